@@ -118,7 +118,7 @@ def test_a_file_that_is_written(shared_workspace, odd, harm):
     written = harm is sparse
     done = shared_workspace.run("plan", "plain", "--out", "odd.json", code=0 if written else 10)
     if not written:
-        assert f"cannot write the plan odd.json: {HARMS[harm]}" in done.stderr
+        assert f"cannot write plan file odd.json: {HARMS[harm]}" in done.stderr
         assert Path("/dev/zero").is_char_device()
 
 

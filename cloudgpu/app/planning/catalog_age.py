@@ -1,4 +1,4 @@
-"""Where the catalogue's figures come from, and how old they are."""
+"""Report the sources and the age of the catalogue's data."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from cloudgpu.state.catalog_snapshots import CatalogSnapshots, Entry
 
 @dataclass(frozen=True)
 class Known:
-    """What one source told of one region."""
+    """One part of one region's data, and when and where it was read."""
 
     region: str
     part: str
@@ -22,12 +22,12 @@ class Known:
 
 @dataclass(frozen=True)
 class Knowledge:
-    """What is known for one target.
+    """Sources and age of the catalogue data of one target.
 
     Attributes:
-        entry: The refresh that holds; None where the catalogue is as it came with cloudgpu.
-        shipped_priced_on: The oldest and the newest day on which shipped prices of AWS's types were read.
-        sources: Where the shipped prices come from, each once.
+        entry: The active snapshot, or None if only the shipped catalogue is in use.
+        shipped_priced_on: The oldest and the newest day on which the shipped AWS prices were read.
+        sources: The distinct sources of the shipped prices.
     """
 
     target: str
@@ -40,20 +40,20 @@ class Knowledge:
 
     @property
     def simulated(self) -> bool:
-        """Whether what was read are the rehearsal cloud's figures."""
+        """Whether the data comes from the rehearsal cloud."""
         return self.target == "rehearsal"
 
 
 def knowledge(overlays: CatalogSnapshots, target: str, shipped: Catalog, region: str = "") -> Knowledge:
-    """What is known, of one region or of all that were read.
+    """Return the sources and age of the data of one region, or of every region in the snapshot.
 
     Raises:
-        StateError: The overlay is damaged.
+        StateError: The snapshot is damaged.
     """
     history = overlays.history()
     overlay = overlays.current()
-    priced = [kind for kind in shipped.rentable if kind.on_demand_usd]
-    days = sorted({kind.priced_on for kind in priced})
+    priced = [instance_type for instance_type in shipped.rentable if instance_type.on_demand_usd]
+    days = sorted({instance_type.priced_on for instance_type in priced})
     return Knowledge(
         target=target,
         entry=history.entry(history.current),
@@ -61,13 +61,13 @@ def knowledge(overlays: CatalogSnapshots, target: str, shipped: Catalog, region:
         retired=dict(overlay.retired) if overlay else {},
         shipped_priced_on=(days[0], days[-1]),
         shipped_types=len(shipped.rentable),
-        sources=tuple(dict.fromkeys(kind.source for kind in priced)),
+        sources=tuple(dict.fromkeys(instance_type.source for instance_type in priced)),
     )
 
 
 def _known(overlay: Overlay, region: str) -> Iterator[Known]:
-    for name, one in sorted(overlay.regions.items()):
+    for name, readings in sorted(overlay.regions.items()):
         for part in PARTS if region in ("", name) else ():
-            reading = getattr(one, part)
+            reading = getattr(readings, part)
             if reading is not None:
                 yield Known(name, part, len(reading.rows), reading.at, reading.source)

@@ -1,4 +1,4 @@
-"""`catalog refresh`: ask a target what it has and costs, lay it over the catalogue, and say what changed."""
+"""`catalog refresh`: read types, prices, images and quotas from a target, store a snapshot and report the changes."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -27,37 +27,37 @@ _SOURCES: Final[Mapping[str, str]] = {
     "images": "SSM GetParameter",
     "quotas": "Service Quotas ListServiceQuotas",
 }
-"""What is read, and where it comes from."""
+"""Part of the catalogue -> API that it is read from."""
 
 
 class Source(BackendIdentity, Protocol):
-    """Who tells. Every method raises `CloudGpuError` where it is refused or cannot be reached."""
+    """Reads catalogue data from a target. Every method raises `CloudGpuError` if the request fails."""
 
     def regions(self) -> Sequence[str]:
-        """Every region that the account can use."""
+        """Return every region that the account can use."""
 
     def types(self, region: str) -> Mapping[str, TypeFacts]:
-        """Types with NVIDIA GPUs that the region has."""
+        """Return the instance types with NVIDIA GPUs in a region."""
 
     def zones(self, region: str) -> Mapping[str, tuple[str, ...]]:
-        """Type -> zones that offer it."""
+        """Return the zones that offer each instance type."""
 
     def on_demand(self, region: str) -> Mapping[str, Decimal]:
-        """Type -> USD an hour, of everything in the price list."""
+        """Return the price in USD per hour of every instance type in the price list."""
 
     def spot(self, region: str, types: Sequence[str]) -> Mapping[str, tuple[Decimal, Decimal]]:
-        """Type -> lowest and highest USD an hour."""
+        """Return the lowest and highest price in USD per hour of each type."""
 
     def images(self, region: str, parameters: Sequence[str]) -> Mapping[str, str]:
-        """SSM parameter -> machine image."""
+        """Return the machine image of each SSM parameter."""
 
     def quotas(self, region: str) -> Mapping[str, int]:
-        """Key of a quota -> vCPUs that may run."""
+        """Return the vCPU limit of each quota, by quota key."""
 
 
 @dataclass(frozen=True)
 class Unread:
-    """A source that did not tell: what it tells of is as it was known before."""
+    """A part of the catalogue that could not be read; the previous data stays in use."""
 
     region: str
     part: str
@@ -66,18 +66,18 @@ class Unread:
 
 @dataclass(frozen=True)
 class Refreshed:
-    """What a refresh came to."""
+    """The outcome of a refresh."""
 
     entry: Entry
     target: str
     changes: tuple[Change, ...]
     unread: tuple[Unread, ...]
     left_out: Mapping[str, str]
-    """New types whose GPU the catalogue does not know, with the GPU's name."""
+    """New instance types whose GPU is not in the catalogue -> name of that GPU."""
 
     @property
     def simulated(self) -> bool:
-        """Whether the figures are the rehearsal cloud's."""
+        """Whether the data comes from the rehearsal cloud."""
         return self.target == "rehearsal"
 
 
@@ -92,80 +92,86 @@ class Refreshing:
     emit: Emit
 
     def refresh(self, regions: Sequence[str], *, everywhere: bool = False) -> Refreshed:
-        """Read these regions, or all that the account can use; what one does not tell leaves the others as told.
+        """Read these regions, or every region that the account can use.
+
+        A part that cannot be read keeps its previous data and does not affect the others.
 
         Raises:
-            UsageError: There is no such region.
-            CloudGpuError: Nothing at all could be read; then nothing is written.
-            StateError: The overlay that holds is damaged, or the home cannot be written.
+            UsageError: A region does not exist.
+            CloudGpuError: Nothing could be read. No snapshot is written.
+            StateError: The active snapshot is damaged, or the home directory cannot be written.
         """
         wanted = self._regions(regions, everywhere=everywhere)
         before = self.overlays.current()
         account = self.source.account()
         self.emit(Note(f"asking {self.source.target} about {_counted(wanted)}"))
         read = dict(self._read(wanted, apply(self.shipped, before) if before else self.shipped))
-        told = {place: one for place, one in read.items() if not isinstance(one, CloudGpuError)}
-        refused = {place: one for place, one in read.items() if isinstance(one, CloudGpuError)}
-        if not told:
-            raise next(iter(refused.values()))
-        fresh = Overlay(self.source.target, account, self.source.endpoint, _by_region(told))
-        found: list[Change] = []
+        readings = {key: reading for key, reading in read.items() if not isinstance(reading, CloudGpuError)}
+        errors = {key: error for key, error in read.items() if isinstance(error, CloudGpuError)}
+        if not readings:
+            raise next(iter(errors.values()))
+        fresh = Overlay(self.source.target, account, self.source.endpoint, _by_region(readings))
+        changed: list[Change] = []
 
         def draft(old: Overlay | None) -> tuple[Overlay, str, list[str]]:
             now = merged(old, fresh, self.shipped, self.clock.now().date())
             was = apply(self.shipped, old) if old else self.shipped
-            found.extend(changes(was, apply(self.shipped, now), old, now, wanted))
-            return now, summary(found), [line(one) for one in found]
+            changed.extend(changes(was, apply(self.shipped, now), old, now, wanted))
+            return now, summary(changed), [line(change) for change in changed]
 
         laid = self.overlays.add(draft, at=self.clock.now(), regions=wanted)
-        unread = tuple(Unread(region, part, err.message) for (region, part), err in sorted(refused.items(), key=_place))
-        return Refreshed(laid.entry, self.source.target, tuple(found), unread, unknown_gpus(self.shipped, laid.overlay))
+        unread = tuple(Unread(region, part, err.message) for (region, part), err in sorted(errors.items(), key=_key))
+        return Refreshed(
+            laid.entry, self.source.target, tuple(changed), unread, unknown_gpus(self.shipped, laid.overlay)
+        )
 
     def _regions(self, named: Sequence[str], *, everywhere: bool) -> tuple[str, ...]:
-        strange = [one for one in named if one not in self.shipped.regions]
-        usable = self.source.regions() if everywhere or strange else ()
-        for region in strange:
+        unknown = [region for region in named if region not in self.shipped.regions]
+        usable = self.source.regions() if everywhere or unknown else ()
+        for region in unknown:
             if region not in usable:
                 message = f"unknown region {region}{suggestion(region, (*self.shipped.regions, *usable))}"
                 raise UsageError(message, hint=f"known regions: {', '.join(self.shipped.regions)}")
         return tuple(sorted(usable)) if everywhere else tuple(dict.fromkeys(named))
 
     def _read(self, regions: Sequence[str], known: Catalog) -> Iterator[tuple[tuple[str, str], Any]]:
-        """(region, part) -> its reading, or the error that it ended with."""
+        """Yield ((region, part), reading or error)."""
         source = self.source
         parameters = sorted({gpu.image for gpu in known.gpus.values()})
         with ThreadPoolExecutor(_AT_ONCE) as workers:
             ask = self._asking(workers)
             types = {region: ask("types", source.types, region) for region in regions}
             sold = {region: _sold(types[region](), known, region) for region in regions}
-            # The price list keeps types that are gone, and a price that is still known tells what one cost.
+            # The price list still contains retired types; their prices are kept to show what they cost.
             listed = {kind.name for kind in known.rentable}
             zoned = {region: [kind.name for kind in known.rentable if region in kind.zones] for region in regions}
-            priced = {region: [one.name for one in known.rentable if region in one.on_demand_usd] for region in regions}
+            priced = {
+                region: [kind.name for kind in known.rentable if region in kind.on_demand_usd] for region in regions
+            }
             others: dict[str, Callable[[str], Mapping[str, Any]]] = {
-                "zones": lambda one: _some(source.zones(one), sold[one], zoned[one]),
-                "on_demand": lambda one: _some(source.on_demand(one), {*listed, *sold[one]}, priced[one]),
-                "spot": lambda one: source.spot(one, sold[one]),
-                "images": lambda one: source.images(one, parameters),
+                "zones": lambda region: _some(source.zones(region), sold[region], zoned[region]),
+                "on_demand": lambda region: _some(source.on_demand(region), {*listed, *sold[region]}, priced[region]),
+                "spot": lambda region: source.spot(region, sold[region]),
+                "images": lambda region: source.images(region, parameters),
                 "quotas": source.quotas,
             }
-            asked = {(region, part): ask(part, call, region) for region in regions for part, call in others.items()}
+            pending = {(region, part): ask(part, call, region) for region in regions for part, call in others.items()}
             for region in regions:
                 yield (region, "types"), types[region]()
                 for part in others:
-                    yield (region, part), asked[region, part]()
+                    yield (region, part), pending[region, part]()
                 if len(regions) > 1:
-                    self.emit(Note(f"{region} has answered"))
+                    self.emit(Note(f"read {region}"))
 
     def _asking(self, workers: ThreadPoolExecutor) -> Callable[..., Callable[[], Any]]:
-        def told(part: str, call: Callable[[str], Mapping[str, Any]], region: str) -> Any:  # noqa: ANN401
+        def read(part: str, call: Callable[[str], Mapping[str, Any]], region: str) -> Any:  # noqa: ANN401
             try:
                 rows = call(region)
             except CloudGpuError as err:
                 return err
             return Reading(self.clock.now(), _SOURCES[part], dict(rows))
 
-        return lambda part, call, region: workers.submit(told, part, call, region).result
+        return lambda part, call, region: workers.submit(read, part, call, region).result
 
 
 def _counted(regions: Sequence[str]) -> str:
@@ -173,44 +179,44 @@ def _counted(regions: Sequence[str]) -> str:
 
 
 def line(change: Change) -> str:
-    """`p3dn.24xlarge us-east-1 price: 31.212 -> 29.5 USD/h (-5.5 %)`."""
+    """Format a change, for example `price: p3dn.24xlarge us-east-1: 31.212 -> 29.5 USD/h (-5.5 %)`."""
     where = f" {change.region}" if change.region else ""
     unit = " USD/h" if change.kind.startswith(("price", "spot")) else " vCPUs" if change.kind == "quota" else ""
     if change.before and change.after:
-        rose = "" if change.per_cent is None else f" ({change.per_cent:+} %)"
-        moved = f"{change.before} -> {change.after}{unit}{rose}"
+        percent = "" if change.per_cent is None else f" ({change.per_cent:+} %)"
+        values = f"{change.before} -> {change.after}{unit}{percent}"
     else:
-        moved = f"{change.after}{unit}" if change.after else f"was {change.before}{unit}"
-    return f"{change.kind.replace('-', ' ')}: {change.what}{where}: {moved}"
+        values = f"{change.after}{unit}" if change.after else f"was {change.before}{unit}"
+    return f"{change.kind.replace('-', ' ')}: {change.what}{where}: {values}"
 
 
-def _sold(told: object, known: Catalog, region: str) -> list[str]:
-    """Types of the region that plans can use: as described now, or where that failed as known before."""
-    if isinstance(told, Reading):
-        return [name for name, facts in told.rows.items() if name in known.types or facts.gpu in known.gpus]
+def _sold(types: object, known: Catalog, region: str) -> list[str]:
+    """Return the usable instance types of a region; those of the previous catalogue if the request failed."""
+    if isinstance(types, Reading):
+        return [name for name, facts in types.rows.items() if name in known.types or facts.gpu in known.gpus]
     return sorted(kind.name for kind in known.rentable if region in kind.zones)
 
 
 def _some(rows: Mapping[str, Any], names: Collection[str], before: Collection[str]) -> dict[str, Any]:
-    """Of these names alone.
+    """Return the rows of these names.
 
     Raises:
-        CloudError: Nothing is told of anything that was known before: that is a source in trouble, not a region that
-            gave up all of its GPUs over night.
+        CloudError: The response contains none of the types that were known before. That indicates an incomplete
+            response rather than a region that dropped all of its GPUs.
     """
-    found = {name: row for name, row in rows.items() if name in names}
-    if before and not found:
-        message = f"nothing was told of the {len(before)} GPU types that were known there"
+    kept = {name: row for name, row in rows.items() if name in names}
+    if before and not kept:
+        message = f"the response lists none of the {len(before)} GPU types known in this region"
         raise CloudError(message, code="Incomplete", hint="run it again")
-    return found
+    return kept
 
 
-def _by_region(told: Mapping[tuple[str, str], Any]) -> dict[str, RegionReadings]:
+def _by_region(readings: Mapping[tuple[str, str], Any]) -> dict[str, RegionReadings]:
     parts: dict[str, dict[str, Any]] = {}
-    for (region, part), reading in told.items():
+    for (region, part), reading in readings.items():
         parts.setdefault(region, {})[part] = reading
-    return {region: RegionReadings(**some) for region, some in parts.items()}
+    return {region: RegionReadings(**fields) for region, fields in parts.items()}
 
 
-def _place(one: tuple[tuple[str, str], CloudGpuError]) -> tuple[str, str]:
-    return one[0]
+def _key(item: tuple[tuple[str, str], CloudGpuError]) -> tuple[str, str]:
+    return item[0]

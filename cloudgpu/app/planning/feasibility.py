@@ -1,4 +1,4 @@
-"""What can be known to fail before anything is bought: the work directory, and every rank's command."""
+"""Check the work directory and every rank's command before any instance is launched."""
 
 from pathlib import Path
 
@@ -12,25 +12,25 @@ from cloudgpu.ssh.transfer.local_tree import files_to_send
 
 
 def check_feasible(plan: Plan, base: Path) -> None:
-    """Try on paper what a run does with its recipe, for every candidate.
+    """Build the launch commands for every candidate without running them.
 
     Raises:
-        RecipeError: The work directory cannot be sent, or the launcher refuses the recipe.
-        UsageError: A candidate has no GPU and a rank a GPU was asked for.
+        RecipeError: The work directory cannot be uploaded, or the launcher rejects the recipe.
+        UsageError: The recipe asks for one rank per GPU and a candidate has no GPU.
     """
     recipe = plan.recipe
     if recipe.workdir is not None:
         try:
             files_to_send((base / recipe.workdir).resolve())
         except CloudGpuError as err:
-            raise RecipeError(f"workdir: {err.message}", hint="it is a directory relative to the recipe") from err
-    for gpus, candidate in {one.gpus_per_node: one for one in plan.candidates}.items():
-        job = Job("on-paper", recipe, _on_paper(plan, candidate, gpus), "")
+            raise RecipeError(f"workdir: {err.message}", hint="name a directory relative to the recipe") from err
+    for gpus, candidate in {candidate.gpus_per_node: candidate for candidate in plan.candidates}.items():
+        job = Job("on-paper", recipe, _placeholder_inventory(plan, candidate, gpus), "")
         data = {dataset.name: str(dataset.to) for dataset in recipe.data}
         launcher(recipe.launch.launcher)(recipe, job.inventory, launch_context(job, "/home/user", "python3", data))
 
 
-def _on_paper(plan: Plan, candidate: Candidate, gpus: int) -> Inventory:
+def _placeholder_inventory(plan: Plan, candidate: Candidate, gpus: int) -> Inventory:
     nodes = tuple(
         Node(
             index=index,

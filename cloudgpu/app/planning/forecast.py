@@ -1,4 +1,4 @@
-"""Exactly which resources a plan would make: the program itself, run as a preview for the first candidate."""
+"""List the resources that a plan would create, by previewing the infrastructure program for the first candidate."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -14,38 +14,38 @@ from cloudgpu.paths import Home
 from cloudgpu.plan.plan import Plan
 from cloudgpu.state.records import ClusterRecord
 
-_NOT_A_KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA forecast"
-"""A plan makes no key pair for the sake of being looked at."""
-_NOBODY = "127.0.0.1/32"
-"""Nor does it find out where its caller is."""
+_PLACEHOLDER_KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA forecast"
+"""Placeholder public key: a preview must not create a key pair."""
+_PLACEHOLDER_CIDR = "127.0.0.1/32"
+"""Placeholder for the caller's address, which a preview does not look up."""
 _NO_JOURNAL = ".forecast"
-"""Names a journal that is never there: what stands under the plan's name is another matter."""
+"""A journal file that never exists, so that an existing cluster of the same name does not affect the preview."""
 _COMPONENT = "cloudgpu:infra:"
 _STACK = "pulumi:"
 
 
 @dataclass(frozen=True)
 class Forecast:
-    """One resource that `up` would make."""
+    """One resource that `up` would create."""
 
     type: str
-    """As Pulumi calls it."""
+    """Pulumi resource type."""
     name: str
 
     def as_json(self) -> dict[str, str]:
-        """Its documented form."""
+        """Return the documented JSON form."""
         return {"type": self.type, "name": self.name}
 
 
 def forecast(
     plan: Plan, cluster: str, *, cloud: Cloud, requester: Requester, home: Home, clock: Clock
 ) -> tuple[Forecast, ...]:
-    """What a cluster of this name would be made of at the first candidate; none without candidates.
+    """Return the resources of a cluster of this name for the first candidate. Changes nothing.
 
-    Changes nothing anywhere. `requester` needs no key of its own.
+    `requester` may lack a public key.
 
     Raises:
-        CloudGpuError: The program refuses the plan, or a look-up of it fails.
+        CloudGpuError: The program rejects the plan, or one of its look-ups fails.
     """
     if not plan.candidates:
         return ()
@@ -53,8 +53,8 @@ def forecast(
         _record(plan, cluster, cloud, clock),
         plan,
         plan.candidates[0],
-        replace(requester, public_key=_NOT_A_KEY),
-        _NOBODY,
+        replace(requester, public_key=_PLACEHOLDER_KEY),
+        _PLACEHOLDER_CIDR,
     )
     journal: Path = home.cluster(cluster).journal(record.region).with_name(_NO_JOURNAL)
     stack = replace(stack_of(home, record), journal=journal)
@@ -62,14 +62,14 @@ def forecast(
 
 
 def _made(steps: Iterable[Step]) -> Iterator[Forecast]:
-    """Resources of AWS alone: components and the stack exist in the program only, and look-ups make nothing."""
+    """Yield the AWS resources; components and the stack exist only in the program, and look-ups create nothing."""
     for step in steps:
         if step.operation == "create" and not step.type.startswith((_COMPONENT, _STACK)):
             yield Forecast(step.type, step.name)
 
 
 def _record(plan: Plan, cluster: str, cloud: Cloud, clock: Clock) -> ClusterRecord:
-    """As `up` would begin it, carried out by the direct engine, which can preview without an installation."""
+    """Return the record that `up` would write, without an engine, so that the direct engine previews it."""
     now = clock.now()
     return ClusterRecord(
         name=cluster,

@@ -1,4 +1,4 @@
-"""`gpus`: from what was typed to the instance types that fit, and what to type when none does."""
+"""`gpus`: find the instance types that match the options, and suggest which option to relax if none does."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -14,7 +14,7 @@ from cloudgpu.text import command
 
 @dataclass(frozen=True)
 class Asked:
-    """What was typed, option by option."""
+    """The options of `gpus` as typed."""
 
     min_memory: str = ""
     min_total_memory: str = ""
@@ -28,16 +28,16 @@ class Asked:
 
 @dataclass(frozen=True)
 class RelaxedQuery:
-    """How many types would fit with one of the options changed."""
+    """The number of types that would match with one option changed."""
 
     change: str
-    """For instance `without --count 3`."""
+    """For example `without --count 3`."""
     types: int
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What fits, and where nothing does, which option is in the way."""
+    """The matching types, or if none matches, the options that could be relaxed."""
 
     asked: Asked
     found: Found
@@ -45,61 +45,61 @@ class Answer:
     home_region: str
 
 
-def answer(asked: Asked, catalog: Catalog, home_region: str) -> Answer:
-    """The types that fit what was asked for, in the order that was asked for.
+def answer(query: Asked, catalog: Catalog, home_region: str) -> Answer:
+    """Return the types that match the query, in the requested order.
 
     Raises:
-        UsageError: An option names no memory, no architecture or no region.
+        UsageError: An option is not a valid memory size, architecture or region.
     """
-    wanted = Wanted(
-        min_memory_gib=_memory("--min-memory", asked.min_memory),
-        min_total_memory_gib=_memory("--min-total-memory", asked.min_total_memory),
-        architecture=_architecture(catalog, asked.arch),
-        count=asked.count,
-        region=_region(catalog, asked.region),
-        market=asked.market,
-        everything=asked.everything,
+    filters = Wanted(
+        min_memory_gib=_memory("--min-memory", query.min_memory),
+        min_total_memory_gib=_memory("--min-total-memory", query.min_total_memory),
+        architecture=_architecture(catalog, query.arch),
+        count=query.count,
+        region=_region(catalog, query.region),
+        market=query.market,
+        everything=query.everything,
     )
-    found = ranked(catalog, wanted, asked.sort, home_region=home_region)
-    loosened = () if found.offers else tuple(_loosened(asked, wanted, catalog))
-    return Answer(asked, found, loosened, home_region)
+    matches = ranked(catalog, filters, query.sort, home_region=home_region)
+    loosened = () if matches.offers else tuple(_relaxed(query, filters, catalog))
+    return Answer(query, matches, loosened, home_region)
 
 
-def _loosened(asked: Asked, wanted: Wanted, catalog: Catalog) -> Iterator[RelaxedQuery]:
-    """What each single change would find; those that find nothing by themselves are left out."""
+def _relaxed(query: Asked, filters: Wanted, catalog: Catalog) -> Iterator[RelaxedQuery]:
+    """Yield each single change that makes at least one type match."""
     without = {
-        command("--min-memory", asked.min_memory): replace(wanted, min_memory_gib=Decimal(0)),
-        command("--min-total-memory", asked.min_total_memory): replace(wanted, min_total_memory_gib=Decimal(0)),
-        command("--arch", asked.arch): replace(wanted, architecture=""),
-        command("--count", str(asked.count)): replace(wanted, count=None),
-        command("--region", asked.region): replace(wanted, region=""),
-        "--spot": replace(wanted, market="on-demand"),
+        command("--min-memory", query.min_memory): replace(filters, min_memory_gib=Decimal(0)),
+        command("--min-total-memory", query.min_total_memory): replace(filters, min_total_memory_gib=Decimal(0)),
+        command("--arch", query.arch): replace(filters, architecture=""),
+        command("--count", str(query.count)): replace(filters, count=None),
+        command("--region", query.region): replace(filters, region=""),
+        "--spot": replace(filters, market="on-demand"),
     }
-    changes = {f"without {option}": looser for option, looser in without.items() if looser != wanted}
-    for change, looser in {**changes, "with --all": replace(wanted, everything=True)}.items():
-        types = len(ranked(catalog, looser, asked.sort, home_region="").offers)
+    changes = {f"without {option}": relaxed for option, relaxed in without.items() if relaxed != filters}
+    for change, relaxed in {**changes, "with --all": replace(filters, everything=True)}.items():
+        types = len(ranked(catalog, relaxed, query.sort, home_region="").offers)
         if types:
             yield RelaxedQuery(change, types)
 
 
-def _memory(option: str, said: str) -> Decimal:
+def _memory(option: str, text: str) -> Decimal:
     try:
-        return gib(said) if said else Decimal(0)
+        return gib(text) if text else Decimal(0)
     except ValueError as err:
-        raise UsageError(f"{option} {said}: {err}", hint=f"for instance {option} 32GB") from None
+        raise UsageError(f"{option} {text}: {err}", hint=f"for example {option} 32GB") from None
 
 
-def _architecture(catalog: Catalog, said: str) -> str:
+def _architecture(catalog: Catalog, name: str) -> str:
     known = {gpu.architecture.lower(): gpu.architecture for gpu in catalog.gpus.values()}
-    if said and said.lower() not in known:
-        message = f"--arch {said}: no GPU of the catalogue has this architecture{suggestion(said, known)}"
+    if name and name.lower() not in known:
+        message = f"--arch {name}: no GPU in the catalogue has this architecture{suggestion(name, known)}"
         raise UsageError(message, hint=f"known architectures: {', '.join(known)}")
-    return known[said.lower()] if said else ""
+    return known[name.lower()] if name else ""
 
 
-def _region(catalog: Catalog, said: str) -> str:
-    if said and said not in catalog.regions:
-        near = nearest(said, catalog.regions)
-        message = f"--region {said}: no such region in the catalogue{suggestion(said, catalog.regions)}"
-        raise UsageError(message, hint=f"for instance {command('--region', near or catalog.regions[0])}")
-    return said
+def _region(catalog: Catalog, region: str) -> str:
+    if region and region not in catalog.regions:
+        closest = nearest(region, catalog.regions)
+        message = f"--region {region}: not a region in the catalogue{suggestion(region, catalog.regions)}"
+        raise UsageError(message, hint=f"for example {command('--region', closest or catalog.regions[0])}")
+    return region

@@ -1,4 +1,4 @@
-"""From a recipe's name to a plan on hosts of one's own: load, resolve, ask the hosts that could be meant, plan."""
+"""Plan a recipe on self-managed hosts: load, resolve, probe the matching hosts, plan."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -20,7 +20,7 @@ from cloudgpu.recipe import loading
 from cloudgpu.recipe.resolve import resolve
 
 _NO_REGION = "us-east-1"
-"""Nothing is asked there: a question has a default region, and hosts have none."""
+"""`Question` needs a default region. Hosts have none, and nothing is requested from this one."""
 
 
 def make_host_plan(
@@ -34,11 +34,11 @@ def make_host_plan(
     surveyor: Preflight,
     offline: bool,
 ) -> Planned:
-    """Plan a recipe on the hosts of the inventory; `offline` asks none of them.
+    """Plan a recipe on the hosts of the inventory; with `offline`, without connecting to any of them.
 
     Raises:
-        RecipeError: The recipe is wrong.
-        UsageError: The inventory is, or a `--set` is not `name=value`.
+        RecipeError: The recipe is invalid.
+        UsageError: The inventory is invalid, or a `--set` is not `name=value`.
     """
     loaded = loading.load(loading.find(name, roots=roots))
     recipe = resolve(loaded, sets=read_sets(sets), rehearsal=False)
@@ -46,13 +46,13 @@ def make_host_plan(
     view = HostsView(backend.file(), running=_running_clusters(backend))
     question = Question(recipe, "ssh", catalog, quotes, _NO_REGION, today, hosts=view)
     if not offline:
-        meant = dict.fromkeys(host for spec in question.specs for host in matching(question, parse_gpu_spec(spec)))
-        # Where nothing fits there is nobody to ask, and the plan says why.
-        view = replace(view, seen=backend.look(list(meant)) if meant else {})
+        hosts = dict.fromkeys(host for spec in question.specs for host in matching(question, parse_gpu_spec(spec)))
+        # If no host matches, the plan itself explains why.
+        view = replace(view, seen=backend.look(list(hosts)) if hosts else {})
         question = Question(recipe, "ssh", catalog, quotes, _NO_REGION, today, hosts=view)
     return Planned(planner.answer(question), loaded.path, loaded.base, question)
 
 
 def _running_clusters(backend: HostsBackend) -> tuple[tuple[tuple[str, ...], int], ...]:
-    records = [one for one in backend.records.clusters() if (one.target, one.state) == ("ssh", "up")]
-    return tuple((tuple(host_of(name) for name in one.instance_ids), one.gpus_per_node) for one in records)
+    clusters = [cluster for cluster in backend.records.clusters() if (cluster.target, cluster.state) == ("ssh", "up")]
+    return tuple((tuple(host_of(name) for name in cluster.instance_ids), cluster.gpus_per_node) for cluster in clusters)

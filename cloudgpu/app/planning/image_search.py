@@ -1,4 +1,4 @@
-"""`images`: which framework containers there are, and how each fits a GPU."""
+"""`images`: list framework containers and their compatibility with a GPU."""
 
 from dataclasses import dataclass
 
@@ -12,7 +12,7 @@ from cloudgpu.recipe.nearest import suggestion
 
 @dataclass(frozen=True)
 class ImageQuery:
-    """What was typed, option by option."""
+    """The options of `images` as typed."""
 
     framework: str = ""
     gpu: str = ""
@@ -21,46 +21,48 @@ class ImageQuery:
 
 @dataclass(frozen=True)
 class Container:
-    """One image."""
+    """A container image with its contents and GPU compatibility."""
 
     image: FrameworkImage
     release: NgcMonth | None
-    """What its month holds; None where nobody looked it up."""
+    """The contents of its monthly release, or None if unknown."""
     natives: tuple[Gpu, ...]
-    """GPUs that it has native code for, the oldest first."""
+    """GPUs that it has native code for, oldest first."""
     verdict: Verdict | None
-    """How it fits the GPU that was asked about; None when none was."""
+    """Compatibility with the requested GPU, or None if no GPU was requested."""
 
 
 @dataclass(frozen=True)
 class Listing:
-    """What was found, and for which GPU it was judged."""
+    """The matching containers, and the GPU they were checked against."""
 
     containers: tuple[Container, ...]
     gpu: Gpu | None
     latest: bool
 
 
-def containers(sought: ImageQuery, catalog: Catalog, software: Software) -> Listing:
-    """The containers that were asked for, in the order of the catalogue; with a GPU, only those that run on it.
+def containers(query: ImageQuery, catalog: Catalog, software: Software) -> Listing:
+    """Return the matching containers in catalogue order; with a GPU, only those that run on it.
 
     Raises:
-        UsageError: No container of this framework is known, or both options that name a GPU were given.
+        UsageError: The framework is unknown, or both `--gpu` and `--latest-for` were given.
         RecipeError: The GPU is not in the catalogue.
     """
-    if sought.gpu and sought.latest_for:
+    if query.gpu and query.latest_for:
         message = "--gpu and --latest-for both name a GPU"
-        raise UsageError(message, hint="give one of them: --latest-for shows only the last container of each framework")
-    name = sought.latest_for or sought.gpu
+        raise UsageError(
+            message, hint="use one of them; --latest-for shows only the latest container of each framework"
+        )
+    name = query.latest_for or query.gpu
     gpu = named(catalog, name) if name else None
-    shown = software.images if gpu is None or not sought.latest_for else latest(software, gpu)
-    framework = _framework(software, sought.framework)
-    found = []
-    for image in shown:
+    images = software.images if gpu is None or not query.latest_for else latest(software, gpu)
+    framework = _framework(software, query.framework)
+    matches = []
+    for image in images:
         verdict = None if gpu is None else judged(image, gpu)
         if framework in ("", image.framework) and (verdict is None or verdict.fit != "no"):
-            found.append(Container(image, release_of(image.image, software), _natives(catalog, image), verdict))
-    return Listing(tuple(found), gpu, latest=bool(sought.latest_for))
+            matches.append(Container(image, release_of(image.image, software), _natives(catalog, image), verdict))
+    return Listing(tuple(matches), gpu, latest=bool(query.latest_for))
 
 
 def _natives(catalog: Catalog, image: FrameworkImage) -> tuple[Gpu, ...]:
@@ -68,9 +70,9 @@ def _natives(catalog: Catalog, image: FrameworkImage) -> tuple[Gpu, ...]:
     return tuple(sorted(native, key=lambda gpu: (gpu.sm, gpu.name)))
 
 
-def _framework(software: Software, said: str) -> str:
+def _framework(software: Software, name: str) -> str:
     known = {image.framework.lower(): image.framework for image in software.images}
-    if said and said.lower() not in known:
-        message = f"--framework {said}: no container of it is known{suggestion(said, known.values())}"
+    if name and name.lower() not in known:
+        message = f"--framework {name}: no known container has this framework{suggestion(name, known.values())}"
         raise UsageError(message, hint=f"known frameworks: {', '.join(known.values())}")
-    return known[said.lower()] if said else ""
+    return known[name.lower()] if name else ""

@@ -1,4 +1,7 @@
-"""`plan --out` and `--plan`: a plan is written with the world it was made in, and applied only in the same one."""
+"""Save a plan (`plan --out`) and load it again (`--plan`).
+
+A saved plan records the inputs it was made from. It is applied only while all of them are unchanged.
+"""
 
 import hashlib
 import os
@@ -24,10 +27,12 @@ _CHUNK = 1 << 20
 
 
 def world_of(planned: Planned, cloud: Cloud, home: Home, plan_file: Path) -> World:
-    """What the plan was made from. The plan's own file may lie in the work directory, and is no part of it.
+    """Return the inputs that the plan was made from.
+
+    The plan file itself may lie in the work directory; it is left out of the digest.
 
     Raises:
-        CloudError: It cannot be found out whose account it is.
+        CloudError: The account ID cannot be read.
         UsageError: The work directory cannot be read.
     """
     plan = planned.plan
@@ -42,63 +47,63 @@ def world_of(planned: Planned, cloud: Cloud, home: Home, plan_file: Path) -> Wor
 
 
 def save(path: Path, planned: Planned, world: World, *, sets: list[str], region: str, now: datetime) -> StoredPlan:
-    """Write a plan down.
+    """Write a plan to a file.
 
     Raises:
-        CloudGpuError: The plan holds an error finding, so that nobody could apply it.
+        CloudGpuError: The plan has an error finding and could not be applied.
         StateError: The file cannot be written.
     """
     if planned.plan.errors:
         raise refuse(planned.plan)
     made_at = now.replace(microsecond=0).isoformat()
     content = planned.plan.as_json()
-    one = StoredPlan(made_at, __version__, str(planned.path.resolve()), tuple(sets), region, world, content)
+    saved = StoredPlan(made_at, __version__, str(planned.path.resolve()), tuple(sets), region, world, content)
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        files.write_for_user(path, stored.written(one).encode())
+        files.write_for_user(path, stored.written(saved).encode())
     except OSError as err:
-        hint = "name a file in a folder that you can write to"
-        raise StateError(f"cannot write the plan {path}: {err.strerror}", hint=hint) from err
-    return one
+        hint = "choose a file in a folder that you can write to"
+        raise StateError(f"cannot write plan file {path}: {err.strerror}", hint=hint) from err
+    return saved
 
 
 def load(path: Path) -> StoredPlan:
-    """Read a plan that was written down.
+    """Read a saved plan.
 
     Raises:
-        UsageError: There is none, it cannot be read, or it was changed.
+        UsageError: The file does not exist, cannot be read or was modified.
     """
     try:
         text = files.read_text(path, files.RECORD_BYTES)
     except OSError as err:
         raise UsageError(
-            f"cannot read the plan {path}: {err.strerror}", hint="`cloudgpu plan RECIPE --out FILE`"
+            f"cannot read plan file {path}: {err.strerror}", hint="create one: `cloudgpu plan RECIPE --out FILE`"
         ) from err
     return stored.read(text, str(path))
 
 
-def agreed(path: Path, one: StoredPlan, fresh: Planned, world: World) -> Planned:
-    """The plan that was written, where the world is still the one it was made in.
+def agreed(path: Path, saved: StoredPlan, fresh: Planned, world: World) -> Planned:
+    """Return the saved plan if none of its inputs has changed.
 
     Raises:
-        PlanError: Something changed; all of it is named.
-        CloudGpuError: What is wrong with the plan by now.
+        PlanError: At least one input changed; the findings list every change.
+        CloudGpuError: The plan has error findings now.
     """
-    changed = list(stored.changes(one, world, fresh.plan))
+    changed = list(stored.changes(saved, world, fresh.plan))
     if changed:
-        sets = [word for pair in one.sets for word in ("--set", pair)]
-        again = command("cloudgpu", "plan", one.recipe, *sets, "--out", str(path))
-        message = f"the world has changed since {path} was made at {one.made_at}"
-        raise PlanError(message, findings=changed, hint=f"`{again}` makes it again")
+        sets = [word for pair in saved.sets for word in ("--set", pair)]
+        repeat = command("cloudgpu", "plan", saved.recipe, *sets, "--out", str(path))
+        message = f"the inputs of the plan have changed since {path} was created at {saved.made_at}"
+        raise PlanError(message, findings=changed, hint=f"create it again: `{repeat}`")
     if fresh.plan.errors:
         raise refuse(fresh.plan)
-    return replace(fresh, plan=stored.as_agreed(one, fresh.plan))
+    return replace(fresh, plan=stored.as_agreed(saved, fresh.plan))
 
 
 def catalogue_digest(home: Home, target: str) -> str:
-    """SHA-256 of the data that travels with cloudgpu, and of which overlay lies over it."""
+    """Return a SHA-256 of the shipped catalogue data and of the active snapshot's identity."""
     digest = hashlib.sha256(__version__.encode())
-    for file in sorted((resources.files("cloudgpu.catalog") / "data").iterdir(), key=lambda one: one.name):
+    for file in sorted((resources.files("cloudgpu.catalog") / "data").iterdir(), key=lambda entry: entry.name):
         digest.update(file.name.encode() + b"\0" + file.read_bytes())
     overlay = CatalogSnapshots(home, target).history()
     entry = overlay.entry(overlay.current)
@@ -107,7 +112,7 @@ def catalogue_digest(home: Home, target: str) -> str:
 
 
 def _workdir_digest(planned: Planned, plan_file: Path) -> str:
-    """SHA-256 of what is sent to the nodes: names, contents, links and who may run what."""
+    """Return a SHA-256 of everything uploaded to the nodes: names, contents, links and executable bits."""
     workdir = planned.plan.recipe.workdir
     if workdir is None:
         return ""

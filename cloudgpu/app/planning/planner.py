@@ -1,4 +1,4 @@
-"""From a recipe's name to a plan: load, resolve, ask the cloud what it offers, plan."""
+"""Plan a recipe: load and resolve it, query the cloud, rank the candidates."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -26,13 +26,13 @@ from cloudgpu.state.cooldowns import Cooldowns
 
 @dataclass(frozen=True)
 class Planned:
-    """A plan and where its recipe lies."""
+    """A plan and the location of its recipe."""
 
     plan: Plan
     path: Path
     base: Path
     question: Question
-    """What the plan answers."""
+    """The input of the plan."""
 
 
 def make_plan(
@@ -51,53 +51,55 @@ def make_plan(
     surveyor: Preflight | None = None,
     all_regions: bool = False,
 ) -> Planned:
-    """Plan a recipe; `cloud` None means offline. What `cooldowns` remembers is tried last.
+    """Plan a recipe.
 
-    `catalog` is what is known of types and prices, by default what came with cloudgpu; `rooms` tells what quotas leave,
-    offline as it was told last; `surveyor` looks at what the recipe names. With `all_regions` the recipe's own regions
-    and zones do not bind it.
+    Without `cloud`, plan offline, with the quotas that `rooms` has cached. Candidates with a recent capacity failure
+    in `cooldowns` are tried last. `catalog` defaults to the shipped one. `surveyor` checks what the recipe and the
+    settings refer to. `all_regions` ignores the regions and zones of the recipe.
 
     Raises:
-        RecipeError: The recipe is wrong.
+        RecipeError: The recipe is invalid.
         UsageError: A `--set` is not `name=value`.
-        CloudError: The cloud could not be asked.
+        CloudError: A request to the cloud failed.
     """
     loaded = loading.load(loading.find(name, roots=roots))
     recipe = resolve(loaded, sets=read_sets(sets), rehearsal=target == "rehearsal")
     catalog = catalog or load_catalog()
-    # One connection for all questions: every other one would fetch credentials and build clients anew.
-    there = None if cloud is None else cloud()
+    # One connection for all requests: each new one would fetch credentials and build clients again.
+    connection = None if cloud is None else cloud()
     if all_regions:
-        recipe = everywhere(recipe, catalog.regions if there is None else _usable(there, catalog))
+        recipe = everywhere(recipe, catalog.regions if connection is None else _usable(connection, catalog))
     known = lookups.known_regions(recipe, catalog, default_region)
     quotes = Quotes()
     if surveyor is not None:
-        inspector = None if there is None else there.inspector()
+        inspector = None if connection is None else connection.inspector()
         quotes = replace(quotes, survey=surveyor.survey(recipe, loaded.base, known, inspector))
     enabled = quotes.survey.enabled_regions
-    # A region that is not enabled answers that the credentials are wrong: it is not asked, and a rule throws it out.
+    # A region that is not enabled rejects the credentials as invalid. It is not queried, and a plan rule excludes it.
     usable = tuple(region for region in known if enabled is None or region in enabled)
-    if there is not None:
-        quotes = _asked(Question(recipe, target, catalog, quotes, default_region, today, network), there, usable)
-        quotes = quotes if cooldowns is None else replace(quotes, refused=cooldowns.recent(there))
+    if connection is not None:
+        quotes = _with_cloud_quotes(
+            Question(recipe, target, catalog, quotes, default_region, today, network), connection, usable
+        )
+        quotes = quotes if cooldowns is None else replace(quotes, refused=cooldowns.recent(connection))
     if rooms is not None:
-        told = rooms.remembered(target, known) if there is None else rooms.asked(there, usable)
-        quotes = replace(quotes, quotas=rooms_of(told))
+        headroom = rooms.remembered(target, known) if connection is None else rooms.asked(connection, usable)
+        quotes = replace(quotes, quotas=rooms_of(headroom))
     question = Question(recipe, target, catalog, quotes, default_region, today, network)
     return Planned(planner.answer(question), loaded.path, loaded.base, question)
 
 
-def _asked(question: Question, cloud: Cloud, regions: Sequence[str]) -> Quotes:
-    """The question's quotes with what the cloud says, in these regions, of zones, images, storage and addresses.
+def _with_cloud_quotes(question: Question, cloud: Cloud, regions: Sequence[str]) -> Quotes:
+    """Return the question's quotes with the zones, images, storage and addresses of these regions.
 
-    The plan names images, not parameters: a newer one behind a parameter must not change what was agreed to.
+    The plan names images rather than SSM parameters, so that a newer image does not change a saved plan.
 
     Raises:
-        CloudError: It could not be asked.
+        CloudError: A request to the cloud failed.
     """
     recipe, catalog, default = question.recipe, question.catalog, question.default_region
-    offers = [one for one in lookups.wanted_offers(recipe, catalog, default) if one[1] in regions]
-    parameters = [one for one in lookups.wanted_images(recipe, catalog, default) if one[1] in regions]
+    offers = [offer for offer in lookups.wanted_offers(recipe, catalog, default) if offer[1] in regions]
+    parameters = [image for image in lookups.wanted_images(recipe, catalog, default) if image[1] in regions]
     quotes = replace(
         cloud.quotes(offers),
         images=cloud.images(parameters),
@@ -105,27 +107,28 @@ def _asked(question: Question, cloud: Cloud, regions: Sequence[str]) -> Quotes:
         survey=question.quotes.survey,
     )
     if recipe.resources.reservation:
-        held = cloud.reservation(recipe.resources.reservation, regions)
-        quotes = replace(quotes, reservation=held.found, asked_at=held.asked_at)
-    addresses = [one for one in lookups.wanted_addresses(recipe, catalog, default, question.network) if one in regions]
-    return replace(quotes, free_addresses=cloud.free_addresses(addresses)) if addresses else quotes
+        reservation = cloud.reservation(recipe.resources.reservation, regions)
+        quotes = replace(quotes, reservation=reservation.found, asked_at=reservation.asked_at)
+    limited = lookups.wanted_addresses(recipe, catalog, default, question.network)
+    limited_here = [region for region in limited if region in regions]
+    return replace(quotes, free_addresses=cloud.free_addresses(limited_here)) if limited_here else quotes
 
 
 def everywhere(recipe: Recipe, regions: Sequence[str]) -> Recipe:
-    """The recipe in all of these regions, those that it names first; its zones bind it no more."""
-    own = [region for region in recipe.resources.regions if region in regions]
-    resources = recipe.resources.model_copy(update={"regions": tuple(dict.fromkeys([*own, *regions])), "zones": ()})
+    """Return the recipe with all of these regions, its own ones first, and without its zones."""
+    named = [region for region in recipe.resources.regions if region in regions]
+    resources = recipe.resources.model_copy(update={"regions": tuple(dict.fromkeys([*named, *regions])), "zones": ()})
     return recipe.model_copy(update={"resources": resources})
 
 
 def _usable(cloud: Cloud, catalog: Catalog) -> tuple[str, ...]:
-    """Regions that the account can use and the catalogue knows."""
+    """Return the regions of the catalogue that the account can use."""
     enabled = set(cloud.regions())
     return tuple(region for region in catalog.regions if region in enabled)
 
 
 def network_request(settings: Settings) -> NetworkRequest:
-    """What the settings say of the network, for the plan."""
+    """Return the network settings in the form that the planner takes."""
     return NetworkRequest(
         public_address=settings.public_address,
         own_subnet=bool(settings.subnet_id),
@@ -138,23 +141,23 @@ def network_request(settings: Settings) -> NetworkRequest:
 
 
 def read_sets(sets: Sequence[str]) -> dict[str, str]:
-    """`name=value` pairs of the command line.
+    """Parse the `name=value` pairs of `--set`.
 
     Raises:
-        UsageError: One has no `=`.
+        UsageError: A pair has no name or no `=`.
     """
     pairs = {}
-    for one in sets:
-        name, equals, value = one.partition("=")
+    for pair in sets:
+        name, equals, value = pair.partition("=")
         if not equals or not name:
-            message = f"--set {one}: expected NAME=VALUE"
-            raise UsageError(message, hint="for instance --set epochs=3")
+            message = f"--set {pair}: expected NAME=VALUE"
+            raise UsageError(message, hint="for example --set epochs=3")
         pairs[name.strip()] = value
     return pairs
 
 
 def refuse(plan: Plan) -> CloudGpuError:
-    """The error that a plan with error findings ends with: the budget's own when only the budget forbids it."""
+    """Return the error for a plan with error findings: a `BudgetError` if the budget is the only obstacle."""
     lines = [f"{f.check}: {f.message}{f' (fix: {f.cure})' if f.cure else ''}" for f in plan.errors]
     hint = plan.remedies[0].command if plan.remedies else plan.errors[0].cure
     if all(finding.check == "budget" for finding in plan.errors):

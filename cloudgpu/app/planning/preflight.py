@@ -1,4 +1,4 @@
-"""Looking at what is named before it is planned: data, work directory, image, the account's keys, roles, networks."""
+"""Check what a recipe and the settings refer to: data, work directory, image, keys, roles and networks."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -26,16 +26,16 @@ _OF_SETTINGS: Final[Mapping[str, NamedKind]] = {
 
 
 AskRegistry = Callable[[Environment], ImageSeen]
-"""Asks the registry of a recipe's container; see `app.registry_images`."""
+"""Looks up a recipe's container image in its registry; see `app.planning.registry.images`."""
 
 
 @dataclass(frozen=True)
 class Preflight:
-    """Looks for one command.
+    """The checks before planning, for one command.
 
     Attributes:
-        environ: The caller's environment, of which only the names are looked at.
-        ask_registry: None where no registry is asked: offline, and where no container is run.
+        environ: The caller's environment. Only its names are used.
+        ask_registry: None if no registry is queried: offline, or for commands that run no container.
     """
 
     settings: Settings
@@ -43,9 +43,9 @@ class Preflight:
     ask_registry: AskRegistry | None = None
 
     def survey(self, recipe: Recipe, base: Path, regions: Sequence[str], inspector: Inspector | None) -> Survey:
-        """What there is in these regions; without an inspector only what lies on this machine is looked at."""
+        """Check these regions. Without an inspector, only check what is on this machine."""
         rehearsed = recipe.rehearsal.objects if recipe.rehearsal and self.settings.target == "rehearsal" else {}
-        looks = {one.name: self._dataset(one, base, rehearsed, inspector) for one in recipe.data}
+        looks = {dataset.name: self._dataset(dataset, base, rehearsed, inspector) for dataset in recipe.data}
         with ThreadPoolExecutor(_AT_ONCE) as workers:
             image = self._image(recipe, workers)
             regions_asked = None if inspector is None else workers.submit(_enabled, inspector)
@@ -57,13 +57,13 @@ class Preflight:
                 workdir_bytes=_workdir_bytes(recipe, base),
                 enabled_regions=enabled,
                 regions_unknown=why,
-                named=tuple(one.result() for one in named),
+                named=tuple(thing.result() for thing in named),
                 set_variables=frozenset(name for name in recipe.environment.secrets if self.environ.get(name)),
                 image=None if image is None else image.result(),
             )
 
     def _image(self, recipe: Recipe, workers: ThreadPoolExecutor) -> Future[ImageSeen] | None:
-        """None where nobody asks, or no node would: an image that is never pulled is on the nodes already."""
+        """Look the image up; None without a registry client, or if it is never pulled (`pull: never`)."""
         container = recipe.environment.container
         if self.ask_registry is None or container is None or container.pull == "never":
             return None
@@ -73,18 +73,18 @@ class Preflight:
     def _dataset(
         data: Data, base: Path, rehearsed: Mapping[str, str], inspector: Inspector | None
     ) -> Callable[[], DatasetSeen] | None:
-        """How to look at a dataset; None where nobody may be asked, or only the nodes can reach it."""
+        """Return the check for a dataset; None if it cannot be checked from here."""
         kind = source_of(data.source).kind
         if kind == "local":
             return lambda: _local(base / data.source)
         if kind == "https":
-            return lambda: DatasetSeen("unknown", f"{data.source} is asked when the run begins; its size is unknown")
+            return lambda: DatasetSeen("unknown", f"{data.source} is checked when the run starts; its size is unknown")
         if kind != "s3":
             return None
-        put = next((path for url, path in rehearsed.items() if data.source.startswith(url)), None)
-        if put is not None:
-            # It is put there when the rehearsal begins, from this directory.
-            return lambda: _local(base / put)
+        directory = next((path for url, path in rehearsed.items() if data.source.startswith(url)), None)
+        if directory is not None:
+            # The rehearsal uploads this directory to the bucket when it starts.
+            return lambda: _local(base / directory)
         return None if inspector is None else lambda: inspector.dataset(data.source)
 
     def _named(self, regions: Sequence[str], inspector: Inspector | None) -> Iterator[Callable[[], NamedThing]]:
@@ -94,7 +94,7 @@ class Preflight:
             name = str(getattr(self.settings, setting))
             if not name:
                 continue
-            if kind == "key pair":  # one of that name is needed wherever nodes may be
+            if kind == "key pair":  # must exist in every region that nodes may run in
                 yield from (partial(_look, inspector, kind, name, (region,), setting) for region in regions)
             else:
                 where = ("",) if kind == "role" else tuple(regions)
@@ -102,18 +102,18 @@ class Preflight:
 
 
 def _look(inspector: Inspector, kind: NamedKind, name: str, regions: Sequence[str], setting: str) -> NamedThing:
-    """In one of these regions: the id of a network's part belongs to one alone."""
+    """Look for the resource in these regions. The ID of a network resource exists in one region only."""
     seen = {region: inspector.named(kind, name, region) for region in regions}
     by_presence = {presence: (region, why) for region, (presence, why) in seen.items()}
     for presence in ("there", "unknown", "missing"):
         if presence in by_presence:
             region, why = by_presence[presence]
             return NamedThing(kind, name, region if presence == "there" else ", ".join(regions), presence, why, setting)
-    return NamedThing(kind, name, "", "unknown", "no region is in question", setting)
+    return NamedThing(kind, name, "", "unknown", "no region to check", setting)
 
 
 def _enabled(inspector: Inspector) -> tuple[frozenset[str] | None, str]:
-    """The regions, or why nobody knows them."""
+    """Return the enabled regions, or None and the reason why they are unknown."""
     try:
         return frozenset(inspector.regions()), ""
     except CloudGpuError as err:
@@ -132,7 +132,7 @@ def _local(source: Path) -> DatasetSeen:
 
 
 def _workdir_bytes(recipe: Recipe, base: Path) -> int | None:
-    """None where none is sent, or it cannot be read: staging says why."""
+    """Return the size of the work directory; None without one, or if it is unreadable, which staging reports."""
     if recipe.workdir is None:
         return None
     try:

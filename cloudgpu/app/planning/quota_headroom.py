@@ -1,7 +1,7 @@
-"""How much the account's quotas leave, in several regions at once; what was told is kept, with its age.
+"""Read the quota headroom of several regions at once, with a local cache.
 
-Limits change when a person asks for more, so an answer of some minutes ago will do; what runs is counted each time.
-The file is only ever a memory: one that cannot be read is an empty one, and one that cannot be written stops nobody.
+Limits change only when a person requests an increase, so they are cached for some minutes; running vCPUs are counted
+each time. A cache file that cannot be read counts as empty, and one that cannot be written is ignored.
 """
 
 import contextlib
@@ -23,49 +23,49 @@ from cloudgpu.state.identity import BackendIdentity
 from cloudgpu.state.records import write_durably
 
 FRESH: Final = timedelta(minutes=10)
-"""For how long a limit is not asked for again."""
+"""How long a cached limit is used."""
 _AT_ONCE: Final = 16
 
 Rooms = Mapping[tuple[str, str], QuotaRoom]
-"""(region, quota code) -> what may run there and what runs."""
+"""(region, quota key) -> limit and usage."""
 
 
 class QuotaCloud(BackendIdentity, Protocol):
-    """What tells of quotas."""
+    """The part of a backend that reads quotas."""
 
     def regions(self) -> Sequence[str]:
-        """Every region that the account can use."""
+        """Return every region that the account can use."""
 
     def quota_limits(self, region: str) -> Mapping[str, int]:
-        """Key of a quota -> vCPUs that may run."""
+        """Return the vCPU limit of each quota, by quota key."""
 
     def running_vcpus(self, region: str) -> Mapping[Quota, int | None]:
-        """VCPUs that run now by quota; a quota of which nothing runs is left out."""
+        """Return the running vCPUs by quota; quotas without running instances are left out."""
 
 
 @dataclass(frozen=True)
 class RegionQuotas:
-    """What one region told. `None` is unknown, and `trouble` says why."""
+    """Limits and usage of one region. None is unknown, and `trouble` says why."""
 
     region: str
     limits: Mapping[str, int] | None = None
     limits_at: datetime | None = None
     used: Mapping[str, int | None] | None = None
-    """Key of a quota -> vCPUs that run; one that is left out has none."""
+    """Quota key -> running vCPUs; a missing key means none."""
     used_at: datetime | None = None
     trouble: tuple[str, ...] = field(default=(), compare=False)
 
     def room(self, key: str) -> QuotaRoom | None:
-        """What is known of one quota; None where its limit is unknown."""
+        """Return the headroom of one quota, or None if its limit is unknown."""
         if self.limits is None or key not in self.limits:
             return None
         used = None if self.used is None else self.used.get(key, 0)
-        told = [at for at in (self.limits_at, self.used_at) if at is not None]
-        return QuotaRoom(self.limits[key], used, min(told, default=None))
+        read_at = [at for at in (self.limits_at, self.used_at) if at is not None]
+        return QuotaRoom(self.limits[key], used, min(read_at, default=None))
 
 
 class QuotaHeadroom:
-    """Quotas of one home."""
+    """Reads quotas and caches them in the home directory."""
 
     def __init__(self, home: Home, clock: Clock) -> None:
         self._home = home
@@ -74,54 +74,58 @@ class QuotaHeadroom:
     def asked(
         self, cloud: QuotaCloud, regions: Sequence[str] | None, *, anew: bool = False
     ) -> tuple[RegionQuotas, ...]:
-        """What the regions tell, None for all that the account can use, asked at once; `anew` trusts no memory.
+        """Read the quotas of these regions concurrently, or with None of every region that the account can use.
 
-        What they refuse to tell is unknown.
+        `anew` ignores the cache.
+
+        Returns:
+            One entry per region; what could not be read is unknown.
 
         Raises:
-            CloudGpuError: It is not known whose quotas these are, or which regions there are.
+            CloudGpuError: The account or its regions cannot be read.
         """
         regions = list(dict.fromkeys(cloud.regions() if regions is None else regions))
         whose = {"account": cloud.account(), "endpoint": cloud.endpoint}
-        memory = self._remembered(cloud.target, whose)
+        cached = self._remembered(cloud.target, whose)
         with ThreadPoolExecutor(_AT_ONCE) as workers:
-            known = [None if anew else memory.get(region) for region in regions]
-            found = tuple(workers.map(lambda one: self._region(cloud, *one), zip(regions, known, strict=True)))
-        self._keep(cloud.target, whose, {**memory, **{one.region: _kept(one, memory) for one in found}})
-        return found
+            known = [None if anew else cached.get(region) for region in regions]
+            quotas = tuple(workers.map(lambda pair: self._region(cloud, *pair), zip(regions, known, strict=True)))
+        merged = {region.region: _merged(region, cached) for region in quotas}
+        self._write_cache(cloud.target, whose, {**cached, **merged})
+        return quotas
 
     def remembered(self, target: str, regions: Sequence[str] | None) -> tuple[RegionQuotas, ...]:
-        """What was told last, None for every region that ever was asked, however old and to whichever account.
+        """Return the cached quotas of these regions, or with None of every cached region.
 
-        Unknown where nobody ever asked.
+        They may be of any age and account. A region that is not cached is unknown.
         """
-        memory = self._remembered(target, None)
+        cached = self._remembered(target, None)
         return tuple(
-            memory.get(region, RegionQuotas(region)) for region in (sorted(memory) if regions is None else regions)
+            cached.get(region, RegionQuotas(region)) for region in (sorted(cached) if regions is None else regions)
         )
 
     def forget(self, target: str) -> None:
-        """Remember nothing of a target any more, for whoever knows that its limits were changed just now."""
+        """Drop the cache of a target, for callers that have just changed its limits."""
         with contextlib.suppress(OSError):
             self._home.catalog(target).quotas.unlink(missing_ok=True)
 
     def _region(self, cloud: QuotaCloud, region: str, known: RegionQuotas | None) -> RegionQuotas:
         trouble = []
         now = self._clock.now()
-        found = RegionQuotas(region)
+        quotas = RegionQuotas(region)
         if known is not None and known.limits_at is not None and timedelta(0) <= now - known.limits_at < FRESH:
-            found = replace(found, limits=known.limits, limits_at=known.limits_at)
+            quotas = replace(quotas, limits=known.limits, limits_at=known.limits_at)
         else:
             try:
-                found = replace(found, limits=cloud.quota_limits(region), limits_at=now)
+                quotas = replace(quotas, limits=cloud.quota_limits(region), limits_at=now)
             except CloudGpuError as err:
                 trouble.append(err.message)
         try:
             counted = {quota.key: vcpus for quota, vcpus in cloud.running_vcpus(region).items()}
-            found = replace(found, used=counted, used_at=now)
+            quotas = replace(quotas, used=counted, used_at=now)
         except CloudGpuError as err:
             trouble.append(err.message)
-        return replace(found, trouble=tuple(trouble))
+        return replace(quotas, trouble=tuple(trouble))
 
     def _remembered(self, target: str, whose: Mapping[str, str] | None) -> dict[str, RegionQuotas]:
         try:
@@ -132,40 +136,40 @@ class QuotaHeadroom:
         except (OSError, *MALFORMED):
             return {}
 
-    def _keep(self, target: str, whose: Mapping[str, str], regions: Mapping[str, RegionQuotas]) -> None:
-        rows = {name: _row(one) for name, one in sorted(regions.items())}
+    def _write_cache(self, target: str, whose: Mapping[str, str], regions: Mapping[str, RegionQuotas]) -> None:
+        rows = {name: _row(quotas) for name, quotas in sorted(regions.items())}
         with contextlib.suppress(StateError):
             text = json.dumps({**whose, "regions": rows}, indent=1) + "\n"
             write_durably(self._home.catalog(target).quotas, text)
 
 
-def rooms(found: Sequence[RegionQuotas]) -> Rooms:
-    """What a plan needs of it; a quota whose limit nobody told is left out, so that it counts as unknown."""
-    told = {(one.region, key): one.room(key) for one in found for key in one.limits or ()}
-    return {place: room for place, room in told.items() if room is not None}
+def rooms(regions: Sequence[RegionQuotas]) -> Rooms:
+    """Return the headroom by region and quota for a plan; quotas with an unknown limit are left out."""
+    known = {(region.region, key): region.room(key) for region in regions for key in region.limits or ()}
+    return {place: room for place, room in known.items() if room is not None}
 
 
-def _kept(found: RegionQuotas, memory: Mapping[str, RegionQuotas]) -> RegionQuotas:
-    """With what was told before of what was not told now."""
-    old = memory.get(found.region, found)
-    if found.limits is None:
-        found = replace(found, limits=old.limits, limits_at=old.limits_at)
-    if found.used is None:
-        found = replace(found, used=old.used, used_at=old.used_at)
-    return found
+def _merged(quotas: RegionQuotas, memory: Mapping[str, RegionQuotas]) -> RegionQuotas:
+    """Fill what could not be read with the cached values."""
+    cached = memory.get(quotas.region, quotas)
+    if quotas.limits is None:
+        quotas = replace(quotas, limits=cached.limits, limits_at=cached.limits_at)
+    if quotas.used is None:
+        quotas = replace(quotas, used=cached.used, used_at=cached.used_at)
+    return quotas
 
 
-def _row(one: RegionQuotas) -> dict[str, Any]:
+def _row(quotas: RegionQuotas) -> dict[str, Any]:
     return {
-        "limits": one.limits,
-        "limits_at": one.limits_at.isoformat() if one.limits_at else None,
-        "used": one.used,
-        "used_at": one.used_at.isoformat() if one.used_at else None,
+        "limits": quotas.limits,
+        "limits_at": quotas.limits_at.isoformat() if quotas.limits_at else None,
+        "used": quotas.used,
+        "used_at": quotas.used_at.isoformat() if quotas.used_at else None,
     }
 
 
 def _readable(regions: Mapping[str, Any]) -> Iterator[tuple[str, RegionQuotas]]:
-    """Yield the regions whose memory can be read: a damaged one is asked again."""
+    """Yield the readable cache rows; a damaged region is read again."""
     for region, row in regions.items():
         with contextlib.suppress(*MALFORMED):
             yield region, _region_of(region, row)

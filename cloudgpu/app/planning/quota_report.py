@@ -1,4 +1,4 @@
-"""`quota`: what the account may run, what it runs, how many nodes that leaves, and how to ask for more."""
+"""`quota`: report limits, usage and remaining nodes per quota, and the command that requests an increase."""
 
 import shlex
 from collections.abc import Iterator, Sequence
@@ -20,54 +20,54 @@ _FAMILIES: Final = {"p": ("p5", "p6", "p4d"), "g": ("g5",)}
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """What is asked about: an instance type, or when that is None all of a quota's families."""
+class QuotaSubject:
+    """What to report on: an instance type, or if that is None, all families of a quota."""
 
     kind: InstanceType | None
     family: str
-    """What stands before the dot."""
+    """The part of the type's name before the dot."""
 
     @property
     def name(self) -> str:
-        """The type's name; empty for families."""
+        """Name of the type; empty for families."""
         return self.kind.name if self.kind else ""
 
 
 @dataclass(frozen=True)
 class Line:
-    """One quota in one region, for one type where types were asked about."""
+    """One quota in one region, for one type if types were requested."""
 
     region: str
     quota: Quota
     market: MarketName
     kind: InstanceType | None
     nodes: int
-    """How many are wanted."""
+    """Number of nodes requested."""
     room: QuotaRoom | None
-    """None is unknown."""
+    """Limit and usage, or None if unknown."""
 
     @property
     def needed_vcpus(self) -> int | None:
-        """Of the nodes that are wanted; None where no type was asked about."""
+        """VCPUs of the requested nodes, or None without a type."""
         return self.kind.vcpus * self.nodes if self.kind else None
 
     @property
     def nodes_free(self) -> int | None:
-        """How many nodes of the type the quota still lets run; None where that is unknown."""
+        """Number of additional nodes of the type that the quota allows, or None if unknown."""
         free = self.room.free_vcpus if self.room else None
         return None if free is None or self.kind is None else free // self.kind.vcpus
 
     @property
     def enough(self) -> bool | None:
-        """Whether the nodes that are wanted may run; None where that is unknown."""
+        """Whether the quota allows the requested nodes, or None if unknown."""
         free = None if self.nodes_free is None else self.nodes_free >= self.nodes
         if free is None and self.room and self.needed_vcpus is not None and self.room.limit_vcpus < self.needed_vcpus:
-            return False  # whatever runs, so many never may
+            return False  # the limit is too low even if nothing is running
         return free
 
     @property
     def request(self) -> str:
-        """The command that asks AWS for as much as is needed; empty where it is enough, or no code is certain."""
+        """Command that requests the needed increase from AWS; empty if none is needed or the quota code is unknown."""
         if self.enough or self.needed_vcpus is None or not self.quota.code:
             return ""
         used = self.room.used_vcpus or 0 if self.room else 0
@@ -76,63 +76,64 @@ class Line:
         return shlex.join([*words, "--region", self.region])
 
 
-def wanted(catalog: Catalog, *, gpu: str, instance_type: str) -> tuple[Wanted, ...]:
-    """What the options mean: a type, every type that can be launched with a GPU, a family's letter, or all families.
+def wanted(catalog: Catalog, *, gpu: str, instance_type: str) -> tuple[QuotaSubject, ...]:
+    """Resolve the options to a type, every launchable type with a GPU, the families of a quota, or all families.
 
     Raises:
-        UsageError: They contradict each other, or nothing is called so.
+        UsageError: Both options were given, or the name is unknown.
     """
     if gpu and instance_type:
-        message = "--gpu and --instance-type name two things"
-        raise UsageError(message, hint="give one of them")
+        message = "--gpu and --instance-type exclude each other"
+        raise UsageError(message, hint="use one of them")
     if instance_type:
         return (_of_type(catalog, instance_type),)
     if gpu.lower() in ("", *_FAMILIES):
         chosen = [gpu.lower()] if gpu else list(_FAMILIES)
-        return tuple(Wanted(None, family) for letter in chosen for family in _FAMILIES[letter])
-    return tuple(Wanted(kind, _family(kind)) for kind in _with_gpu(catalog, gpu))
+        return tuple(QuotaSubject(None, family) for letter in chosen for family in _FAMILIES[letter])
+    return tuple(QuotaSubject(kind, _family(kind)) for kind in _with_gpu(catalog, gpu))
 
 
 def lines(
-    found: Sequence[RegionQuotas], about: Sequence[Wanted], markets: Sequence[MarketName], nodes: int
+    regions: Sequence[RegionQuotas], subjects: Sequence[QuotaSubject], markets: Sequence[MarketName], nodes: int
 ) -> tuple[Line, ...]:
-    """By region, then as asked; families that count against one quota are one line."""
-    told = [line for region in found for line in _of_region(region, about, markets, nodes)]
-    return tuple({(line.region, line.market, line.quota, line.kind and line.kind.name): line for line in told}.values())
+    """Return the report lines by region; families that share a quota are one line."""
+    every = [line for region in regions for line in _of_region(region, subjects, markets, nodes)]
+    unique = {(line.region, line.market, line.quota, line.kind and line.kind.name): line for line in every}
+    return tuple(unique.values())
 
 
 def _of_region(
-    region: RegionQuotas, about: Sequence[Wanted], markets: Sequence[MarketName], nodes: int
+    region: RegionQuotas, subjects: Sequence[QuotaSubject], markets: Sequence[MarketName], nodes: int
 ) -> Iterator[Line]:
     for market in markets:
-        for one in about:
-            if one.kind is None or market in one.kind.usage_classes:
-                quota = quota_of(one.name or one.family, market)
-                yield Line(region.region, quota, market, one.kind, nodes, region.room(quota.key))
+        for subject in subjects:
+            if subject.kind is None or market in subject.kind.usage_classes:
+                quota = quota_of(subject.name or subject.family, market)
+                yield Line(region.region, quota, market, subject.kind, nodes, region.room(quota.key))
 
 
-def _of_type(catalog: Catalog, name: str) -> Wanted:
+def _of_type(catalog: Catalog, name: str) -> QuotaSubject:
     kind = catalog.types.get(name)
     if kind is None or kind.provider != "aws":
-        known = [one.name for one in catalog.rentable]
+        known = [rentable.name for rentable in catalog.rentable]
         message = f"unknown instance type {name}{suggestion(name, known)}"
         raise UsageError(message, hint="`cloudgpu gpus` lists them")
-    return Wanted(kind, _family(kind))
+    return QuotaSubject(kind, _family(kind))
 
 
 def _with_gpu(catalog: Catalog, spec: str) -> list[InstanceType]:
-    asked = parse_gpu_spec(spec)
-    if asked.count is not None:
-        found = list(types_for_spec(spec, catalog))
+    parsed = parse_gpu_spec(spec)
+    if parsed.count is not None:
+        kinds = list(types_for_spec(spec, catalog))
     else:
-        sizes = {f"{spec}:{kind.gpus}" for kind in catalog.rentable if spec_name(kind.gpu) == spec_name(asked.model)}
-        found = [kind for one in sorted(sizes) for kind in types_for_spec(one, catalog)]
-    living = sorted((kind for kind in found if not kind.retired), key=lambda kind: (kind.vcpus, kind.name))
-    if not living:
-        wrong = misfit(spec if asked.count is not None else f"{spec}:1", catalog)
-        message = f"--gpu {spec}: {wrong.message if wrong else 'no type with it can be launched any more'}"
+        sizes = {f"{spec}:{kind.gpus}" for kind in catalog.rentable if spec_name(kind.gpu) == spec_name(parsed.model)}
+        kinds = [kind for size in sorted(sizes) for kind in types_for_spec(size, catalog)]
+    launchable = sorted((kind for kind in kinds if not kind.retired), key=lambda kind: (kind.vcpus, kind.name))
+    if not launchable:
+        mismatch = misfit(spec if parsed.count is not None else f"{spec}:1", catalog)
+        message = f"--gpu {spec}: {mismatch.message if mismatch else 'AWS has retired every type with this GPU'}"
         raise UsageError(message, hint="`cloudgpu gpus` lists them; P and G mean all types of a quota")
-    return living
+    return launchable
 
 
 def _family(kind: InstanceType) -> str:

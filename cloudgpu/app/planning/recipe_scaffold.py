@@ -1,4 +1,4 @@
-"""`recipe new`: a folder with a recipe that is valid as it stands, and a script that runs as it stands."""
+"""`recipe new`: create a folder with a valid recipe and a script that runs without changes."""
 
 import os
 import re
@@ -24,13 +24,13 @@ from cloudgpu.text import command
 
 _NAME = re.compile(r"[a-z][a-z0-9-]{0,39}")
 _COMMENTS = 27
-"""How wide values are, before the two spaces and the comment."""
+"""Width of a value before the two spaces and the comment."""
 _MARKETS: Final[Mapping[Market, str]] = {
-    "on-demand": "on-demand  # spot is cheaper, and AWS may take it back",
-    "spot": "spot  # AWS may take it back: write checkpoints, and name them under checkpoint:",
+    "on-demand": "on-demand  # spot is cheaper, but AWS may interrupt it",
+    "spot": "spot  # AWS may interrupt it: write checkpoints and list them under checkpoint:",
 }
 _ROOM = Decimal("1.1")
-"""Disks and addresses cost something as well: the cap leaves a tenth of the nodes' price for them."""
+"""The cap leaves a tenth of the nodes' price for disks and addresses."""
 
 _TWICE = 2
 _FEW = 3
@@ -38,29 +38,29 @@ _FEW = 3
 
 @dataclass(frozen=True)
 class ScaffoldRequest:
-    """What was typed."""
+    """The options of `recipe new` as typed."""
 
     name: str
     gpu: str
     """`V100-32GB:8`, or an instance type."""
     nodes: int
     region: str
-    """Empty for the home region where it has the GPU, else the cheapest one."""
+    """Empty for the home region if it has the GPU, otherwise the cheapest region."""
     market: Market = "on-demand"
     launcher: LauncherChoice = "torchrun"
 
 
 @dataclass(frozen=True)
 class Scaffold:
-    """What a first recipe will hold: its files as text, and the machine that it will most likely get."""
+    """The files of a new recipe, and the machine it will most likely run on."""
 
     name: str
     nodes: int
     market: Market
     offer: Offer
-    """The cheapest machine, at its on-demand price, which spot never exceeds."""
+    """The cheapest machine at its on-demand price, which spot never exceeds."""
     dearest: Offer
-    """The dearest that the recipe names, for when there is none of the cheapest."""
+    """The most expensive machine that the recipe names."""
     files: dict[str, str]
 
 
@@ -71,31 +71,31 @@ def make_scaffold(request: ScaffoldRequest, catalog: Catalog, home_region: str) 
         UsageError: The name is invalid, or no known and offered type matches the request.
     """
     if not _NAME.fullmatch(request.name):
-        message = f"{request.name} is no name for a recipe"
-        raise UsageError(message, hint="lower case letters, digits and dashes, for instance my-run")
+        message = f"{request.name} is not a valid recipe name"
+        raise UsageError(message, hint="use lower case letters, digits and dashes, for example my-run")
     offers = _offers(request, catalog, home_region)
     text = TEXTS[request.launcher]
     files = {FILE_NAME: _recipe(request, offers), text.script_name: text.script}
     return Scaffold(request.name, request.nodes, request.market, offers[0], _taken(offers)[-1], files)
 
 
-def write(begun: Scaffold, folder: Path) -> None:
-    """Put the files into a new folder, all of them or none.
+def write(scaffold: Scaffold, folder: Path) -> None:
+    """Write the files to a new folder, all or none of them.
 
     Raises:
-        UsageError: Something of that name is there already.
-        StateError: The folder cannot be made.
+        UsageError: The path exists.
+        StateError: The folder cannot be created.
     """
     if os.path.lexists(folder):
-        raise UsageError(f"{folder} is there already", hint="choose another name, or edit what is there")
-    half = folder.with_name(f".{folder.name}.{os.getpid()}")
+        raise UsageError(f"{folder} already exists", hint="choose another name, or edit the existing recipe")
+    temporary = folder.with_name(f".{folder.name}.{os.getpid()}")
     try:
-        half.mkdir(parents=True)
-        for name, text in begun.files.items():
-            (half / name).write_text(text, encoding="utf-8")
-        half.rename(folder)
+        temporary.mkdir(parents=True)
+        for name, text in scaffold.files.items():
+            (temporary / name).write_text(text, encoding="utf-8")
+        temporary.rename(folder)
     except OSError as err:
-        shutil.rmtree(half, ignore_errors=True)
+        shutil.rmtree(temporary, ignore_errors=True)
         raise unwritable(folder, err) from err
 
 
@@ -107,7 +107,7 @@ def _offers(request: ScaffoldRequest, catalog: Catalog, home_region: str) -> tup
     kinds = [kind for kind in kinds if request.market in kind.usage_classes] or kinds
     if request.region and request.region not in catalog.regions:
         message = (
-            f"--region {request.region}: no such region in the catalogue{suggestion(request.region, catalog.regions)}"
+            f"--region {request.region}: not a region in the catalogue{suggestion(request.region, catalog.regions)}"
         )
         raise UsageError(message, hint=f"{command('cloudgpu', 'gpus')} shows where {request.gpu} is cheapest")
     here = _priced(catalog, kinds, request.region or home_region)
@@ -123,8 +123,8 @@ def _priced(catalog: Catalog, kinds: Sequence[InstanceType], region: str) -> tup
 
 
 def _by_price(offers: Iterable[Offer]) -> tuple[Offer, ...]:
-    priced = [(one.hourly_usd, one.kind.name, one) for one in offers if one.hourly_usd is not None]
-    return tuple(one for _, _, one in sorted(priced, key=lambda row: row[:2]))
+    priced = [(offer.hourly_usd, offer.kind.name, offer) for offer in offers if offer.hourly_usd is not None]
+    return tuple(offer for _, _, offer in sorted(priced, key=lambda row: row[:2]))
 
 
 def _refuse(request: ScaffoldRequest, kinds: Sequence[InstanceType]) -> NoReturn:
@@ -132,31 +132,33 @@ def _refuse(request: ScaffoldRequest, kinds: Sequence[InstanceType]) -> NoReturn
 
 
 def _not_here(request: ScaffoldRequest, kinds: Sequence[InstanceType]) -> UsageError:
-    """Why there is no price by the hour: offered elsewhere, or nowhere at a known price."""
+    """Explain why there is no hourly price: the GPU is offered elsewhere, or nowhere at a known price."""
     priced = sorted({region for kind in kinds for region in kind.on_demand_usd if kind.zones.get(region)})
     if request.region and priced:
-        message = f"{request.gpu} is not offered in {request.region} at a known price; it is in {', '.join(priced)}"
+        message = (
+            f"{request.gpu} is not offered in {request.region} at a known price; it is available in {', '.join(priced)}"
+        )
         return UsageError(
             message,
             hint=command("cloudgpu", "recipe", "new", request.name, "--gpu", request.gpu, "--region", priced[0]),
         )
-    message = f"nobody knows what {request.gpu} costs by the hour"
+    message = f"the catalogue has no hourly price for {request.gpu}"
     return UsageError(message, hint=command("cloudgpu", "gpus", "show", spec_name(kinds[0].gpu)))
 
 
 def _nothing(request: ScaffoldRequest, catalog: Catalog) -> UsageError:
     """Explain why nothing that matches can be launched, and suggest a command that would work."""
-    begin_with = ("cloudgpu", "recipe", "new", request.name, "--gpu")
+    prefix = ("cloudgpu", "recipe", "new", request.name, "--gpu")
     retired = types_for_spec(request.gpu, catalog)
     if retired:
         names = ", ".join(kind.name for kind in retired)
-        make_scaffold = command(*begin_with, retired[0].replacement or "")
-        return UsageError(f"AWS retired {names}: nobody can launch it", hint=make_scaffold)
+        instead = command(*prefix, retired[0].replacement or "")
+        return UsageError(f"AWS has retired {names}", hint=instead)
     why = misfit(request.gpu, catalog)
-    message, fix = (f"{request.gpu} means nothing", "") if why is None else (why.message, why.fix)
+    message, fix = (f"{request.gpu} is not a GPU or instance type", "") if why is None else (why.message, why.fix)
     words = shlex.split(fix) if fix.startswith("--set ") else []
     instead = words[1].partition("=")[2] if words else ""
-    return UsageError(f"--gpu {request.gpu}: {message}", hint=command(*begin_with, instead) if instead else fix)
+    return UsageError(f"--gpu {request.gpu}: {message}", hint=command(*prefix, instead) if instead else fix)
 
 
 def _recipe(request: ScaffoldRequest, offers: Sequence[Offer]) -> str:
@@ -185,34 +187,33 @@ def _recipe(request: ScaffoldRequest, offers: Sequence[Offer]) -> str:
 
 
 def _taken(offers: Sequence[Offer]) -> tuple[Offer, ...]:
-    """Those that are worth trying when there is none of the cheapest.
+    """Return the offers worth trying when the cheapest has no capacity.
 
-    A T4 comes in machines of up to eight times the price of the smallest, and the recipe's cap has to hold for the
-    dearest that it names.
+    A T4 comes in machines of up to eight times the price of the smallest, and the recipe's cap has to cover the most
+    expensive one that it names.
     """
     cheapest = offers[0].hourly_usd or Decimal(0)
-    return tuple(one for one in offers if one.hourly_usd is not None and one.hourly_usd <= _TWICE * cheapest)
+    limit = _TWICE * cheapest
+    return tuple(offer for offer in offers if offer.hourly_usd is not None and offer.hourly_usd <= limit)
 
 
 def _hardware(request: ScaffoldRequest, taken: Sequence[Offer], dearer: Sequence[Offer]) -> str:
-    names = [one.kind.name for one in taken]
+    names = [offer.kind.name for offer in taken]
     if request.gpu in names:
-        return f"instance_type: {request.gpu}  # or gpu: and what `cloudgpu gpus` lists, for instance {taken[0].spec}"
+        return f"instance_type: {request.gpu}  # or gpu: with a spec from `cloudgpu gpus`, for example {taken[0].spec}"
     if not dearer:
-        return (
-            f"gpu: {request.gpu}  # what `cloudgpu gpus` lists: a GPU and how many a node, or instance_type: and a type"
-        )
-    few = ", ".join(one.kind.name for one in dearer[:_FEW]) + (" ..." if len(dearer) > _FEW else "")
+        return f"gpu: {request.gpu}  # a GPU from `cloudgpu gpus` and the number per node, or instance_type: and a type"
+    few = ", ".join(offer.kind.name for offer in dearer[:_FEW]) + (" ..." if len(dearer) > _FEW else "")
     about = f"# {request.gpu}; left out at more than twice the price: {few}"
     return f"{about}\n  " + (f"instance_type: {names[0]}" if len(names) == 1 else f"any_of: [{', '.join(names)}]")
 
 
 def _aligned(line: str) -> str:
-    """Comments behind a value stand in one column."""
+    """Align the comment after a value in one column."""
     value, mark, comment = line.partition("  # ")
     return f"{value.rstrip():<{_COMMENTS}}  # {comment.strip()}" if mark and value.strip() else line
 
 
 def _torch(gpu: Gpu) -> str:
-    """The PyTorch that runs on a GPU without another word."""
+    """Return the PyTorch requirement whose default build supports a GPU."""
     return f"torch<{gpu.first_torch_without}" if gpu.first_torch_without else "torch"

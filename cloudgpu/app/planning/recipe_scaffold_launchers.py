@@ -1,4 +1,7 @@
-"""What differs in a first recipe by its launcher: those that need nothing but Python, so that it runs as it stands."""
+"""The parts of a new recipe that depend on its launcher.
+
+Only launchers that need nothing but Python are included, so that the script runs without changes.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,7 +12,7 @@ from cloudgpu.app.planning.recipe_scaffold_text import SCRIPT
 LauncherChoice = Literal["torchrun", "each-node", "head-only", "service"]
 
 _PARAMS: Final = """\
-params:  # change one for one run: cloudgpu train $name --set steps=100
+params:  # change one for a single run: cloudgpu train $name --set steps=100
   steps: 20
 
 """
@@ -20,42 +23,42 @@ metrics:  # read from what the ranks print
     unit: steps/s
     better: higher
 
-outputs: [outputs/]  # brought back when the run has ended
+outputs: [outputs/]  # downloaded when the run ends
 
 """
 _TORCHRUN: Final = """\
 launch:
-  with: torchrun  # every rank finds RANK, WORLD_SIZE, MASTER_ADDR ... around it
-  ranks_per_node: gpus  # one process a GPU
+  with: torchrun  # every rank gets RANK, WORLD_SIZE, MASTER_ADDR ... in its environment
+  ranks_per_node: gpus  # one process per GPU
   command: train.py --steps {steps}
 
 """
 _EACH_NODE: Final = """\
 launch:
-  with: each-node  # the command once on every node; CLOUDGPU_RANK and CLOUDGPU_WORLD_SIZE number them
+  with: each-node  # run the command once on every node; CLOUDGPU_RANK and CLOUDGPU_WORLD_SIZE number them
   command: train.py --steps {steps}
 
 """
 _HEAD_ONLY: Final = """\
 launch:
-  with: head-only  # the command on the first node alone; CLOUDGPU_NODE_IPS has the addresses of all
+  with: head-only  # run the command on the first node only; CLOUDGPU_NODE_IPS lists all addresses
   command: train.py --steps {steps}
 
 """
 _SERVICE: Final = """\
 launch:
-  with: service  # a server on the first node, opened here by a tunnel; `cloudgpu cancel` or the expiry ends it
+  with: service  # a server on the first node, tunnelled to this machine; stops with `cloudgpu cancel` or at expiry
   command: serve.py --address {service.address} --port {service.port}
   service:
     port: 8000
 
 """
 _REHEARSED: Final = """
-rehearsal:  # what differs with --on rehearsal, where nothing is charged
+rehearsal:  # overrides for --on rehearsal, where nothing is charged
   ranks_per_node: 1
 """
 _SERVER: Final = '''\
-"""Your server goes here. As it stands it says on which node it runs."""
+"""Your server goes here. This placeholder serves the name of the node it runs on."""
 
 import argparse
 import http.server
@@ -86,7 +89,7 @@ _ANY_LAUNCHER: Final = SCRIPT.replace('"RANK"', '"CLOUDGPU_RANK"').replace('"WOR
 
 @dataclass(frozen=True)
 class LauncherText:
-    """The parts of a first recipe that its launcher decides, and its script."""
+    """The parts of a new recipe that depend on the launcher, and its script."""
 
     description: str
     run: str
@@ -95,10 +98,10 @@ class LauncherText:
     rehearsal: str = ""
 
 
-_RANKS: Final = "Says where each rank runs, and measures a little."
+_RANKS: Final = "Prints where each rank runs and measures steps per second."
 TEXTS: Final[Mapping[LauncherChoice, LauncherText]] = {
     "torchrun": LauncherText(_RANKS, _PARAMS + _TORCHRUN + _MEASURED, "train.py", SCRIPT, _REHEARSED),
     "each-node": LauncherText(_RANKS, _PARAMS + _EACH_NODE + _MEASURED, "train.py", _ANY_LAUNCHER),
     "head-only": LauncherText(_RANKS, _PARAMS + _HEAD_ONLY + _MEASURED, "train.py", _ANY_LAUNCHER),
-    "service": LauncherText("Serves a page that says where it runs.", _SERVICE, "serve.py", _SERVER),
+    "service": LauncherText("Serves a page with the name of its node.", _SERVICE, "serve.py", _SERVER),
 }

@@ -1,34 +1,34 @@
-"""What `recipe new` writes: a recipe whose comments say what to change, and a script that already runs."""
+"""Templates of `recipe new`: a recipe whose comments say what to change, and a script that runs."""
 
 from string import Template
 from typing import Final
 
 RECIPE: Final = Template("""\
 # $nodes x $machine: $usd USD an hour each on demand in $region, read on $read_on.
-# `cloudgpu recipe schema` lists every field, `cloudgpu recipe check $name` says what is wrong with this file, and
-# `cloudgpu plan $name` what it would do and cost.
+# `cloudgpu recipe schema` lists every field, `cloudgpu recipe check $name` validates this file, and
+# `cloudgpu plan $name` shows what it would do and cost.
 schema: 1
 name: $name
 description: $description
 
 resources:
   $hardware
-  nodes: $nodes  # identical machines, all of them at once or none
+  nodes: $nodes  # identical machines, launched all or none
   regions: [$region]  # in the order to try them
   market: $market
-  disk: 200GiB  # of every node
+  disk: 200GiB  # per node
 
 environment:
   python:
     requirements: []  # what pip installs on every node; for PyTorch on $gpu: ["$torch"]
 
 ${run}budget:
-  expiry: 1h  # the nodes end themselves after this long, whatever happens
-  max_usd: $max_usd  # a plan whose worst case is above this is refused
+  expiry: 1h  # the nodes terminate themselves after this time, whatever happens
+  max_usd: $max_usd  # a plan whose worst case exceeds this is rejected
 ${rehearsal}""")
 
 SCRIPT: Final = '''\
-"""Your training goes here. As it stands every rank says where it runs, works a little and reports how fast it was."""
+"""Your training goes here. This placeholder prints where each rank runs and measures steps per second."""
 
 import argparse
 import json
@@ -49,7 +49,7 @@ for _ in range(options.steps):
     sum(number * number for number in range(100_000))
 steps_per_s = options.steps / (time.perf_counter() - started)
 
-if rank == 0:  # What the recipe's metrics read, and what its outputs bring back.
+if rank == 0:  # read by the recipe's metrics, and downloaded with its outputs
     print(f"steps_per_s={steps_per_s:.1f}", flush=True)
     result = {"ranks": world, "steps": options.steps, "steps_per_s": steps_per_s}
     pathlib.Path(os.environ["CLOUDGPU_OUTPUTS"], "result.json").write_text(json.dumps(result))

@@ -1,4 +1,4 @@
-"""What the plan has to know of storage that stands."""
+"""Look up the existing storage that a recipe mounts."""
 
 from __future__ import annotations
 
@@ -12,32 +12,32 @@ from cloudgpu.plan.storage_seen import StorageSeen
 from cloudgpu.recipe.schema import Recipe
 
 if TYPE_CHECKING:
-    # Only a type: a plan that asks no cloud must not pay for boto3.
+    # Only for annotations: an offline plan must not import boto3.
     from cloudgpu.aws.storage.stored import Stored
 
 
 def seen(cloud: Cloud, recipe: Recipe, regions: Sequence[str]) -> Seen:
-    """What stands in these regions under the names that the recipe mounts.
+    """Return the existing storage in these regions by each name that the recipe mounts.
 
     Raises:
-        CloudError: A region could not be asked.
+        CloudError: A region could not be queried.
     """
-    wanted = [one.name for one in looked_for(recipe)]
-    if not wanted:
+    names = [mount.name for mount in looked_for(recipe)]
+    if not names:
         return {}
     stores = cloud.storage()
-    found = [one for region in regions for one in stores.found(region)]
-    return {name: tuple(_seen(one) for one in found if one.name == name) for name in wanted}
+    stored = [storage for region in regions for storage in stores.found(region)]
+    return {name: tuple(_seen(storage) for storage in stored if storage.name == name) for name in names}
 
 
-def _seen(one: Stored) -> StorageSeen:
+def _seen(storage: Stored) -> StorageSeen:
     return StorageSeen(
-        name=one.name,
-        kind=one.kind,
-        region=one.region,
-        zone=one.data.zone if one.data else "",
-        ready=one.data is not None and one.data.ready,
-        owner=one.tag("cloudgpu:owner"),
-        users=one.users,
-        monthly_usd=monthly_usd(one),
+        name=storage.name,
+        kind=storage.kind,
+        region=storage.region,
+        zone=storage.data.zone if storage.data else "",
+        ready=storage.data is not None and storage.data.ready,
+        owner=storage.tag("cloudgpu:owner"),
+        users=storage.users,
+        monthly_usd=monthly_usd(storage),
     )

@@ -36,5 +36,5 @@ def test_what_the_file_holds_already_cannot_be_said_beside_it(recipe, sets, pref
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path):
-    with pytest.raises(UsageError, match="cannot read the plan"):
+    with pytest.raises(UsageError, match="cannot read plan file"):
         asked(tmp_path / "none.json", "", None, None, on=None, region=None)

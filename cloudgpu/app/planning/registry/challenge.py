@@ -1,4 +1,4 @@
-"""How a registry asks for a login: the header `WWW-Authenticate`."""
+"""Parse the `WWW-Authenticate` header with which a registry requests a login."""
 
 import re
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ _PAIR: Final = re.compile(r"(\w+)=(?:\"([^\"]*)\"|([^,\s]*))")
 
 @dataclass(frozen=True)
 class Challenge:
-    """`basic`, or `bearer` with the place that gives tokens."""
+    """A login request: `basic`, or `bearer` with the realm that issues tokens."""
 
     scheme: str
     realm: str = ""
@@ -21,11 +21,11 @@ class Challenge:
 
 
 def challenge(header: str) -> Challenge | None:
-    """Read it; tokens are taken before passwords, and None is a way that is not known."""
-    found = []
+    """Parse the header; prefer tokens to passwords. Return None if no scheme is supported."""
+    supported = []
     for scheme, pairs in _SCHEME.findall(header):
         values = {key.lower(): quoted or bare for key, quoted, bare in _PAIR.findall(pairs)}
-        one = Challenge(scheme.lower(), values.get("realm", ""), values.get("service", ""), values.get("scope", ""))
-        if one.scheme == "basic" or one.realm:
-            found.append(one)
-    return min(found, key=lambda one: one.scheme != "bearer", default=None)
+        offered = Challenge(scheme.lower(), values.get("realm", ""), values.get("service", ""), values.get("scope", ""))
+        if offered.scheme == "basic" or offered.realm:
+            supported.append(offered)
+    return min(supported, key=lambda offered: offered.scheme != "bearer", default=None)

@@ -1,4 +1,4 @@
-"""HTTP as registries of containers want it: who may be trusted, who is told a password, where a redirect may lead."""
+"""HTTP client for container registries: TLS trust, credentials and redirects."""
 
 import base64
 import hashlib
@@ -21,38 +21,38 @@ from cloudgpu.run.logins import Login
 from cloudgpu.text import printable
 
 CERTIFICATES: Final = Path("/etc/docker/certs.d")
-"""Where Docker looks for certificates of registries, by host and port."""
+"""Folder in which Docker looks for registry certificates, by host and port."""
 _HUB: Final = "registry-1.docker.io"
-"""Where Docker Hub's images are; `docker.io` is only its name."""
+"""API host of Docker Hub; `docker.io` is only its name."""
 _REFUSING: Final = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
 _HOPS: Final = 5
 _LARGEST: Final = 4 * 2**20
-"""No manifest is larger: registries refuse it."""
+"""Registries reject larger manifests."""
 _LONGEST_TOKEN: Final = 32 * 1024
-"""Servers refuse longer headers; the tokens of public registries have a tenth of it."""
+"""Servers reject longer headers; tokens of public registries have a tenth of this."""
 _LONGEST_PLACE: Final = 100
 _TOKEN: Final = re.compile(r"[!-~]+")
 _DIGESTS: Final = {
     "sha256": (re.compile(r"[0-9a-f]{64}"), hashlib.sha256),
     "sha512": (re.compile(r"[0-9a-f]{128}"), hashlib.sha512),
 }
-"""The algorithms that OCI registers: form of the digest, and how it is made."""
+"""Digest algorithms registered by OCI: format and hash function."""
 
 
 class UnreachableError(Exception):
-    """The registry gave no answer that means anything; the words are for people and hold no secret."""
+    """The registry gave no usable response. The message is for people and contains no secret."""
 
 
 class RefusedError(Exception):
-    """The registry gives nothing with this login, or without one."""
+    """The registry denies access with this login, or without one."""
 
 
 @dataclass
-class Web:
-    """Talks to the registry of one image.
+class RegistryClient:
+    """Client for the registry of one image.
 
     Attributes:
-        timeout_s: Silence after which a connection is given up; whoever calls limits the whole.
+        timeout_s: Socket timeout. The caller limits the total time.
     """
 
     name: ImageName
@@ -63,126 +63,128 @@ class Web:
     _scheme: str = "https"
 
     def get(self, path: str, accept: str = "*/*") -> Answer:
-        """`/v2/PATH` of the registry, after logging in where it asks for it.
+        """Return `/v2/PATH` of the registry, logging in if it asks for it.
 
         Raises:
-            RefusedError: The login is refused, or one is missing.
-            UnreachableError: There is no answer.
+            RefusedError: The login is rejected or missing.
+            UnreachableError: There is no usable response.
         """
         try:
             try:
                 return self._get(path, accept)
             except UnreachableError:
-                # As Docker does: a registry on the machine itself may speak plain HTTP.
+                # Like Docker, allow plain HTTP for a registry on this machine.
                 if not self.name.on_loopback or self._scheme == "http" or self._trusted():
                     raise
                 self._scheme = "http"
                 return self._get(path, accept)
         except ValueError:
-            raise UnreachableError(f"{self.name.registry} leads to an address that is none") from None
+            raise UnreachableError(f"{self.name.registry} redirects to an invalid address") from None
 
     def get_by_digest(self, kind: str, digest: str, accept: str = "*/*") -> Answer:
-        """`manifests` or `blobs` of this digest, held against it.
+        """Return a manifest or blob (`kind` is `manifests` or `blobs`) by digest, and verify the digest.
 
         Raises:
-            RefusedError: The login is refused, or one is missing.
-            UnreachableError: There is no answer, the digest is none, or the content is not the one it stands for.
+            RefusedError: The login is rejected or missing.
+            UnreachableError: There is no usable response, the digest is invalid, or the content does not match it.
         """
         algorithm, _, value = digest.partition(":")
         form, hashed = _DIGESTS.get(algorithm, (None, None))
-        # It becomes part of an address, and foreign text there would be asked for with the login.
+        # The digest becomes part of a URL that is requested with the login: never insert text from the server there.
         if form is None or hashed is None or form.fullmatch(value) is None:
-            raise UnreachableError(f"{self.name.registry} names a digest that is none")
-        answer = self.get(f"{self.name.path}/{kind}/{digest}", accept)
-        if answer.status == HTTPStatus.OK and hashed(answer.body).hexdigest() != value:
-            raise UnreachableError(f"{self.name.registry} sent another content than its digest {digest[:19]} says")
-        return answer
+            raise UnreachableError(f"{self.name.registry} sent an invalid digest")
+        response = self.get(f"{self.name.path}/{kind}/{digest}", accept)
+        if response.status == HTTPStatus.OK and hashed(response.body).hexdigest() != value:
+            raise UnreachableError(f"{self.name.registry} sent content that does not match its digest {digest[:19]}")
+        return response
 
     def _get(self, path: str, accept: str) -> Answer:
         host = _HUB if self.name.registry == "docker.io" else self.name.registry
         url = f"{self._scheme}://{host}/v2/{path}"
-        answer, own = self._followed(url, accept)
-        # Whoever a redirect leads to has no say in where the password goes.
-        if answer.status == HTTPStatus.UNAUTHORIZED and own and not self._authorization:
-            self._authorization = self._logged_in(url, challenge(answer.headers.get("www-authenticate", "")))
-            answer, _ = self._followed(url, accept)
-        if answer.status in _REFUSING:
+        response, is_registry = self._followed(url, accept)
+        # The target of a redirect must not decide where the password is sent.
+        if response.status == HTTPStatus.UNAUTHORIZED and is_registry and not self._authorization:
+            self._authorization = self._logged_in(url, challenge(response.headers.get("www-authenticate", "")))
+            response, _ = self._followed(url, accept)
+        if response.status in _REFUSING:
             raise RefusedError
-        return answer
+        return response
 
-    def _logged_in(self, registry: str, asked: Challenge | None) -> str:
-        """What is sent as `Authorization`."""
-        if asked is None:
-            raise UnreachableError(f"{self.name.registry} asks for a login in a way that is not known")
-        if asked.scheme == "basic":
+    def _logged_in(self, registry: str, requested: Challenge | None) -> str:
+        """Log in and return the `Authorization` header."""
+        if requested is None:
+            raise UnreachableError(f"{self.name.registry} requires an unsupported kind of login")
+        if requested.scheme == "basic":
             if self.login is None:
                 raise RefusedError
             return _basic(self.login)
-        query = {"service": asked.service, "scope": asked.scope or f"repository:{self.name.path}:pull"}
-        glue = "&" if "?" in asked.realm else "?"
-        url = f"{asked.realm}{glue}{urlencode({key: value for key, value in query.items() if value})}"
+        query = {"service": requested.service, "scope": requested.scope or f"repository:{self.name.path}:pull"}
+        separator = "&" if "?" in requested.realm else "?"
+        url = f"{requested.realm}{separator}{urlencode({key: value for key, value in query.items() if value})}"
         password = "" if self.login is None else _basic(self.login)
-        answer = self._sent(url, "application/json", password, guarded=must_guard(registry, url))
-        if answer.status in _REFUSING:
+        response = self._sent(url, "application/json", password, guarded=must_guard(registry, url))
+        if response.status in _REFUSING:
             raise RefusedError
-        content = json_of(answer) if answer.status == HTTPStatus.OK else None
+        content = json_of(response) if response.status == HTTPStatus.OK else None
         token = (content.get("token") or content.get("access_token")) if isinstance(content, dict) else None
         if not isinstance(token, str) or len(token) > _LONGEST_TOKEN or _TOKEN.fullmatch(token) is None:
-            raise UnreachableError(f"{_place(asked.realm)} gave no token, but {answer.status}")
+            raise UnreachableError(f"{_host(requested.realm)} returned status {response.status} instead of a token")
         return f"Bearer {token}"
 
     def _followed(self, url: str, accept: str) -> tuple[Answer, bool]:
-        """The answer at the end of all redirects, and whether it is the registry's own; only that gets the login."""
+        """Follow redirects. Return the response and whether it is from the registry, which alone gets the login."""
         start, first = url, urlsplit(url)
         for _ in range(_HOPS):
-            here = urlsplit(url)
-            own = (here.scheme, here.netloc) == (first.scheme, first.netloc)
-            answer = self._sent(url, accept, self._authorization if own else "", guarded=must_guard(start, url))
-            to = answer.headers.get("location", "") if answer.status in REDIRECTS else ""
-            if answer.status not in REDIRECTS:
-                return answer, own
-            url = redirected(url, to)
-        raise UnreachableError(f"{self.name.registry} redirects again and again")
+            current = urlsplit(url)
+            is_registry = (current.scheme, current.netloc) == (first.scheme, first.netloc)
+            response = self._sent(
+                url, accept, self._authorization if is_registry else "", guarded=must_guard(start, url)
+            )
+            location = response.headers.get("location", "") if response.status in REDIRECTS else ""
+            if response.status not in REDIRECTS:
+                return response, is_registry
+            url = redirected(url, location)
+        raise UnreachableError(f"{self.name.registry} redirects more than {_HOPS} times")
 
     def _sent(self, url: str, accept: str, authorization: str, *, guarded: bool) -> Answer:
         check_address(url)
         parts = urlsplit(url)
         if parts.scheme != "https" and not (self.name.on_loopback and is_loopback(parts.hostname or "")):
-            raise UnreachableError(f"{self.name.registry} leads to {_place(url)} without TLS")
+            raise UnreachableError(f"{self.name.registry} redirects to {_host(url)} without TLS")
         headers = {"Accept": accept, "User-Agent": "cloudgpu"}
         if authorization:
             headers["Authorization"] = authorization
         try:
             return self._client().send(url, headers, guarded=guarded)
         except URLError as error:
-            raise UnreachableError(f"{_place(url)} cannot be reached: {_reason(error.reason)}") from None
+            raise UnreachableError(f"cannot reach {_host(url)}: {_reason(error.reason)}") from None
         except (OSError, http.client.HTTPException, ValueError) as error:
-            # Their words may hold what was sent.
-            kind = "it fell silent" if isinstance(error, TimeoutError) else "it does not speak as a registry does"
-            raise UnreachableError(f"{_place(url)} cannot be asked: {kind}") from None
+            # The text of the error may contain what was sent, including the login.
+            kind = "timed out" if isinstance(error, TimeoutError) else "not a registry response"
+            raise UnreachableError(f"cannot query {_host(url)}: {kind}") from None
 
     def _client(self) -> Client:
         return Client(self.timeout_s, _LARGEST, self._trust(), proxies=not self.name.on_loopback)
 
     def _trusted(self) -> list[Path]:
-        """Authorities that whoever set this machine up trusts for this registry."""
+        """Return the certificate authorities that this machine's Docker configuration trusts for the registry."""
         return sorted((self.certificates / self.name.registry).glob("*.crt"))
 
     def _trust(self) -> ssl.SSLContext:
-        """The system's authorities and those; a registry on the machine itself needs none, as with Docker."""
+        """Trust the system's authorities and Docker's; as with Docker, a registry on this machine needs none."""
         context, more = ssl.create_default_context(), self._trusted()
         if self.name.on_loopback and not more:
             context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
         for path in more:
-            # Text beside the certificates may hold any character; they themselves are ASCII.
+            # Comments in the file may hold any character; the certificates are ASCII.
             context.load_verify_locations(cadata=_authority(path).decode("ascii", "ignore"))
         return context
 
 
-def json_of(answer: Answer) -> Any:  # noqa: ANN401 - what a stranger sends
-    """Return the body; None where it is not JSON."""
+def json_of(response: Answer) -> Any:  # noqa: ANN401 - untrusted content
+    """Return the parsed body, or None if it is not JSON."""
     try:
-        return parse_json(answer.body, nan=True)
+        return parse_json(response.body, nan=True)
     except ValueError:
         return None
 
@@ -191,11 +193,11 @@ def _authority(path: Path) -> bytes:
     try:
         return read_bytes(path, KEY_BYTES)
     except OSError as err:
-        raise UnreachableError(f"the certificate {path} cannot be read: {err.strerror}") from err
+        raise UnreachableError(f"cannot read certificate {path}: {err.strerror}") from err
 
 
-def _place(url: str) -> str:
-    """Host and port, without whatever else an address may hold."""
+def _host(url: str) -> str:
+    """Return the host and port of a URL, without credentials."""
     return printable(urlsplit(url).netloc.rpartition("@")[2])[:_LONGEST_PLACE] or "nowhere"
 
 
@@ -207,5 +209,5 @@ def _reason(reason: object) -> str:
     if isinstance(reason, ssl.SSLCertVerificationError):
         return f"its certificate is not trusted ({reason.verify_message})"
     if isinstance(reason, TimeoutError):
-        return "it does not answer"
-    return str(getattr(reason, "strerror", None) or "it does not speak as a registry does")
+        return "timed out"
+    return str(getattr(reason, "strerror", None) or "not a registry response")

@@ -1,4 +1,4 @@
-"""What a registry sends for a tag, OCI's and Docker's: an index of manifests by platform, or one manifest."""
+"""Read OCI and Docker manifests: an index of manifests by platform, or a single manifest."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -12,53 +12,53 @@ ACCEPTED: Final = ", ".join(
     )
 )
 MACHINE: Final = "linux/amd64"
-"""Whose size is looked up: the nodes' own."""
+"""Platform of the nodes, whose image size is looked up."""
 _LARGEST: Final = 2**50
-"""A pebibyte: no image is larger, and no disk."""
+"""One pebibyte: no image or disk is larger."""
 _LONGEST_NAME: Final = 40
 
 
 def by_platform(content: Mapping[str, Any]) -> dict[str, str]:
-    """Platform -> digest of an index; attestations, which run nowhere, are left out."""
-    found: dict[str, str] = {}
-    for one in _dicts(content.get("manifests")):
-        name = platform(one.get("platform"))
-        if name and isinstance(one.get("digest"), str):
-            found.setdefault(name, one["digest"])
-    return found
+    """Return the digest of each platform in an index, without attestations."""
+    digests: dict[str, str] = {}
+    for manifest in _dicts(content.get("manifests")):
+        name = platform(manifest.get("platform"))
+        if name and isinstance(manifest.get("digest"), str):
+            digests.setdefault(name, manifest["digest"])
+    return digests
 
 
-def platform(said: object) -> str:
-    """`linux/amd64` of whatever has `os` and `architecture`; empty where they are not told."""
-    if not isinstance(said, Mapping):
+def platform(content: object) -> str:
+    """Return `os/architecture`, for example `linux/amd64`; empty if either is missing or invalid."""
+    if not isinstance(content, Mapping):
         return ""
-    parts = [said.get("os"), said.get("architecture")]
-    told = all(
+    parts = [content.get("os"), content.get("architecture")]
+    valid = all(
         isinstance(part, str) and part.isalnum() and part.isascii() and len(part) <= _LONGEST_NAME and part != "unknown"
         for part in parts
     )
-    return "/".join(map(str, parts)) if told else ""
+    return "/".join(map(str, parts)) if valid else ""
 
 
 def is_index(content: Mapping[str, Any]) -> bool:
-    """Whether it lists manifests and is none itself."""
+    """Return True if the content lists manifests instead of being one."""
     return isinstance(content.get("manifests"), list)
 
 
 def packed_bytes(manifest: Mapping[str, Any]) -> int | None:
-    """Sum of the layers as they are pulled; None where it does not tell."""
-    sizes = [one.get("size") for one in _dicts(manifest.get("layers"))]
-    # In Python, true is a number.
+    """Return the compressed size of all layers, or None if the manifest does not state it."""
+    sizes = [layer.get("size") for layer in _dicts(manifest.get("layers"))]
+    # `type` instead of `isinstance`, because bool is a subclass of int.
     known = [size for size in sizes if type(size) is int and 0 <= size <= _LARGEST]
     return sum(known) if known and len(known) == len(sizes) and sum(known) <= _LARGEST else None
 
 
 def config_digest(manifest: Mapping[str, Any]) -> str:
-    """Of what tells the platform; empty where there is none."""
+    """Return the digest of the image configuration, or an empty string."""
     config = manifest.get("config")
     digest = config.get("digest") if isinstance(config, Mapping) else None
     return digest if isinstance(digest, str) else ""
 
 
 def _dicts(listed: object) -> list[Mapping[str, Any]]:
-    return [one for one in listed if isinstance(one, Mapping)] if isinstance(listed, list) else []
+    return [entry for entry in listed if isinstance(entry, Mapping)] if isinstance(listed, list) else []

@@ -129,10 +129,10 @@ def test_the_cheapest_machine_of_the_home_region_is_reckoned_with(catalog):
         ("V100:3", "", "no instance type has 3 V100", "cloudgpu recipe new my-run --gpu V100:8"),
         ("V10:8", "", 'unknown GPU V10; did you mean "V100"', "cloudgpu recipe new my-run --gpu V100:8"),
         ("A100-60GB:8", "", "A100 does not come with 60 GB", "cloudgpu recipe new my-run --gpu A100-80GB:8"),
-        ("p3.16xlarge", "", "AWS retired p3.16xlarge", "cloudgpu recipe new my-run --gpu p3dn.24xlarge"),
-        ("K80:8", "", "AWS retired p2.8xlarge", "cloudgpu recipe new my-run --gpu g4.metal"),
+        ("p3.16xlarge", "", "AWS has retired p3.16xlarge", "cloudgpu recipe new my-run --gpu p3dn.24xlarge"),
+        ("K80:8", "", "AWS has retired p2.8xlarge", "cloudgpu recipe new my-run --gpu g4.metal"),
         ("dgx-1", "", "dgx-1", ""),
-        ("H200:8", "", "nobody knows what H200:8 costs by the hour", "cloudgpu gpus show H200"),
+        ("H200:8", "", "the catalogue has no hourly price for H200:8", "cloudgpu gpus show H200"),
         ("T4:1", "us-west-2", "not offered in us-west-2", "cloudgpu recipe new my-run --gpu T4:1 --region eu-west-1"),
         ("T4:1", "us-west-9", 'no such region in the catalogue; did you mean "us-west-2"', "cloudgpu gpus"),
     ],
@@ -146,7 +146,7 @@ def test_what_cannot_be_had_is_refused_with_what_can(catalog, gpu, region, messa
 
 @pytest.mark.parametrize("name", ["My", "1a", "a_b", "../up", "a" * 41, ""])
 def test_a_name_that_is_none(catalog, name):
-    with pytest.raises(UsageError, match="is no name for a recipe"):
+    with pytest.raises(UsageError, match="is not a valid recipe name"):
         begun(catalog, "T4:1", name=name)
 
 

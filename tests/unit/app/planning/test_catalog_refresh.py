@@ -138,7 +138,7 @@ def test_a_source_that_tells_nothing_at_all_is_not_believed(home, source, refres
     done = refreshing.refresh(["us-east-1"])
     (one,) = done.unread
     assert one.part == part
-    assert one.reason.startswith("nothing was told of the")
+    assert one.reason.startswith("the response lists none of the")
     kind = known_catalog(home, "aws").types["p3dn.24xlarge"]
     assert kind.zones["us-east-1"]
     assert kind.on_demand_usd["us-east-1"]
@@ -173,9 +173,9 @@ def test_everywhere_is_what_the_account_can_use(source, refreshing, said):
     assert refreshing.refresh([], everywhere=True).entry.regions == ("eu-west-1", "us-east-1", "xx-new-9")
     assert [one.text for one in said] == [
         "asking aws about 3 regions",
-        "eu-west-1 has answered",
-        "us-east-1 has answered",
-        "xx-new-9 has answered",
+        "read eu-west-1",
+        "read us-east-1",
+        "read xx-new-9",
     ]
 
 

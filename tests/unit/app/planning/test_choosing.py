@@ -101,8 +101,8 @@ def test_what_misses_by_little_is_shown(catalog):
         ({"min_memory": "much"}, "--min-memory much: expected memory with its unit"),
         ({"min_memory": "0GB"}, "--min-memory 0GB: expected memory with its unit"),
         ({"min_total_memory": "-1GB"}, "--min-total-memory -1GB: expected"),
-        ({"arch": "vlta"}, '--arch vlta: no GPU of the catalogue has this architecture; did you mean "volta"?'),
-        ({"region": "us-east-9"}, "--region us-east-9: no such region in the catalogue; did you mean"),
+        ({"arch": "vlta"}, '--arch vlta: no GPU in the catalogue has this architecture; did you mean "volta"?'),
+        ({"region": "us-east-9"}, "--region us-east-9: not a region in the catalogue; did you mean"),
     ],
 )
 def test_what_was_typed_is_checked(catalog, asked, message):

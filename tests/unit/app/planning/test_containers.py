@@ -39,7 +39,9 @@ def test_only_what_runs_on_a_gpu_is_listed(catalog, software):
 def test_a_framework_in_any_case(catalog, software):
     listed = found(catalog, software, framework="pytorch").containers
     assert [one.image.image.rpartition(":")[2] for one in listed] == ["24.12-py3", "25.01-py3"]
-    with pytest.raises(UsageError, match='--framework pytroch: no container of it is known; did you mean "PyTorch"'):
+    with pytest.raises(
+        UsageError, match='--framework pytroch: no known container has this framework; did you mean "PyTorch"'
+    ):
         found(catalog, software, framework="pytroch")
 
 

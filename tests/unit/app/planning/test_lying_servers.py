@@ -210,7 +210,7 @@ def test_content_that_is_not_what_its_digest_says_is_not_believed():
     digest = f"sha256:{'0' * 64}"
     with lying(lambda _: [answer(body=MANIFEST)]) as registry:
         seen = ask(registry.address, tag=f":1@{digest}")
-    assert (seen.presence, "another content than its digest" in seen.why) == ("unknown", True)
+    assert (seen.presence, "content that does not match its digest" in seen.why) == ("unknown", True)
 
 
 def test_manifests_that_are_huge_or_lead_in_circles_end():

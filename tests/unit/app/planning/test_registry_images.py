@@ -144,12 +144,12 @@ def test_what_is_not_there_is_missing(registry):
     [
         ((404, b"<html>", {}), "answered 404"),
         ((500, {}, {}), "answered 500"),
-        ((429, {}, {}), "was asked too often and answers later"),
-        ((200, b"<html>", {}), "answered with something that is no manifest"),
-        ((200, b"[" * 100_000, {}), "answered with something that is no manifest"),
-        ((401, {}, {"WWW-Authenticate": "Negotiate"}), "asks for a login in a way that is not known"),
-        ((307, {}, {"Location": "https://[x/"}), "leads to an address that is none"),
-        ((307, {}, {"Location": "/v2/team/own/manifests/1"}), "redirects again and again"),
+        ((429, {}, {}), "limits the request rate; try again later"),
+        ((200, b"<html>", {}), "returned something other than a manifest"),
+        ((200, b"[" * 100_000, {}), "returned something other than a manifest"),
+        ((401, {}, {"WWW-Authenticate": "Negotiate"}), "requires an unsupported kind of login"),
+        ((307, {}, {"Location": "https://[x/"}), "redirects to an invalid address"),
+        ((307, {}, {"Location": "/v2/team/own/manifests/1"}), "redirects more than 5 times"),
     ],
 )
 def test_an_answer_that_means_nothing_leaves_it_unknown(registry, page, why: str):

@@ -64,7 +64,9 @@ def test_of_a_directory_the_named_files_are_asked_for(site):
     assert seen(site, "/dir/", "a b.txt") == [("a b.txt", 3, "")]
 
 
-@pytest.mark.parametrize(("path", "why"), [("/nowhere", "answered 404"), ("/endless", "does not say how large")])
+@pytest.mark.parametrize(
+    ("path", "why"), [("/nowhere", "returned status 404"), ("/endless", "does not report the size")]
+)
 def test_what_cannot_be_had_is_named(site, path, why):
     with pytest.raises(RecipeError, match=why):
         seen(site, path)
