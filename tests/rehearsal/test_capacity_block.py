@@ -41,7 +41,7 @@ def test_a_run_in_a_block(workspace):
     assert workspace.left().get("placement_groups") is None
     cluster = outcome["cluster"]
     refused = workspace.run("extend", cluster, "--by", "3h", code=2)
-    assert f"the Capacity Block {mine} ends at {held['EndDate']:%Y-%m-%d %H:%M} UTC" in refused.stderr
-    assert "they cannot live until" in refused.stderr
+    assert f"Capacity Block {mine} ends at {held['EndDate']:%Y-%m-%d %H:%M} UTC" in refused.stderr
+    assert "they cannot run until" in refused.stderr
     workspace.run("down", cluster)
     assert workspace.left() == {}

@@ -78,10 +78,10 @@ def test_no_capacity_anywhere_is_exit_4_with_a_line_a_candidate(workspace):
     done = workspace.run("train", "plain", "--yes", code=4)
     tried = [line for line in done.stderr.splitlines() if "InsufficientInstanceCapacity" in line]
     assert [line.split()[0] for line in tried] == ["us-east-1c", "us-east-1d"]
-    assert "2 x p3dn.24xlarge cannot be had: no capacity (2 of 2 candidates)" in done.stderr
+    assert "2 x p3dn.24xlarge not available: no capacity (2 of 2 candidates)" in done.stderr
     nothing = workspace.run("logs")
     assert nothing.stdout == ""
-    assert "failed before a rank was started: 2 x p3dn.24xlarge cannot be had" in nothing.stderr
+    assert "failed before a rank was started: 2 x p3dn.24xlarge not available" in nothing.stderr
     assert workspace.left() == {}
     assert workspace.json("status")["clusters"] == []
 

@@ -71,7 +71,7 @@ def test_down_deletes_and_says_what_it_could_not_record(small, harm, debug):
     done = workspace.run(*debug, "down", "plain", code=None, env=user(disk))
     assert workspace.left() == {}, done
     assert done.returncode in UNRECORDED, done
-    assert "cluster plain is gone, confirmed by a search for its tag, but" in done.stderr
+    assert "cluster plain is deleted, verified by tag search, but" in done.stderr
     assert "cloudgpu down plain" in done.stderr.partition("hint:")[2]
     assert "Traceback" not in done.stderr
     heal()

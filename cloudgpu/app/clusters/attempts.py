@@ -1,4 +1,4 @@
-"""One attempt at one candidate: ledger row and record before the first call, the truth about it after the last."""
+"""Launch one candidate: write the ledger row and the record before the first call, and the outcome after the last."""
 
 from dataclasses import replace
 from datetime import datetime
@@ -23,7 +23,7 @@ _FLEET = "aws:ec2/fleet:Fleet"
 
 
 class Attempts:
-    """Carries the program out for one candidate after another."""
+    """Launches candidates with the infrastructure program."""
 
     def __init__(self, context: CloudContext, requester: Requester) -> None:
         self._context = context
@@ -33,11 +33,11 @@ class Attempts:
         self._cooldowns = Cooldowns(context.home, context.clock)
 
     def at(self, plan: Plan, record: ClusterRecord, candidate: Candidate) -> tuple[ClusterRecord, Applied]:
-        """Make the cluster of this candidate.
+        """Create the cluster on this candidate.
 
         Raises:
-            LaunchError: It cannot be had; what was launched all the same has ended, confirmed.
-            CloudGpuError: Something else failed; what was made stands.
+            LaunchError: AWS did not launch it; instances launched in part are confirmed terminated.
+            CloudGpuError: Another step failed; what was created still exists.
         """
         context = self._context
         context.emit(Note(f"trying {candidate.label}: {plan.nodes} x ${candidate.node_hourly_usd}/h"))
@@ -63,7 +63,7 @@ class Attempts:
         return context.records.save_cluster(replace(record, instance_ids=ids), context.clock.now()), applied
 
     def _refused(self, record: ClusterRecord, candidate: Candidate, row: Spending, err: LaunchError) -> None:
-        """A definite no: nothing runs, so the row is closed; it costs nothing unless a part of the gang had begun."""
+        """Close the row after a refused launch. It costs nothing unless some of the instances were launched."""
         if err.launched:
             self._context.ledger.launched(row.entry_id, err.launched, self._opened_at(record, row))
         self._context.ledger.close(row.entry_id, self._context.clock.now())
@@ -71,13 +71,15 @@ class Attempts:
             self._cooldowns.note(self._context.cloud, candidate)
 
     def _opened_at(self, record: ClusterRecord, row: Spending) -> datetime:
-        """When the row was opened: right before the call whose answer nobody wrote down.
+        """Return when the row was opened, and open it again if it was closed meanwhile.
 
-        Another home may have closed it meanwhile, by `down` or `sweep` of a cluster that it saw half made. It is opened
-        again, for what was bought has to be on the bill.
+        `down` or `sweep` from another home may have closed it while the cluster was being created. The launched
+        instances must be on the bill.
         """
-        rows = self._billing.rows(record)
-        opened = (one.spending for one in rows if one.spending.entry_id == row.entry_id and one.state == "open")
+        entries = self._billing.rows(record)
+        opened = (
+            entry.spending for entry in entries if entry.spending.entry_id == row.entry_id and entry.state == "open"
+        )
         present = next(opened, None)
         if present is None:
             self._context.ledger.open(row)
@@ -85,30 +87,30 @@ class Attempts:
 
 
 class _Launch:
-    """Listens for the moment in which the gang was bought, and keeps its refusal until it is known what follows."""
+    """Records when the instances were launched, and holds back the launch failure until `settle`."""
 
     def __init__(self, context: CloudContext) -> None:
         self.at: datetime | None = None
         self._context = context
         self._refused: Event | None = None
 
-    def on_event(self, what: ProgressEvent) -> None:
-        """Pass it on, apart from the launch's own refusal."""
-        if isinstance(what, Event) and what.type == _FLEET:
-            if what.kind == "failed":
-                self._refused = what
+    def on_event(self, event: ProgressEvent) -> None:
+        """Forward the event, except a failure of the launch itself."""
+        if isinstance(event, Event) and event.type == _FLEET:
+            if event.kind == "failed":
+                self._refused = event
                 return
-            if what.kind == "done" and what.operation == "create":
+            if event.kind == "done" and event.operation == "create":
                 self.at = self._context.clock.now()
-        self._context.emit(what)
+        self._context.emit(event)
 
     def settle(self, err: CloudGpuError) -> None:
-        """A refusal that leads to the next candidate is told in one line with it; any other is told here."""
+        """Emit the held-back failure unless the next candidate is tried, which reports it in one line."""
         moves_on = isinstance(err, LaunchError) and rule_of(err).skips != "stop"
         if self._refused is not None and not moves_on:
             self._context.emit(self._refused)
 
 
 def instances(applied: Applied) -> tuple[str, ...]:
-    """The gang's instances, in the order of its nodes."""
+    """Return the launched instance ids in node order."""
     return tuple(str(instance_id) for instance_id in applied.outputs["instanceIds"])

@@ -1,4 +1,4 @@
-"""`--retry-until-up`: go round a plan's candidates again and again, with nothing standing in between, up to a limit."""
+"""`--retry-until-up`: retry all candidates of a plan until one has capacity, with nothing running in between."""
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
@@ -15,7 +15,7 @@ _RANDOM = SystemRandom()
 
 
 class CapacityRetry:
-    """Repeats an attempt while it fails for a lack of capacity that may pass."""
+    """Repeats an attempt while it fails for a temporary lack of capacity."""
 
     def __init__(self, context: CloudContext, limit_s: int, jitter: Callable[[], float] = _RANDOM.random) -> None:
         self._context = context
@@ -23,11 +23,11 @@ class CapacityRetry:
         self._jitter = jitter
 
     def until_up(self, attempt: Callable[[], ProvisionedCluster]) -> ProvisionedCluster:
-        """Attempt it, at least once; every attempt that raises has left nothing behind.
+        """Call `attempt` until it succeeds, at least once. A failed attempt has left nothing behind.
 
         Raises:
             NoCapacityError: There is no capacity, and the time is up or waiting would not help.
-            CloudGpuError: As `attempt` raises; only a lack of capacity is waited for.
+            CloudGpuError: Any other error of `attempt`.
         """
         clock = self._context.clock
         until = clock.now() + self._limit
@@ -38,7 +38,7 @@ class CapacityRetry:
             except NoCapacityError as err:
                 left_s = (until - clock.now()).total_seconds()
                 if left_s < 1 or not err.passing:
-                    raise _tired(err, count, self._limit) from None
+                    raise _with_rounds(err, count, self._limit) from None
             self._wait(count, min(next(pauses), left_s), until)
             count += 1
 
@@ -47,14 +47,14 @@ class CapacityRetry:
         again = clock.now() + timedelta(seconds=wait_s)
         self._context.emit(
             Note(
-                f"no capacity in round {count}; nothing stands and nothing is billed. Round {count + 1} in "
-                f"{wait_s:.0f} s, at {again:%H:%M:%S} UTC; gives up at {until:%Y-%m-%d %H:%M} UTC; Ctrl-C ends it"
+                f"no capacity in round {count}; nothing is running or billed. Round {count + 1} in "
+                f"{wait_s:.0f} s, at {again:%H:%M:%S} UTC; gives up at {until:%Y-%m-%d %H:%M} UTC; Ctrl-C stops"
             )
         )
         clock.sleep(wait_s)
 
 
-def _tired(err: NoCapacityError, count: int, limit: timedelta) -> NoCapacityError:
+def _with_rounds(err: NoCapacityError, count: int, limit: timedelta) -> NoCapacityError:
     if count == 1:
         return err
     spent = DurationS(int(limit.total_seconds()))

@@ -1,4 +1,4 @@
-"""`up`: from a plan to a standing cluster, candidate by candidate, each attempt in the ledger before its call."""
+"""`up`: create a cluster from a plan, candidate by candidate. Each attempt is in the ledger before its first call."""
 
 import json
 from collections.abc import Sequence
@@ -37,11 +37,11 @@ from cloudgpu.state.records import ClusterRecord, write_durably
 __all__ = ["ProvisionedCluster", "Provisioning", "Requester"]
 
 _START_LOOK_S = 30.0
-"""A machine that sleeps meanwhile must notice its clock when it wakes."""
+"""Poll interval. Short sleeps make the wait end on time even if this machine is suspended meanwhile."""
 
 
 class Provisioning:
-    """Makes clusters stand. One object for one cloud and one home."""
+    """Creates clusters in one cloud for one home directory."""
 
     def __init__(self, context: CloudContext, requester: Requester) -> None:
         self._context = context
@@ -53,18 +53,18 @@ class Provisioning:
     def up(
         self, plan: Plan, name: str, *, run_id: str = "", keep_on_failure: bool = False, retry_s: int = 0
     ) -> ProvisionedCluster:
-        """Make the cluster stand; one that stands already is checked and left as it is.
+        """Create a cluster. If it already exists, verify it and make no changes.
 
-        With `retry_s`, a lack of capacity is waited for so long: every round is a cluster of its own, with a token
-        and an expiry of its own, so that waiting takes nothing from its time and adds nothing to its worst case.
+        With `retry_s`, retry for that long if there is no capacity. Every round creates a new cluster record with its
+        own token and expiry, so that waiting neither shortens its lifetime nor raises its worst-case cost.
 
         Raises:
-            PlanError: The plan holds an error finding.
-            BusyError: Another process is at this cluster, or somebody else has one of this name.
-            NoCapacityError: Every candidate was tried; nothing is left.
-            UsageError: A cluster of this name is something else, or is over.
-            CloudError: The cloud refused.
-            TeardownError: It failed, and what it had made could not be ended.
+            PlanError: The plan has an error finding.
+            BusyError: Another process is working on this cluster, or another user has one of this name.
+            NoCapacityError: Every candidate was tried. Nothing is left running.
+            UsageError: A cluster of this name does not match the plan, or has expired.
+            CloudError: AWS rejected a request.
+            TeardownError: The launch failed, and its resources could not be deleted.
         """
         if plan.errors:
             raise PlanError(f"the plan for {name} cannot be applied", findings=[f.message for f in plan.errors])
@@ -79,24 +79,24 @@ class Provisioning:
         return self.reuse(name, plan)
 
     def _wait_for_start(self, plan: Plan) -> None:
-        """A Capacity Block is not there before its start, and AWS calls that a lack of capacity. Nothing stands yet."""
+        """Wait for the start of a Capacity Block; before it, AWS reports a lack of capacity. Nothing is running yet."""
         clock = self._context.clock
         if plan.starts_at is None or plan.starts_at <= clock.now():
             return
-        self._context.emit(Note(f"waiting until {plan.starts_at:%Y-%m-%d %H:%M} UTC, when what is reserved starts"))
+        self._context.emit(Note(f"waiting until {plan.starts_at:%Y-%m-%d %H:%M} UTC, when the reservation starts"))
         while (left_s := (plan.starts_at - clock.now()).total_seconds()) > 0:
             clock.sleep(min(left_s, _START_LOOK_S))
 
     def _round(self, plan: Plan, name: str, run_id: str, *, keep_on_failure: bool) -> ProvisionedCluster:
-        record = self._begun(plan, name, self._context.records.cluster(name), run_id)
-        return self._made(plan, record, keep_on_failure=keep_on_failure)
+        record = self._prepare_record(plan, name, self._context.records.cluster(name), run_id)
+        return self._create_or_clean_up(plan, record, keep_on_failure=keep_on_failure)
 
     def reuse(self, name: str, plan: Plan) -> ProvisionedCluster:
-        """A cluster as recorded, fit for the plan, its nodes confirmed alive and open to the caller.
+        """Return a running cluster that matches the plan, with SSH opened to the caller.
 
         Raises:
-            UsageError: There is none, it is not up, or it has another shape.
-            StateError: Some of its nodes are gone.
+            UsageError: The cluster does not exist, is not up, or does not match the plan.
+            StateError: Some of its nodes are not running.
         """
         record = find_running_cluster(self._context, name)
         require_same_engine(self._context, record)
@@ -106,11 +106,11 @@ class Provisioning:
             authorize_ssh(self._context, record), stored_inventory(self._context.home, record), made=False
         )
 
-    def _begun(self, plan: Plan, name: str, record: ClusterRecord | None, run_id: str) -> ClusterRecord:
-        """The record of a cluster that is to be made: a new one, or the one that a killed `up` left."""
+    def _prepare_record(self, plan: Plan, name: str, record: ClusterRecord | None, run_id: str) -> ClusterRecord:
+        """Return the record of the cluster to create: a new one, or the one that an interrupted `up` left."""
         if record is None:
-            record = self._new(plan, name, run_id)
-            self._context.cloud.engine(record)  # an engine that cannot work says so before anything is written
+            record = self._new_record(plan, name, run_id)
+            self._context.cloud.engine(record)  # an engine that cannot run must fail before anything is written
             self._refuse_taken(plan, record)
             return self._context.records.save_cluster(record, self._context.clock.now())
         require_usable(self._context, record)
@@ -119,7 +119,7 @@ class Provisioning:
             require_matching(plan, record)
         return record
 
-    def _new(self, plan: Plan, name: str, run_id: str) -> ClusterRecord:
+    def _new_record(self, plan: Plan, name: str, run_id: str) -> ClusterRecord:
         now = self._context.clock.now()
         return ClusterRecord(
             name=name,
@@ -140,20 +140,21 @@ class Provisioning:
         )
 
     def _refuse_taken(self, plan: Plan, record: ClusterRecord) -> None:
-        """Refuse a name that is in use elsewhere: by the shared ledger, and by the tags that everybody can see."""
+        """Reject a name that is in use elsewhere, according to the shared ledger or to resource tags."""
         if record.name == record.run_id:
-            return  # made up a moment ago
+            return  # generated a moment ago
         self._billing.refuse_taken(record)
         regions = tuple(dict.fromkeys(candidate.region for candidate in plan.candidates))
-        found = [one for one in self._context.cloud.search(record.name, regions) if one.kind == "instance"]
-        if found:
-            tags = found[0].tags
+        tagged = self._context.cloud.search(record.name, regions)
+        instances_of_name = [resource for resource in tagged if resource.kind == "instance"]
+        if instances_of_name:
+            tags = instances_of_name[0].tags
             raise taken(record.name, tags.get("cloudgpu:owner", ""), tags.get("cloudgpu:expires-at", "?"))
 
-    def _made(self, plan: Plan, record: ClusterRecord, *, keep_on_failure: bool) -> ProvisionedCluster:
-        """Make it, or leave nothing behind: also after an error that nobody foresaw."""
+    def _create_or_clean_up(self, plan: Plan, record: ClusterRecord, *, keep_on_failure: bool) -> ProvisionedCluster:
+        """Create the cluster, or delete what was created, after unexpected errors too."""
         try:
-            return self._make(plan, record)
+            return self._try_candidates(plan, record)
         except LaunchError as err:
             end_after(self._teardown.end, record, err)
             raise
@@ -162,7 +163,7 @@ class Provisioning:
                 end_after(self._teardown.end, record, err)
             raise
 
-    def _make(self, plan: Plan, record: ClusterRecord) -> ProvisionedCluster:
+    def _try_candidates(self, plan: Plan, record: ClusterRecord) -> ProvisionedCluster:
         refusals: list[Refusal] = []
         waiting = tuple(in_turn(plan, record))
         while waiting:
@@ -180,19 +181,19 @@ class Provisioning:
                 waiting = self._left(waiting, candidate, skips)
                 record = self._context.records.cluster(record.name) or record
                 continue
-            return self._finish(record, applied, [one.whole for one in refusals])
+            return self._finish(record, applied, [refusal.whole for refusal in refusals])
         raise exhausted(plan, refusals, known_catalog(self._context.home, plan.target))
 
     def _left(self, waiting: Sequence[Candidate], refused: Candidate, skips: Skips) -> tuple[Candidate, ...]:
-        """Those that are still worth asking for; the others are named, so that nobody waits for them."""
+        """Return the candidates still worth trying, and report the others as skipped."""
         remaining = left(waiting, refused, skips)
-        skipped = [one for one in waiting if one not in remaining]
+        skipped = [candidate for candidate in waiting if candidate not in remaining]
         if skipped:
             self._context.emit(Note(skipped_line(refused, skipped, skips)))
         return remaining
 
     def _finish(self, record: ClusterRecord, applied: Applied, tried: Sequence[str]) -> ProvisionedCluster:
-        # Before anything is waited for: a node's boot waits for its disks.
+        # Attach before waiting for the nodes: their boot waits for the disks.
         ClusterStorage(self._context).attach(record, instances(applied))
         inventory = self._context.cloud.inventory(record, instances(applied), self._context.emit)
         path = self._context.home.cluster(record.name).inventory

@@ -1,4 +1,4 @@
-"""`down`: end a cluster and say so only when the cloud confirms it."""
+"""`down`: delete a cluster and report success only after a search for its tag finds nothing."""
 
 from collections.abc import Sequence, Set
 from dataclasses import replace
@@ -26,11 +26,11 @@ from cloudgpu.state.identifiers import checked_cluster
 from cloudgpu.state.records import ClusterRecord
 
 _SETTLE_S = 20.0
-"""How long AWS may take to list what it has made, seconds."""
+"""How long AWS may take to list a new resource in tag search, seconds."""
 
 
 def stack_of(home: Home, record: ClusterRecord, region: str = "") -> Stack:
-    """The stack of a recorded cluster in one region, by default the one tried last."""
+    """Return the stack of a recorded cluster in one region, by default the one tried last."""
     region = region or record.region
     return Stack(
         name=record.name,
@@ -42,7 +42,7 @@ def stack_of(home: Home, record: ClusterRecord, region: str = "") -> Stack:
 
 
 class Teardown:
-    """Ends clusters. One object for one cloud and one home."""
+    """Deletes clusters in one cloud for one home directory."""
 
     def __init__(self, context: CloudContext) -> None:
         self._context = context
@@ -51,42 +51,44 @@ class Teardown:
         self._launches = UnansweredLaunches(context)
 
     def down(self, name: str, default_region: str) -> Ended:
-        """End a cluster, known or only found by its tag; nothing to end is success.
+        """Delete a cluster that is recorded or only found by its tag. Succeed if there is nothing to delete.
 
         Raises:
-            TeardownError: Something is left, or could not be asked about.
+            TeardownError: Something is left, or a region could not be searched.
             StateError: The cluster belongs to another account or endpoint.
-            BusyError: Another process is at this cluster.
-            UsageError: What carries this name is somebody else's, or nothing can be called so.
-            LedgerError: It has ended, and the ledger could not be read or written.
+            BusyError: Another process is working on this cluster.
+            UsageError: The cluster of this name belongs to another user, or the name is invalid.
+            LedgerError: The cluster is deleted, but the ledger could not be read or written.
         """
         ended = self.delete(name, default_region)
-        check_recorded(self._context, ended, f"cluster {name} is gone, confirmed by a search for its tag")
+        check_recorded(self._context, ended, f"cluster {name} is deleted, verified by tag search")
         return ended
 
     def delete(self, name: str, default_region: str) -> Ended:
-        """Do what `down` does, and leave it to the caller to look at what could not be recorded.
+        """Do what `down` does, but leave it to the caller to check what could not be recorded.
 
         Raises:
-            TeardownError: Something is left, or could not be asked about.
+            TeardownError: Something is left, or a region could not be searched.
             StateError: The cluster belongs to another account or endpoint.
-            BusyError: Another process is at this cluster.
-            UsageError: What carries this name is somebody else's, or nothing can be called so.
+            BusyError: Another process is working on this cluster.
+            UsageError: The cluster of this name belongs to another user, or the name is invalid.
         """
         path = self._context.home.cluster(checked_cluster(name)).root / "lease"
         with Lease(path, self._context.clock, self._context.owner).hold(tidy=True, required=False) as lease:
             if lease.problem:
-                self._context.emit(Note(f"{lease.problem}; deleting cluster {name} all the same"))
-            return self._ended(name, default_region)
+                self._context.emit(Note(f"{lease.problem}; deleting cluster {name} anyway"))
+            return self._delete_locked(name, default_region)
 
-    def _ended(self, name: str, default_region: str) -> Ended:
+    def _delete_locked(self, name: str, default_region: str) -> Ended:
         record = self._recorded(name)
         if record is None:
             return self._end_unrecorded(name, default_region)
-        return self.end(record, whose=lambda one: self._strays.mine(one, record.token))
+        return self.end(record, whose=lambda resource: self._strays.mine(resource, record.token))
 
     def end(self, record: ClusterRecord, *, whose: Whose | None = None) -> Ended:
-        """End a recorded cluster; the caller holds its lease. Without `whose`, only what carries its own token.
+        """Delete a recorded cluster. The caller holds its lease.
+
+        Without `whose`, delete only resources tagged with the cluster's token.
 
         Raises:
             TeardownError: Something is left.
@@ -97,11 +99,11 @@ class Teardown:
         rows = self._billing.rows(record)
         regions = _distinct([*record.regions, *self._regions_of(record.name, rows)])
         failures = RegionFailures(record.name, regions)
-        record = self._marked(record)
+        record = self._mark_ending(record)
         closing = Closing.begun(self._context, rows)
-        asked = whose or (lambda one: has_token(one, record.token))
-        strays = self._emptied(record, asked, failures, cut_off=whose is not None)
-        # Where a region is confirmed empty nothing costs money any more, whatever is unknown elsewhere.
+        belongs = whose or (lambda resource: has_token(resource, record.token))
+        strays = self._delete_resources(record, belongs, failures, cut_off=whose is not None)
+        # A region that is confirmed empty costs nothing any more, even if other regions failed.
         closing.close([row for row in self._billing.rows(record) if row.spending.region not in failures])
         storage = NOTHING
         with failures.guard(record.region):
@@ -123,25 +125,25 @@ class Teardown:
         )
 
     def end_region(self, record: ClusterRecord, region: str) -> None:
-        """Empty one region before another is tried.
+        """Delete the cluster's resources in one region.
 
         Raises:
-            TeardownError: Something is left there.
+            TeardownError: Something is left in the region.
         """
         try:
             engine = self._context.cloud.engine(record)
         except UsageError as err:
-            # Without its tool the engine's state cannot be read; the tags still tell of everything.
+            # Without its command line tool the engine's state cannot be read. Tag search still finds everything.
             raise StateError(err.message, hint=err.hint) from err
         if record.engine == "pulumi":
-            self._context.home.ensure()  # its command line writes its state before and after every call
+            self._context.home.ensure()  # the Pulumi CLI writes its state before and after every call
         try:
             engine.destroy(stack_of(self._context.home, record, region), self._context.emit)
         except OSError as err:
             raise unwritable(self._context.home.root, err) from err
 
     def _recorded(self, name: str) -> ClusterRecord | None:
-        """The record, None where there is none or it cannot be read: tags tell of the cluster then."""
+        """Return the record; None if it does not exist or cannot be read, so that tags are searched instead."""
         try:
             return self._context.records.cluster(name)
         except StateError as err:
@@ -149,11 +151,11 @@ class Teardown:
             return None
 
     def _end_unrecorded(self, name: str, default_region: str) -> Ended:
-        """End what carries the name in every region that the ledger or a journal knows for it, and in the default one.
+        """Delete the resources tagged with the name, in the default region and those in the ledger and journals.
 
         Raises:
-            UsageError: All that carries the name is somebody else's.
-            TeardownError: Something is left, or a region could not be asked.
+            UsageError: All resources with this name belong to another user.
+            TeardownError: Something is left, or a region could not be searched.
         """
         rows = self._billing.rows_without_record(name)
         regions = _distinct([default_region, *self._regions_of(name, rows)])
@@ -176,7 +178,7 @@ class Teardown:
         return [*(row.spending.region for row in rows), *journals]
 
     def _not_enabled(self, record: ClusterRecord, failures: RegionFailures) -> dict[str, str]:
-        """Return what to say of regions that the account does not have: the record may be wrong about them."""
+        """Return an explanation for each failed region that is not enabled: the record may be wrong about it."""
         if not failures:
             return {}
         try:
@@ -184,68 +186,68 @@ class Teardown:
         except CloudGpuError:
             return {}
         path = self._context.home.cluster(record.name).record
-        why = f"the account has no such region enabled; enable it, or correct {path}, which names it"
+        why = f"the region is not enabled in this account; enable it, or correct {path}, which names it"
         return {region: why for region in failures.regions if region not in enabled}
 
-    def _marked(self, record: ClusterRecord) -> ClusterRecord:
-        """Say in the record that it ends. A full disk is no reason to let the nodes run on."""
+    def _mark_ending(self, record: ClusterRecord) -> ClusterRecord:
+        """Record that the cluster is being deleted. A full disk must not keep the nodes running."""
         try:
             return self._context.records.save_cluster(replace(record, state="ending"), self._context.clock.now())
         except StateError as err:
-            self._context.emit(Note(f"{err.message}; going on all the same"))
+            self._context.emit(Note(f"{err.message}; continuing anyway"))
             return record
 
-    def _emptied(
+    def _delete_resources(
         self, record: ClusterRecord, whose: Whose, failures: RegionFailures, *, cut_off: bool
     ) -> tuple[str, ...]:
-        """End the nodes, then what the journals know, then what only the tags know; each region on its own.
+        """Delete the nodes, then what the journals list, then what only tag search finds, region by region.
 
         Args:
             record: The cluster.
-            whose: What of the things that are found is the cluster's.
-            failures: Takes what went wrong, with every region that is handled.
+            whose: Selects the resources that belong to the cluster.
+            failures: Collects the errors; names the regions to handle.
             cut_off: Whether another process may have been killed while it launched the cluster.
         """
         begun_at = self._context.clock.now()
         name, regions = record.name, failures.asked
         if not regions:
-            return ()  # it was killed before its first attempt anywhere
+            return ()  # the launch was interrupted before its first attempt
         doubtful = unlaunched(self._billing.rows(record))
         known = {region for region in regions if not cut_off or self._has_journal(record, region)}
         done = self._strays.end_nodes(name, regions, whose, Recorded(record.region, record.instance_ids))
         failures.add_all(done.errors)
         self._billing.note_launched(
-            self._billing.rows(record), [one for one in done.seen if has_token(one, record.token)]
+            self._billing.rows(record), [node for node in done.seen if has_token(node, record.token)]
         )
-        # A region that did not answer comes last: its journal may wait for it again and again.
+        # Unreachable regions come last, because deleting by journal retries every call.
         in_turn = sorted(regions, key=failures.__contains__)
-        blind = {region for region in in_turn if self._destroyed(record, region, failures)}
+        unreadable = {region for region in in_turn if self._destroyed(record, region, failures)}
         strays = done.ended + self._strays.end_rest(name, (*regions, GLOBAL), whose, failures)
-        unknown = [row for row in doubtful if row.spending.region not in known - blind]
-        if self._launches.wait(unknown, begun_at) or self._settled(blind):
+        unknown = [row for row in doubtful if row.spending.region not in known - unreadable]
+        if self._launches.wait(unknown, begun_at) or self._settled(unreadable):
             strays += self._strays.end_rest(name, (*regions, GLOBAL), whose, failures)
-        own = self._billing.rows(record)
-        self._launches.note_ended(name, own, lambda one: has_token(one, record.token), failures)
+        rows = self._billing.rows(record)
+        self._launches.note_ended(name, rows, lambda resource: has_token(resource, record.token), failures)
         return strays
 
-    def _settled(self, blind: Set[str]) -> bool:
-        """Without its journal nobody knows which calls are unanswered, and tag search lags behind them."""
-        if blind:
+    def _settled(self, unreadable: Set[str]) -> bool:
+        """Wait for tag search to catch up with calls whose journal is lost. Return False if no journal is."""
+        if unreadable:
             self._context.clock.sleep(_SETTLE_S if self._context.cloud.target == "aws" else 1.0)
-        return bool(blind)
+        return bool(unreadable)
 
     def _destroyed(self, record: ClusterRecord, region: str, failures: RegionFailures) -> bool:
-        """Delete what the journal of one region knows; return True if the journal could not be read."""
+        """Delete what the journal of one region lists. Return True if the journal cannot be read."""
         with failures.guard(region):
             try:
                 self.end_region(record, region)
             except StateError as err:
-                self._context.emit(Note(f"{err.message}; looking for what it knew by tags"))
+                self._context.emit(Note(f"{err.message}; searching by tag instead"))
                 return True
         return False
 
     def _has_journal(self, record: ClusterRecord, region: str) -> bool:
-        """Whether the journal tells which launches were never answered: its engine waits for those itself."""
+        """Return True if a journal lists the unanswered launches, which the direct engine waits for itself."""
         return record.engine == "direct" and stack_of(self._context.home, record, region).journal.exists()
 
 

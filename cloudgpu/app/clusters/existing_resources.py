@@ -1,10 +1,10 @@
-"""What the settings name instead of having it made, under the names that the programs give it."""
+"""Map settings that name existing resources to the configuration keys of the infrastructure programs."""
 
 from cloudgpu.settings import Settings
 
 
 def for_clusters(settings: Settings) -> dict[str, str]:
-    """Settings of the cluster's program."""
+    """Return the configuration of the cluster program."""
     named = {
         "reach": "" if settings.reach == "direct" else settings.reach,
         "vpcId": settings.vpc_id,
@@ -20,7 +20,7 @@ def for_clusters(settings: Settings) -> dict[str, str]:
 
 
 def for_storage(settings: Settings) -> dict[str, str]:
-    """Settings of the storage's program."""
+    """Return the configuration of the storage program."""
     named = {
         "vpcId": settings.vpc_id,
         "subnetIds": settings.subnet_id,

@@ -1,14 +1,15 @@
-"""`extend`: let nodes live longer, in an order in which no crash leaves a node without its end.
+"""`extend`: extend a cluster's expiry, in an order in which no crash leaves a node without a power-off timer.
 
 Every node always has a power-off timer for a time that the ledger already accounts for:
 
-1. the ledger's row, then the record: until when it may cost something;
-2. the program: the schedule outside the nodes moves, and every resource says its new expiry;
-3. the tags of instances, volumes and interfaces, by which `sweep` judges;
-4. each node: the moment on its disk, then a second timer, and only then is the first one taken away;
-5. the record: every node has said so.
+1. the ledger row, then the record: until when the cluster may cost something;
+2. the program: move the schedule outside the nodes and tag every resource with the new expiry;
+3. the tags of instances, volumes and interfaces, which `sweep` checks;
+4. each node: write the new time to its disk, start a second timer, and only then remove the first;
+5. the record: every node has confirmed.
 
-Cut off before 4, the nodes end at their old expiry; cut off in it, some do. Asking again for the same moment goes on.
+If interrupted before 4, the nodes end at their old expiry; if interrupted during 4, some of them do. Repeating the
+command with the same time continues.
 """
 
 from dataclasses import replace
@@ -39,7 +40,7 @@ _EXPIRES = "cloudgpu:expires-at"
 
 
 class Extending:
-    """Renews the power-off timers. One object for one cloud and one home."""
+    """Extends clusters in one cloud for one home directory."""
 
     def __init__(self, context: CloudContext, connect: Connect) -> None:
         self._context = context
@@ -48,16 +49,16 @@ class Extending:
     def extend(
         self, name: str, *, until: datetime | None = None, by: timedelta | None = None, max_usd: Decimal | None = None
     ) -> Extended:
-        """Let the cluster live until a moment, or for so much longer than it was to live.
+        """Extend a cluster's expiry to a time, or by a duration.
 
-        With `max_usd` this is the cluster's budget from now on, instead of the recipe's.
+        `max_usd` replaces the recipe's budget for this cluster.
 
         Raises:
-            UsageError: There is no such cluster that is up, the moment makes no sense, or a Capacity Block ends sooner.
-            BudgetError: The worst case would be more than the recipe's `budget.max_usd`.
-            StateError: Nodes are gone, or the program has changed more than may be changed under a living cluster.
-            ConnectError: A node cannot be reached; those that can have the new timer.
-            BusyError: Another process is at this cluster.
+            UsageError: The cluster is not up, the time is invalid, or a Capacity Block ends earlier.
+            BudgetError: The worst case would exceed the budget.
+            StateError: Nodes are lost, or a newer program would change more than the expiry.
+            ConnectError: A node cannot be reached; the others have the new timer.
+            BusyError: Another process is working on this cluster.
         """
         with Lease(self._context.home.cluster(name).root / "lease", self._context.clock, self._context.owner).hold(
             tidy=True
@@ -66,7 +67,7 @@ class Extending:
             restore(self._context, record)
             before, wanted = moments(record, until, by)
             later = self._later(record, before, wanted)
-            self._refuse_grave(later)
+            self._refuse_other_changes(later)
             later = written_down(self._context, later)
             self._context.cloud.engine(later).up(stack_of(self._context.home, later), self._context.emit)
             self._retag(later)
@@ -74,16 +75,16 @@ class Extending:
             return confirmed(self._context, later, before)
 
     def _later(self, record: ClusterRecord, before: datetime, until: datetime) -> ClusterRecord:
-        """The record as it will be.
+        """Return the record with the new expiry.
 
         Raises:
-            UsageError: The moment is too late.
-            BudgetError: It would cost more than the recipe allows.
+            UsageError: The time is too late.
+            BudgetError: The cost would exceed the budget.
         """
         first = record.first_expires_at or before
         if until > first + EXTENDABLE:
-            message = f"its nodes were launched to live until {utc(first + EXTENDABLE)} at most, not {utc(until)}"
-            raise UsageError(message, hint="make a new cluster for longer work")
+            message = f"cluster {record.name} can be extended to {utc(first + EXTENDABLE)} at most, not {utc(until)}"
+            raise UsageError(message, hint="create a new cluster for longer work")
         self._refuse_beyond_block(record, until)
         here = {"sshCidr": caller(self._context, record)} if "sshCidr" in record.config else {}
         config = {**record.config, **here, "expiresAt": until.strftime("%Y-%m-%dT%H:%M:%SZ")}
@@ -92,69 +93,69 @@ class Extending:
         return later
 
     def _refuse_beyond_block(self, record: ClusterRecord, until: datetime) -> None:
-        """AWS takes the nodes of a Capacity Block before its end, whatever a timer says.
+        """Reject an expiry after AWS reclaims the nodes of a Capacity Block, which happens before the block ends.
 
         Raises:
-            UsageError: The moment is later than that.
-            CloudError: The block cannot be asked about.
+            UsageError: The new expiry is too late.
+            CloudError: The block cannot be looked up.
         """
         if record.market != "capacity-block":
             return
         block = record.config["reservation"]
         found = self._context.cloud.reservation(block, [record.region]).found
         if found is None or found.ends_at is None:
-            message = f"when the Capacity Block {block} ends is unknown: AWS does not describe it in {record.region}"
-            raise CloudError(message, code="InvalidCapacityReservationId.NotFound", hint="ask again later")
+            message = f"the end of Capacity Block {block} is unknown: AWS does not list it in {record.region}"
+            raise CloudError(message, code="InvalidCapacityReservationId.NotFound", hint="try again later")
         last = found.ends_at - TAKEN_BEFORE_END
         if until > last:
-            ends = f"the Capacity Block {block} ends at {utc(found.ends_at)}"
-            message = f"{ends}, and AWS takes its nodes from {utc(last)} on: they cannot live until {utc(until)}"
+            ends = f"Capacity Block {block} ends at {utc(found.ends_at)}"
+            message = f"{ends}, and AWS reclaims its nodes from {utc(last)}: they cannot run until {utc(until)}"
             raise UsageError(
                 message, hint=command("cloudgpu", "extend", record.name, "--until", f"{last:%Y-%m-%dT%H:%M:%SZ}")
             )
 
-    def _refuse_grave(self, later: ClusterRecord) -> None:
-        """Nothing but the expiry may change under people's work: a newer program is for the next cluster."""
+    def _refuse_other_changes(self, later: ClusterRecord) -> None:
+        """Reject an update that changes more than the expiry: a newer program must not alter a cluster in use."""
         steps = self._context.cloud.engine(later).preview(stack_of(self._context.home, later))
-        grave = sorted({step.name for step in steps if step.operation not in HARMLESS})
-        if grave:
+        changed = sorted({step.name for step in steps if step.operation not in HARMLESS})
+        if changed:
             message = (
-                f"cluster {later.name} was made by another version of the program: {', '.join(grave)} would change"
+                f"cluster {later.name} was created by another version of cloudgpu: {', '.join(changed)} would change"
             )
-            raise StateError(message, hint="extend it with the version of cloudgpu that made it, or make a new one")
+            raise StateError(message, hint="extend it with that version, or create a new cluster")
 
     def _retag(self, later: ClusterRecord) -> None:
-        """What the nodes were launched with is no resource of the program: their tags are changed by themselves."""
+        """Update the tags of what was launched with the nodes, which the program does not manage."""
         found = self._context.cloud.search(later.name, [later.region])
-        own = [one for one in found if one.tags.get("cloudgpu:token") == later.token]
+        own = [resource for resource in found if resource.tags.get("cloudgpu:token") == later.token]
         self._context.cloud.retag(own, {_EXPIRES: later.config["expiresAt"]})
 
     def _rearm(self, later: ClusterRecord) -> None:
-        """Tell every node.
+        """Set the new power-off timer on every node.
 
         Raises:
-            ConnectError: One cannot be reached.
-            StateError: One says that it will end itself at another moment.
+            ConnectError: A node cannot be reached.
+            StateError: A node confirms another time.
         """
         stored = stored_inventory(self._context.home, later)
         nodes = with_known_boots(self._context.records, stored, self._context.clock.now()).nodes
         hosts = self._connect(nodes, self._context.emit)
         try:
-            all_or_raise(on_all(hosts, lambda host: _told(host, later.expires_at)))
+            all_or_raise(on_all(hosts, lambda host: _set_timer(host, later.expires_at)))
         except CloudGpuError as err:
             before = later.confirmed_expires_at or later.expires_at
             again = command("cloudgpu", "extend", later.name, "--until", later.config["expiresAt"])
-            err.hint = f"`{again}` again before {utc(before)}"
+            err.hint = f"run `{again}` again before {utc(before)}"
             raise
         finally:
             for host in hosts:
                 host.close()
-        self._context.emit(Note(f"{len(nodes)} nodes end themselves at {utc(later.expires_at)} now"))
+        self._context.emit(Note(f"{len(nodes)} nodes now terminate themselves at {utc(later.expires_at)}"))
 
 
-def _told(host: Host, until: datetime) -> None:
+def _set_timer(host: Host, until: datetime) -> None:
     done = host.try_run(Command(*extend(until)), timeout_s=_ANSWER_S)
     if not done.ok or armed(done.stdout) != until:
         why = "; ".join(done.tail(2)) or f"exit code {done.exit_code}"
-        message = f"node {host.node.index} ({host.node.instance_id}) did not take its new expiry: {why}"
+        message = f"node {host.node.index} ({host.node.instance_id}) did not accept the new expiry: {why}"
         raise StateError(message)

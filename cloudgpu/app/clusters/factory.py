@@ -1,4 +1,4 @@
-"""Who makes clusters stand and who ends them: for what is bought of a cloud, and for hosts of one's own."""
+"""Select the use cases that create and delete clusters, for cloud instances and for self-managed hosts."""
 
 from typing import Protocol
 
@@ -14,28 +14,28 @@ from cloudgpu.state.records import ClusterRecord
 
 
 class ClusterCreator(Protocol):
-    """Makes clusters stand."""
+    """Creates clusters."""
 
     def up(
         self, plan: Plan, name: str, *, run_id: str = "", keep_on_failure: bool = False, retry_s: int = 0
     ) -> ProvisionedCluster:
-        """Make the cluster stand; one that stands already is checked and left as it is."""
+        """Create a cluster. If it already exists, verify it and make no changes."""
 
     def reuse(self, name: str, plan: Plan) -> ProvisionedCluster:
-        """A cluster as recorded, fit for the plan, its nodes confirmed alive."""
+        """Return a running cluster that matches the plan."""
 
 
 class ClusterDeleter(Protocol):
-    """Ends clusters."""
+    """Deletes clusters."""
 
     def down(self, name: str, default_region: str) -> Ended:
-        """End a cluster, and say so only when that is confirmed."""
+        """Delete a cluster and verify that nothing is left."""
 
 
 def cluster_creator(context: Context, requester: Requester) -> ClusterCreator:
     """Return the use case that creates clusters in this context."""
     if isinstance(context, HostsContext):
-        from cloudgpu.backends.hosts.create import HostProvisioning  # noqa: PLC0415 - the AWS path has no use for it
+        from cloudgpu.backends.hosts.create import HostProvisioning  # noqa: PLC0415 - not needed for AWS
 
         return HostProvisioning(context, requester)
     from cloudgpu.app.clusters.create import Provisioning  # noqa: PLC0415
@@ -53,11 +53,11 @@ def cluster_deleter(context: Context) -> ClusterDeleter:
 
 
 def authorize_caller(context: Context, record: ClusterRecord) -> ClusterRecord:
-    """Open the way to a standing cluster for this caller; whoever owns the hosts has opened theirs.
+    """Open SSH to the caller's current address. Self-managed hosts need no change.
 
     Raises:
-        BusyError: The caller has moved, and another process is at this cluster.
-        CloudError: The cloud refused.
+        BusyError: The caller's address has changed, and another process is working on this cluster.
+        CloudError: AWS rejected the request.
     """
     return record if isinstance(context, HostsContext) else authorize_ssh(_require_cloud(context), record)
 

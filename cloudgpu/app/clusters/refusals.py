@@ -1,4 +1,4 @@
-"""What every candidate of a plan was refused for, as one error that says which wall was hit and what gets past it."""
+"""Combine the launch failures of all candidates into one error with the reasons and the next steps."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -13,78 +13,81 @@ from cloudgpu.plan.plan import Candidate, Plan
 
 @dataclass(frozen=True)
 class Refusal:
-    """One candidate that could not be had."""
+    """A candidate that could not be launched."""
 
     candidate: Candidate
     err: LaunchError
 
     @property
     def line(self) -> str:
-        """`us-east-1c p3dn.24xlarge on-demand: no capacity (InsufficientInstanceCapacity)`."""
+        """Short form: `us-east-1c p3dn.24xlarge on-demand: no capacity (InsufficientInstanceCapacity)`."""
         code = f" ({self.err.code})" if self.err.code else ""
         return f"{self.candidate.label}: {rule_of(self.err).said}{code}"
 
     @property
     def whole(self) -> str:
-        """The same with AWS's own words, for records and documents."""
+        """Long form with the message of AWS, for records and JSON."""
         return f"{self.line}: {self.err.message}"
 
 
 def skipped_line(refused: Candidate, skipped: Sequence[Candidate], skips: Skips) -> str:
-    """`not asked, for the same quota: us-east-1d p3dn.24xlarge on-demand`."""
+    """Format the skipped candidates: `skipped, same quota: us-east-1d p3dn.24xlarge on-demand`."""
     shared = {"pool": "quota", "region": f"quota of {refused.region}", "type": "type"}.get(skips, "reason")
-    return f"not asked, for the same {shared}: {', '.join(one.label for one in skipped)}"
+    return f"skipped, same {shared}: {', '.join(candidate.label for candidate in skipped)}"
 
 
 def exhausted(plan: Plan, refusals: Sequence[Refusal], catalog: Catalog) -> NoCapacityError:
-    """The error for a plan none of whose candidates could be had.
+    """Return the error for a plan none of whose candidates could be launched.
 
-    A limit of the account is told before a lack of capacity: only the first can be cured by who reads it.
+    Quota limits are reported before a lack of capacity, because the user can do something about them.
     """
-    wanted = f"{plan.nodes} x {' or '.join(sorted({one.instance_type for one in plan.candidates}))}"
+    types = sorted({candidate.instance_type for candidate in plan.candidates})
+    wanted = f"{plan.nodes} x {' or '.join(types)}"
     dry = _of(refusals, CapacityError)
     return NoCapacityError(
-        f"{wanted} cannot be had: {'; '.join(_reasons(plan, refusals)) or 'the plan has no candidates'}",
-        tried=[one.whole for one in refusals],
+        f"{wanted} not available: {'; '.join(_reasons(plan, refusals)) or 'the plan has no candidates'}",
+        tried=[refusal.whole for refusal in refusals],
         passing=bool(dry),
         hint="; or ".join(dict.fromkeys(_helps(plan, refusals, catalog))),
     )
 
 
 def _of(refusals: Sequence[Refusal], kind: type[LaunchError]) -> list[Refusal]:
-    return [one for one in refusals if isinstance(one.err, kind)]
+    return [refusal for refusal in refusals if isinstance(refusal.err, kind)]
 
 
 def _reasons(plan: Plan, refusals: Sequence[Refusal]) -> Iterator[str]:
     among = f"of {len(plan.candidates)} candidates"
     limits = _of(refusals, QuotaError)
     if limits:
-        pools = dict.fromkeys(f"{one.candidate.market} in {one.candidate.region}" for one in limits)
+        pools = dict.fromkeys(f"{limit.candidate.market} in {limit.candidate.region}" for limit in limits)
         yield f"the account's quota does not allow it ({', '.join(pools)})"
-    for kind, said in ((CapacityError, "no capacity"), (NotOfferedError, "not offered")):
-        found = _of(refusals, kind)
-        if found:
-            yield f"{said} ({len(found)} {among})"
+    for kind, reason in ((CapacityError, "no capacity"), (NotOfferedError, "not offered")):
+        matching = _of(refusals, kind)
+        if matching:
+            yield f"{reason} ({len(matching)} {among})"
 
 
 def _helps(plan: Plan, refusals: Sequence[Refusal], catalog: Catalog) -> Iterator[str]:
-    for one in _of(refusals, QuotaError):
-        yield _ask(plan, one, catalog)
-    for one in _of(refusals, NotOfferedError):
-        if one.err.hint:
-            yield one.err.hint
-    bound = {quota_of(one.candidate.instance_type, one.candidate.market) for one in _of(refusals, QuotaError)}
+    for refusal in _of(refusals, QuotaError):
+        yield _quota_request(plan, refusal, catalog)
+    for refusal in _of(refusals, NotOfferedError):
+        if refusal.err.hint:
+            yield refusal.err.hint
+    bound = {
+        quota_of(refusal.candidate.instance_type, refusal.candidate.market) for refusal in _of(refusals, QuotaError)
+    }
     yield from alternatives(plan, catalog, bound)
     if _of(refusals, CapacityError):
-        yield "wait until there is some: --retry-until-up"
+        yield "wait for capacity with --retry-until-up"
 
 
-def _ask(plan: Plan, refusal: Refusal, catalog: Catalog) -> str:
-    """Which quota, how much of it, and where to ask; AWS's own hint for a quota that is no matter of vCPUs."""
-    one = refusal.candidate
+def _quota_request(plan: Plan, refusal: Refusal, catalog: Catalog) -> str:
+    """Say which quota to request, how much and where; the error's own hint if the quota does not count vCPUs."""
+    candidate = refusal.candidate
     if rule_of(refusal.err).skips != "pool":
-        return refusal.err.hint or f"ask for more in Service Quotas of {one.region}"
-    quota = quota_of(one.instance_type, one.market)
-    kind = catalog.types.get(one.instance_type)
+        return refusal.err.hint or f"request an increase in Service Quotas in {candidate.region}"
+    quota = quota_of(candidate.instance_type, candidate.market)
+    kind = catalog.types.get(candidate.instance_type)
     amount = f"at least {plan.nodes * kind.vcpus} vCPUs" if kind else "more"
-    return f"ask for {amount} of {quota} in {one.region}: {quota.console(one.region)}"
+    return f"request {amount} of {quota} in {candidate.region}: {quota.console(candidate.region)}"

@@ -1,4 +1,4 @@
-"""What went wrong in each region while a cluster was being deleted, reported together at the end."""
+"""Collect the errors of each region while a cluster is deleted, and report them together at the end."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -9,11 +9,11 @@ from cloudgpu.text import command
 
 
 class RegionFailures:
-    """Collects errors by region, so that one region never keeps the others from being handled.
+    """Collects errors by region, so that a failing region does not stop the others.
 
     Args:
         name: The cluster.
-        regions: Every region that is handled.
+        regions: Every region to handle.
     """
 
     def __init__(self, name: str, regions: Sequence[str]) -> None:
@@ -31,7 +31,7 @@ class RegionFailures:
 
     @property
     def asked(self) -> tuple[str, ...]:
-        """Every region that is handled."""
+        """Every region to handle."""
         return self._regions
 
     @property
@@ -40,19 +40,19 @@ class RegionFailures:
         return tuple(self._errors)
 
     def add(self, region: str, err: CloudGpuError) -> None:
-        """Note an error; the same one again is noted once."""
+        """Add an error, unless the region already has one with the same message."""
         noted = self._errors.setdefault(region, [])
-        if err.message not in {one.message for one in noted}:
+        if err.message not in {known.message for known in noted}:
             noted.append(err)
 
     def add_all(self, failures: Mapping[str, CloudGpuError]) -> None:
-        """Note the unanswered questions of a search."""
+        """Add the failed requests of a search."""
         for region, err in failures.items():
             self.add(region, err)
 
     @contextmanager
     def guard(self, region: str) -> Iterator[None]:
-        """Note what fails in the block instead of raising it."""
+        """Collect an error raised in the block."""
         try:
             yield
         except CloudGpuError as err:
@@ -62,11 +62,11 @@ class RegionFailures:
         """Raise one error for everything that failed.
 
         Args:
-            remarks: Region -> what the user should know about it beside the error.
+            remarks: Region -> additional explanation for the user.
 
         Raises:
-            TeardownError: Several regions were handled, or several things failed; every region is named.
-            CloudGpuError: The cluster's only region failed: its error as it is.
+            TeardownError: Several regions were handled, or several errors occurred; it names every failed region.
+            CloudGpuError: The cluster's only region failed with one error, which is raised unchanged.
         """
         errors = [err for noted in self._errors.values() for err in noted]
         if not errors:
@@ -79,10 +79,10 @@ class RegionFailures:
             for err in noted
             for line in tuple(getattr(err, "left", ())) or (err.message,)
         ]
-        again = f"then run again: {command('cloudgpu', 'down', self._name)}"
+        again = f"then run {command('cloudgpu', 'down', self._name)} again"
         hints = dict.fromkeys(err.hint for err in errors if err.hint and self._name not in err.hint)
         places = ", ".join(_place(region) for region in self._errors)
-        message = f"cluster {self._name} is not confirmed gone in {places}"
+        message = f"cluster {self._name} is not confirmed deleted in {places}"
         raise TeardownError(message, left=left, hint="; ".join([*hints, again])) from errors[0]
 
 

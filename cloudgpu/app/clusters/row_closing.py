@@ -1,8 +1,8 @@
-"""Close ledger rows at the time the cloud reports, and mark the ends for which it gives none as estimated.
+"""Close ledger rows at the time AWS reports, or mark the end as estimated if it reports none.
 
-The moment at which an end was confirmed is the latest that it can have been. It is later than the true end where nodes
-were shut down from within, where an Elastic IP was released elsewhere, and where AWS has forgotten: a bill that is too
-high is corrected by looking at AWS's own, one that is too low is not noticed.
+An estimated end is the time at which the end was confirmed, the latest possible one. It is later than the true end if
+nodes shut themselves down, if an Elastic IP was released elsewhere, or if AWS no longer lists the resource. An estimate
+that is too high is corrected by comparing with the AWS bill; one that is too low would go unnoticed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from cloudgpu.errors import CloudGpuError
 from cloudgpu.ledger.entry import Entry, Part, PartEnd
 
 if TYPE_CHECKING:
-    # Only a type: a command that reads records must not pay for boto3.
+    # Only for annotations: commands that only read records must not import boto3.
     from cloudgpu.aws.ec2.billing_times import Lifetime
 
 _LISTED_AFTER = timedelta(minutes=15)
@@ -26,10 +26,10 @@ _KINDS: Mapping[Part, str] = {"gateway": "nat-gateway", "elastic-ips": "elastic-
 
 @dataclass(frozen=True)
 class Closing:
-    """Closes the rows of one cluster after its end was confirmed.
+    """Closes the ledger rows of a cluster after its deletion was confirmed.
 
     Attributes:
-        alive: Ids of the parts that cost money when the teardown began, so that it was the teardown that ended them.
+        alive: (entry id, part) of the parts that existed when the teardown started, so that the teardown ended them.
     """
 
     context: CloudContext
@@ -37,16 +37,16 @@ class Closing:
 
     @classmethod
     def begun(cls, context: CloudContext, entries: Iterable[Entry]) -> Closing:
-        """Look at what the open rows still pay for, before it is deleted."""
+        """Record which parts of the open rows still exist, before they are deleted."""
         alive: set[tuple[str, Part]] = set()
         for entry in entries:
             if entry.state == "open" and entry.outlasting:
-                living = {one.kind for one in _network(context, entry) if one.alive}
+                living = {resource.kind for resource in _network(context, entry) if resource.alive}
                 alive |= {(entry.spending.entry_id, part) for part in entry.outlasting if _KINDS[part] in living}
         return cls(context, frozenset(alive))
 
     def close(self, entries: Iterable[Entry]) -> None:
-        """Close those that are open. The cloud has confirmed that nothing of them is left.
+        """Close the open entries. A search has confirmed that none of their resources is left.
 
         Raises:
             LedgerError: The ledger cannot be written.
@@ -77,7 +77,7 @@ class Closing:
         return {part: self._network_end(entry, part, found, now) for part in entry.outlasting}
 
     def _network_end(self, entry: Entry, part: Part, found: Iterable[Lifetime], now: datetime) -> PartEnd:
-        ends = [one.ended_at for one in found if one.kind == _KINDS[part]]
+        ends = [resource.ended_at for resource in found if resource.kind == _KINDS[part]]
         known = [at for at in ends if at is not None]
         if known and len(known) == len(ends):
             return PartEnd(_within(entry, max(known), now))
@@ -85,9 +85,10 @@ class Closing:
 
 
 def note_ends(context: CloudContext, entries: Iterable[Entry]) -> None:
-    """Record the end of nodes that are gone before anybody deletes their cluster.
+    """Record the end of terminated nodes before their cluster is deleted.
 
-    AWS names the time for about an hour, and later the moment of this look is a closer bound than that of the deletion.
+    AWS reports the time of termination for about an hour. After that, the time of this check is still a closer bound
+    than the time of the deletion.
     """
     now = context.clock.now()
     for entry in entries:
@@ -97,19 +98,19 @@ def note_ends(context: CloudContext, entries: Iterable[Entry]) -> None:
 
 
 def _ended(context: CloudContext, entry: Entry, now: datetime) -> bool:
-    """Return True if no node of an entry is left. One that was launched moments ago may not be listed yet."""
+    """Return True if no node of an entry is left. A node launched moments ago may not be listed yet."""
     known = context.cloud.lifetimes(entry.spending.region, entry.instance_ids)
     young = now - (entry.launched_at or now) < _LISTED_AFTER
-    return all(not known[one].alive if one in known else not young for one in entry.instance_ids)
+    return all(not known[node].alive if node in known else not young for node in entry.instance_ids)
 
 
 def node_end(context: CloudContext, entry: Entry, now: datetime) -> PartEnd:
-    """Return when the last node of an entry ended. All of them are confirmed gone."""
+    """Return when the last node of an entry ended. All of them are confirmed terminated."""
     try:
         known = context.cloud.lifetimes(entry.spending.region, entry.instance_ids)
     except CloudGpuError:
         known = {}
-    ends = [known[one].ended_at if one in known else None for one in entry.instance_ids]
+    ends = [known[node].ended_at if node in known else None for node in entry.instance_ids]
     reported = [at for at in ends if at is not None]
     if not reported or len(reported) < len(ends):
         return PartEnd(now, estimated=True)
@@ -117,7 +118,7 @@ def node_end(context: CloudContext, entry: Entry, now: datetime) -> PartEnd:
 
 
 def _within(entry: Entry, at: datetime, now: datetime) -> datetime:
-    """AWS rounds down to the second and has a clock of its own: no row ends before it began, or in the future."""
+    """Limit an AWS timestamp to the row's lifetime: AWS rounds down to the second and its clock may differ."""
     return max(entry.launched_at or entry.spending.opened_at, min(at, now))
 
 

@@ -1,4 +1,4 @@
-"""Who gets in: port 22 follows the caller, and the rules in front of a cluster are those that its program made."""
+"""Open port 22 to the caller's current address and repair changed security group rules."""
 
 from dataclasses import replace
 
@@ -14,13 +14,11 @@ from cloudgpu.state.records import ClusterRecord
 
 
 def authorize_ssh(context: CloudContext, record: ClusterRecord) -> ClusterRecord:
-    """Open port 22 of a standing cluster to where the caller is now, and put right what somebody did to its rules.
-
-    Nothing else is touched.
+    """Open port 22 of a running cluster to the caller's address, and repair drift of its rules. Change nothing else.
 
     Raises:
-        BusyError: The caller has moved, and another process is at this cluster.
-        CloudError: The cloud refused.
+        BusyError: The caller's address has changed, and another process is working on this cluster.
+        CloudError: AWS rejected a request.
     """
     cidr = caller(context, record)
     if cidr == record.config.get("sshCidr", cidr):
@@ -30,11 +28,11 @@ def authorize_ssh(context: CloudContext, record: ClusterRecord) -> ClusterRecord
         record = context.records.cluster(record.name) or record
         moved = replace(record, config={**record.config, "sshCidr": cidr})
         engine, stack = context.cloud.engine(moved), stack_of(context.home, moved)
-        grave = sorted({step.name for step in engine.preview(stack) if step.operation not in HARMLESS})
-        if grave:
-            # The program is newer than the cluster: carrying it out now would take nodes from under their users.
+        changed = sorted({step.name for step in engine.preview(stack) if step.operation not in HARMLESS})
+        if changed:
+            # The program is newer than the cluster: applying it would replace resources that are in use.
             context.emit(
-                Note(f"port 22 stays open to {record.config['sshCidr']} only: {', '.join(grave)} would change")
+                Note(f"port 22 stays open to {record.config['sshCidr']} only: {', '.join(changed)} would change")
             )
             return record
         context.emit(Note(f"opening port 22 to {cidr} instead of {record.config['sshCidr']}"))
@@ -43,19 +41,19 @@ def authorize_ssh(context: CloudContext, record: ClusterRecord) -> ClusterRecord
 
 
 def authorize_ssh_if_possible(context: CloudContext, record: ClusterRecord) -> ClusterRecord:
-    """The same for who goes on without it: what stands in the way is told and is no error."""
+    """Call `authorize_ssh` and report a failure as a note instead of raising it."""
     try:
         check_identity(record, context.cloud)
         return authorize_ssh(context, record)
     except CloudGpuError as err:
-        context.emit(Note(f"who may reach cluster {record.name} is left as it is: {err.message}"))
+        context.emit(Note(f"SSH access to cluster {record.name} is unchanged: {err.message}"))
         return record
 
 
 def caller(context: CloudContext, record: ClusterRecord) -> str:
-    """Where the caller is; where nobody can tell, it is taken to be where it was.
+    """Return the caller's CIDR, or the recorded one if it cannot be determined.
 
-    So it is where nobody knocks at port 22 from outside: by Session Manager, or behind a jump host.
+    The recorded one is also used with Session Manager or a jump host, which need no open port 22.
     """
     if record.config.get("reach") == "ssm" or any(
         node.bastion for node in stored_inventory(context.home, record).nodes
@@ -64,12 +62,12 @@ def caller(context: CloudContext, record: ClusterRecord) -> str:
     try:
         return context.cloud.caller_cidr()
     except ConnectError as err:
-        context.emit(Note(f"{err.message}; taken to be unchanged"))
+        context.emit(Note(f"{err.message}; assuming that the address is unchanged"))
         return record.config.get("sshCidr", "")
 
 
 def _repair_drift(context: CloudContext, record: ClusterRecord) -> None:
-    """Undo what somebody did to the rules; who is at this cluster meanwhile is not disturbed."""
+    """Undo manual changes to the rules, unless another process is working on this cluster."""
     engine, stack = context.cloud.engine(record), stack_of(context.home, record)
     drifted = engine.drift(stack)
     if not drifted:
@@ -77,10 +75,10 @@ def _repair_drift(context: CloudContext, record: ClusterRecord) -> None:
     try:
         with _lease(context, record).hold(tidy=True):
             for line in engine.repair_drift(stack):
-                context.emit(Note(f"put right: {line}"))
+                context.emit(Note(f"repaired: {line}"))
     except BusyError as err:
         for line in drifted:
-            context.emit(Note(f"not put right, {err.message}: {line}"))
+            context.emit(Note(f"not repaired, {err.message}: {line}"))
 
 
 def _lease(context: CloudContext, record: ClusterRecord) -> Lease:

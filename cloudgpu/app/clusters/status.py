@@ -1,4 +1,4 @@
-"""`status`: what this home knows to be up, with the age of that knowledge; the cloud is asked only when told to."""
+"""`status`: list the clusters recorded in this home, with the age of the records; query the cloud only on request."""
 
 import contextlib
 from collections.abc import Sequence
@@ -20,14 +20,14 @@ from cloudgpu.state.records import ClusterRecord, Records, RunRecord
 
 @dataclass(frozen=True)
 class ClusterStatus:
-    """One cluster.
+    """The status of one cluster.
 
     Attributes:
-        state: As recorded, or `expired`; after a refresh as the cloud says.
+        state: The recorded state or `expired`; after a refresh, the state according to the cloud.
         age_s: Seconds since the record was last confirmed.
-        nodes: Instance id -> state by the cloud; empty when it was not asked.
-        expires_in_s: Seconds until its nodes end themselves; negative after that.
-        problem: Why the cloud could not tell; empty when it did, or was not asked.
+        nodes: (instance id, state) according to the cloud; empty if it was not queried.
+        expires_in_s: Seconds until the nodes terminate themselves; negative after that.
+        problem: Why the cloud could not be queried, or empty.
     """
 
     record: ClusterRecord
@@ -39,10 +39,10 @@ class ClusterStatus:
     nodes: tuple[tuple[str, str], ...] = ()
     problem: str = ""
     unbilled: tuple[str, ...] = ()
-    """Nodes that the record names and the ledger has no row for."""
+    """Nodes in the record that have no ledger row."""
 
     def as_json(self) -> dict[str, Any]:
-        """The documented `status --json` row; of a damaged record, null for all that it no longer tells."""
+        """Return the documented `status --json` row; unknown values of a damaged record are null."""
         record = self.record
         if record.state == "damaged":
             return self._unknown()
@@ -89,10 +89,12 @@ class ClusterStatus:
 
 
 def recorded(records: Records, now: datetime, ledger: Ledger | None = None) -> tuple[ClusterStatus, ...]:
-    """Every cluster of this home from its records and the ledger; no network. A damaged record is listed as such.
+    """List every cluster of this home from its records and the ledger, without network access.
+
+    A damaged record is listed with the state `damaged`.
 
     Raises:
-        StateError: The home is there and cannot be read.
+        StateError: The home directory exists and cannot be read.
     """
     runs = records.runs()
     found = (
@@ -103,24 +105,24 @@ def recorded(records: Records, now: datetime, ledger: Ledger | None = None) -> t
 
 
 def billed(clusters: Sequence[ClusterStatus], now: datetime, ledger: Ledger | None) -> tuple[ClusterStatus, ...]:
-    """Return the clusters with what they have cost by now."""
-    return tuple(_billed(one, now, ledger) for one in clusters)
+    """Return the clusters with their cost so far."""
+    return tuple(_billed(cluster, now, ledger) for cluster in clusters)
 
 
-def _billed(one: ClusterStatus, now: datetime, ledger: Ledger | None) -> ClusterStatus:
-    """Take what it has cost from the ledger, so that `status` and `cost` agree; else from its record, until now."""
-    record = one.record
+def _billed(cluster: ClusterStatus, now: datetime, ledger: Ledger | None) -> ClusterStatus:
+    """Take the cost from the ledger, so that `status` and `cost` agree; fall back to the record."""
+    record = cluster.record
     if record.state == "damaged" or not record.instance_ids:
-        return one
+        return cluster
     unbilled: tuple[str, ...] = ()
     rows: tuple[Entry, ...] = (recorded_entry(record),)
     if ledger is not None:
         with contextlib.suppress(LedgerError):
-            found = rows_of(ledger, record.name, record.token)
-            unbilled = missing_nodes(record, found)
-            rows = rows if unbilled else found
+            ledger_rows = rows_of(ledger, record.name, record.token)
+            unbilled = missing_nodes(record, ledger_rows)
+            rows = rows if unbilled else ledger_rows
     spent = sum((entry_usd(row, now) for row in rows), Decimal(0)).quantize(CENT)
-    return replace(one, spent_usd=spent, unbilled=unbilled)
+    return replace(cluster, spent_usd=spent, unbilled=unbilled)
 
 
 def _damage(records: Records, record: ClusterRecord) -> str:
@@ -137,25 +139,25 @@ def _status(record: ClusterRecord, runs: Sequence[RunRecord], now: datetime, dam
     return ClusterStatus(record, state, age_s, live, spent, in_s, problem=damage)
 
 
-def refresh(one: ClusterStatus, cloud: Backend, records: Records, now: datetime) -> ClusterStatus:
-    """The same cluster with its nodes' states as the cloud tells them, and its record confirmed now.
+def refresh(cluster: ClusterStatus, cloud: Backend, records: Records, now: datetime) -> ClusterStatus:
+    """Query the cloud for the state of a cluster's nodes and confirm the record.
 
-    Where the cloud cannot tell, or is not the one that the cluster was made in, its state is `unknown`.
+    The state is `unknown` if the cloud cannot be queried or is not the one that the cluster was created in.
     """
-    if one.record.state == "damaged":
-        return one
+    if cluster.record.state == "damaged":
+        return cluster
     try:
-        check_identity(one.record, cloud)
-        nodes = tuple(cloud.nodes_alive(one.record.region, one.record.instance_ids).items())
+        check_identity(cluster.record, cloud)
+        nodes = tuple(cloud.nodes_alive(cluster.record.region, cluster.record.instance_ids).items())
     except CloudGpuError as err:
-        return replace(one, state="unknown", problem=err.message)
-    whole = all(state in ("running", "pending") for _, state in nodes)
-    # That an expired cluster has no nodes is as it should be.
-    state = one.state if whole or one.state == "expired" else "degraded"
-    # Read again: an `extend` may have written it while the cloud was asked.
-    present = records.last_known(one.record.name) or one.record
-    record = one.record
+        return replace(cluster, state="unknown", problem=err.message)
+    all_running = all(state in ("running", "pending") for _, state in nodes)
+    # An expired cluster is expected to have no nodes.
+    state = cluster.state if all_running or cluster.state == "expired" else "degraded"
+    # Read again: `extend` may have changed the record during the query.
+    present = records.last_known(cluster.record.name) or cluster.record
+    record = cluster.record
     if present.state == "up":
-        with contextlib.suppress(StateError):  # a full disk hides nothing of what the cloud said
+        with contextlib.suppress(StateError):  # a full disk must not hide the response of the cloud
             record = records.save_cluster(present, now)
-    return replace(one, record=record, state=state, age_s=0.0, nodes=nodes)
+    return replace(cluster, record=record, state=state, age_s=0.0, nodes=nodes)

@@ -1,4 +1,4 @@
-"""What carries a cluster's tag, whatever any record says: searched for, ended, and searched for again."""
+"""Search for resources by cluster tag, delete them and search again, independently of any record."""
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -25,7 +25,7 @@ _AT_ONCE = 8
 
 @dataclass(frozen=True)
 class Recorded:
-    """The instances of a cluster as its record has them: they are ended whether or not a search finds them."""
+    """The instances in a cluster's record, which are terminated even if the search does not find them."""
 
     region: str = ""
     instance_ids: tuple[str, ...] = ()
@@ -33,11 +33,11 @@ class Recorded:
 
 @dataclass(frozen=True)
 class NodesEnded:
-    """What a search found and what was ended of it.
+    """The result of terminating the nodes.
 
     Attributes:
-        ended: `instance i-0abc` of each thing that was ended.
-        seen: Nodes that were found, running or terminated.
+        ended: The terminated nodes, for example `instance i-0abc`.
+        seen: All nodes that were found, running or terminated.
         errors: Region -> why it is not confirmed empty.
     """
 
@@ -53,18 +53,19 @@ class TagSearch:
     context: CloudContext
 
     def search(self, name: str, regions: Sequence[str], whose: Whose) -> SearchResult:
-        """Search these regions (`global`: IAM) for what carries the cluster's tag and is whose it should be."""
+        """Search these regions (`global`: IAM) for resources with the cluster's tag that `whose` accepts."""
         result = self.context.cloud.search_each(name, regions)
         return SearchResult(
-            tuple(one for one in result.found if whose(one)),
+            tuple(resource for resource in result.found if whose(resource)),
             result.failures,
-            tuple(one for one in result.terminated if whose(one)),
+            tuple(resource for resource in result.terminated if whose(resource)),
         )
 
     def end_nodes(self, name: str, regions: Sequence[str], whose: Whose, recorded: Recorded) -> NodesEnded:
-        """End the nodes first, in all regions at once: a region that fails or hangs delays no other one.
+        """Terminate the nodes in all regions concurrently, so that a slow or failing region delays no other.
 
-        A journal that lost their row would wait for what they stand on. `ended` leaves out recorded instances.
+        Nodes come first, because deletion by journal waits for resources that they use. `ended` leaves out recorded
+        instances.
         """
 
         def work(region: str) -> NodesEnded:
@@ -76,19 +77,19 @@ class TagSearch:
         with ThreadPoolExecutor(max(1, min(_AT_ONCE, len(regions))), thread_name_prefix="nodes") as pool:
             done = list(pool.map(work, regions))
         return NodesEnded(
-            tuple(line for one in done for line in one.ended),
-            tuple(node for one in done for node in one.seen),
-            {region: err for one in done for region, err in one.errors.items()},
+            tuple(line for result in done for line in result.ended),
+            tuple(node for result in done for node in result.seen),
+            {region: err for result in done for region, err in result.errors.items()},
         )
 
     def end_rest(self, name: str, regions: Sequence[str], whose: Whose, failures: RegionFailures) -> tuple[str, ...]:
-        """Delete what the search still finds and search again, region by region; return what was found.
+        """Delete what the search still finds and search again, region by region. Return what was found.
 
-        A region that failed before is left out: another search would only wait for it again. IAM (`global`) comes
-        last and only once every region is empty, since the schedules that end nodes elsewhere need their role.
+        Regions that failed before are skipped, since another search would only time out again. IAM (`global`) comes
+        last and only after every region is empty, because the expiry schedules need their role.
         """
         ended: list[str] = []
-        for region in sorted(regions, key=lambda one: one == GLOBAL):
+        for region in sorted(regions, key=lambda region: region == GLOBAL):
             if region in failures or (region == GLOBAL and failures):
                 continue
             with failures.guard(region):
@@ -98,17 +99,17 @@ class TagSearch:
     def _end_nodes_in(self, name: str, region: str, whose: Whose, known: Sequence[str]) -> NodesEnded:
         result = self.search(name, [region], whose)
         errors = dict(result.failures)
-        nodes = [one for one in result.found if one.kind in NODE_KINDS]
-        missing = sorted(set(known) - {one.id for one in nodes})
+        nodes = [resource for resource in result.found if resource.kind in NODE_KINDS]
+        missing = sorted(set(known) - {node.id for node in nodes})
         for end in (partial(self._release, name, nodes), partial(self._terminate, region, missing)):
             try:
                 end()
             except CloudGpuError as err:
                 errors.setdefault(region, err)
-        recorded = any(one.id in known for one in nodes)
-        # Fleets stand in no record: one is known when an instance that was found with it is.
-        strays = [one for one in nodes if one.id not in known and not (one.kind == "fleet" and recorded)]
-        return NodesEnded(tuple(f"{one.kind} {one.id}" for one in strays), (*nodes, *result.terminated), errors)
+        recorded = any(node.id in known for node in nodes)
+        # Fleets are not recorded: a fleet counts as known if one of the instances found with it is.
+        strays = [node for node in nodes if node.id not in known and not (node.kind == "fleet" and recorded)]
+        return NodesEnded(tuple(f"{node.kind} {node.id}" for node in strays), (*nodes, *result.terminated), errors)
 
     def _emptied(self, name: str, region: str, whose: Whose) -> list[str]:
         """Delete what is found in one region and search again.
@@ -124,7 +125,7 @@ class TagSearch:
         self._release(name, found)
         left = [f"{thing.kind} {thing.id} in {thing.region}" for thing in self.search(name, [region], whose).complete()]
         if left:
-            raise TeardownError(f"cluster {name} is not gone: {'; '.join(left)}", left=left, hint=_again(name))
+            raise TeardownError(f"cluster {name} is not deleted: {'; '.join(left)}", left=left, hint=_again(name))
         return [f"{thing.kind} {thing.id}" for thing in found]
 
     def _terminate(self, region: str, instance_ids: Sequence[str]) -> None:
@@ -137,19 +138,19 @@ class TagSearch:
         try:
             self.context.cloud.release(found)
         except TeardownError as err:
-            # AWS does not know which of our commands goes on with it.
+            # The AWS layer does not know which cloudgpu command continues the deletion.
             err.hint = _again(name)
             raise
 
-    def mine(self, one: TaggedResource, token: str) -> bool:
-        """Of this cluster, or of this owner: another person's cluster of the same name is not ours to end."""
-        return one.tags.get(OWNER, "") in ("", self.context.owner) or (bool(token) and has_token(one, token))
+    def mine(self, resource: TaggedResource, token: str) -> bool:
+        """Return True for resources of this cluster or owner, as another user may have a cluster of the same name."""
+        return resource.tags.get(OWNER, "") in ("", self.context.owner) or (bool(token) and has_token(resource, token))
 
 
 def _again(name: str) -> str:
-    return f"run again, it goes on where it stopped: {command('cloudgpu', 'down', name)}"
+    return f"run `{command('cloudgpu', 'down', name)}` again to continue"
 
 
-def has_token(one: TaggedResource, token: str) -> bool:
-    """Whether it was made by the calls of this very cluster."""
-    return one.tags.get(TOKEN, "") == token
+def has_token(resource: TaggedResource, token: str) -> bool:
+    """Return True if the resource carries the cluster's token."""
+    return resource.tags.get(TOKEN, "") == token

@@ -1,7 +1,7 @@
-"""Launches that were never answered, because the process that made the call was killed.
+"""Launch calls whose response was lost because the calling process was killed.
 
-A row of the ledger is opened before the call and closed at zero only when it is certain that the call made nothing:
-an empty search proves that only once everything that such a call makes would have shown.
+A ledger row is opened before the call. It is closed at zero only when it is certain that the call created nothing: when
+a search is empty after the time in which a created resource would have appeared.
 """
 
 from collections.abc import Iterable, Sequence
@@ -19,12 +19,12 @@ from cloudgpu.run.progress import Note
 
 @dataclass(frozen=True)
 class UnansweredLaunches:
-    """The launches of one cluster whose answer nobody wrote down."""
+    """Handles launches of a cluster whose response was not recorded."""
 
     context: CloudContext
 
     def wait(self, rows: Sequence[Entry], now: datetime) -> bool:
-        """Wait until a launch that these rows were opened for, and whose caller is gone, shows in a search by tag.
+        """Wait until the launches for which these rows were opened would appear in a tag search.
 
         Returns:
             False if there was nothing to wait for.
@@ -35,13 +35,13 @@ class UnansweredLaunches:
         left_s = (until - self.context.clock.now()).total_seconds()
         if left_s > 0:
             self.context.emit(
-                Note(f"waiting until {until:%H:%M:%S} UTC: a launch that was never answered may show up to then")
+                Note(f"waiting until {until:%H:%M:%S} UTC, because an interrupted launch may still appear")
             )
             self.context.clock.sleep(left_s)
         return True
 
     def note_ended(self, name: str, rows: Sequence[Entry], whose: Whose, failures: RegionFailures) -> None:
-        """Write down nodes whose launch was never answered and that have ended since: they cost what they ran."""
+        """Record terminated nodes whose launch response was lost, so that they are billed."""
         doubtful = {row.spending.region for row in unlaunched(rows)}
         asked = [region for region in failures.asked if region in doubtful and region not in failures]
         if asked:
@@ -51,11 +51,11 @@ class UnansweredLaunches:
 
 
 def shown_by(rows: Sequence[Entry], now: datetime, endpoint: str) -> datetime:
-    """Return when the last of the launches that these rows were opened for is found by its tags, if it was made."""
+    """Return the latest time at which a launch of these rows appears in a tag search."""
     delays = delays_at(endpoint)
     return max(launch_shown_by(row.spending.opened_at, now, delays) for row in rows)
 
 
 def unlaunched(rows: Iterable[Entry]) -> list[Entry]:
-    """Return the open rows of which nobody knows whether anything was launched for them."""
+    """Return the open rows for which it is unknown whether anything was launched."""
     return [row for row in rows if row.state == "open" and row.launched_at is None]

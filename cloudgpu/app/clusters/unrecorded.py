@@ -1,4 +1,4 @@
-"""End a cluster that this home has no record of, by its tags and by the rows that the ledger has for it."""
+"""Delete a cluster without a record in this home, by its tags and its ledger rows."""
 
 from collections.abc import Sequence, Set
 from dataclasses import dataclass
@@ -21,11 +21,11 @@ from cloudgpu.text import command
 
 @dataclass(frozen=True)
 class Unrecorded:
-    """What was found and ended.
+    """The result of deleting an unrecorded cluster.
 
     Attributes:
-        usd: What the rows come to that were closed.
-        estimated: Whether that is an upper bound, because the cloud gave no time for an end.
+        usd: The cost of the closed rows.
+        estimated: Whether that is an upper bound, because AWS did not report when a resource ended.
     """
 
     strays: tuple[str, ...]
@@ -35,7 +35,7 @@ class Unrecorded:
 
 
 class UnrecordedTeardown:
-    """Ends what carries a cluster's name and is this owner's, in these regions."""
+    """Deletes this owner's resources tagged with a cluster's name, in these regions."""
 
     def __init__(self, context: CloudContext, name: str, regions: Sequence[str]) -> None:
         self._context = context
@@ -46,11 +46,11 @@ class UnrecordedTeardown:
         self._failures = RegionFailures(name, regions)
 
     def end(self) -> Unrecorded:
-        """End it; each region on its own.
+        """Delete the resources, region by region.
 
         Raises:
-            UsageError: All that carries the name is somebody else's.
-            TeardownError: Something is left, or a region could not be asked.
+            UsageError: All resources with this name belong to another user.
+            TeardownError: Something is left, or a region could not be searched.
         """
         begun_at = self._context.clock.now()
         rows = self._billing.rows_without_record(self._name)
@@ -58,12 +58,12 @@ class UnrecordedTeardown:
         closing = Closing.begun(self._context, rows)
         found = self._strays.search(self._name, (*self._failures.asked, GLOBAL), lambda _: True)
         self._failures.add_all(found.failures)
-        mine = [one for one in found.found if self._mine(one)]
+        mine = [resource for resource in found.found if self._mine(resource)]
         if found.found and not mine and not self._failures:
             raise _not_yours(self._name, found.found[0])
         strays = self._nodes_ended(mine)
-        self._billing.note_launched(rows, [*mine, *(one for one in found.terminated if self._mine(one))])
-        # Without a journal nobody knows which calls are unanswered: one empty search is not enough.
+        self._billing.note_launched(rows, [*mine, *(node for node in found.terminated if self._mine(node))])
+        # Without a journal, unanswered calls are unknown and one empty search is not enough.
         self._launches.wait(unlaunched(rows), begun_at)
         strays += self._strays.end_rest(self._name, (*self._failures.asked, GLOBAL), self._mine, self._failures)
         rows = self._billing.rows_without_record(self._name)
@@ -74,18 +74,18 @@ class UnrecordedTeardown:
         usd = self._billing.usd(closed, self._context.clock.now())
         return Unrecorded(strays, usd, any(part.estimated for row in closed for part in row.parts.values()), storage)
 
-    def _mine(self, one: TaggedResource) -> bool:
-        return self._strays.mine(one, "")
+    def _mine(self, resource: TaggedResource) -> bool:
+        return self._strays.mine(resource, "")
 
     def _nodes_ended(self, mine: Sequence[TaggedResource]) -> tuple[str, ...]:
-        if not any(one.kind in NODE_KINDS for one in mine):
+        if not any(resource.kind in NODE_KINDS for resource in mine):
             return ()
         done = self._strays.end_nodes(self._name, self._failures.asked, self._mine, Recorded())
         self._failures.add_all(done.errors)
         return done.ended
 
     def _closed(self, closing: Closing, opened: Set[str]) -> tuple[Entry, ...]:
-        """Close the rows of every region that is confirmed empty; return all that were open at the beginning."""
+        """Close the rows of every region that is confirmed empty. Return all rows that were open at the start."""
         rows = [row for row in self._billing.rows_without_record(self._name) if row.spending.entry_id in opened]
         closing.close(row for row in rows if row.spending.region not in self._failures)
         return tuple(row for row in self._billing.rows_without_record(self._name) if row.spending.entry_id in opened)
@@ -98,7 +98,7 @@ class UnrecordedTeardown:
         return NOTHING
 
 
-def _not_yours(name: str, one: TaggedResource) -> UsageError:
-    owner = one.tags.get(OWNER, "")
-    message = f"cluster {name} in {one.region} belongs to {owner}; nothing was ended"
+def _not_yours(name: str, resource: TaggedResource) -> UsageError:
+    owner = resource.tags.get(OWNER, "")
+    message = f"cluster {name} in {resource.region} belongs to {owner}; nothing was deleted"
     return UsageError(message, hint=command("cloudgpu", "down", name, CLOUDGPU_OWNER=owner))

@@ -43,8 +43,8 @@ def test_the_error_names_each_and_why():
     came_to = TeardownResults((A,), (("b", AuthError("the token has expired")), ("c", AuthError("no such profile"))))
     assert error_json(came_to.error())["error"] == {
         "type": "TeardownError",
-        "message": "2 of 3 clusters are not confirmed gone: b, c",
-        "hint": "`cloudgpu down b c` goes on where it stopped",
+        "message": "2 of 3 clusters are not confirmed deleted: b, c",
+        "hint": "continue with `cloudgpu down b c`",
         "exit_code": 6,
         "details": ["b: the token has expired", "c: no such profile"],
     }

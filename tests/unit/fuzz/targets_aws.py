@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from cloudgpu.app.planning.registry import manifests, web_files
 from cloudgpu.app.planning.registry.challenge import challenge
-from cloudgpu.app.planning.registry.http import Answer, RefusedError, UnreachableError, Web
+from cloudgpu.app.planning.registry.http import Answer, RefusedError, RegistryClient, UnreachableError
 from cloudgpu.app.planning.registry.images import _looked_at
 from cloudgpu.app.sweep import cluster_resources
 from cloudgpu.aws.ec2 import (
@@ -325,7 +325,7 @@ def _challenge(text: str) -> None:
     assert found is None or found.scheme in ("bearer", "basic")
 
 
-class _FakeWeb(Web):
+class _FakeWeb(RegistryClient):
     def __init__(self, body: bytes) -> None:
         super().__init__(image_name("registry.example/a:1"), None, 1.0)
         self._body = body
@@ -357,7 +357,7 @@ def _web_file(text: str) -> None:
 def _followed(location: str) -> None:
     """Where a redirect of a registry leads is the registry's own to say."""
 
-    class Redirecting(Web):
+    class Redirecting(RegistryClient):
         def _sent(self, url: str, accept: str, authorization: str, *, guarded: bool) -> Answer:
             if url.startswith("https://registry.example/v2/"):
                 return Answer(302, {"location": location}, b"")

@@ -75,14 +75,14 @@ def test_a_quota_that_binds_is_told_as_such_and_its_pool_not_asked_twice(workspa
     with pytest.raises(NoCapacityError) as caught:
         workspace.provisioning.up(make.plan(*map(make.candidate, zones)), "demo")
     assert caught.value.message == (
-        "2 x p3dn.24xlarge cannot be had: the account's quota does not allow it (on-demand in us-east-1); "
+        "2 x p3dn.24xlarge not available: the account's quota does not allow it (on-demand in us-east-1); "
         "no capacity (1 of 3 candidates)"
     )
     assert caught.value.hint == (
-        "ask for at least 192 vCPUs of Running On-Demand P instances (L-417A185B) in us-east-1: "
+        "request at least 192 vCPUs of Running On-Demand P instances (L-417A185B) in us-east-1: "
         "https://us-east-1.console.aws.amazon.com/servicequotas/home/services/ec2/quotas/L-417A185B; "
         "or --set resources.market=spot; or --set resources.regions=us-east-1,us-west-2,eu-west-1,ap-northeast-1; "
-        "or --set resources.instance_type=g7.48xlarge; or wait until there is some: --retry-until-up"
+        "or --set resources.instance_type=g7.48xlarge; or wait for capacity with --retry-until-up"
     )
     assert [line.split()[0] for line in caught.value.tried] == ["us-east-1c", "us-west-2a"]
 
@@ -182,7 +182,7 @@ def test_an_attempt_that_was_cut_off_goes_on_with_the_image_that_it_began_with(w
     another = replace(first, image="ami-3", image_parameter="/another")
     requester = Requester("ann", "vision", "ssh-ed25519 AAAA", {})
     plan = make.plan(first)
-    begun = chosen(workspace.provisioning._new(plan, "demo", ""), plan, first, requester, "192.0.2.1/32")
+    begun = chosen(workspace.provisioning._new_record(plan, "demo", ""), plan, first, requester, "192.0.2.1/32")
     images = [
         chosen(begun, plan, one, requester, "192.0.2.1/32").config["image"] for one in (newer, elsewhere, another)
     ]

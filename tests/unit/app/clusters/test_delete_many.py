@@ -72,13 +72,13 @@ def test_one_that_fails_does_not_stop_the_others_and_each_reason_is_told(three):
     assert ended.is_set()
     assert [one.cluster for one in came_to.ended] == ["three"]
     err = came_to.error()
-    assert (err.exit_code, err.message) == (6, "2 of 3 clusters are not confirmed gone: one, two")
+    assert (err.exit_code, err.message) == (6, "2 of 3 clusters are not confirmed deleted: one, two")
     assert err.left == (
         "one: the token has expired",
         "two: volume vol-1 in us-east-1",
         "two: key-pair k in us-east-1",
     )
-    assert err.hint == "`cloudgpu down one two` goes on where it stopped"
+    assert err.hint == "continue with `cloudgpu down one two`"
 
 
 def test_each_has_a_lease_of_its_own(three):
@@ -127,7 +127,7 @@ def test_the_cluster_of_a_run_is_asked_about_where_the_run_only_used_it(three, o
     )  # fmt: skip
     three.records.save_run(run)
     assert choose(three, run_id="r-1") == Choice(("two",), asked=own)
-    with pytest.raises(UsageError, match="there is no run r-2"):
+    with pytest.raises(UsageError, match="run r-2 does not exist"):
         choose(three, run_id="r-2")
 
 
@@ -150,6 +150,6 @@ def test_what_was_deleted_and_not_recorded_is_not_called_left(workspace, make):
     assert [name for name, _ in came_to.unrecorded] == ["one", "two"]
     error = came_to.error()
     assert isinstance(error, LedgerError)
-    assert "cluster one is gone" in error.message
+    assert "cluster one is deleted" in error.message
     assert "cluster two is gone" in error.message
     assert "`cloudgpu down one two` again" in error.hint

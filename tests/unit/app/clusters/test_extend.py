@@ -74,7 +74,7 @@ def in_block(workspace, record, ends_at):
 def test_nobody_lives_longer_than_its_capacity_block(workspace, gang, up, extending):
     in_block(workspace, up, up.expires_at + HOUR)
     workspace.cloud.calls.clear()
-    with pytest.raises(UsageError, match=r"ends at 2026-11-21 14:00 UTC, and AWS takes its nodes from .* 13:30 UTC"):
+    with pytest.raises(UsageError, match=r"ends at 2026-11-21 14:00 UTC, and AWS reclaims its nodes from .* 13:30 UTC"):
         extending.extend("demo", by=timedelta(minutes=31))
     assert workspace.cloud.calls == []
     assert workspace.records.cluster("demo").expires_at == up.expires_at
@@ -83,7 +83,7 @@ def test_nobody_lives_longer_than_its_capacity_block(workspace, gang, up, extend
 
 def test_a_capacity_block_that_cannot_be_looked_at_extends_nothing(workspace, gang, up, extending):
     in_block(workspace, up, None)
-    with pytest.raises(CloudError, match=f"when the Capacity Block {BLOCK} ends is unknown"):
+    with pytest.raises(CloudError, match=f"the end of Capacity Block {BLOCK} is unknown"):
         extending.extend("demo", by=timedelta(minutes=1))
     assert workspace.records.cluster("demo").expires_at == up.expires_at
 
@@ -165,7 +165,7 @@ def test_no_node_lives_longer_than_its_launch_allows(workspace, gang, up, extend
 
 def test_a_newer_program_changes_nothing_under_a_living_cluster(workspace, gang, up, extending):
     workspace.cloud.previewed = (Step("replace", "urn", "aws:ec2/fleet:Fleet", "gang"),)
-    with pytest.raises(StateError, match="another version of the program: gang would change"):
+    with pytest.raises(StateError, match="another version of cloudgpu: gang would change"):
         extending.extend("demo", by=HOUR)
     assert row(workspace).expires_at == up.expires_at
     assert workspace.records.cluster("demo") == up

@@ -80,7 +80,7 @@ def test_what_is_not_asked_is_named_with_the_reason(workspace, make):
     workspace.provisioning.up(make.plan(*map(make.candidate, ZONES)), "demo")
     assert workspace.notes[1:3] == [
         "us-east-1c p3dn.24xlarge on-demand: quota reached (VcpuLimitExceeded)",
-        "not asked, for the same quota: us-east-1d p3dn.24xlarge on-demand",
+        "skipped, same quota: us-east-1d p3dn.24xlarge on-demand",
     ]
 
 
@@ -90,7 +90,7 @@ def test_without_capacity_another_type_is_among_what_would_help(workspace, make)
         workspace.provisioning.up(make.plan(*map(make.candidate, ZONES)), "demo")
     assert caught.value.hint == (
         "--set resources.market=spot; or --set resources.regions=us-east-1,us-west-2,eu-west-1,ap-northeast-1; "
-        "or --set resources.instance_type=p4d.24xlarge; or wait until there is some: --retry-until-up"
+        "or --set resources.instance_type=p4d.24xlarge; or wait for capacity with --retry-until-up"
     )
 
 

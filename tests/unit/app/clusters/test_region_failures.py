@@ -42,8 +42,8 @@ def test_nodes_elsewhere_are_ended_and_the_failure_names_region_reason_and_comma
         workspace.teardown.down("demo", "us-east-1")
     assert workspace.cloud.strays == []
     assert caught.value.left == ("us-west-2: not authorized",)
-    assert caught.value.message == "cluster demo is not confirmed gone in us-west-2"
-    assert caught.value.hint == "check your permissions; then run again: cloudgpu down demo"
+    assert caught.value.message == "cluster demo is not confirmed deleted in us-west-2"
+    assert caught.value.hint == "check your permissions; then run cloudgpu down demo again"
     assert workspace.records.cluster("demo").state == "ending"
     # Its nodes are confirmed gone, so they cost nothing any more.
     assert workspace.ledger.entries(state="open") == ()
@@ -97,7 +97,7 @@ def test_a_region_that_the_account_does_not_have_is_said_with_the_file_that_name
     with pytest.raises(TeardownError) as caught:
         workspace.teardown.down("demo", "us-east-1")
     (line,) = caught.value.left
-    assert line.startswith("mars-1: no answer: cannot connect (the account has no such region enabled")
+    assert line.startswith("mars-1: no answer: cannot connect (the region is not enabled in this account")
     assert str(workspace.home.cluster("demo").record) in line
 
 

@@ -22,7 +22,7 @@ def test_a_rule_that_somebody_added_is_taken_away(workspace, record):
     workspace.cloud.drifted = (LINE,)
     assert authorize_ssh(workspace.context, record) == record
     assert workspace.cloud.calls[-1] == ("mend", "us-east-1", (LINE,))
-    assert workspace.notes[-1] == f"put right: {LINE}"
+    assert workspace.notes[-1] == f"repaired: {LINE}"
 
 
 def test_rules_as_they_should_be_are_left_alone(workspace, record):
@@ -36,14 +36,14 @@ def test_who_is_at_the_cluster_meanwhile_is_not_disturbed(workspace, record):
     with Lease(workspace.home.cluster("demo").root / "lease", workspace.clock, "bob").hold(tidy=True):
         authorize_ssh(workspace.context, record)
     assert ("mend", "us-east-1", (LINE,)) not in workspace.cloud.calls
-    assert workspace.notes[-1].startswith("not put right, ")
+    assert workspace.notes[-1].startswith("not repaired, ")
     assert workspace.notes[-1].endswith(LINE)
 
 
 def test_who_cannot_ask_the_cloud_is_told_and_goes_on(workspace, record):
     workspace.cloud.cidr = AuthError("the credentials have expired")
     assert authorize_ssh_if_possible(workspace.context, record) == record
-    assert workspace.notes[-1] == "who may reach cluster demo is left as it is: the credentials have expired"
+    assert workspace.notes[-1] == "SSH access to cluster demo is unchanged: the credentials have expired"
 
 
 def test_another_accounts_rules_are_nobodys_business(workspace, record):

@@ -86,7 +86,7 @@ def room(workspace, stores):
 def begun(workspace, make):
     """A cluster that is being made, and a candidate for it."""
     candidate = replace(make.candidate(), region="us-east-1", zone="us-east-1c")
-    record = workspace.provisioning._new(make.plan(candidate), "demo", "")
+    record = workspace.provisioning._new_record(make.plan(candidate), "demo", "")
     return workspace.context.records.save_cluster(record, START), candidate
 
 
@@ -159,7 +159,7 @@ def test_what_is_gone_or_elsewhere_meanwhile_is_refused(room, stores, begun, mak
     with pytest.raises(StateError, match="stands in us-east-1d"):
         room.ready(recipe(make, SETS), *begun, {})
     stores.there = [stands("sets", "efs")]
-    with pytest.raises(UsageError, match="VPC that is made with the cluster"):
+    with pytest.raises(UsageError, match="VPC that is created with the cluster"):
         room.ready(recipe(make, SETS), *begun, {"createVpc": "true"})
 
 

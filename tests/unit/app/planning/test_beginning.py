@@ -134,7 +134,7 @@ def test_the_cheapest_machine_of_the_home_region_is_reckoned_with(catalog):
         ("dgx-1", "", "dgx-1", ""),
         ("H200:8", "", "the catalogue has no hourly price for H200:8", "cloudgpu gpus show H200"),
         ("T4:1", "us-west-2", "not offered in us-west-2", "cloudgpu recipe new my-run --gpu T4:1 --region eu-west-1"),
-        ("T4:1", "us-west-9", 'no such region in the catalogue; did you mean "us-west-2"', "cloudgpu gpus"),
+        ("T4:1", "us-west-9", 'not a region in the catalogue; did you mean "us-west-2"', "cloudgpu gpus"),
     ],
 )
 def test_what_cannot_be_had_is_refused_with_what_can(catalog, gpu, region, message, hint):
@@ -154,11 +154,11 @@ def test_nothing_is_overwritten(catalog, tmp_path):
     made = begun(catalog, "T4:1")
     write(made, tmp_path / "x")
     (tmp_path / "x" / "recipe.yaml").write_text("mine")
-    with pytest.raises(UsageError, match="is there already"):
+    with pytest.raises(UsageError, match="already exists"):
         write(made, tmp_path / "x")
     assert (tmp_path / "x" / "recipe.yaml").read_text() == "mine"
     (tmp_path / "link").symlink_to(tmp_path / "nowhere")
-    with pytest.raises(UsageError, match="is there already"):
+    with pytest.raises(UsageError, match="already exists"):
         write(made, tmp_path / "link")
     (tmp_path / "file").write_text("")
     with pytest.raises(StateError):
@@ -252,4 +252,4 @@ def test_the_command(tmp_path, monkeypatch, capsys):
     assert main(["recipe", "new", "my-web", "--gpu", "T4:1", "--launcher", "service"]) == 0
     assert "recipes/my-web/serve.py     the server" in capsys.readouterr().out
     assert main(["recipe", "new", "my-run", "--gpu", "V100-32GB:8"]) == 2
-    assert "is there already" in capsys.readouterr().err
+    assert "already exists" in capsys.readouterr().err

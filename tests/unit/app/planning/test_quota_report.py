@@ -106,7 +106,7 @@ def test_a_gpu_means_every_type_that_can_be_launched_with_it(spec, names):
         ({"gpu": "K80"}, "--gpu K80: "),
         ({"instance_type": "p3dn.24xlrage"}, r"unknown instance type p3dn.24xlrage; did you mean \"p3dn.24xlarge\"\?"),
         ({"instance_type": "dgx-2"}, "unknown instance type dgx-2"),
-        ({"gpu": "V100", "instance_type": "p3dn.24xlarge"}, "name two things"),
+        ({"gpu": "V100", "instance_type": "p3dn.24xlarge"}, "exclude each other"),
     ],
 )
 def test_what_nothing_is_called_is_refused(options, message):

@@ -11,7 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from cloudgpu.app.planning.registry import images as registry_images
-from cloudgpu.app.planning.registry.http import UnreachableError, Web
+from cloudgpu.app.planning.registry.http import RegistryClient, UnreachableError
 from cloudgpu.app.planning.registry.images import RegistryImages
 from cloudgpu.errors import AuthError
 from cloudgpu.launch.image_name import ImageName
@@ -268,7 +268,7 @@ def test_a_blob_elsewhere_is_fetched_without_the_login(play, registry):
 
 def test_nothing_is_sent_without_tls_but_on_this_machine(registry):
     port = registry.address.partition(":")[2]
-    web = Web(ImageName(f"[::1]:{port}", "team/own", "1", ""), Login("ann", PASSWORD), 1, _scheme="http")
+    web = RegistryClient(ImageName(f"[::1]:{port}", "team/own", "1", ""), Login("ann", PASSWORD), 1, _scheme="http")
     with pytest.raises(UnreachableError, match="without TLS"):
         web.get("team/own/manifests/1")
     assert registry.asked == []
