@@ -164,8 +164,8 @@ def test_a_service_is_opened_and_stays_when_its_command_is_left(lab, watch):
     assert get(url[0]) == b"hello"
     train.until(r"\[rank 0\] my token is \*{40}$")
     left = train.interrupted()
-    assert re.search(r"^ +web is ready after [\d.]+ s; open in a browser:$", left, re.MULTILINE)
-    assert "its port is" in left  # a rehearsal node shares this machine
+    assert re.search(r"^ +web is ready after [\d.]+ s; open this address in a browser:$", left, re.MULTILINE)
+    assert "its local port is" in left  # a rehearsal node shares this machine
     assert left.count(token) == 1
     with pytest.raises(OSError, match="refused"):
         get(url[0])
@@ -178,7 +178,7 @@ def test_a_service_is_opened_and_stays_when_its_command_is_left(lab, watch):
     assert tunnel.until(r"http://\S+")[0] == url[0]
     assert get(url[0]) == b"hello"
     second = lab.run("train", "web", "--cluster", "lab", "--yes", code=2)
-    assert "port 8899 of node 0 is taken: something answers there already" in second.stderr
+    assert "port 8899 of node 0 is already in use" in second.stderr
     attach = watch("attach", run)
     again = attach.until(r"http://\S+")[0]
     assert get(again) == b"hello"
@@ -200,7 +200,7 @@ def test_one_that_never_gets_ready_leaves_nothing_running(lab):
     late = ("status=503", "launch.service.ready.within=1s", "resources.nodes=1")
     outcome = lab.json("train", "web", "--yes", *(word for one in late for word in ("--set", one)), code=5)
     assert outcome["state"] == "failed"
-    assert outcome["reason"] == "web is not ready after 1s: GET /ready on port 8899 is answered with 503"
+    assert outcome["reason"] == "web is not ready after 1s: GET /ready on port 8899 returned 503"
     assert outcome["tail"][0] == "my token is " + "*" * 40
     assert outcome["left"] == []
     assert lab.left() == before

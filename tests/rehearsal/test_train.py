@@ -64,7 +64,7 @@ def test_train_uses_a_standing_cluster_and_leaves_it(workspace):
     assert [node["instance_id"] for node in again["nodes"]] == [node["instance_id"] for node in first["nodes"]]
     outcome = workspace.json("train", "plain", "--yes")
     assert outcome["cluster"] == "plain"
-    assert outcome["kept"] == "the run did not make it"
+    assert outcome["kept"] == "the run did not create it"
     assert workspace.json("status")["clusters"][0]["state"] == "up"
     ended = workspace.json("down", "plain")
     assert sorted(ended["instances_ended"]) == sorted(node["instance_id"] for node in first["nodes"])
@@ -81,7 +81,7 @@ def test_no_capacity_anywhere_is_exit_4_with_a_line_a_candidate(workspace):
     assert "2 x p3dn.24xlarge not available: no capacity (2 of 2 candidates)" in done.stderr
     nothing = workspace.run("logs")
     assert nothing.stdout == ""
-    assert "failed before a rank was started: 2 x p3dn.24xlarge not available" in nothing.stderr
+    assert "failed before a rank started: 2 x p3dn.24xlarge not available" in nothing.stderr
     assert workspace.left() == {}
     assert workspace.json("status")["clusters"] == []
 

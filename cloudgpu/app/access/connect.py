@@ -1,4 +1,4 @@
-"""Reaching the nodes of a cluster that stands, without its run: for `tunnel`, `exec` and `ssh-config`."""
+"""Connect to the nodes of a running cluster for `tunnel`, `exec` and `ssh-config`."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -21,46 +21,42 @@ Reached = Mapping[int, SshHost | CloudGpuError]
 
 @dataclass(frozen=True)
 class ClusterNodes:
-    """A cluster whose nodes can be asked for.
-
-    Attributes:
-        nodes: All of them, in order.
-    """
+    """A cluster and all of its nodes, in order."""
 
     record: ClusterRecord
     nodes: tuple[Node, ...]
 
     def node(self, index: int) -> Node:
-        """The node that is meant.
+        """Return a node by its index.
 
         Raises:
-            UsageError: The cluster has none of this index.
+            UsageError: The cluster has no such node.
         """
         return chosen(self.nodes, self.record, index)
 
 
 def find_cluster_nodes(records: Records, home: Home, means: Means, name: str) -> ClusterNodes:
-    """The cluster of this name, or the one of the run of this name.
+    """Return the nodes of a cluster, named by itself or by one of its runs.
 
     Raises:
-        UsageError: There is none, or its nodes have ended themselves.
-        BusyError: It is being ended.
-        StateError: It has no nodes yet.
+        UsageError: The cluster does not exist or has expired.
+        BusyError: The cluster is being deleted.
+        StateError: The cluster has no nodes yet.
     """
     record = recorded(records, name)
     if record.state == "ending":
-        raise BusyError(f"cluster {record.name} is being ended", hint=command("cloudgpu", "down", record.name))
+        raise BusyError(f"cluster {record.name} is being deleted", hint=command("cloudgpu", "down", record.name))
     if record.expires_at <= means.clock.now():
-        message = f"cluster {record.name} expired at {record.expires_at:%Y-%m-%d %H:%M} UTC; its nodes ended themselves"
+        message = f"cluster {record.name} expired at {record.expires_at:%Y-%m-%d %H:%M} UTC and has no nodes any more"
         raise UsageError(message, hint=command("cloudgpu", "down", record.name))
     return ClusterNodes(record, stored_inventory(home, record).nodes)
 
 
 @contextmanager
 def reached(means: Means, cluster: ClusterNodes, indices: Collection[int]) -> Iterator[Reached]:
-    """Connections to these nodes, all at once; a node that cannot be reached is a value beside the others.
+    """Connect to these nodes concurrently. The value of an unreachable node is its error.
 
-    Where one does not answer, the way to this caller is opened first: they may have moved.
+    If a node does not respond, SSH is opened to the caller's current address, which may have changed, and retried.
     """
     asked = [node for node in cluster.nodes if node.index in indices]
     outcomes = dict(_connected(means, cluster.nodes, asked))
@@ -77,7 +73,7 @@ def reached(means: Means, cluster: ClusterNodes, indices: Collection[int]) -> It
 
 
 def _connected(means: Means, nodes: Sequence[Node], asked: Sequence[Node]) -> Reached:
-    """Those that are asked for, and what stands before them."""
+    """Connect to the requested nodes and their jump nodes."""
     gates = {node.jump for node in asked if node.jump is not None}
     wanted = [node for node in nodes if node in asked or node.index in gates]
     return connect_all(wanted, means.key, clock=means.clock, carrier=means.ways.carrier)

@@ -1,4 +1,4 @@
-"""Connecting to a whole inventory while it boots, whatever stands between it and the caller."""
+"""Connect to all nodes of an inventory while they boot, through jump hosts or Session Manager if needed."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -20,7 +20,7 @@ _BASTION_S = 15.0
 
 
 class Ways:
-    """What leads to nodes that the caller does not reach straight. A jump host is dialled once for all of them."""
+    """Carriers to nodes that the caller cannot reach directly. The connection to a jump host is shared."""
 
     def __init__(
         self, key: Path, clock: Clock, known_hosts: Sequence[Path], session: Callable[[Node], CarryingCommand]
@@ -30,28 +30,28 @@ class Ways:
         self._lock = Lock()
 
     def carrier(self, node: Node) -> Carrier | None:
-        """What leads to a node; None where the caller gets there straight.
+        """Return the carrier to a node, or None for a direct connection.
 
         Raises:
-            HostKeyError: The host key of the jump host is not known.
+            HostKeyError: The host key of the jump host is unknown.
         """
         if node.reach == "ssm":
             return ProgramCarrier(lambda: self._session(node))
         return self.gate(node) if node.bastion else None
 
     def gate(self, node: Node) -> SshHost:
-        """The jump host before a node; it is dialled when something goes through it.
+        """Return the jump host of a node. It is connected on first use.
 
         Raises:
-            HostKeyError: Its host key is not known.
+            HostKeyError: Its host key is unknown.
         """
         return self._connected(node.bastion, node.bastion_keys, node.key)
 
     def bastion(self, address: str) -> SshHost:
-        """The jump host; it is dialled when something goes through it.
+        """Return a jump host by its address. It is connected on first use.
 
         Raises:
-            HostKeyError: Its host key is not known.
+            HostKeyError: Its host key is unknown.
         """
         return self._connected(address)
 
@@ -67,12 +67,12 @@ class Ways:
 
 
 def connector(key: Path, clock: Clock, boot_s: float, ways: Ways) -> Connect:
-    """How nodes are reached with this key; waits up to `boot_s` for a node that boots."""
+    """Return a function that connects to nodes with this key, waiting up to `boot_s` for them to boot."""
 
     def connect(nodes: Sequence[Node], emit: Emit) -> list[Host]:
         emit(Note(f"connecting to {len(nodes)} nodes"))
         if all(node.own for node in nodes):
-            # Nothing of it boots: a host that does not answer now will not answer for waiting.
+            # Self-managed hosts do not boot: waiting does not help.
             return list(all_or_raise(connect_all(nodes, key, clock=clock, carrier=ways.carrier)).values())
         found = wait_for_all(nodes, key, clock=clock, deadline_s=boot_s, carrier=ways.carrier)
         return list(all_or_raise(found).values())

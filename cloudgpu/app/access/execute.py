@@ -1,4 +1,4 @@
-"""`exec`: one command on many nodes at once; a node that cannot be reached is told beside what the others say."""
+"""`exec`: run a command on several nodes concurrently. Unreachable nodes are reported next to the results."""
 
 import codecs
 import contextlib
@@ -21,20 +21,20 @@ from cloudgpu.ssh.session import Session
 
 _RANGE = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?")
 _LEAVE_S = 3.0
-"""How long a command that is told to end may take to say so, before the connection is cut, seconds."""
+"""How long to wait for a command to stop before the connection is closed, seconds."""
 _LOOK_S = 0.2
 
 OnLine = Callable[[int, bool, str], None]
-"""Sees every line as it comes: node index, whether it is standard error, text."""
+"""Receives every line as it arrives: node index, whether it is standard error, text."""
 
 
 @dataclass(frozen=True)
 class NodeOutcome:
-    """What one node said.
+    """The result of the command on one node.
 
     Attributes:
-        exit_code: None where the command did not end, as far as anybody here knows.
-        error: Why it could not be run, or not to its end; empty otherwise.
+        exit_code: None if the end of the command is unknown.
+        error: Why the command could not be run, or its end is unknown; empty otherwise.
     """
 
     node: int
@@ -46,7 +46,7 @@ class NodeOutcome:
     hint: str = ""
 
     def as_json(self) -> dict[str, Any]:
-        """The documented `exec --json` row."""
+        """Return the documented `exec --json` row."""
         return {
             "node": self.node,
             "exit_code": self.exit_code,
@@ -59,10 +59,10 @@ class NodeOutcome:
 
 
 def chosen_indices(text: str, nodes: int) -> tuple[int, ...]:
-    """The nodes that `0,2-3` names, in order; all of them for an empty text.
+    """Parse node indices such as `0,2-3`; an empty text selects all nodes.
 
     Raises:
-        UsageError: It names none, or one that the cluster does not have.
+        UsageError: The text is invalid, or the cluster does not have such a node.
     """
     if not text:
         return tuple(range(nodes))
@@ -70,38 +70,40 @@ def chosen_indices(text: str, nodes: int) -> tuple[int, ...]:
     for part in text.split(","):
         match = _RANGE.fullmatch(part.strip())
         if match is None:
-            raise UsageError(f"--node {text}: {part.strip() or 'nothing'} is no node", hint="for instance --node 0,2-3")
+            raise UsageError(
+                f"--node {text}: {part.strip() or 'nothing'} is not a node", hint="for example --node 0,2-3"
+            )
         first, last = int(match[1]), int(match[2] or match[1])
         if last < first or last >= nodes:
-            message = f"--node {text}: there is no node {part.strip()}; the nodes are 0 to {nodes - 1}"
-            raise UsageError(message, hint="`cloudgpu status` tells how many nodes a cluster has")
+            message = f"--node {text}: node {part.strip()} does not exist; the nodes are 0 to {nodes - 1}"
+            raise UsageError(message, hint="`cloudgpu status` shows how many nodes a cluster has")
         found |= set(range(first, last + 1))
     return tuple(sorted(found))
 
 
 def shell_line(words: Sequence[str]) -> str:
-    """What the nodes' shells read: one word as it stands, several as the words that they are.
+    """Return the shell line for the nodes: a single word unchanged, several words quoted.
 
     Raises:
-        UsageError: There is no command.
+        UsageError: The command is empty.
     """
     if not any(words):
-        message = "there is no command"
-        raise UsageError(message, hint="it stands behind --, for instance: cloudgpu exec NAME -- nvidia-smi -L")
+        message = "no command given"
+        raise UsageError(message, hint="put it after --, for example: cloudgpu exec NAME -- nvidia-smi -L")
     return words[0] if len(words) == 1 else shlex.join(words)
 
 
 def execute(
     reached: Reached, line: str, clock: Clock, *, stdin: bytes | None = None, on_line: OnLine | None = None
 ) -> tuple[NodeOutcome, ...]:
-    """Run a shell line on every node at once and wait for all of them. Ctrl-C ends it on every node.
+    """Run a shell line on every node concurrently and wait for all of them. Ctrl-C stops it on every node.
 
     Args:
         reached: The nodes.
-        line: What their shells read.
-        clock: Times it.
-        stdin: What the command reads on every node; None for nothing.
-        on_line: Sees every line as it comes, called by one thread at a time.
+        line: The shell line.
+        clock: Measures the duration.
+        stdin: Standard input of the command on every node, or None.
+        on_line: Receives every line as it arrives, called by one thread at a time.
     """
     source = Path(lifeline.__file__).read_text(encoding="utf-8")
     command = Command("exec", "python3", "-I", "-S", "-c", source, line, *(() if stdin is None else ("stdin",)))
@@ -120,20 +122,20 @@ def execute(
 
 
 def exit_code(outcomes: Sequence[NodeOutcome]) -> int:
-    """0 when it ended with 0 everywhere; else that a node was out of reach weighs more than a bad end."""
+    """Return 0 if the command succeeded on every node; an unreachable node takes precedence over a failed command."""
     if any(one.exit_code is None for one in outcomes):
         return ConnectError.exit_code
     return RemoteCommandError.exit_code if any(one.exit_code for one in outcomes) else 0
 
 
 def as_json(cluster: str, line: str, outcomes: Sequence[NodeOutcome]) -> Mapping[str, Any]:
-    """The documented `exec --json` form."""
+    """Return the documented `exec --json` form."""
     nodes = [one.as_json() for one in outcomes]
     return {"cluster": cluster, "command": line, "exit_code": exit_code(outcomes), "nodes": nodes}
 
 
 class _Running:
-    """The command on one node, in a thread of its own."""
+    """The command on one node, run in its own thread."""
 
     def __init__(self, index: int, host: SshHost, clock: Clock, on_line: OnLine | None) -> None:
         self._index = index
@@ -144,19 +146,19 @@ class _Running:
         self._ended = False
 
     def run(self, command: Command, stdin: bytes, told: "queue.SimpleQueue[NodeOutcome | BaseException]") -> None:
-        """Run it and hand its outcome over; a bug is handed over, too."""
+        """Run the command and put its outcome, or an unexpected exception, in the queue."""
         began = self._clock.monotonic()
         try:
             outcome = self._outcome(command, stdin)
         except CloudGpuError as err:
             outcome = _unreached(self._index, err)
-        except BaseException as bug:  # noqa: BLE001 - raised again where somebody waits
+        except BaseException as bug:  # noqa: BLE001 - raised again in the waiting thread
             told.put(bug)
             return
         told.put(replace(outcome, seconds=self._clock.monotonic() - began))
 
     def end(self) -> None:
-        """End the command there."""
+        """Stop the command on its node."""
         self._ended = True
         if self._session is not None:
             self._session.end()
@@ -176,7 +178,7 @@ class _Running:
 
 
 class _Text:
-    """One output: gathered, and told line by line where somebody wants to see it."""
+    """Collects one output stream, or passes it on line by line."""
 
     def __init__(self, index: int, on_line: OnLine | None, *, error: bool) -> None:
         self._index, self._on_line, self._error = index, on_line, error
@@ -185,11 +187,11 @@ class _Text:
         self._rest = ""
 
     def add(self, piece: bytes) -> None:
-        """Some bytes more."""
+        """Add received bytes."""
         self._take(self._decoder.decode(piece))
 
     def end(self) -> str:
-        """Nothing more comes: all of it."""
+        """Finish the stream and return the collected text."""
         self._take(self._decoder.decode(b"", final=True))
         if self._rest and self._on_line is not None:
             self._on_line(self._index, self._error, self._rest)
@@ -206,7 +208,7 @@ class _Text:
 
 
 def _serial(on_line: OnLine | None) -> OnLine | None:
-    """The same, called by one thread at a time."""
+    """Return the callback guarded by a lock."""
     if on_line is None:
         return None
     lock = threading.Lock()
@@ -219,7 +221,7 @@ def _serial(on_line: OnLine | None) -> OnLine | None:
 
 
 def _all(told: "queue.SimpleQueue[NodeOutcome | BaseException]", count: int) -> Iterator[NodeOutcome]:
-    """Every outcome as it comes. Looks up now and then: a wait without end would not hear Ctrl-C everywhere."""
+    """Yield the outcomes as they arrive. The short timeout keeps the wait interruptible by Ctrl-C on all platforms."""
     while count:
         try:
             item = told.get(timeout=_LOOK_S)
@@ -232,7 +234,7 @@ def _all(told: "queue.SimpleQueue[NodeOutcome | BaseException]", count: int) -> 
 
 
 def _end(running: Sequence[_Running], told: "queue.SimpleQueue[NodeOutcome | BaseException]") -> None:
-    """End the command everywhere, and give the nodes a moment to hear of it."""
+    """Stop the command on every node and wait a moment for the confirmation."""
     for one in running:
         threading.Thread(target=one.end, daemon=True).start()
     with contextlib.suppress(queue.Empty):

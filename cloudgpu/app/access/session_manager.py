@@ -1,4 +1,4 @@
-"""Sessions of Session Manager to nodes, as the programs that carry them."""
+"""Commands that carry SSH to nodes through AWS Session Manager."""
 
 import shutil
 from collections.abc import Callable, Mapping
@@ -18,9 +18,9 @@ class Sessions:
     """Session Manager for nodes of one target.
 
     Attributes:
-        clients: Of the region that a node is in.
-        plugin: The program that carries a session, with its first arguments.
-        environ: The caller's environment, which the plugin gets too.
+        clients: Returns the AWS clients for the region of a node.
+        plugin: The plugin program with its first arguments.
+        environ: The caller's environment, which is passed to the plugin.
     """
 
     clients: Callable[[Node], Clients]
@@ -29,25 +29,25 @@ class Sessions:
     environ: Mapping[str, str] = field(default_factory=dict)
 
     def command(self, node: Node) -> CarryingCommand:
-        """A session to a node, as the program that carries it.
+        """Start a session to a node and return the command that carries it.
 
         Raises:
-            ConnectError: The node's SSM agent has not called in, or not yet.
-            CloudError: AWS refused.
+            ConnectError: The node's SSM agent has not registered yet.
+            CloudError: AWS rejected the request.
         """
         started = session_manager.start(self.clients(node), node.instance_id, node.port, self.profile)
         return CarryingCommand((*self.plugin, *started.arguments), {**self.environ, **started.variables})
 
 
 def session_plugin(named: str) -> tuple[str, ...]:
-    """AWS's own plugin: the one that is named, else the one on the PATH.
+    """Return AWS's plugin: the configured one, or the one on the PATH.
 
     Raises:
-        UsageError: It is not installed.
+        UsageError: The plugin is not installed.
     """
     path = shutil.which(named or _PLUGIN)
     if path is None:
         where = "cannot be run" if named else "is not on the PATH"
-        message = f"{named or _PLUGIN} {where}: it carries SSH to nodes that are reached by Session Manager"
-        raise UsageError(message, hint="install it from AWS, or set session_manager_plugin; else reach = direct")
+        message = f"{named or _PLUGIN} {where}; it is required to reach nodes through Session Manager"
+        raise UsageError(message, hint="install it from AWS, set session_manager_plugin, or use reach = direct")
     return (path,)

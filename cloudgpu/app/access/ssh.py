@@ -1,4 +1,4 @@
-"""`ssh`: the real OpenSSH client's command line for one node."""
+"""`ssh`: build the OpenSSH command line for a node."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -20,11 +20,12 @@ from cloudgpu.state.records import ClusterRecord, Records
 
 @dataclass(frozen=True)
 class Means:
-    """What a login is made with.
+    """The collaborators for logging in to a node.
 
     Attributes:
-        carrying: A command line that carries SSH to a node of a cluster, for those that Session Manager leads to.
-        admit: Opens the way to who has moved; asked only where a node does not answer, because it asks the cloud.
+        carrying: Returns the proxy command for a node that is reached through Session Manager.
+        authorize_caller: Opens SSH to the caller's current address. Called only if a node does not respond, because
+            it queries the cloud.
     """
 
     key: Path
@@ -37,11 +38,11 @@ class Means:
 def login(
     records: Records, home: Home, means: Means, *, cluster: str, index: int, command: Sequence[str] = ()
 ) -> list[str]:
-    """The argument vector; the node's key is pinned in a known_hosts file of the cluster's own.
+    """Return the argument vector of `ssh`, with the node's host key pinned in a known_hosts file of the cluster.
 
     Raises:
-        UsageError: No such cluster or node.
-        ConnectError: The node cannot be reached, or shows another key.
+        UsageError: The cluster or node does not exist.
+        ConnectError: The node cannot be reached, or its host key differs.
     """
     record = recorded(records, cluster)
     nodes = stored_inventory(home, record).nodes
@@ -60,40 +61,40 @@ def login(
 
 
 def asked_for(option: int | None, words: Sequence[str], behind: Sequence[str]) -> tuple[int, tuple[str, ...]]:
-    """Which node is meant, and the command for it: `NODE` may stand behind the name, a command with or without `--`.
+    """Return the node index and the command. `NODE` may follow the name; `--` before the command is optional.
 
     Raises:
-        UsageError: Two nodes are named.
+        UsageError: Two different nodes are given.
     """
     named = int(words[0]) if words and re.fullmatch("[0-9]{1,3}", words[0]) else None
     if named is None:
         return option or 0, (*words, *behind)
     if option not in (None, named):
-        raise UsageError(f"node {named} or --node {option}?", hint="name one of them")
+        raise UsageError(f"node {named} and --node {option} contradict each other", hint="give only one of them")
     return named, (*words[1:], *behind)
 
 
 def recorded(records: Records, cluster: str) -> ClusterRecord:
-    """The cluster that is meant, by its name or by that of a run on it.
+    """Return a cluster by its name or by the id of one of its runs.
 
     Raises:
-        UsageError: There is none.
+        UsageError: The cluster does not exist.
     """
     record = records.cluster(cluster) if cluster else None
     if record is None and cluster:
         run = records.run(cluster)
         record = records.cluster(run.cluster) if run is not None else None
     if record is None:
-        message = f"there is no cluster {cluster}" if cluster else "no cluster is up"
+        message = f"cluster {cluster} does not exist" if cluster else "no cluster is up"
         raise UsageError(message, hint="`cloudgpu status` lists the clusters")
     return record
 
 
 def chosen(nodes: Sequence[Node], record: ClusterRecord, index: int) -> Node:
-    """The node that is meant.
+    """Return a node by its index.
 
     Raises:
-        UsageError: The cluster has none of this index.
+        UsageError: The cluster has no such node.
     """
     if not 0 <= index < len(nodes):
         message = f"cluster {record.name} has no node {index}; its nodes are 0 to {len(nodes) - 1}"

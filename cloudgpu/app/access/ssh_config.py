@@ -1,4 +1,4 @@
-"""`ssh-config`: entries of a cluster's nodes for the user's own OpenSSH, made of its inventory and pinned keys."""
+"""`ssh-config`: write OpenSSH configuration entries for a cluster's nodes, with pinned host keys."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,11 +18,11 @@ from cloudgpu.text import command
 
 @dataclass(frozen=True)
 class Entries:
-    """What was written, or would be.
+    """The configuration entries of a cluster.
 
     Attributes:
-        names: What `ssh` knows the nodes by.
-        text: The file of the cluster.
+        names: Host names of the nodes for `ssh`.
+        text: Content of the cluster's configuration file.
     """
 
     names: tuple[str, ...]
@@ -30,10 +30,10 @@ class Entries:
 
 
 def entries(home: Home, means: Means, cluster: ClusterNodes, reached: Reached) -> Entries:
-    """The entries of every node; their keys are pinned in files of the cluster's own.
+    """Return the entries of every node, with host keys pinned in files of the cluster.
 
     Raises:
-        ConnectError: A node cannot be reached, and its key so not be written down.
+        ConnectError: A node cannot be reached, so that its host key is unknown.
         StateError: The files cannot be written.
     """
     hosts, name = all_or_raise(reached), cluster.record.name
@@ -49,13 +49,13 @@ def entries(home: Home, means: Means, cluster: ClusterNodes, reached: Reached) -
 
 
 def write(home: Home, cluster: str, found: Entries, folder: SshFolder) -> bool:
-    """Write them where OpenSSH finds them; whether the user's own configuration had to be told of it.
+    """Write the entries for OpenSSH. Return True if the user's configuration had to be changed to include them.
 
     Raises:
-        StateError: Something cannot be written, or another home has a cluster of this name there.
+        StateError: A file cannot be written, or another home has entries for a cluster of this name.
     """
     folder.require_usable(cluster, home.root)
-    mark(home, cluster, folder)  # first, so that what is written is found again whatever happens
+    mark(home, cluster, folder)  # first, so that the file can be removed even if this process is killed
     return folder.write(cluster, found.text)
 
 

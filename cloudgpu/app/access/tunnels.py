@@ -1,4 +1,4 @@
-"""`tunnel`: ports of this machine that lead to ports of a node, until the caller ends them."""
+"""`tunnel`: forward local ports to ports of a node until the caller stops."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -18,18 +18,18 @@ from cloudgpu.ssh.handshake import AuthRefusedError
 from cloudgpu.state.records import ClusterRecord, Records
 from cloudgpu.text import command
 
-_WISH = re.compile(r"(?:([0-9]{1,9}):)?([0-9]{1,9})")
+_FORWARD = re.compile(r"(?:([0-9]{1,9}):)?([0-9]{1,9})")
 _LOOK_S = 1.0
 _PROBE_EVERY_S = 15.0
 _PAUSES_S = (1.0, 2.0, 5.0, 10.0)
 
 AuthorizeCaller = Callable[[ClusterRecord], object]
-"""Opens the way to a caller who has moved."""
+"""Opens SSH to the caller's current address."""
 
 
 @dataclass(frozen=True)
 class PortForward:
-    """A tunnel that is asked for. `local` is 0 where the same number will do, or the next one that is free."""
+    """A requested tunnel. `local` 0 means the same port number or the next free one."""
 
     remote: int
     local: int = 0
@@ -37,59 +37,59 @@ class PortForward:
 
 @dataclass(frozen=True)
 class OpenTunnel:
-    """A tunnel that is open."""
+    """An open tunnel."""
 
     remote: int
     local: int
 
 
 def is_port_forward(text: str) -> bool:
-    """Whether a word of the command line means ports."""
-    return _WISH.fullmatch(text) is not None
+    """Return True if a command line word is a port or LOCAL:REMOTE."""
+    return _FORWARD.fullmatch(text) is not None
 
 
 def ports_of(services: Sequence[Served], cluster: str) -> list[str]:
-    """The ports of a cluster's services, where none is named.
+    """Return the ports of a cluster's services, for a command without ports.
 
     Raises:
-        UsageError: No service runs there.
+        UsageError: The cluster runs no service.
     """
     if not services:
-        message = f"which port? no service runs on cluster {cluster}"
-        raise UsageError(message, hint=f"for instance {command('cloudgpu', 'tunnel', cluster, '8888')}")
+        message = f"no port given, and no service is running on cluster {cluster}"
+        raise UsageError(message, hint=f"for example {command('cloudgpu', 'tunnel', cluster, '8888')}")
     return [str(one.endpoint.port) for one in services]
 
 
 def parse_port_forwards(texts: Sequence[str], local: int | None = None) -> tuple[PortForward, ...]:
-    """`8888` or `9000:8888`, each; `local` is for a single one.
+    """Parse ports such as `8888` or `9000:8888`; `local` is only for a single port.
 
     Raises:
-        UsageError: One is no port, two want the same port of this machine, or `local` is given for several.
+        UsageError: A port is invalid or given twice, or `local` is combined with several ports.
     """
     forwards = tuple(_read(text) for text in texts)
     if local is not None:
         if len(forwards) != 1 or forwards[0].local:
-            raise UsageError("--local is for one port alone", hint="write LOCAL:REMOTE, for instance 9000:8888")
+            raise UsageError("--local is for a single port", hint="use LOCAL:REMOTE, for example 9000:8888")
         forwards = (PortForward(forwards[0].remote, _port(str(local))),)
     for name, numbers in (
         ("port", [one.remote for one in forwards]),
-        ("port of this machine", [one.local for one in forwards if one.local]),
+        ("local port", [one.local for one in forwards if one.local]),
     ):
         twice = next((number for number in numbers if numbers.count(number) > 1), None)
         if twice is not None:
-            raise UsageError(f"{name} {twice} is named twice", hint="name each once")
+            raise UsageError(f"{name} {twice} is given twice", hint="give each port once")
     return forwards
 
 
 def open_all(host: SshHost, forwards: Sequence[PortForward], emit: Emit) -> tuple[OpenTunnel, ...]:
-    """Listen for all of them; a local port that was named is that one or none.
+    """Open all tunnels. A local port given by the caller is used exactly.
 
     Raises:
-        UsageError: A local port that was named is in use.
+        UsageError: A local port given by the caller is in use.
     """
     opened = []
     for forward in forwards:
-        told = _Teller(host.node.index, forward.remote, emit)
+        told = _PortReporter(host.node.index, forward.remote, emit)
         wanted = forward.local or usual_local(host.node, forward.remote)
         opened.append(
             OpenTunnel(forward.remote, host.forward(forward.remote, local=wanted, near=not forward.local, told=told))
@@ -98,11 +98,11 @@ def open_all(host: SshHost, forwards: Sequence[PortForward], emit: Emit) -> tupl
 
 
 def described(one: OpenTunnel, cluster: str, node: int, served: Sequence[Served] = ()) -> str:
-    """One line about an open tunnel; what is served there, where it is a service of a run."""
-    service = next((two for two in served if two.endpoint.port == one.remote), None)
+    """Describe an open tunnel in one line, with the service of a run behind it if there is one."""
+    service = next((known for known in served if known.endpoint.port == one.remote), None)
     what = f"port {one.remote} of node {node} of cluster {cluster}"
     if service is None:
-        return f"127.0.0.1:{one.local} leads to {what}"
+        return f"127.0.0.1:{one.local} forwards to {what}"
     return f"{service.url(one.local)} is {service.name}, {what}"
 
 
@@ -115,11 +115,11 @@ def hold(
     emit: Emit,
     authorize_caller: AuthorizeCaller,
 ) -> None:
-    """Keep the connection up, dialling again whenever it breaks; returns never, Ctrl-C ends it.
+    """Keep the connection up, reconnecting whenever it breaks. Never returns; Ctrl-C stops it.
 
     Raises:
-        StateError: The cluster is gone.
-        HostKeyError: Somebody else answers in its place.
+        StateError: The cluster has been deleted.
+        HostKeyError: The node's host key has changed.
     """
     next_probe = clock.monotonic() + _PROBE_EVERY_S
     while True:
@@ -145,29 +145,29 @@ def _again(
     emit: Emit,
     authorize_caller: AuthorizeCaller,
 ) -> None:
-    """Dial until the node answers. A caller who has moved is let in first."""
-    emit(Note(f"{err.message}; trying again"))
+    """Reconnect until the node responds, after opening SSH to the caller's current address."""
+    emit(Note(f"{err.message}; reconnecting"))
     lost, tries = clock.monotonic(), 0
     while True:
         if records.cluster(cluster.name) is None:
-            raise StateError(f"cluster {cluster.name} is gone", hint="`cloudgpu status` lists the clusters")
+            raise StateError(f"cluster {cluster.name} has been deleted", hint="`cloudgpu status` lists the clusters")
         try:
             host.connect()
         except (HostKeyError, AuthRefusedError):
-            raise  # trying again brings no other key
+            raise  # retrying does not change the key
         except ConnectError:
             if tries == 0:
                 authorize_caller(cluster)
             clock.sleep(_PAUSES_S[min(tries, len(_PAUSES_S) - 1)])
             tries += 1
         else:
-            emit(Note(f"connected again after {clock.monotonic() - lost:.0f} s"))
+            emit(Note(f"reconnected after {clock.monotonic() - lost:.0f} s"))
             return
 
 
 @dataclass
-class _Teller:
-    """Tells of a port that nobody listens on, once, and of the first connection that came about after that."""
+class _PortReporter:
+    """Reports once that nothing listens on a port, and the first successful connection after that."""
 
     node: int
     port: int
@@ -181,17 +181,17 @@ class _Teller:
         if not changed:
             return
         if trouble is None:
-            self.emit(Note(f"port {self.port} of node {self.node} answers now"))
+            self.emit(Note(f"port {self.port} of node {self.node} is reachable now"))
         elif isinstance(trouble, SilentPortError):
-            self.emit(Note(f"nothing listens on port {self.port} of node {self.node}; every connection tries again"))
+            self.emit(Note(f"nothing listens on port {self.port} of node {self.node}; every new connection retries"))
         else:
             self.emit(Note(trouble.message))
 
 
 def _read(text: str) -> PortForward:
-    match = _WISH.fullmatch(text)
+    match = _FORWARD.fullmatch(text)
     if match is None:
-        raise UsageError(f"{text} is no port", hint="a number, or LOCAL:REMOTE, for instance 9000:8888")
+        raise UsageError(f"{text} is not a port", hint="give a number, or LOCAL:REMOTE, for example 9000:8888")
     return PortForward(_port(match[2]), _port(match[1]) if match[1] is not None else 0)
 
 
@@ -199,4 +199,4 @@ def _port(text: str) -> int:
     try:
         return bounds.port(text)
     except ValueError:
-        raise UsageError(f"{text} is no port; ports are 1 to {bounds.MAX_PORT}", hint="for instance 8888") from None
+        raise UsageError(f"{text} is not a port: expected 1 to {bounds.MAX_PORT}", hint="for example 8888") from None

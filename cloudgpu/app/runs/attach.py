@@ -1,4 +1,4 @@
-"""Coming back to a run: `logs`, `attach`, `cancel`. None of them needs the command that started it."""
+"""`logs`, `attach` and `cancel`: reconnect to a run that another command started."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,21 +23,21 @@ from cloudgpu.state.inventories import stored_inventory
 from cloudgpu.state.records import ClusterRecord, Records, RunRecord
 from cloudgpu.text import command
 
-_NO_NODE = "none of its nodes is left"
+_NO_NODE = "all of its nodes are terminated"
 
 
 class Watching:
-    """Looks after runs that were started before. One object for one cloud and one home."""
+    """Reconnects to runs in one cloud for one home directory."""
 
     def __init__(self, context: Context, connect: Connect) -> None:
         self._context = context
         self._connect = connect
 
     def logs(self, run_id: str) -> Followed:
-        """Follow a live run to its verdict; nothing is ended or collected.
+        """Follow a live run until it ends. Delete and download nothing.
 
         Raises:
-            UsageError: No such run, or it is over.
+            UsageError: The run does not exist or has finished.
             StateError: None of its nodes is left.
             ConnectError: Its nodes cannot be reached.
         """
@@ -49,14 +49,14 @@ class Watching:
         return followed
 
     def attach(self, run_id: str, *, keep: bool = False) -> RunOutcome:
-        """Follow a live run and finish it as its `train` would have: outputs, teardown, bill.
+        """Follow a live run and finish it as `train` would: download outputs, delete the cluster, close the bill.
 
-        A run whose nodes are all gone is finished without them, as lost unless its verdict is known.
+        A run whose nodes are all terminated is finished without them, as `lost` unless its final status is known.
 
         Raises:
-            UsageError: No such run, or it is over and its cluster too.
-            ConnectError: Its nodes cannot be reached; it may still run.
-            RemoteCommandError: Its cluster was deleted before its outputs were fetched.
+            UsageError: The run does not exist, or the run and its cluster have ended.
+            ConnectError: Its nodes cannot be reached; it may still be running.
+            RemoteCommandError: Its cluster was deleted before its outputs were downloaded.
         """
         record, cluster = self._live(run_id, also_judged=True)
         if keep and not record.keep:
@@ -77,11 +77,11 @@ class Watching:
                 raise
 
     def cancel(self, run_id: str) -> RunRecord:
-        """End a run and leave its cluster.
+        """Stop a run and keep its cluster.
 
         Raises:
-            UsageError: No such run, or it is over.
-            ConnectError: Its nodes cannot be reached; it may still run.
+            UsageError: The run does not exist or has finished.
+            ConnectError: Its nodes cannot be reached; it may still be running.
         """
         record, cluster = self._live(run_id)
         with _going_on(record):
@@ -106,15 +106,15 @@ class Watching:
         cluster = self._context.records.cluster(record.cluster)
         if also_judged and cluster is None:
             _refuse_lost_outputs(record)
-        over = record.ended_at is not None or (record.judged and not also_judged)
-        if over or cluster is None or not record.ranks:
+        ended = record.ended_at is not None or (record.judged and not also_judged)
+        if ended or cluster is None or not record.ranks:
             message = f"run {run_id} is not running: {record.state}{', ' + record.reason if record.reason else ''}"
             raise UsageError(message, hint=command("cloudgpu", "logs", run_id))
         check_identity(cluster, self._context.cloud)
         return record, cluster
 
     def _left(self, cluster: ClusterRecord) -> Inventory:
-        """The nodes that are there, as far as the cloud knows; without asking, a dead one would be awaited long."""
+        """Return the nodes that the cloud reports as alive, so that no time is lost connecting to the others."""
         states = self._context.cloud.nodes_alive(cluster.region, cluster.instance_ids)
         if not any(state in ALIVE for state in states.values()):
             return Inventory(cluster.name, ())
@@ -128,16 +128,16 @@ class Watching:
     def _some_left(self, record: RunRecord, cluster: ClusterRecord) -> Inventory:
         inventory = self._left(cluster)
         if not inventory.nodes:
-            message = f"none of the nodes of run {record.run_id} is left"
-            raise StateError(message, hint=f"`{command('cloudgpu', 'attach', record.run_id)}` closes its ledger rows")
+            message = f"all nodes of run {record.run_id} are terminated"
+            raise StateError(message, hint=f"run `{command('cloudgpu', 'attach', record.run_id)}` to close the run")
         return inventory
 
     def _lost(self, record: RunRecord, cluster: ClusterRecord) -> RunRecord:
-        """A run without nodes: what its verdict was is known here, or nowhere."""
+        """Return the record of a run without nodes: `lost`, unless its final status was recorded."""
         if record.judged:
             return record
         expired = cluster.expires_at <= self._context.clock.now()
-        reason = f"its nodes ended themselves at {cluster.expires_at:%Y-%m-%d %H:%M} UTC" if expired else _NO_NODE
+        reason = f"its nodes expired at {cluster.expires_at:%Y-%m-%d %H:%M} UTC" if expired else _NO_NODE
         return self._context.records.save_run(replace(record, state="lost", reason=reason))
 
     def _running(self) -> Running:
@@ -146,7 +146,7 @@ class Watching:
 
 @contextmanager
 def _going_on(record: RunRecord) -> Iterator[None]:
-    """Add to the error of nodes that cannot be asked that their run may be going on."""
+    """Add to a connection error that the run may still be running."""
     try:
         yield
     except ConnectError as err:
@@ -155,32 +155,32 @@ def _going_on(record: RunRecord) -> Iterator[None]:
 
 
 def _refuse_lost_outputs(record: RunRecord) -> None:
-    """Say that outputs are lost where the cluster that held them was deleted.
+    """Report outputs that were lost because their cluster was deleted.
 
     Raises:
-        RemoteCommandError: They were expected and never fetched.
+        RemoteCommandError: The run expected outputs that were never downloaded.
     """
     for line in never_fetched(record, CLUSTER_DELETED):
-        state = f"run {record.run_id} is over ({record.state}); its logs are here"
-        raise RemoteCommandError(line, hint=f"{state}: {command('cloudgpu', 'logs', record.run_id)}")
+        state = f"run {record.run_id} has ended ({record.state})"
+        raise RemoteCommandError(line, hint=f"{state}; its logs: {command('cloudgpu', 'logs', record.run_id)}")
 
 
 def found_run(records: Records, run_id: str) -> RunRecord:
-    """A run by its id; an empty id is the latest.
+    """Return a run by its id, or the latest run for an empty id.
 
     Raises:
-        UsageError: There is none.
+        UsageError: The run does not exist.
     """
     runs = [] if run_id else records.runs()
     record = records.run(run_id) if run_id else runs[-1] if runs else None
     if record is None:
-        message = f"there is no run {run_id}" if run_id else "there is no run yet"
+        message = f"run {run_id} does not exist" if run_id else "no run has been started yet"
         raise UsageError(message, hint="`cloudgpu status --all` lists the runs")
     return record
 
 
 def stored_lines(home: Home, record: RunRecord, rank: int | None = None) -> Iterator[tuple[int, str]]:
-    """The lines of a run that are already on this machine: (rank, line), rank after rank.
+    """Yield (rank, line) of a run's logs on this machine, rank by rank.
 
     Raises:
         UsageError: The run has no such rank.
@@ -190,20 +190,20 @@ def stored_lines(home: Home, record: RunRecord, rank: int | None = None) -> Iter
         message = (
             f"run {record.run_id} has no rank {rank}; its ranks are {ranks[0]} to {ranks[-1]}"
             if ranks
-            else f"run {record.run_id} started no rank"
+            else f"run {record.run_id} has not started any rank"
         )
         raise UsageError(message)
     logs = LogStore(home.run(record.run_id))
-    for one in ranks if rank is None else [rank]:
-        for line in logs.lines(one):
-            yield one, line
+    for selected in ranks if rank is None else [rank]:
+        for line in logs.lines(selected):
+            yield selected, line
 
 
 def no_lines(record: RunRecord) -> str:
-    """Why this machine has no line of a run."""
+    """Explain why this machine has no log lines of a run."""
     if not record.ranks:
         when = (
-            "is before its first rank" if record.state == "preparing" else f"{record.state} before a rank was started"
+            "has not started its ranks yet" if record.state == "preparing" else f"{record.state} before a rank started"
         )
         return f"run {record.run_id} {when}{': ' + record.reason if record.reason else ''}"
-    return f"this machine has no line that a rank of run {record.run_id} wrote; the run is {record.state}"
+    return f"this machine has no log lines of run {record.run_id}; the run is {record.state}"

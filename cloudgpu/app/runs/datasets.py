@@ -1,4 +1,4 @@
-"""Datasets before a run: what is to be staged, and what it must be. Asked before anything is bought."""
+"""List the files of a recipe's datasets with sizes and checksums, before anything is launched."""
 
 import hashlib
 import re
@@ -24,11 +24,11 @@ _SHOWN = 100
 
 
 def put_rehearsal_objects(recipe: Recipe, base: Path, cloud: Backend) -> int:
-    """Fill the rehearsal's buckets as the recipe's rehearsal stanza says; bytes sent, 0 when all was there.
+    """Upload the objects of the recipe's `rehearsal` section to the rehearsal's buckets. Return the bytes sent.
 
     Raises:
-        RecipeError: What it names is no directory.
-        CloudError: The rehearsal endpoint refused.
+        RecipeError: A source is not a directory.
+        CloudError: The rehearsal endpoint rejected a request.
     """
     if recipe.rehearsal is None or cloud.target != "rehearsal":
         return 0
@@ -40,9 +40,9 @@ def put_rehearsal_objects(recipe: Recipe, base: Path, cloud: Backend) -> int:
 
 
 def lister(cloud: Backend, base: Path) -> Files:
-    """How a dataset's files are listed, with fresh presigned addresses and the manifest's checksums.
+    """Return a function that lists a dataset's files, with fresh presigned URLs and the manifest's checksums.
 
-    A dataset on this machine is held against its manifest here, for nothing checks it on the way.
+    Local files are verified against their manifest here, because the upload does not verify them.
     """
     listed: dict[str, Sequence[RemoteFile]] = {}
 
@@ -60,10 +60,10 @@ def lister(cloud: Backend, base: Path) -> Files:
 
 
 def check_checkpoint(recipe: Recipe, cloud: Backend, files: Files) -> None:
-    """Find out whether checkpoints can be kept and resumed, and outputs be kept, before anything is bought.
+    """Check that the buckets for checkpoints and outputs exist, and the checkpoint to resume from.
 
     Raises:
-        CloudGpuError: The bucket is not there, or what is to be resumed is not.
+        CloudGpuError: A bucket or the checkpoint does not exist.
     """
     earlier(recipe, files)
     for to in filter(None, (recipe.checkpoint.to if recipe.checkpoint else None, recipe.outputs_to)):
@@ -71,7 +71,7 @@ def check_checkpoint(recipe: Recipe, cloud: Backend, files: Files) -> None:
 
 
 def _bucket_there(cloud: Backend, url: str) -> None:
-    """That nothing lies there yet is as it should be."""
+    """Check that a bucket exists. It may be empty."""
     try:
         cloud.objects(url, expires_s=1)
     except BadRequestError as err:
@@ -85,13 +85,13 @@ def _web(dataset: Data, manifest: Path | None) -> Sequence[RemoteFile]:
 
 
 def _vouched(dataset: Data, found: Sequence[RemoteFile], manifest: Path | None) -> Sequence[RemoteFile]:
-    """With the checksums that the recipe has."""
+    """Return the files with the checksums of the recipe or its manifest."""
     if manifest is not None:
         return _matched(dataset, found, manifest)
     if dataset.sha256 is None:
         return found
     if len(found) != 1:
-        message = f"dataset {dataset.name}: sha256 is of one file, and {dataset.source} has {len(found)}"
+        message = f"dataset {dataset.name}: sha256 is for a single file, but {dataset.source} has {len(found)}"
         raise RecipeError(message, hint="write a manifest: sha256sum FILE... >sums.txt")
     return [replace(found[0], sha256=dataset.sha256.lower())]
 
@@ -111,7 +111,8 @@ def _local(dataset: Data, base: Path) -> Sequence[RemoteFile]:
         digest = _digest(source / file.relative)
         if digest != file.sha256:
             message = f"dataset {dataset.name}: {source / file.relative} has sha256 {digest}, not {file.sha256}"
-            raise RecipeError(message, hint="the file has changed or is damaged, or the manifest is of another one")
+            hint = "the file was changed or is damaged, or the manifest is for another file"
+            raise RecipeError(message, hint=hint)
     return matched
 
 
@@ -122,13 +123,11 @@ def _names_below(dataset: Data, source: Path) -> Sequence[str]:
         message = f"dataset {dataset.name}: {err.message}"
         raise RecipeError(message, hint="`from` is a path relative to the recipe, or s3://...") from err
     if listing.skipped:
-        # Training on less data than there is would look like success.
-        named = [f"{one.path}: {one.reason}" for one in listing.skipped]
-        message = (
-            f"dataset {dataset.name}: {len(named)} of the entries of {source} cannot be sent: {printable(named[0])}"
-        )
-        hint = "put the files there themselves, or name what is not part of the dataset in a .cloudgpuignore there"
-        raise RecipeError(message, problems=[printable(one) for one in named], hint=hint)
+        # Training on part of the data would look like a success.
+        named = [f"{entry.path}: {entry.reason}" for entry in listing.skipped]
+        message = f"dataset {dataset.name}: {len(named)} entries of {source} cannot be uploaded: {printable(named[0])}"
+        hint = "replace them with regular files, or list what is not part of the dataset in a .cloudgpuignore there"
+        raise RecipeError(message, problems=[printable(line) for line in named], hint=hint)
     return listing.files
 
 
@@ -141,15 +140,15 @@ def _digest(path: Path) -> str:
 
 
 def read_manifest(path: Path) -> Mapping[str, str]:
-    """Relative path -> SHA-256, from a file in `sha256sum` form.
+    """Read a manifest in `sha256sum` format: relative path -> SHA-256.
 
     Raises:
-        RecipeError: It cannot be read, or a line is not of that form or names what no node can write.
+        RecipeError: The file cannot be read, has an invalid line, or names a file that a node cannot create.
     """
     try:
         lines = read_text(path, MANIFEST_BYTES).split("\n")
     except OSError as err:
-        message = f"cannot read the manifest {path}: {err}"
+        message = f"cannot read manifest {path}: {err}"
         raise RecipeError(message) from err
     sums: dict[str, str] = {}
     for number, line in enumerate(lines, start=1):
@@ -161,12 +160,12 @@ def read_manifest(path: Path) -> Mapping[str, str]:
             raise RecipeError(message)
         name, digest = match["path"].removeprefix("./"), match["sha"].lower()
         if sums.setdefault(name, digest) != digest:
-            message = f"{path}:{number}: {printable(name)} is named before, with another checksum"
-            raise RecipeError(message, hint="remove one of the two lines")
+            message = f"{path}:{number}: {printable(name)} is listed twice with different checksums"
+            raise RecipeError(message, hint="remove one of the lines")
     wrong = unusable(sums)
     if wrong is not None:
-        message = f"{path} names {printable(wrong[0])[:_SHOWN]!r}, which no node can write: {wrong[1]}"
-        raise RecipeError(message, hint="rename the file, or leave it out of the manifest")
+        message = f"{path} lists {printable(wrong[0])[:_SHOWN]!r}, which cannot be created on a node: {wrong[1]}"
+        raise RecipeError(message, hint="rename the file, or remove it from the manifest")
     return sums
 
 
@@ -175,7 +174,7 @@ def _matched(dataset: Data, found: Sequence[RemoteFile], manifest: Path) -> Sequ
     by_path = {file.relative: file for file in found}
     missing = sorted(set(sums) - set(by_path))
     if missing:
-        message = f"dataset {dataset.name}: {dataset.source} lacks {missing[0]}, which {manifest.name} names"
+        message = f"dataset {dataset.name}: {dataset.source} lacks {missing[0]}, which {manifest.name} lists"
         raise RecipeError(message, hint="upload it, or correct the manifest")
-    # Only what the manifest vouches for is staged: an object that somebody added is not part of the dataset.
+    # Only files in the manifest are staged: an object added later is not part of the dataset.
     return [replace(by_path[path], sha256=digest) for path, digest in sums.items()]

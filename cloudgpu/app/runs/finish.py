@@ -1,10 +1,10 @@
-"""The end of a run: outputs first, then the cluster it made, then the bill. Used by `train` and `attach`.
+"""Finish a run for `train` and `attach`: download the outputs, delete its cluster, close the ledger rows.
 
-What an error or Ctrl-C comes to is decided by how far the run is:
+The effect of an error or Ctrl-C depends on how far the run is:
 
-    no rank was started     the run is over; a cluster that it made is ended, unless it is to be kept
-    ranks may be running    nothing is ended: only the gang's own verdict ends a run, `attach` comes back to it
-    the verdict is known    the cluster stays until its outputs are here, `attach` fetches them
+    no rank was started     the run ends; a cluster that it created is deleted, unless it is to be kept
+    ranks may be running    nothing is stopped: only the final status of the ranks ends a run; use `attach`
+    final status is known   the cluster stays until its outputs are downloaded; use `attach`
 """
 
 import contextlib
@@ -17,7 +17,7 @@ from cloudgpu.app.runs.follow import Followed, Running, judged
 from cloudgpu.app.runs.outcome import CLUSTER_DELETED, RunOutcome, never_fetched
 from cloudgpu.app.runs.ownership import cancelled_by_deletion, delete_or_wait
 from cloudgpu.app.runs.stages import Stages
-from cloudgpu.app.runs.summary import Account, still_up, what_runs
+from cloudgpu.app.runs.summary import RunSummary, still_up, what_runs
 from cloudgpu.backends.context import Context
 from cloudgpu.backends.deletion import Ended, unended
 from cloudgpu.backends.reuse import ALIVE
@@ -31,20 +31,20 @@ _INTERRUPTED = "interrupted"
 
 
 class Finishing:
-    """Ends runs. One object for one run."""
+    """Finishes one run."""
 
     def __init__(self, context: Context, stages: Stages) -> None:
         self._context = context
         self._stages = stages
-        self._account = Account(context, stages)
+        self._summary = RunSummary(context, stages)
         self._teardown = cluster_deleter(context)
         self._verdict: RunRecord | None = None
 
     def judge(self, record: RunRecord, followed: Followed) -> RunRecord:
-        """Write down how the ranks ended.
+        """Record how the ranks ended.
 
         Raises:
-            StateError: The run's record cannot be written; `abandoned` says the verdict all the same.
+            StateError: The run's record cannot be written; `abandoned` still reports the final status.
         """
         self._verdict = judged(record, followed)
         return self._context.records.save_run(self._verdict)
@@ -55,16 +55,16 @@ class Finishing:
         """Collect the outputs, delete the cluster unless it is kept, and close the ledger rows.
 
         Args:
-            record: With the verdict.
-            running: What is connected to the nodes; None where there is nothing to be brought back.
-            followed: Where the verdict comes from, with metrics and last lines.
-            insist: End a cluster that the run made, whatever was wished before.
+            record: The run with its final status.
+            running: The connection to the nodes, or None if there is nothing to download.
+            followed: The final status with metrics and last log lines.
+            insist: Delete a cluster that the run created, even if it was to be kept.
 
         Raises:
             StateError: The run's record cannot be written.
             LedgerError: The ledger cannot be written.
         """
-        cluster = self._account.cluster(record)
+        cluster = self._summary.cluster(record)
         record = cancelled_by_deletion(record, cluster)
         collected = Collected()
         if running is not None and running.connected and not (insist and record.outputs):
@@ -84,7 +84,7 @@ class Finishing:
         return outcome if followed is None else replace(outcome, measured=followed.measured, tail=followed.tail)
 
     def _lost(self, record: RunRecord, collected: Collected, cluster: ClusterRecord | None) -> tuple[str, ...]:
-        """Outputs that were expected and that no later command can fetch."""
+        """Return a line for each expected output that can no longer be downloaded."""
         if collected.failures:
             return collected.failures
         if collected.gone and record.resolved.get("outputs"):
@@ -92,80 +92,80 @@ class Finishing:
         return never_fetched(record, _why_unreachable(cluster, self._context.clock.now()))
 
     def _owed(self, record: RunRecord, kept: str, failures: tuple[str, ...], notes: tuple[str, ...]) -> RunOutcome:
-        """Keep the run's ledger rows open: its outputs are still on the nodes, where `attach` can fetch them."""
+        """Keep the run open, because `attach` can still download its outputs from the nodes."""
         record = self._context.records.save_run(replace(record, stages=tuple(self._stages.done)))
         for note in (
             *notes,
-            f"`{command('cloudgpu', 'attach', record.run_id)}` fetches them; the cluster is left up for that",
+            f"the cluster keeps running; `{command('cloudgpu', 'attach', record.run_id)}` downloads them",
         ):
             self._context.emit(Note(note))
-        return replace(self._account.outcome(record, kept=kept), notes=notes, unfetched=failures)
+        return replace(self._summary.outcome(record, kept=kept), notes=notes, unfetched=failures)
 
     def _dead(self, record: RunRecord, cluster: ClusterRecord | None) -> list[str]:
-        """Nodes of a run that went wrong whose outputs nobody will ever fetch: the cluster need not wait for them."""
+        """Return the terminated nodes of a failed run: their outputs are lost, so the cluster need not wait."""
         if cluster is None or record.state in ("succeeded", "not-run"):
             return []
         try:
             states = self._context.cloud.nodes_alive(cluster.region, cluster.instance_ids)
         except CloudGpuError:
-            return []  # what can be fetched is fetched all the same; `down` will say what the trouble is
+            return []  # still download what is available; `down` reports the problem
         return [instance_id for instance_id, state in states.items() if state not in ALIVE]
 
     def left_running(self, record: RunRecord) -> RunOutcome:
-        """The outcome of `--detach`: everything goes on."""
+        """Return the outcome of `--detach`: everything keeps running."""
         record = self._context.records.save_run(replace(record, stages=tuple(self._stages.done)))
-        return self._account.outcome(record, kept="detached")
+        return self._summary.outcome(record, kept="detached")
 
     def interrupted(self, run_id: str, running: Running, end_now: Callable[[str], bool]) -> RunOutcome:
-        """After Ctrl-C: say what goes on and how to end it, or end it as asked."""
+        """Handle Ctrl-C: report what is still running and how to stop it, or stop it if the caller confirms."""
         record = self._context.records.run(run_id)
         if record is None:
             raise KeyboardInterrupt
         cluster = self._context.records.cluster(record.cluster)
-        going = bool(record.ranks) and not record.judged
+        active = bool(record.ranks) and not record.judged
         if cluster is not None:
             self._context.emit(Note(still_up(cluster)))
-        own = cluster is not None and cluster.run_id == run_id
-        if (going or own) and end_now(what_runs(record, cluster)):
-            return replace(self._ended_as_asked(record, running, own=own), interrupted=True)
-        if going:
+        created_by_run = cluster is not None and cluster.run_id == run_id
+        if (active or created_by_run) and end_now(what_runs(record, cluster)):
+            return replace(self._ended_as_asked(record, running, own=created_by_run), interrupted=True)
+        if active:
             record = self._context.records.save_run(replace(record, state="running", stages=tuple(self._stages.done)))
         elif not record.judged:
             record = self._ended(replace(record, state="interrupted", reason=_INTERRUPTED))
-        kept = "interrupted; the cluster was left as it is" if cluster is not None else ""
-        return replace(self._account.outcome(record, cluster, kept), interrupted=True)
+        kept = "interrupted; the cluster is unchanged" if cluster is not None else ""
+        return replace(self._summary.outcome(record, cluster, kept), interrupted=True)
 
     def abandoned(self, record: RunRecord, err: CloudGpuError) -> None:
-        """Settle a run that an error broke off; what goes on, and how to come back to it, is said in its hint.
+        """Finish a run that an error aborted. The error's hint says what is still running and how to attach to it.
 
         Raises:
-            TeardownError: The cluster that the run made could not be ended; both errors are told.
+            TeardownError: The cluster that the run created could not be deleted; it contains both errors.
         """
         try:
             self._settle(record, err)
         except CloudGpuError as worse:
-            worse.partial_result = self._account.come_to(record)
+            worse.partial_result = self._summary.come_to(record)
             raise
-        err.partial_result = self._account.come_to(record)
+        err.partial_result = self._summary.come_to(record)
 
     def _settle(self, record: RunRecord, err: CloudGpuError) -> None:
-        record = self._account.known(record)
-        cluster = self._account.cluster(record)
+        record = self._summary.known(record)
+        cluster = self._summary.cluster(record)
         if record.ended_at is not None:
             return
         if record.ranks:
-            # Where the disk is full, the record does not know the verdict.
+            # If the disk is full, the record may lack the final status.
             going_on(err, record if record.judged else self._verdict or record)
             _add_hint(err, still_up(cluster) if cluster else "")
             return
         record = replace(record, state="failed", reason=err.message)
         try:
-            # The record first: `down` takes its word for what became of the run.
+            # Write the record first: `down` reads the state of the run from it.
             with contextlib.suppress(StateError):
                 self._context.records.save_run(record)
             self._end_after(record, cluster, err)
         finally:
-            # A full disk must not hide the error that broke the run off.
+            # A full disk must not hide the error that aborted the run.
             with contextlib.suppress(StateError, LedgerError):
                 self._ended(record)
 
@@ -190,7 +190,7 @@ class Finishing:
         return self.finish(record, running if record.ranks else None, followed, insist=own)
 
     def _stopped(self, record: RunRecord, running: Running) -> tuple[RunRecord, Followed | None]:
-        """Stop the ranks and take their last words; nodes that do not answer are ended without them."""
+        """Stop the ranks and read their last lines, if the nodes can be reached."""
         followed = None
         try:
             self._context.emit(Note("stopping the ranks"))
@@ -198,20 +198,20 @@ class Finishing:
             followed = running.follow(record)
             record = judged(record, followed)
         except CloudGpuError as err:
-            self._context.emit(Note(f"the ranks could not be asked to stop: {err.message}"))
+            self._context.emit(Note(f"cannot stop the ranks: {err.message}"))
         if not record.judged or record.state == "cancelled":
             record = replace(record, state="cancelled", reason=_INTERRUPTED)
         return self._context.records.save_run(record), followed
 
     def _why_kept(self, record: RunRecord, failures: tuple[str, ...], *, insist: bool) -> str:
         """Return why the cluster is kept, or an empty string. Outputs not yet downloaded override the request."""
-        cluster = self._account.cluster(record)
+        cluster = self._summary.cluster(record)
         if cluster is None:
             return ""
         bad = record.state not in ("succeeded", "not-run")
         reasons = (
-            (cluster.run_id != record.run_id, "the run did not make it"),
-            (bool(failures) and not insist, f"outputs could not be fetched ({', '.join(failures[:1])})"),
+            (cluster.run_id != record.run_id, "the run did not create it"),
+            (bool(failures) and not insist, f"outputs could not be downloaded ({', '.join(failures[:1])})"),
             (record.keep and not insist, "--keep"),
             (record.keep_on_failure and bad and not insist, "--keep-on-failure"),
         )
@@ -219,7 +219,7 @@ class Finishing:
 
     def _closed(self, record: RunRecord, kept: str, notes: tuple[str, ...]) -> RunOutcome:
         """Delete the cluster unless it is kept, then close the ledger rows; a failure becomes part of the outcome."""
-        cluster = self._account.cluster(record)
+        cluster = self._summary.cluster(record)
         failure: CloudGpuError | None = None
         ended: Ended | None = None
         if cluster is not None and not kept:
@@ -231,14 +231,14 @@ class Finishing:
         record = self._ended(record)
         for note in notes:
             self._context.emit(Note(note))
-        outcome = replace(self._account.outcome(record, cluster, kept), notes=notes)
+        outcome = replace(self._summary.outcome(record, cluster, kept), notes=notes)
         if failure is None:
             return outcome if ended is None else replace(outcome, left=ended.storage.lines)
         left = tuple(getattr(failure, "left", ())) or ((still_up(cluster),) if cluster else ())
         return replace(outcome, unended=failure.message, left=left)
 
     def _ended(self, record: RunRecord) -> RunRecord:
-        stored = self._account.known(record)
+        stored = self._summary.known(record)
         record = replace(record, stages=tuple(self._stages.done))
         if stored.ended_at is not None:
             # Another process's `down` has already closed the run's ledger rows.
@@ -250,18 +250,18 @@ class Finishing:
 
 
 def _why_unreachable(cluster: ClusterRecord | None, now: datetime) -> str:
-    """Why a run's nodes cannot be asked for its outputs."""
+    """Explain why a run's outputs cannot be downloaded."""
     if cluster is None:
         return CLUSTER_DELETED
     if cluster.expires_at <= now:
         return f"its cluster expired at {cluster.expires_at:%Y-%m-%d %H:%M} UTC"
-    return "none of its nodes could be asked for them"
+    return "none of its nodes could be reached"
 
 
 def going_on(err: CloudGpuError, record: RunRecord) -> None:
-    """Add to an error what becomes of the run that it breaks off, and how to come back to it."""
-    state = f"has {record.state}" if record.judged else "may be going on"
-    _add_hint(err, f"run {record.run_id} {state}: `{command('cloudgpu', 'attach', record.run_id)}` comes back to it")
+    """Add to an error the state of the aborted run and how to attach to it."""
+    state = f"has {record.state}" if record.judged else "may still be running"
+    _add_hint(err, f"run {record.run_id} {state}; attach to it with `{command('cloudgpu', 'attach', record.run_id)}`")
 
 
 def _add_hint(err: CloudGpuError, text: str) -> None:

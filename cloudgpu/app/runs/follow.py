@@ -1,4 +1,4 @@
-"""The middle of `train`, shared with `attach`: follow a started gang to its verdict and bring back what it made."""
+"""Connect to the nodes of a run, stage and start it, follow it to the end and download its outputs."""
 
 import fcntl
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -49,7 +49,7 @@ _STATES: Mapping[str, RunState] = {"succeeded": "succeeded", "failed": "failed",
 
 @dataclass(frozen=True)
 class Followed:
-    """A gang that ended."""
+    """How the ranks of a run ended."""
 
     verdict: Verdict
     measured: tuple[Measured, ...]
@@ -58,7 +58,7 @@ class Followed:
 
 
 class Running:
-    """Runs on one inventory. Close it to hang up; the ranks go on."""
+    """A run on the nodes of one inventory. Closing it disconnects; the ranks keep running."""
 
     def __init__(self, context: Context, connect: Connect, stages: Stages) -> None:
         self._context = context
@@ -77,14 +77,14 @@ class Running:
 
     @property
     def connected(self) -> bool:
-        """Whether the nodes were reached."""
+        """Whether the nodes are connected."""
         return bool(self._agents)
 
     def connect(self, inventory: Inventory) -> None:
-        """Reach every node and put the agent there.
+        """Connect to every node and install the agent.
 
         Raises:
-            ConnectError: A node cannot be reached; HostKeyError when it is a stranger.
+            ConnectError: A node cannot be reached; `HostKeyError` if its host key is unknown.
         """
         with self._stages.stage("connect"):
             inventory = with_known_boots(self._context.records, inventory, self._context.clock.now())
@@ -95,14 +95,14 @@ class Running:
             self._inventory = inventory
 
     def forget(self, instance_ids: Collection[str]) -> None:
-        """Ask nothing of these nodes any more: they are gone."""
+        """Stop using these nodes, which are terminated."""
         self._agents = [agent for agent in self._agents if agent.host.node.instance_id not in instance_ids]
 
     def gate(self) -> None:
-        """Hold every node against what was bought.
+        """Check that every node has the hardware that was launched.
 
         Raises:
-            RemoteCommandError: A node is not fit to run.
+            RemoteCommandError: A node failed the check.
         """
         with self._stages.stage("gate"):
             for health in gate.check(self._agents, self._context.clock, self._context.emit):
@@ -111,10 +111,10 @@ class Running:
                 self._context.emit(Note(f"{gpus}{mark}, Python {health.python}", health.node))
 
     def strip(self) -> None:
-        """Take from every node what belongs to it alone; nobody can log in there afterwards.
+        """Remove host-specific data, including SSH keys, from every node. No login is possible afterwards.
 
         Raises:
-            RemoteCommandError: It failed on a node.
+            RemoteCommandError: The cleanup failed on a node.
         """
         with self._stages.stage("strip"):
             for agent in self._agents:
@@ -123,7 +123,7 @@ class Running:
                 )
 
     def stage(self, job: Job, base: Path, files: Files, login: Login | None = None) -> Staged:
-        """Work directory, data, and environment or container image on every node.
+        """Put the work directory, the data, and the environment or container image on every node.
 
         Raises:
             RemoteCommandError: Staging failed on a node.
@@ -139,10 +139,10 @@ class Running:
             return replace(staged, images=provide_image(container, self._agents, login, self._context.emit))
 
     def ranks(self, job: Job, staged: Staged) -> dict[str, tuple[int, ...]]:
-        """The ranks of every node, before any is started.
+        """Return the ranks of every node, before any is started.
 
         Raises:
-            RecipeError: The recipe's command is wrong.
+            RecipeError: The recipe's command is invalid.
         """
         gang = launches(job, self._agents, staged)
         return {str(node.node_index): tuple(rank.rank for rank in node.ranks) for node in gang}
@@ -151,7 +151,7 @@ class Running:
         """Start every rank.
 
         Raises:
-            RemoteCommandError: An agent refused; those that had begun were told to stop.
+            RemoteCommandError: An agent reported an error; ranks already started were stopped.
         """
         with self._stages.stage("start"), left_clean(job, self._agents):
             keep(job, self._agents, self._context.cloud.bucket_service)
@@ -165,10 +165,10 @@ class Running:
             self._started = True
 
     def follow(self, record: RunRecord, *, open_services: bool = True) -> Followed:
-        """Watch until the gang's verdict; every line is kept in the run's logs. Services are opened on this machine.
+        """Follow the run until its final status, store every line in its logs and open its services on this machine.
 
         Raises:
-            ConnectError: A node stayed out of reach; the run may still go on.
+            ConnectError: A node stayed unreachable; the run may still be running.
         """
         head = self._head() if open_services and not self._stopping else None
         with Serving(self._context, record, head, lambda: self.stop(record), fresh=self._started) as services:
@@ -180,18 +180,18 @@ class Running:
             for line in logs.lines(rank):
                 metrics.read(line, rank)
         verdict = Verdict("lost")
-        silence = UnreachableNodes(self._context, record)
+        unreachable = UnreachableNodes(self._context, record)
         try:
             for item in follow(
-                self._agents, self._ranks(record), self._run_dirs(record), logs, self._context.clock, silence
+                self._agents, self._ranks(record), self._run_dirs(record), logs, self._context.clock, unreachable
             ):
                 if isinstance(item, Chunk):
-                    self._tell(services.shown(item), metrics)
+                    self._emit_lines(services.shown(item), metrics)
                 else:
                     verdict = item
         except ConnectError as err:
-            # As long as one node is there, the run may go on.
-            if not silence.all_gone():
+            # The run may continue as long as one node is alive.
+            if not unreachable.all_gone():
                 raise
             verdict = Verdict("lost", reason=err.message)
         verdict = services.judged(verdict)
@@ -199,10 +199,10 @@ class Running:
         return Followed(verdict, metrics.measured(), tail)
 
     def stop(self, record: RunRecord) -> None:
-        """End the run on every node, after the time that its recipe gives for a checkpoint; its cluster stays.
+        """Stop the run on every node, after the grace period for a checkpoint. Its cluster stays up.
 
         Raises:
-            RemoteCommandError: An agent refused.
+            RemoteCommandError: An agent reported an error.
         """
         self._stopping = True
         directories = self._run_dirs(record)
@@ -219,22 +219,22 @@ class Running:
         all_or_raise(answers)
 
     def collect(self, record: RunRecord, instance_ids: Sequence[str]) -> Collected:
-        """Bring the outputs back; of the cluster's instances, in order, those that are gone are named."""
+        """Download the outputs, and name the cluster's instances that are terminated."""
         job = Job(record.run_id, recipe_of(record), self._inventory, "")
         collected = collect(job, self._agents, self._context.home.run(record.run_id).outputs)
         here = {agent.host.node.index for agent in self._agents}
         gone = tuple(
-            f"node {index} ({one}) is gone, and what it held"
-            for index, one in enumerate(instance_ids)
+            f"node {index} ({instance_id}) is terminated and its data lost"
+            for index, instance_id in enumerate(instance_ids)
             if index not in here
         )
         return replace(collected, missing=() if gone else collected.missing, gone=gone)
 
     @contextmanager
     def _only_sender(self, job: Job) -> Iterator[None]:
-        """Let one run of a recipe at a time send its work directory to a cluster, or one gets what another sent.
+        """Let only one run of a recipe at a time upload its work directory to a cluster, since runs share it.
 
-        Only this home can reach the cluster's nodes, so a lock of this home's is enough; the kernel drops it.
+        Only this home can reach the cluster's nodes, so a file lock in this home is enough; the kernel releases it.
         """
         path = self._context.home.cluster(self._inventory.cluster).root / f"sending-{job.recipe.name}"
         try:
@@ -246,18 +246,20 @@ class Running:
             try:
                 fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                self._context.emit(Note(f"waiting for another run that sends {job.recipe.name}'s work directory"))
+                self._context.emit(
+                    Note(f"waiting for another run that is uploading the work directory of {job.recipe.name}")
+                )
                 fcntl.flock(held, fcntl.LOCK_EX)
             yield
 
-    def _tell(self, chunk: Chunk, metrics: Metrics) -> None:
+    def _emit_lines(self, chunk: Chunk, metrics: Metrics) -> None:
         for line in chunk.raw.decode(errors="replace").splitlines():
             self._context.emit(RankLine(chunk.rank, _shortened(line)))
             for name, value, unit in metrics.read(line, chunk.rank):
                 self._context.emit(MetricValue(name, value, unit))
 
     def _head(self) -> Host | None:
-        """The node that services run on; None where it is gone."""
+        """Return the node that services run on, or None if it is terminated."""
         return next((agent.host for agent in self._agents if agent.host.node.index == 0), None)
 
     def _ranks(self, record: RunRecord) -> dict[int, Sequence[int]]:
@@ -274,14 +276,16 @@ def _shortened(line: str) -> str:
 
 
 def run_state(verdict: Verdict) -> RunState:
-    """The run's state after the gang's verdict; anything unknown is `lost`, never a success."""
+    """Return the run's state for a final status; an unknown one is `lost`, never a success."""
     return _STATES.get(verdict.state, "lost")
 
 
 def judged(record: RunRecord, followed: Followed) -> RunRecord:
-    """The run's record after its verdict and its metrics."""
+    """Return the run's record with its final status and metrics."""
     verdict = followed.verdict
-    metrics = {one.name: one.value for one in followed.measured if one.value is not None and isfinite(one.value)}
+    metrics = {
+        metric.name: metric.value for metric in followed.measured if metric.value is not None and isfinite(metric.value)
+    }
     record = replace(
         record,
         state=run_state(verdict),
@@ -290,7 +294,7 @@ def judged(record: RunRecord, followed: Followed) -> RunRecord:
         failed_rank=verdict.rank,
         exit_code=verdict.exit_code,
     )
-    missed = [one for one in followed.measured if one.missed]
+    missed = [metric for metric in followed.measured if metric.missed]
     if record.state == "succeeded" and missed:
         worst = missed[0]
         reached = "was never printed" if worst.value is None else f"reached {worst.value:g}"

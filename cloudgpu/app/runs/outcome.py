@@ -1,4 +1,4 @@
-"""What a `train` comes to: one frozen value that the last panel and `--json` are rendered from."""
+"""The outcome of `train`, from which the summary panel and `--json` are rendered."""
 
 from dataclasses import dataclass
 from decimal import Decimal
@@ -9,7 +9,7 @@ from cloudgpu.run.metrics import Measured
 from cloudgpu.state.records import RunRecord
 
 if TYPE_CHECKING:
-    # Whoever only shows an outcome must not pay for the SSH client.
+    # Only for annotations: showing an outcome must not import the SSH client.
     from cloudgpu.run.collect import SkippedOutput
 
 
@@ -18,19 +18,19 @@ CLUSTER_DELETED = "its cluster was deleted before that"
 
 @dataclass(frozen=True)
 class RunOutcome:
-    """One run, ended or left running.
+    """A run that ended or was left running.
 
     Attributes:
-        usd: What the run cost, or would have cost where `simulated`.
-        left: What is still running, one line each; empty when nothing is.
-        kept: Why the cluster was left, empty when it was ended or is not this run's to end.
+        usd: Cost of the run; if `simulated`, what it would have cost.
+        left: What is still running, one line each.
+        kept: Why the cluster was kept; empty if it was deleted.
         logs: Directory of the ranks' logs on this machine.
-        notes: What else there is to say, one sentence each.
-        unended: Why the cluster could not be ended; empty when it was, or was to be kept.
+        notes: Additional remarks, one sentence each.
+        unended: Why the cluster could not be deleted, or empty.
         interrupted: Whether Ctrl-C ended the command.
-        unfetched: Why outputs are still on the nodes, one line a node; `attach` fetches them.
-        lost: Why outputs can no longer be fetched, one line each.
-        skipped: What matched the recipe's outputs and was not fetched.
+        unfetched: Why outputs are still on the nodes, one line per node; `attach` downloads them.
+        lost: Why outputs can no longer be downloaded, one line each.
+        skipped: What matched the recipe's outputs but was not downloaded.
     """
 
     record: RunRecord
@@ -54,16 +54,16 @@ class RunOutcome:
 
     @property
     def tried(self) -> tuple[str, ...]:
-        """One line for every candidate that could not be had."""
+        """One line for every candidate that could not be launched."""
         return self.record.tried
 
     @property
     def seconds(self) -> float:
-        """All stages together."""
+        """Total duration of all stages."""
         return round(sum(seconds for _, seconds in self.record.stages), 3)
 
     def as_json(self) -> dict[str, Any]:
-        """The documented `train --json` form."""
+        """Return the documented `train --json` form."""
         record = self.record
         return {
             "run_id": record.run_id,
@@ -81,13 +81,13 @@ class RunOutcome:
             "zone": self.zone,
             "stages": [{"name": name, "seconds": seconds} for name, seconds in record.stages],
             "seconds": self.seconds,
-            "metrics": {one.name: metric_json(one) for one in self.measured},
+            "metrics": {metric.name: metric_json(metric) for metric in self.measured},
             "cost": {"usd": str(self.usd), "simulated": self.simulated},
             "tried": list(record.tried),
             "outputs": {
                 "directory": self.outputs,
                 "files": list(record.outputs),
-                "skipped": [one.as_json() for one in self.skipped],
+                "skipped": [output.as_json() for output in self.skipped],
             },
             "logs": self.logs,
             "tail": list(self.tail),
@@ -102,18 +102,18 @@ class RunOutcome:
 
 
 def never_fetched(record: RunRecord, why: str) -> tuple[str, ...]:
-    """Return one line for outputs that no node can be asked for any more; empty where none were expected."""
+    """Return one line about outputs that can no longer be downloaded; empty if none were expected."""
     patterns = ", ".join(record.uncollected)
     which = "not all outputs" if record.outputs else "no outputs"
-    return (f"{which} of run {record.run_id} ({patterns}) were fetched: {why}",) if patterns else ()
+    return (f"{which} of run {record.run_id} ({patterns}) were downloaded: {why}",) if patterns else ()
 
 
 def metric_json(measured: Measured) -> dict[str, Any]:
-    """One metric: value and unit, the reference with its source, and the share of it that was reached."""
+    """Return the JSON form of a metric: value, unit, reference with its source, and share of the reference."""
     reference = measured.metric.reference
     finite = measured.value is not None and isfinite(measured.value)
     return {
-        # JSON knows no NaN: a figure that is no number is none.
+        # JSON has no NaN.
         "value": measured.value if finite else None,
         "unit": measured.metric.unit,
         "better": measured.metric.better,

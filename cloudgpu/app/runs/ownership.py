@@ -1,4 +1,4 @@
-"""A run whose cluster another process ends: what that makes of the run, and who confirms the end."""
+"""Handle a run whose cluster another process is deleting."""
 
 from dataclasses import replace
 
@@ -11,14 +11,14 @@ from cloudgpu.state.records import ClusterRecord, RunRecord
 
 _LOOK_S = 1.0
 _LONGEST_S = 1200.0
-"""AWS takes minutes to end the largest instances and a NAT gateway; who waits longer should be told why."""
+"""AWS takes minutes to terminate the largest instances and a NAT gateway. Fail after this time."""
 ENDED = "its cluster was ended"
 
 
 def cancelled_by_deletion(record: RunRecord, cluster: ClusterRecord | None) -> RunRecord:
-    """The run as cancelled, where it went wrong only because somebody was ending its cluster meanwhile.
+    """Return the run as cancelled if it only failed because its cluster was being deleted.
 
-    A rank that failed by itself did so before, and stays the reason.
+    A rank that failed on its own failed before that, and stays the reason.
     """
     ending = cluster is None or cluster.state == "ending"
     nameless = record.state == "lost" or (record.state == "failed" and record.failed_rank is None)
@@ -26,31 +26,32 @@ def cancelled_by_deletion(record: RunRecord, cluster: ClusterRecord | None) -> R
 
 
 def delete_or_wait(context: Context, teardown: ClusterDeleter, cluster: ClusterRecord) -> Ended | None:
-    """End a cluster. Where another process is ending it, that one's confirmation is awaited; if it dies, we go on.
+    """Delete a cluster, or wait for another process that is deleting it. If that process dies, take over.
 
-    Returns what came of it, None where another process has ended it.
+    Returns:
+        The result, or None if another process has deleted the cluster.
 
     Raises:
-        BusyError: Another process is at it and does not end it, or not in twenty minutes.
-        CloudGpuError: As `Teardown.down` says.
+        BusyError: Another process is using the cluster without deleting it, or takes more than twenty minutes.
+        CloudGpuError: See `Teardown.down`.
     """
     deadline = context.clock.monotonic() + _LONGEST_S
-    told = False
+    reported = False
     while (present := _present(context, cluster)) is not None:
         try:
             return teardown.down(cluster.name, cluster.region)
         except BusyError as err:
             if present.state != "ending" or context.clock.monotonic() > deadline:
                 raise
-            if not told:
-                context.emit(Note(f"{err.message}, and is ending it: waiting for its confirmation"))
-            told = True
+            if not reported:
+                context.emit(Note(f"{err.message}, and is deleting it; waiting for it to finish"))
+            reported = True
         context.clock.sleep(_LOOK_S)
     return None
 
 
 def _present(context: Context, cluster: ClusterRecord) -> ClusterRecord | None:
-    """As recorded now; as it was where that cannot be read, for `down` finds it by its tags then."""
+    """Return the current record; if it cannot be read, the known one, since `down` then searches by tag."""
     try:
         return context.records.cluster(cluster.name)
     except StateError:

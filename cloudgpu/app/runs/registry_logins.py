@@ -1,4 +1,4 @@
-"""Logins for AWS's own registries, fetched when a recipe's image lies in one, whatever the nodes are."""
+"""Fetch logins for ECR registries, which self-managed hosts may use too."""
 
 from collections.abc import Callable
 
@@ -10,26 +10,26 @@ from cloudgpu.run.logins import Login
 
 
 class RegistryLogins:
-    """Satisfies `run.logins.FetchLogin`. AWS is connected to when the first login is wanted."""
+    """Implements `run.logins.FetchLogin`. Connects to AWS when the first login is requested."""
 
     def __init__(self, clients: Callable[[str], Clients], clock: Clock) -> None:
         self._clients = clients
         self._logins = EcrLogins(clock)
 
     def __call__(self, region: str) -> Login:
-        """A login for the registries of a region.
+        """Return a login for the registries of a region.
 
         Raises:
-            CloudError: No credentials, no permission, or ECR cannot be reached.
+            CloudError: Credentials or permissions are missing, or ECR cannot be reached.
         """
         return Login(*self._logins.login(self._clients(region)))
 
 
 def none_fetched(region: str) -> Login:
-    """Where nobody can fetch one.
+    """Fail for contexts without AWS credentials.
 
     Raises:
         UsageError: Always.
     """
-    message = f"the image lies in ECR in {region}, and no AWS credentials are at hand"
+    message = f"the image is in ECR in {region}, but there are no AWS credentials"
     raise UsageError(message, hint="set environment.container.login and password")

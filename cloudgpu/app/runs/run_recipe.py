@@ -1,4 +1,4 @@
-"""The recipe of a run, read back from its record."""
+"""Read the recipe of a run from its record."""
 
 from pydantic import ValidationError
 
@@ -12,13 +12,13 @@ def recipe_of(record: RunRecord) -> Recipe:
     """Return the recipe that a run was started with.
 
     Raises:
-        StateError: The record does not hold one, or another version of cloudgpu wrote it.
+        StateError: The record has no valid recipe, for example because another version of cloudgpu wrote it.
     """
     try:
         return Recipe.model_validate(record.resolved)
     except ValidationError as err:
         first = err.errors(include_url=False)[0]
-        field = ".".join(map(str, first["loc"])) or "the whole of it"
+        field = ".".join(map(str, first["loc"])) or "recipe"
         message = f"the recipe in the record of run {record.run_id} cannot be read: {field}: {first['msg']}"
-        hint = f"{command('cloudgpu', 'down', '--run', record.run_id)} ends its cluster"
+        hint = f"delete its cluster with {command('cloudgpu', 'down', '--run', record.run_id)}"
         raise StateError(message, hint=hint) from err

@@ -1,4 +1,4 @@
-"""Asking a service whether it is ready, by the way that its user will take: through the tunnel."""
+"""Probe whether a service is ready, through the same tunnel that its user will use."""
 
 import http.client
 import queue
@@ -19,18 +19,18 @@ _LOOK = "import socket, sys; socket.create_connection((sys.argv[1], int(sys.argv
 
 
 class Probe:
-    """One service, asked as often as need be. Opening it listens on this machine.
+    """Probes one service through a tunnel, which listens on this machine.
 
     Attributes:
-        local: This machine's port that leads to it.
-        why_moved: Why that is another number than its own, where it is.
+        local: The local port.
+        why_moved: Why the local port differs from the service's port, if it does.
     """
 
     def __init__(self, host: Host, service: Served) -> None:
         """Open the tunnel.
 
         Raises:
-            StateError: No local port can be had.
+            StateError: No local port is free.
         """
         self._ready = service.endpoint.ready
         self._port = service.endpoint.port
@@ -39,19 +39,19 @@ class Probe:
         self.local = host.forward(self._port, local=wanted, near=True, bound=service.bound, told=self._troubles.put)
         shared = wanted != self._port
         self.why_moved = (
-            f"{self._port} is the node's, which shares this machine" if shared else f"{self._port} is in use"
+            f"{self._port} is used by the node, which is this machine" if shared else f"{self._port} is in use"
         )
 
     def ask(self) -> str:
-        """Ask once: why it is not ready, or nothing where it is."""
+        """Probe once. Return why the service is not ready, or an empty string."""
         while not self._troubles.empty():
             self._troubles.get_nowait()
         try:
-            return self._asked_for_page(self._ready.http) if self._ready.http else self._connected()
+            return self._get_page(self._ready.http) if self._ready.http else self._connected()
         except (OSError, http.client.HTTPException) as err:
-            return self._trouble() or f"GET {self._ready.http} on port {self._port} is not answered: {_words(err)}"
+            return self._trouble() or f"GET {self._ready.http} on port {self._port} failed: {_describe(err)}"
 
-    def _asked_for_page(self, path: str) -> str:
+    def _get_page(self, path: str) -> str:
         connection = http.client.HTTPConnection(_HERE, self.local, timeout=_ANSWER_S)
         try:
             connection.request("GET", path, headers={"Host": f"localhost:{self._port}", "Connection": "close"})
@@ -61,50 +61,52 @@ class Probe:
         wanted = self._ready.status
         if status == wanted or (wanted is None and status < _GOOD_BELOW):
             return ""
-        expected = f", {wanted} is expected" if wanted else ""
-        return f"GET {path} on port {self._port} is answered with {status}{expected}"
+        expected = f", expected {wanted}" if wanted else ""
+        return f"GET {path} on port {self._port} returned {status}{expected}"
 
     def _connected(self) -> str:
-        """Whether the far end was reached: this end always is."""
+        """Check that the tunnel reaches the service; connecting to the local end always succeeds."""
         with socket.create_connection((_HERE, self.local), _ANSWER_S):
             try:
                 trouble = self._troubles.get(timeout=_ANSWER_S)
             except queue.Empty:
-                return f"port {self._port} is not answered in {_ANSWER_S:.0f} s"
-        return "" if trouble is None else self._told(trouble)
+                return f"port {self._port} does not respond within {_ANSWER_S:.0f} s"
+        return "" if trouble is None else self._problem(trouble)
 
     def _trouble(self) -> str:
-        """Why the last connection did not come about, where that was it."""
+        """Return why the tunnel did not connect, or an empty string."""
         try:
             trouble = self._troubles.get_nowait()
         except queue.Empty:
             return ""
-        return "" if trouble is None else self._told(trouble)
+        return "" if trouble is None else self._problem(trouble)
 
-    def _told(self, trouble: ConnectError) -> str:
+    def _problem(self, trouble: ConnectError) -> str:
         return f"nothing listens on port {self._port}" if "cannot connect to" in trouble.message else trouble.message
 
 
 def check_free(head: Host | None, services: Sequence[Served]) -> None:
-    """Refuse a port on which something of the node's answers already: it would be taken for the service.
+    """Reject a port that is already in use on the node: its user would be mistaken for the service.
 
     Raises:
-        UsageError: Something does.
+        UsageError: A port is in use.
         ConnectError: The node cannot be reached.
     """
     if head is None:
         return
-    for one in services:
-        port = one.endpoint.port
+    for service in services:
+        port = service.endpoint.port
         if head.try_run(Command("python3", "-c", _LOOK, loopback(head.node), str(port))).ok:
-            message = f"port {port} of node {head.node.index} is taken: something answers there already"
+            message = f"port {port} of node {head.node.index} is already in use"
             change = (
-                command("--set", f"launch.service.port={port + 1}") if one.main else f"give {one.name} another port"
+                command("--set", f"launch.service.port={port + 1}")
+                if service.main
+                else f"give {service.name} another port"
             )
-            raise UsageError(message, hint=f"{change}, or cancel the run that has it")
+            raise UsageError(message, hint=f"{change}, or cancel the run that uses it")
 
 
-def _words(err: Exception) -> str:
+def _describe(err: Exception) -> str:
     if isinstance(err, TimeoutError):
-        return f"no answer in {_ANSWER_S:.0f} s"
+        return f"no response within {_ANSWER_S:.0f} s"
     return str(err) or type(err).__name__

@@ -1,4 +1,4 @@
-"""Services as whoever opens them sees them: which ones a run has, their tokens, their addresses in a browser."""
+"""The services of a run with their tokens and browser addresses."""
 
 import contextlib
 import hashlib
@@ -26,8 +26,8 @@ class Served:
     """One service of a run.
 
     Attributes:
-        main: Whether the run consists of it; else it is one beside the ranks.
-        bound: Whether its command is told the address to listen on, so that it is there and nowhere else.
+        main: Whether it is the run's main service rather than a side service next to the ranks.
+        bound: Whether its command is given the address to listen on, so that it listens on no other.
     """
 
     name: str
@@ -37,7 +37,7 @@ class Served:
     bound: bool = False
 
     def url(self, local: int) -> str:
-        """What a browser opens on this machine."""
+        """Return the address to open in a browser on this machine."""
         return f"http://127.0.0.1:{local}{self.endpoint.page.replace('{token}', self.token)}"
 
     def __repr__(self) -> str:
@@ -45,56 +45,57 @@ class Served:
 
 
 def services_of(recipe: Recipe, run_id: str, home: Home) -> tuple[Served, ...]:
-    """The services of a run, with the tokens that they were given.
+    """Return the services of a run with their tokens.
 
     Raises:
-        StateError: The key that tokens are made of cannot be read or written.
+        StateError: The key from which tokens are derived cannot be read or written.
     """
     return tuple(
         Served(
             name,
-            one,
-            _token(home.service_key, run_id, name) if one.token else "",
-            main=one is recipe.launch.service,
-            bound="{service.address}" in (one.command if isinstance(one, SideService) else recipe.launch.command),
+            endpoint,
+            _token(home.service_key, run_id, name) if endpoint.token else "",
+            main=endpoint is recipe.launch.service,
+            bound="{service.address}"
+            in (endpoint.command if isinstance(endpoint, SideService) else recipe.launch.command),
         )
-        for _, name, one in endpoints(recipe)
+        for _, name, endpoint in endpoints(recipe)
     )
 
 
 def services_on(records: Records, cluster: str, home: Home) -> tuple[Served, ...]:
-    """The services of all runs that go on there.
+    """Return the services of all running runs of a cluster.
 
     Raises:
-        StateError: As `services_of` says.
+        StateError: See `services_of`.
     """
     runs = [run for run in records.runs() if run.cluster == cluster and run.state == "running" and run.ended_at is None]
-    return tuple(one for run in runs for one in services_of(recipe_of(run), run.run_id, home))
+    return tuple(service for run in runs for service in services_of(recipe_of(run), run.run_id, home))
 
 
 def secrets_of(services: Sequence[Served]) -> dict[str, str]:
-    """Variable -> token, for the processes of the run."""
-    return {one.endpoint.token: one.token for one in services if one.endpoint.token}
+    """Return the token of each environment variable, for the processes of the run."""
+    return {service.endpoint.token: service.token for service in services if service.endpoint.token}
 
 
 def hidden(text: str, services: Sequence[Served]) -> str:
-    """A text without the tokens, as long as it was: logs are kept by byte offset."""
-    for token in filter(None, (one.token for one in services)):
+    """Mask the tokens in a text without changing its length, because logs are addressed by byte offset."""
+    for token in filter(None, (service.token for service in services)):
         text = text.replace(token, "*" * len(token))
     return text
 
 
 def _token(key: Path, run_id: str, name: str) -> str:
-    """Made of a key of the home: so it is written nowhere, and `attach` knows it all the same."""
-    return hmac.new(_ensured(key), f"{run_id}/{name}".encode(), hashlib.sha256).hexdigest()[:_TOKEN_LETTERS]
+    """Derive a token from a key in the home, so that `attach` can compute it without storing it."""
+    return hmac.new(_ensure_key(key), f"{run_id}/{name}".encode(), hashlib.sha256).hexdigest()[:_TOKEN_LETTERS]
 
 
-def _ensured(key: Path) -> bytes:
-    """The key; made by whoever needs it first."""
+def _ensure_key(key: Path) -> bytes:
+    """Return the key, creating it on first use."""
     try:
         with contextlib.suppress(FileExistsError):
             key.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            # Written whole under another name first: who finds it must not find half of it.
+            # Write it to a temporary file first, so that no other process reads an incomplete key.
             made = key.with_name(f".{key.name}.{os.getpid()}")
             files.create(made, secrets.token_bytes(_KEY_BYTES))
             try:

@@ -1,4 +1,4 @@
-"""The services of a run while it is followed: waits for them, opens them on this machine, and says where."""
+"""Open the services of a run on this machine while the run is followed."""
 
 import threading
 from collections.abc import Callable
@@ -21,25 +21,25 @@ from cloudgpu.text import command
 
 _PAUSE_S: Final = 0.5
 _LEAVE_S: Final = 6.0
-"""For a question that is under way when the run ends."""
+"""How long to wait for a pending probe when the run ends."""
 _RANK: Final = 0
-"""Of the service that a run consists of."""
+"""Rank of a run's main service."""
 
 
 class Serving:
-    """Watches over the services of one run. Leaving it asks nobody any more; tunnels close with their connection."""
+    """Probes the services of one run. Leaving the context stops the probes; tunnels close with their connection."""
 
     def __init__(
         self, context: Context, record: RunRecord, host: Host | None, stop: Callable[[], None], *, fresh: bool
     ) -> None:
-        """Nothing is asked yet.
+        """Prepare the probes without starting them.
 
         Args:
             context: Receives the progress events.
             record: The run.
-            host: The head; None where nothing is to be opened.
-            stop: Ends the run.
-            fresh: Whether the run has just been started, so that one that does not get ready is ended.
+            host: The head node, or None if no service is to be opened.
+            stop: Stops the run.
+            fresh: Whether the run was just started; then a main service that does not get ready ends it.
         """
         recipe = recipe_of(record)
         self._context, self._record, self._host, self._stop, self._fresh = context, record, host, stop, fresh
@@ -51,8 +51,8 @@ class Serving:
         self._threads: list[threading.Thread] = []
 
     def __enter__(self) -> "Serving":
-        for one in self.services if self._host is not None else ():
-            thread = threading.Thread(target=self._watch, args=(self._host, one), daemon=True)
+        for service in self.services if self._host is not None else ():
+            thread = threading.Thread(target=self._watch, args=(self._host, service), daemon=True)
             thread.start()
             self._threads.append(thread)
         return self
@@ -63,16 +63,16 @@ class Serving:
             thread.join(_LEAVE_S)
 
     def logs(self, paths: RunPaths) -> LogStore:
-        """The run's logs, without its tokens."""
-        return _Discreet(paths, self.services) if self.services else LogStore(paths)
+        """Return the run's log store with service tokens masked."""
+        return _MaskedLogStore(paths, self.services) if self.services else LogStore(paths)
 
     def shown(self, chunk: Chunk) -> Chunk:
-        """A piece of a log without the tokens."""
+        """Return a log chunk with service tokens masked."""
         return _without(chunk, self.services)
 
     def judged(self, verdict: Verdict) -> Verdict:
-        """The run's verdict: a service that ended before it was ready, or never was, has failed."""
-        main = next((one for one in self.services if one.main), None)
+        """Return the final status: a main service that never became ready has failed."""
+        main = next((service for service in self.services if service.main), None)
         if self._late:
             return Verdict("failed", None, _RANK, 0, self._late)
         if main is None or self._host is None or not self._fresh or main.name in self._ready:
@@ -81,78 +81,79 @@ class Serving:
             return Verdict("failed", 0, _RANK, 0, "the service ended before it was ready")
         return verdict
 
-    def _watch(self, host: Host, one: Served) -> None:
-        """Ask until it is ready or late; runs in a thread of its own."""
-        clock, within = self._context.clock, int(one.endpoint.ready.within)
+    def _watch(self, host: Host, service: Served) -> None:
+        """Probe a service until it is ready or the time is up. Runs in its own thread."""
+        clock, within = self._context.clock, int(service.endpoint.ready.within)
         began = clock.monotonic()
         try:
-            probe = Probe(host, one)
+            probe = Probe(host, service)
             while not self._over.is_set():
                 trouble = probe.ask()
                 seconds = clock.monotonic() - began
                 if self._over.is_set():
                     return
                 if not trouble:
-                    self._opened(one, probe, seconds)
+                    self._opened(service, probe, seconds)
                     return
                 if seconds >= within:
-                    self._give_up(one, f" after {one.endpoint.ready.within}: {trouble}")
+                    self._give_up(service, f" after {service.endpoint.ready.within}: {trouble}")
                     return
                 self._over.wait(_PAUSE_S)
         except CloudGpuError as err:
-            self._give_up(one, f": {err.message}")
+            self._give_up(service, f": {err.message}")
 
-    def _opened(self, one: Served, probe: Probe, seconds: float) -> None:
-        self._ready.add(one.name)
+    def _opened(self, service: Served, probe: Probe, seconds: float) -> None:
+        self._ready.add(service.name)
         emit = self._context.emit
-        emit(Note(f"{one.name} is ready after {seconds:.1f} s; open in a browser:"))
-        emit(Note(one.url(probe.local)))
-        if probe.local != one.endpoint.port:
-            emit(Note(f"its port is {probe.local} here: {probe.why_moved}"))
-        if one.main:
+        emit(Note(f"{service.name} is ready after {seconds:.1f} s; open this address in a browser:"))
+        emit(Note(service.url(probe.local)))
+        if probe.local != service.endpoint.port:
+            emit(Note(f"its local port is {probe.local}: {probe.why_moved}"))
+        if service.main:
             emit(Note(self._how_long()))
 
     def _how_long(self) -> str:
         cluster = self._context.records.cluster(self._record.cluster)
         until = f" at {cluster.expires_at:%Y-%m-%d %H:%M} UTC at the latest" if cluster else ""
         if self._stays == "command":
-            return f"it ends with this command (Ctrl-C), and{until or ' with its cluster'}"
+            return f"it stops with this command (Ctrl-C), and{until or ' with its cluster'}"
         again = command("cloudgpu", "tunnel", self._record.run_id)
-        return f"it stays when this command is left, and ends{until or ' with its cluster'}; `{again}` opens it again"
+        ends = until or " with its cluster"
+        return f"it keeps running after this command exits, and stops{ends}; `{again}` opens it again"
 
-    def _give_up(self, one: Served, why: str) -> None:
-        """A run that is its service ends when that does not get ready; one that has it beside its ranks goes on."""
-        told = f"{one.name} is not ready{why}"
-        if not (one.main and self._fresh):
-            self._context.emit(Note(f"{told}; the run goes on"))
+    def _give_up(self, service: Served, why: str) -> None:
+        """Stop the run if its main service does not get ready; a side service does not affect it."""
+        problem = f"{service.name} is not ready{why}"
+        if not (service.main and self._fresh):
+            self._context.emit(Note(f"{problem}; the run continues"))
             return
-        self._late = told
-        self._context.emit(Note(f"{told}; ending it"))
+        self._late = problem
+        self._context.emit(Note(f"{problem}; stopping the run"))
         try:
             self._stop()
         except CloudGpuError as err:
-            self._context.emit(Note(f"it could not be ended: {err.message}"))
+            self._context.emit(Note(f"cannot stop the run: {err.message}"))
 
 
-class _Discreet(LogStore):
-    """Keeps the tokens out of the logs on this machine; every byte stays at its place."""
+class _MaskedLogStore(LogStore):
+    """Masks tokens in the logs on this machine without changing byte offsets."""
 
     def __init__(self, paths: RunPaths, services: tuple[Served, ...]) -> None:
         super().__init__(paths)
         self._services = services
 
     def add(self, chunk: Chunk) -> bool:
-        """As any log's, without the tokens."""
+        """Store a chunk with its tokens masked."""
         return super().add(_without(chunk, self._services))
 
 
 def stage_of(record: RunRecord) -> str:
-    """What following a run is called: a service is not trained."""
+    """Return the name of the stage in which a run is followed."""
     return "serve" if recipe_of(record).launch.service is not None else "train"
 
 
 def ends_with_its_command(recipe: Recipe) -> bool:
-    """Whether Ctrl-C ends the run without a question."""
+    """Return True if Ctrl-C stops the run without asking."""
     return recipe.launch.service is not None and recipe.launch.service.stays == "command"
 
 

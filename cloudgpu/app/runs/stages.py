@@ -1,4 +1,4 @@
-"""Stages with their seconds: what the last panel and `--json` tell."""
+"""Time the stages of a command for the summary panel and `--json`."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,7 +8,7 @@ from cloudgpu.clock import Clock
 
 
 class Stages:
-    """Times named stages one after the other."""
+    """Records the duration of named, consecutive stages."""
 
     def __init__(self, clock: Clock, emit: Emit, done: tuple[tuple[str, float], ...] = ()) -> None:
         self._clock = clock
@@ -17,16 +17,16 @@ class Stages:
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
-        """Time one; it counts also when it ends with an error."""
+        """Time a stage, including one that fails."""
         self._emit(StageChange(name))
-        begun = self._clock.monotonic()
+        started = self._clock.monotonic()
         try:
             yield
         finally:
-            seconds = round(self._clock.monotonic() - begun, 3)
+            seconds = round(self._clock.monotonic() - started, 3)
             self.done.append((name, seconds))
             self._emit(StageChange(name, seconds))
 
     def as_json(self) -> list[dict[str, str | float]]:
-        """The documented form: name and seconds, in order."""
+        """Return the documented JSON form: name and seconds, in order."""
         return [{"name": name, "seconds": seconds} for name, seconds in self.done]

@@ -1,4 +1,4 @@
-"""What a run has come to, as one value: from its record, its cluster, the stages and the ledger."""
+"""Build a run's outcome from its record, its cluster, the stages and the ledger."""
 
 import contextlib
 from dataclasses import replace
@@ -14,8 +14,8 @@ from cloudgpu.state.records import ClusterRecord, RunRecord
 from cloudgpu.text import command
 
 
-class Account:
-    """Tells what runs have come to. One object for one command."""
+class RunSummary:
+    """Builds the outcomes of runs for one command."""
 
     def __init__(self, context: Context, stages: Stages) -> None:
         self._context = context
@@ -23,7 +23,7 @@ class Account:
         self._billing = ClusterBilling(context)
 
     def come_to(self, record: RunRecord) -> dict[str, Any]:
-        """What the run had come to, as far as the records can still tell."""
+        """Return the JSON outcome of an aborted run, as far as the records contain it."""
         record = self.known(record)
         if not record.stages:
             record = replace(record, stages=tuple(self._stages.done))
@@ -35,13 +35,13 @@ class Account:
         return replace(outcome, left=(still_up(cluster),) if cluster else ()).as_json()
 
     def known(self, record: RunRecord) -> RunRecord:
-        """The run as last written; where that cannot be read, as we have it."""
+        """Return the stored record of the run, or the given one if it cannot be read."""
         with contextlib.suppress(StateError):
             return self._context.records.run(record.run_id) or record
         return record
 
     def cluster(self, record: RunRecord) -> ClusterRecord | None:
-        """The run's cluster; None where it is gone, or its record cannot be read: `down` finds it by its tags."""
+        """Return the run's cluster; None if it is deleted or its record is unreadable (`down` then searches by tag)."""
         try:
             return self._context.records.cluster(record.cluster)
         except StateError as err:
@@ -49,12 +49,12 @@ class Account:
             return None
 
     def outcome(self, record: RunRecord, cluster: ClusterRecord | None = None, kept: str = "") -> RunOutcome:
-        """The run as it stands now.
+        """Return the current outcome of a run.
 
         Args:
             record: The run.
-            cluster: Its cluster as it was, where it may be gone by now; None means as recorded.
-            kept: Why the cluster was left; empty when it was ended or is not this run's to end.
+            cluster: Its cluster before a possible deletion; None means as recorded.
+            kept: Why the cluster was kept; empty if it was deleted.
 
         Raises:
             LedgerError: The bill cannot be read.
@@ -81,15 +81,15 @@ class Account:
 
 
 def still_up(cluster: ClusterRecord) -> str:
-    """One line: what is left, until when, and what ends it now."""
-    states = {"up": "is up until", "ending": "is not confirmed gone; its nodes end themselves at"}
-    state = states.get(cluster.state, "may be half made; what there is of it ends itself at")
+    """Describe a cluster that is left in one line: until when, and how to delete it."""
+    states = {"up": "is up until", "ending": "is not confirmed deleted; its nodes terminate themselves at"}
+    state = states.get(cluster.state, "may be incomplete; its nodes terminate themselves at")
     what = f"cluster {cluster.name} ({cluster.nodes} x {cluster.instance_type or '?'})"
     end = command("cloudgpu", "down", cluster.name)
-    return f"{what} {state} {cluster.expires_at:%Y-%m-%d %H:%M} UTC; `{end}` ends it now"
+    return f"{what} {state} {cluster.expires_at:%Y-%m-%d %H:%M} UTC; delete it with `{end}`"
 
 
 def what_runs(record: RunRecord, cluster: ClusterRecord | None) -> str:
-    """What Ctrl-C is asked about: the run, and what it runs on."""
+    """Describe the run and its cluster for the question after Ctrl-C."""
     where = "" if cluster is None else f" on cluster {cluster.name} ({cluster.nodes} x {cluster.instance_type})"
     return f"run {record.run_id}{where}"

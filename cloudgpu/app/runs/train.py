@@ -1,4 +1,4 @@
-"""`train`: one run from plan to bill. Each step either completes, or what it made is ended or named."""
+"""`train`: carry out a run from plan to bill. If a step fails, what it created is deleted or reported."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -30,18 +30,18 @@ from cloudgpu.state.records import RunRecord
 
 @dataclass(frozen=True)
 class TrainRequest:
-    """What `train` was asked for.
+    """The options of `train`.
 
     Attributes:
         base: Directory that the recipe's relative paths start from.
-        cluster: A cluster to use or to make; empty means one of this run's own, unless one named as the recipe is up.
-        keep: Leave the cluster in any case.
-        keep_on_failure: Leave it when the run failed.
-        detach: Return as soon as the ranks run.
-        retry_s: How long to wait for capacity, going round the candidates; 0 tries each one once.
-        environ: Where the recipe's secrets come from.
-        end_on_interrupt: Asked after Ctrl-C with what is still running; True means end it now.
-        run_id: Of a run whose id is written down already; empty makes one up.
+        cluster: Cluster to use or create. Empty uses a running cluster named like the recipe, or creates one.
+        keep: Keep the cluster in any case.
+        keep_on_failure: Keep the cluster if the run fails.
+        detach: Return as soon as the ranks are running.
+        retry_s: How long to retry all candidates for capacity; 0 tries each one once.
+        environ: Environment that the recipe's secrets are read from.
+        end_on_interrupt: Called after Ctrl-C with what is still running. Return True to stop and delete it.
+        run_id: Id of a run that is recorded already; empty creates a new one.
     """
 
     plan: Plan
@@ -58,7 +58,7 @@ class TrainRequest:
 
 
 class Training:
-    """Carries out one request. One object for one cloud and one home."""
+    """Carries out runs in one cloud for one home directory."""
 
     def __init__(
         self, context: Context, requester: Requester, connect: Connect, fetch_login: FetchLogin = none_fetched
@@ -70,14 +70,14 @@ class Training:
         self._provisioning = cluster_creator(context, requester)
 
     def train(self, request: TrainRequest) -> RunOutcome:
-        """Run it.
+        """Carry out a run. A run that ended, successfully or not, is returned as an outcome.
 
         Raises:
-            CloudGpuError: The run was broken off. What the call made is ended, or named in the error's hint; a run
-                that may be going on is named there too. A verdict, good or bad, is always an outcome.
+            CloudGpuError: The run was aborted. What it created is deleted, or named in the error's hint together with
+                a run that may still be running.
         """
         secrets = secret_values(request.plan.recipe.environment.secrets, request.environ)
-        self._login(request)  # what is missing for it is said before anything is bought
+        self._login(request)  # fail before anything is launched
         stages = Stages(self._context.clock, self._context.emit)
         record = self._new_run(request)
         self._context.ledger.run_started(
@@ -86,7 +86,7 @@ class Training:
         finishing = Finishing(self._context, stages)
         with Running(self._context, self._connect, stages) as running:
             try:
-                # The run is in the records and in the ledger before anything is bought for it.
+                # Record the run before anything is launched for it.
                 self._context.records.save_run(record)
                 return self._carry_out(request, record, secrets, running, finishing, stages)
             except KeyboardInterrupt:
@@ -97,10 +97,10 @@ class Training:
                 raise
 
     def check(self, request: TrainRequest) -> None:
-        """Find out what would fail later of a run that has not begun.
+        """Check a run before it is started.
 
         Raises:
-            CloudGpuError: It could not be carried out.
+            CloudGpuError: The run would fail.
         """
         secret_values(request.plan.recipe.environment.secrets, request.environ)
         self._login(request)
@@ -129,8 +129,8 @@ class Training:
         if needs:
             not_run = replace(record, state="not-run", reason=f"not run: needs {needs}")
             return finishing.finish(self._context.records.save_run(not_run), running)
-        # Whoever is killed from here on finds the run again: its ranks are written down before they are started.
-        image = next((one.image for one in staged.images.values()), "")
+        # Record the ranks before they are started, so that `attach` finds the run if this process is killed.
+        image = next((provided.image for provided in staged.images.values()), "")
         record = self._context.records.save_run(replace(record, ranks=running.ranks(job, staged), image=image))
         try:
             running.start(job, staged, secrets)
@@ -150,7 +150,7 @@ class Training:
         return registry_login(request.plan.recipe.environment, request.environ, self._fetch_login)
 
     def _check(self, request: TrainRequest, files: Files) -> None:
-        """Find out what would fail later, before anything is bought for it."""
+        """Check the data, checkpoint and launch commands before anything is launched."""
         put_rehearsal_objects(request.plan.recipe, request.base, self._context.cloud)
         for dataset in request.plan.recipe.data:
             files(dataset)
@@ -176,16 +176,18 @@ class Training:
         )
 
     def _cluster_name(self, request: TrainRequest, run_id: str) -> str:
-        """The cluster that was named; else the one that is called like the recipe, if it can be used; else its own."""
+        """Return the requested cluster, a usable cluster named like the recipe, or a new cluster named like the run."""
         if request.cluster:
             return request.cluster
-        alike = self._context.records.cluster(request.plan.recipe.name)
-        if alike is None or alike.state != "up" or alike.target != request.plan.target:
+        existing = self._context.records.cluster(request.plan.recipe.name)
+        if existing is None or existing.state != "up" or existing.target != request.plan.target:
             return run_id
-        if alike.expires_at <= self._context.clock.now() or not matches(request.plan, alike):
-            self._context.emit(Note(f"cluster {alike.name} is over or of another shape; this run makes its own"))
+        if existing.expires_at <= self._context.clock.now() or not matches(request.plan, existing):
+            self._context.emit(
+                Note(f"cluster {existing.name} has expired or does not match the plan; creating a new cluster")
+            )
             return run_id
-        return alike.name
+        return existing.name
 
     def _cluster(self, request: TrainRequest, record: RunRecord) -> ProvisionedCluster:
         existing = self._context.records.cluster(record.cluster)
@@ -204,11 +206,11 @@ class Training:
 
 
 def _end_now(_what: str) -> bool:
-    """A service that stays as long as its command ends with Ctrl-C."""
+    """Confirm the deletion without asking: the service ends with its command."""
     return True
 
 
 def missing_on_rehearsal(plan: Plan) -> str:
-    """What a rehearsal cannot have, so that its command is not run; empty when it can run."""
+    """Return the container image that a rehearsal cannot run, or an empty string."""
     container = plan.recipe.environment.container
     return container.image if plan.simulated and container is not None else ""

@@ -1,4 +1,4 @@
-"""Nodes that do not answer during a run: the cloud is asked whether they still exist, and a person is told."""
+"""Check with the cloud whether nodes that do not respond during a run still exist."""
 
 import contextlib
 from collections.abc import Mapping
@@ -12,9 +12,9 @@ from cloudgpu.state.records import ClusterRecord, RunRecord
 
 
 class UnreachableNodes:
-    """The cloud's word on the nodes of one run.
+    """Looks up the state of a run's nodes.
 
-    It goes by the cluster as it was known last: whoever ends a cluster deletes its record, perhaps before we notice.
+    Uses the last known cluster record, because another process may delete the cluster and its record meanwhile.
     """
 
     def __init__(self, context: Context, record: RunRecord) -> None:
@@ -24,24 +24,24 @@ class UnreachableNodes:
         self._cluster()
 
     def __call__(self, node: Node, trouble: ConnectError | RemoteCommandError) -> None:
-        """Tell of a node that does not answer.
+        """Report a node that does not respond.
 
         Raises:
-            ConnectError: It is gone, so nobody needs to wait for it.
+            ConnectError: The node is terminated, so there is no point in waiting.
         """
         state = self._states().get(node.instance_id, "")
         if state and state not in ALIVE:
             message = f"node {node.index} ({node.instance_id}) is {state}{self._expired()}"
-            raise ConnectError(message, hint="what it held is lost")
-        self._context.emit(Note(f"does not answer, trying again: {trouble.message}", node.index))
+            raise ConnectError(message, hint="the data on it is lost")
+        self._context.emit(Note(f"not responding, retrying: {trouble.message}", node.index))
 
     def all_gone(self) -> bool:
-        """Whether the cloud says that no node of the run is left; not knowing is no."""
+        """Return True if the cloud confirms that no node of the run is left."""
         states = self._states()
         return bool(states) and not any(state in ALIVE for state in states.values())
 
     def _states(self) -> Mapping[str, str]:
-        """Instance id -> state, empty where nobody can say."""
+        """Return the state of each instance, or nothing if the cloud cannot be queried."""
         cluster = self._cluster()
         try:
             return self._context.cloud.nodes_alive(cluster.region, cluster.instance_ids) if cluster else {}

@@ -1,4 +1,4 @@
-"""What the storage use cases work with, what they are asked for and what they answer."""
+"""Context, requests and results of the storage use cases."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from cloudgpu.paths import Home
 from cloudgpu.state.storage_records import StorageRecord, StorageRecords
 
 if TYPE_CHECKING:
-    # Only a type: a plan that asks no cloud must not pay for boto3.
+    # Only for annotations: an offline plan must not import boto3.
     pass
 
 
 @dataclass(frozen=True)
 class StorageContext:
-    """What these use cases work with. `owner` and `team` are on the tags of what is made."""
+    """The collaborators of the storage use cases. `owner` and `team` become tags of created storage."""
 
     cloud: StorageCloud
     records: StorageRecords
@@ -33,10 +33,10 @@ class StorageContext:
 
 @dataclass(frozen=True)
 class StorageRequest:
-    """What is to be made. `config` holds the settings of the program that its kind needs.
+    """Storage to create. `config` holds the program settings that its kind needs.
 
     Attributes:
-        made_for: The cluster that it is made for and ends with; empty for what is made by name.
+        made_for: The cluster that it is deleted with; empty for storage created by name.
     """
 
     name: str
@@ -49,7 +49,7 @@ class StorageRequest:
 
 @dataclass(frozen=True)
 class Created:
-    """Storage that stands. `made` is False when it stood already, as it was asked for."""
+    """Created storage. `made` is False if matching storage existed already."""
 
     record: StorageRecord
     made: bool
@@ -57,7 +57,7 @@ class Created:
 
 @dataclass(frozen=True)
 class Deleted:
-    """What a deletion ended and confirmed. `known` says whether this home had a record of it."""
+    """A confirmed deletion. `known` is True if this home had a record of the storage."""
 
     name: str
     known: bool

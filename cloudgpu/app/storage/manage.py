@@ -1,4 +1,4 @@
-"""`storage`: data that outlives clusters. Made by name, deleted by name, and never by a cluster's end."""
+"""`storage`: create and delete storage by name, independently of clusters."""
 
 from collections.abc import Sequence, Set
 from dataclasses import replace
@@ -20,7 +20,7 @@ from cloudgpu.text import command
 
 
 class StorageManager:
-    """Makes and deletes storage of one home on one target."""
+    """Creates and deletes storage on one target for one home directory."""
 
     def __init__(self, context: StorageContext) -> None:
         self._context = context
@@ -28,12 +28,12 @@ class StorageManager:
         self._unsaved: list[str] = []
 
     def create(self, request: StorageRequest) -> Created:
-        """Make it, or go on making it; what stands already as it is wished for is left alone.
+        """Create storage or finish an interrupted creation. Matching storage is left unchanged.
 
         Raises:
-            UsageError: The name is taken, by another kind, another size or another person.
-            TeardownError: It could not be made, and some of it could not be ended either.
-            CloudGpuError: It could not be made; nothing of it is left.
+            UsageError: The name is in use by storage of another kind, size or owner.
+            TeardownError: The creation failed, and some resources could not be deleted.
+            CloudGpuError: The creation failed; nothing is left.
         """
         with self._lease(request.name).hold(tidy=True):
             record = self._context.records.one(request.name)
@@ -45,18 +45,18 @@ class StorageManager:
             else:
                 self._refuse_taken(request)
                 record = self._new(request)
-                self._context.cloud.engine(record)  # an engine that cannot work says so before anything is written
+                self._context.cloud.engine(record)  # an engine that cannot run must fail before anything is written
                 self._context.records.save(record)
             return Created(self._made(record), made=True)
 
     def deletable(self, name: str, region: str, *, delete_data: bool) -> Stored | None:
-        """What there is of it now, for whoever is asked whether it may go; None when nothing carries its tag.
+        """Return the existing storage for the confirmation prompt, or None if no resource has its tag.
 
         Raises:
-            UsageError: Its data was to be kept, or it is somebody else's.
-            BusyError: Instances use it.
-            StateError: It was made under another account or endpoint.
-            CloudError: The cloud cannot be asked.
+            UsageError: Its data is to be kept, or it belongs to another user.
+            BusyError: Instances are using it.
+            StateError: It was created in another account or endpoint.
+            CloudError: A request to the cloud failed.
         """
         record = self._known(checked_storage(name))
         found = self._found(name, record, region)
@@ -65,16 +65,16 @@ class StorageManager:
         return found[0] if found else None
 
     def delete(self, name: str, region: str, *, delete_data: bool) -> Deleted:
-        """Delete it with its data, and say so only when the cloud confirms it.
+        """Delete storage with its data and verify that nothing is left.
 
         Raises:
-            UsageError: Its maker wanted its data kept, and `delete_data` was not given; or it is somebody else's.
-            BusyError: Instances use it, or another process is at it.
+            UsageError: Its data is to be kept and `delete_data` is False, or it belongs to another user.
+            BusyError: Instances are using it, or another process is working on it.
             TeardownError: Something is left.
         """
         with self._lease(name).hold(tidy=True, required=False) as lease:
             if lease.problem:
-                self._context.emit(Note(f"{lease.problem}; deleting storage {name} all the same"))
+                self._context.emit(Note(f"{lease.problem}; deleting storage {name} anyway"))
             record = self._known(name)
             found = self._found(name, record, region)
             _refuse_kept(name, record, found, delete_data=delete_data)
@@ -92,28 +92,28 @@ class StorageManager:
             return Deleted(name, record is not None, parts)
 
     def check_recorded(self, name: str) -> None:
-        """Refuse to call a deletion done that could not be recorded.
+        """Fail if the deletion could not be recorded.
 
         Raises:
             LedgerError: The ledger could not be read or written.
             StateError: The record could not be removed.
         """
         if isinstance(self._context.ledger, LenientLedger):
-            self._context.ledger.check(f"storage {name} is gone, confirmed by a search for its tag")
+            self._context.ledger.check(f"storage {name} is deleted, verified by tag search")
         if self._unsaved:
-            message = f"storage {name} is gone, but the state home does not say so: {'; '.join(self._unsaved)}"
-            hint = f"free some space on its disk, then `{command('cloudgpu', 'storage', 'delete', name)}` again"
+            message = f"storage {name} is deleted, but the record could not be updated: {'; '.join(self._unsaved)}"
+            hint = f"free some disk space, then run `{command('cloudgpu', 'storage', 'delete', name)}` again"
             raise StateError(message, hint=hint)
 
     def _marked(self, record: StorageRecord) -> None:
-        """Say in the record that it is being deleted. A full disk is no reason to go on paying for it."""
+        """Record that the storage is being deleted. A full disk must not prevent the deletion."""
         try:
             self._context.records.save(record, state="deleting")
         except StateError as err:
-            self._context.emit(Note(f"{err.message}; going on all the same"))
+            self._context.emit(Note(f"{err.message}; continuing anyway"))
 
     def _forget(self, name: str) -> None:
-        """Remove the record, unless the next deletion has to write from it what the storage has cost."""
+        """Remove the record, unless a repeated deletion needs it to write the cost to the ledger."""
         if isinstance(self._context.ledger, LenientLedger) and self._context.ledger.failed:
             return
         try:
@@ -138,7 +138,7 @@ class StorageManager:
             "token": token,
             "kind": request.kind,
             "keep": "false" if request.disposable else "true",
-            # This home asks before it deletes; Pulumi's own lock would only stand in the way of what was agreed to.
+            # cloudgpu asks before it deletes; Pulumi's `protect` would only block a confirmed deletion.
             "protect": "false",
             **({"madeFor": request.made_for} if request.made_for else {}),
         }
@@ -172,15 +172,15 @@ class StorageManager:
         return self._context.records.save(record, state="ready", outputs=dict(applied.outputs))
 
     def _undo(self, record: StorageRecord, cause: CloudGpuError) -> None:
-        """Nobody has put data into what never stood: it ends at once, or the failure goes on costing."""
-        self._context.emit(Note(f"ending what was made of storage {record.name}"))
+        """Delete partly created storage, which holds no data, so that it does not cost anything."""
+        self._context.emit(Note(f"deleting the partly created storage {record.name}"))
         try:
             found = self._found(record.name, record, record.region)
             self._end(record.name, record, found)
             self._closed(record.name, record, found)
         except CloudGpuError as err:
             left = tuple(getattr(err, "left", ())) or (f"storage {record.name}",)
-            message = f"{cause.message}; and what was made could not be ended: {err.message}"
+            message = f"{cause.message}; and the partly created storage could not be deleted: {err.message}"
             raise TeardownError(
                 message, left=left, hint=command("cloudgpu", "storage", "delete", record.name)
             ) from cause
@@ -200,31 +200,31 @@ class StorageManager:
         )
 
     def _end(self, name: str, record: StorageRecord | None, found: Sequence[Stored]) -> None:
-        """What the journal knows, then what only the tags know; a second search has to come back empty.
+        """Delete what the journal lists, then what only tag search finds, and verify with a second search.
 
         Raises:
-            TeardownError: Something is left; all of it is named.
+            TeardownError: Something is left; the error lists all of it.
         """
         left: list[str] = []
         if record is not None:
             left = self._end_recorded(record, found)
             found = self._tagged(name, {record.region}, {record.token})
         for part in [part for one in found for part in one.parts]:
-            self._context.emit(Note(f"ending {part.label}"))
+            self._context.emit(Note(f"deleting {part.label}"))
         left += [line for one in found for line in self._context.cloud.end(one)]
         if not left and found:
             again = self._tagged(name, {one.region for one in found}, {one.token for one in found})
             left = [part.label for one in again for part in one.parts]
         if left:
-            message = f"storage {name} is not gone: {'; '.join(left)}"
+            message = f"storage {name} is not deleted: {'; '.join(left)}"
             raise TeardownError(
                 message,
                 left=left,
-                hint=f"`{command('cloudgpu', 'storage', 'delete', name)}` goes on where this stopped",
+                hint=f"continue with `{command('cloudgpu', 'storage', 'delete', name)}`",
             )
 
     def _end_recorded(self, record: StorageRecord, found: Sequence[Stored]) -> list[str]:
-        """By the journal; a bucket has to be empty before S3 lets it go."""
+        """Delete what the journal lists. S3 only deletes empty buckets, so empty them first."""
         left: list[str] = []
         for one in found:
             try:
@@ -236,7 +236,7 @@ class StorageManager:
         except TeardownError as err:
             left += err.left
         except StateError as err:
-            self._context.emit(Note(f"{err.message}; looking for what it knew by tags"))
+            self._context.emit(Note(f"{err.message}; searching by tag instead"))
         return left
 
     def _tagged(self, name: str, regions: Set[str], tokens: Set[str]) -> list[Stored]:
@@ -244,25 +244,25 @@ class StorageManager:
         return [one for one in found if one.token in tokens]
 
     def _known(self, name: str) -> StorageRecord | None:
-        """The record; one that cannot be read is passed over, for the tags tell enough to delete by.
+        """Return the record; None if it cannot be read, since the tags are enough to delete by.
 
         Raises:
-            StateError: It was made under another account or endpoint: what is not found here is not gone.
+            StateError: The storage was created in another account or endpoint, so a search here proves nothing.
         """
         try:
             record = self._context.records.one(name)
         except StateError as err:
-            self._context.emit(Note(f"{err.message}; looking for it by its tags"))
+            self._context.emit(Note(f"{err.message}; searching by tag instead"))
             return None
         if record is not None:
             self._check_identity(record)
         return record
 
     def _found(self, name: str, record: StorageRecord | None, region: str) -> list[Stored]:
-        """Of the record, or of this owner.
+        """Return the storage of the record, or of this owner.
 
         Raises:
-            UsageError: What carries the name is all somebody else's.
+            UsageError: All storage of this name belongs to another user.
         """
         found = self._context.cloud.found(record.region if record else region, name)
         if record is not None:
@@ -270,7 +270,7 @@ class StorageManager:
         mine = [one for one in found if one.tag("cloudgpu:owner") in ("", self._context.owner)]
         if found and not mine:
             owner = found[0].tag("cloudgpu:owner")
-            message = f"storage {name} in {region} belongs to {owner}; nothing was done"
+            message = f"storage {name} in {region} belongs to {owner}; nothing was deleted"
             raise UsageError(message, hint=command("cloudgpu", "storage", "delete", name, CLOUDGPU_OWNER=owner))
         return mine
 
@@ -279,8 +279,8 @@ class StorageManager:
         if (record.account, record.endpoint) != (account, endpoint):
             there = f"account {record.account}{' at ' + record.endpoint if record.endpoint else ''}"
             here = f"account {account}{' at ' + endpoint if endpoint else ''}"
-            message = f"storage {record.name} was made in {there}, but the present credentials belong to {here}"
-            raise StateError(message, hint="use the credentials and the --on that it was made with")
+            message = f"storage {record.name} was created in {there}, but the current credentials are for {here}"
+            raise StateError(message, hint="use the credentials and the --on that it was created with")
 
     def _check_same(self, record: StorageRecord, request: StorageRequest) -> None:
         self._check_identity(record)
@@ -297,26 +297,26 @@ class StorageManager:
             record.made_for,
         )
         if present != replace(request, config=dict(request.config)):
-            message = f"storage {record.name} is there already, and not as it is asked for now"
+            message = f"storage {record.name} already exists with different options"
             delete = command("cloudgpu", "storage", "delete", record.name)
-            hint = f"another name, or `{delete}` first; `cloudgpu storage list` shows it"
+            hint = f"choose another name, or run `{delete}` first; `cloudgpu storage list` shows the options"
             raise UsageError(message, hint=hint)
         asked = self._context.cloud.engine_asked_for
         if asked and asked != record.engine:
-            message = f"storage {record.name} was begun by the {record.engine} engine, not the {asked} engine"
+            message = f"storage {record.name} was created with the {record.engine} engine, not {asked}"
             same = command(CLOUDGPU_ENGINE=record.engine)
-            raise UsageError(message, hint=f"{same}; deleting it uses the right one by itself")
+            raise UsageError(message, hint=f"set {same}; deletion selects the engine itself")
 
     def _refuse_taken(self, request: StorageRequest) -> None:
         found = self._context.cloud.found(request.region, request.name)
         if found:
-            owner = found[0].tag("cloudgpu:owner") or "nobody known"
-            message = f"storage {request.name} is there already in {request.region}, and belongs to {owner}"
-            raise UsageError(message, hint="choose another name; `cloudgpu storage list` shows what there is")
+            owner = found[0].tag("cloudgpu:owner") or "an unknown owner"
+            message = f"storage {request.name} already exists in {request.region} and belongs to {owner}"
+            raise UsageError(message, hint="choose another name; `cloudgpu storage list` lists existing storage")
 
 
 def retained_spending(record: StorageRecord) -> RetainedSpending:
-    """What the ledger is told of it. What grows with what it holds has no price that could be told before."""
+    """Return the ledger entry of storage. Storage that grows with its content has no price in advance."""
     kind = next((kind for kind in KINDS if kind == record.kind), None)
     price = storage_price(kind, record.region, record.config.get("deployment", "")) if kind else None
     size = record.config.get("sizeGib")
@@ -336,12 +336,12 @@ def retained_spending(record: StorageRecord) -> RetainedSpending:
 
 
 def _refuse_kept(name: str, record: StorageRecord | None, found: Sequence[Stored], *, delete_data: bool) -> None:
-    """What was never ready holds nothing; of what has no record, the tags say whether it is to be kept."""
+    """Reject the deletion of data to be kept, by the record or else by the tags. Unfinished storage holds no data."""
     if delete_data:
         return
     kept = (not record.disposable and record.state != "making") if record else any(not one.disposable for one in found)
     if kept:
-        message = f"storage {name} holds data that was to be kept"
+        message = f"storage {name} holds data to be kept"
         raise UsageError(
             message, hint=f"`{command('cloudgpu', 'storage', 'delete', name, '--delete-data')}` deletes it for good"
         )
@@ -351,4 +351,4 @@ def _refuse_used(name: str, found: Sequence[Stored]) -> None:
     users = [user for one in found for user in one.users or ()]
     if users:
         message = f"storage {name} may be in use by {', '.join(users)}"
-        raise BusyError(message, hint="end those instances first: `cloudgpu down CLUSTER`")
+        raise BusyError(message, hint="delete those instances first: `cloudgpu down CLUSTER`")

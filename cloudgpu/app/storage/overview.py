@@ -1,4 +1,4 @@
-"""`storage list`: what there is, what it costs, and what uses it."""
+"""`storage list`: existing storage with its cost and users."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from cloudgpu.catalog.storage import KINDS, storage_price
 from cloudgpu.state.storage_records import StorageRecord
 
 if TYPE_CHECKING:
-    # Only a type: a plan that asks no cloud must not pay for boto3.
+    # Only for annotations: an offline plan must not import boto3.
     from cloudgpu.aws.storage.stored import Stored
 
 
 @dataclass(frozen=True)
 class StorageRow:
-    """One line. None is what nobody can tell.
+    """One row of the list. None means unknown.
 
     Attributes:
-        state: As the cloud says; `not found` for a record that nothing in the cloud carries the tags of.
-        monthly_usd: Of the capacity alone, at the catalogue's price.
-        made_for: The cluster that it was made for and ends with; empty for what was made by name.
+        state: State according to the cloud; `not found` for a record without tagged resources.
+        monthly_usd: Cost of the capacity at the catalogue's price.
+        made_for: The cluster that it is deleted with; empty for storage created by name.
         users: Instances that may have it mounted or attached.
     """
 
@@ -43,7 +43,7 @@ class StorageRow:
     made_for: str = ""
 
     def as_json(self) -> dict[str, Any]:
-        """The documented row of `storage list --json`."""
+        """Return the documented row of `storage list --json`."""
         return {
             "name": self.name,
             "kind": self.kind,
@@ -62,10 +62,10 @@ class StorageRow:
 
 
 def overview(cloud: StorageCloud, records: Sequence[StorageRecord], default_region: str) -> tuple[StorageRow, ...]:
-    """Everything of anybody in the regions that records name and in the default one, by name.
+    """List the storage of all owners in the default region and the regions of the records, by name.
 
     Raises:
-        CloudError: A region could not be asked: then nobody knows what it holds.
+        CloudError: A region could not be queried.
     """
     known = [one for one in records if (one.target, one.endpoint) == (cloud.target, cloud.endpoint)]
     regions = sorted({default_region, *(one.region for one in known)})
@@ -98,7 +98,7 @@ def _found_row(one: Stored, *, simulated: bool) -> StorageRow:
 
 
 def monthly_usd(one: Stored) -> Decimal | None:
-    """What it costs a month as it is now, USD, of the capacity alone; None where it is not known."""
+    """Return the monthly cost of the present capacity in USD, or None if unknown."""
     return _monthly(one, one.data.size_gib if one.data else Decimal(0))
 
 
@@ -111,7 +111,7 @@ def _monthly(one: Stored, size_gib: Decimal | None) -> Decimal | None:
 
 
 def _lost_row(record: StorageRecord) -> StorageRow:
-    """Nothing carries its tags: it costs nothing as far as anybody can see, and nobody says that it is gone."""
+    """Return the row of a record without tagged resources: its size and cost are unknown."""
     return StorageRow(
         name=record.name,
         kind=record.kind,

@@ -1,4 +1,4 @@
-"""From what a person types to what is to be made; every mistake is told before anything is asked of the cloud."""
+"""Turn the options of `storage create` into a request, and report mistakes before any request to the cloud."""
 
 import re
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ _LUSTRE_STEP_GIB: Final = 2400
 
 @dataclass(frozen=True)
 class Typed:
-    """The options of `storage create`; empty text and 0 mean: not given."""
+    """The options of `storage create`; empty text and 0 mean not given."""
 
     name: str
     kind: StorageKind
@@ -34,10 +34,10 @@ class Typed:
 
 
 def request(typed: Typed, default_region: str, named: Mapping[str, str]) -> StorageRequest:
-    """What is to be made. `named` holds settings of the program for what is named instead of made.
+    """Return the storage to create. `named` holds the program settings of existing resources to use.
 
     Raises:
-        UsageError: Something is missing, or makes no sense for this kind.
+        UsageError: An option is missing, or does not apply to this kind.
     """
     checked_storage(typed.name)
     _refuse_foreign(typed)
@@ -57,7 +57,7 @@ def request(typed: Typed, default_region: str, named: Mapping[str, str]) -> Stor
 
 
 def price_of(wanted: StorageRequest, kind: StorageKind) -> tuple[StoragePrice | None, Decimal | None]:
-    """The price by GiB, and what it comes to a month; None where it is not known, or depends on what is put in."""
+    """Return the price per GiB and per month; None if unknown or dependent on the content."""
     price = storage_price(kind, wanted.region, wanted.config.get("deployment", ""))
     size = wanted.config.get("sizeGib")
     return price, price.monthly_usd(Decimal(size)) if price and size else None
@@ -79,8 +79,8 @@ def _refuse_foreign(typed: Typed) -> None:
     }
     foreign = [option for option, present in given.items() if present and option not in meant[typed.kind]]
     if foreign:
-        grows = "it grows with what it holds" if typed.kind in ("efs", "s3") else "that is for another kind"
-        message = f"{', '.join(foreign)} makes no sense for {typed.kind}: {grows}"
+        grows = "it grows with its content" if typed.kind in ("efs", "s3") else "it is for another kind"
+        message = f"{', '.join(foreign)} does not apply to {typed.kind}: {grows}"
         raise UsageError(message, hint="cloudgpu storage create --help")
 
 
@@ -90,10 +90,10 @@ def _check_size(typed: Typed) -> None:
         message = f"--size {size}: expected a whole number of GiB"
         raise UsageError(message)
     if typed.kind == "lustre" and not (size == _SMALLEST_LUSTRE_GIB or (size and size % _LUSTRE_STEP_GIB == 0)):
-        message = f"--size {size}: Lustre comes as {_SMALLEST_LUSTRE_GIB} GiB or as a multiple of {_LUSTRE_STEP_GIB}"
+        message = f"--size {size}: Lustre needs {_SMALLEST_LUSTRE_GIB} GiB or a multiple of {_LUSTRE_STEP_GIB}"
         raise UsageError(message, hint=command("--size", str(_SMALLEST_LUSTRE_GIB)))
     if typed.kind == "ebs" and not size and not typed.snapshot_id:
-        message = "a volume needs --size in GiB, or --from-snapshot to take it from"
+        message = "a volume needs --size in GiB, or --from-snapshot"
         raise UsageError(message, hint="--size 500")
     if typed.kind == "ebs" and size > MAX_VOLUME_GIB:
         message = f"--size {size}: a gp3 volume has at most {MAX_VOLUME_GIB} GiB"
@@ -108,6 +108,6 @@ def _region(typed: Typed, default_region: str) -> str:
         return default_region
     match = _ZONE.fullmatch(typed.zone)
     if match is None:
-        message = f"{typed.kind} stands in one zone: say which with --zone, the one that its clusters are in"
+        message = f"{typed.kind} is in one zone: set --zone to the zone of its clusters"
         raise UsageError(message, hint=command("--zone", f"{default_region}a"))
     return match[1]

@@ -1,4 +1,4 @@
-"""What carries clusters' tags in an account, put together by cluster: whose it is, what it costs, what may go. Pure."""
+"""Group tagged resources by cluster, with owner and cost, and decide which clusters may be deleted. No I/O."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,11 +18,11 @@ from cloudgpu.text import command
 CLUSTER: Final = "cloudgpu:cluster"
 _EXPIRES: Final = "cloudgpu:expires-at"
 _KEPT: Final = "cloudgpu:storage"
-"""Storage holds data and outlives clusters: no sweep touches it, whatever else it carries."""
+"""Tag of storage, which holds data and outlives clusters; a sweep never deletes it as part of a cluster."""
 _HOURS_A_MONTH: Final = 730
 _EXACT: Final = Decimal("0.0001")
 _GRACE: Final = timedelta(minutes=10)
-"""The nodes' own timer and the schedule outside them come first."""
+"""Time for the nodes' own timer and the expiry schedule to act first."""
 _RUNNING: Final = frozenset({"pending", "running"})
 _NOT_KNOWN: Final = "yours, and not known to this home"
 _BY_THE_HOUR: Final[Mapping[str, PricedThing]] = {
@@ -30,21 +30,21 @@ _BY_THE_HOUR: Final[Mapping[str, PricedThing]] = {
     "nat-gateway": "nat_gateway_hour_usd",
 }
 BILLED: Final = frozenset({"volume", *_BY_THE_HOUR})
-"""Kinds beside instances that AWS charges for."""
+"""Kinds other than instances that AWS charges for."""
 
 
 @dataclass(frozen=True)
 class ClusterResources:
-    """One cluster as its tags tell of it.
+    """One cluster according to the tags of its resources.
 
     Attributes:
-        expires_at: None where the tag is missing or cannot be read.
-        since: When the oldest of it was launched or made; None where the cloud does not say.
-        hourly_usd: What it costs an hour; None when the price of an instance is not known.
-        spent_usd: What is left of it has cost until now; None likewise.
-        unreadable_expiry: What an expiry tag says that is no time of this century; empty where there is none.
-        unpriced: Kinds beside instances that cost money at prices that are not known here: they are in no sum.
-        billed_in: Regions in which the ledger has it running, of a cluster of which nothing was found.
+        expires_at: None if the tag is missing or invalid.
+        since: When its oldest resource was created; None if unknown.
+        hourly_usd: Cost per hour; None if the price of an instance is unknown.
+        spent_usd: Cost so far of the resources that are left; None likewise.
+        unreadable_expiry: An invalid expiry tag, or empty.
+        unpriced: Kinds other than instances that cost money at an unknown price; they are not in the sums.
+        billed_in: Regions of its open ledger rows, if no resource was found.
     """
 
     cluster: str
@@ -63,30 +63,30 @@ class ClusterResources:
 
     @property
     def label(self) -> str:
-        """Its name."""
+        """Name of the cluster."""
         return self.cluster
 
     @property
     def instances(self) -> tuple[Tagged, ...]:
-        """Those that run, or are about to."""
-        return tuple(one for one in self.things if one.kind == "instance" and one.state in _RUNNING)
+        """Running and pending instances."""
+        return tuple(thing for thing in self.things if thing.kind == "instance" and thing.state in _RUNNING)
 
     @property
     def regions(self) -> tuple[str, ...]:
-        """Where it has something; `global` for IAM."""
-        return tuple(sorted({*self.billed_in, *(one.region for one in self.things)}))
+        """Regions with resources or open ledger rows; `global` for IAM."""
+        return tuple(sorted({*self.billed_in, *(thing.region for thing in self.things)}))
 
     @property
     def monthly_usd(self) -> Decimal | None:
-        """What a month more of it costs, of what has a known price."""
+        """Cost per month of the resources with a known price."""
         return None if self.hourly_usd is None else self.hourly_usd * _HOURS_A_MONTH
 
     def expired(self, now: datetime) -> bool:
-        """Whether it should be gone by itself for some minutes."""
+        """Return True if the cluster is past its expiry by more than the grace period."""
         return self.expires_at is not None and self.expires_at + _GRACE <= now
 
     def as_json(self, now: datetime) -> dict[str, Any]:
-        """The documented row of `sweep --json`."""
+        """Return the documented row of `sweep --json`."""
         return {
             "cluster": self.cluster,
             "owner": self.owner or None,
@@ -118,11 +118,11 @@ class ClusterResources:
 
 @dataclass(frozen=True)
 class SweepRequest:
-    """Who sweeps, and what may go beside what has expired.
+    """The caller, and what may be deleted besides expired clusters.
 
     Attributes:
-        owners: Those whose clusters may go, asked for by name; then no other cluster is looked at.
-        all_mine: Also what this home knows to be up.
+        owners: Only consider the clusters of these owners, and delete them.
+        all_mine: Also delete the caller's clusters that are up.
     """
 
     caller: str
@@ -132,12 +132,12 @@ class SweepRequest:
 
 @dataclass(frozen=True)
 class Here:
-    """What this home knows of a cluster: of this very one, not of another one of the same name.
+    """What this home knows about a cluster with this token.
 
     Attributes:
-        known: It has a record of it.
-        up: That record says that it is up.
-        busy: Another command of this home is at a cluster of this name.
+        known: This home has a record of it.
+        up: The record's state is `up`.
+        busy: Another command of this home is working on a cluster of this name.
     """
 
     known: bool = False
@@ -147,46 +147,47 @@ class Here:
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether it may go, and why or why not."""
+    """Whether a resource may be deleted, and the reason."""
 
     goes: bool
     why: str
 
 
 def grouped(found: Iterable[Tagged], catalog: Catalog, now: datetime) -> tuple[ClusterResources, ...]:
-    """By cluster, those that cost most first."""
+    """Group resources by cluster, the most expensive cluster first."""
 
-    def key(one: Tagged) -> tuple[str, str]:
-        return one.tags[CLUSTER], one.tags.get(TOKEN, "")
+    def key(thing: Tagged) -> tuple[str, str]:
+        return thing.tags[CLUSTER], thing.tags.get(TOKEN, "")
 
-    own = sorted((one for one in found if CLUSTER in one.tags and _KEPT not in one.tags), key=key)
-    remains = [_remains(name, token, tuple(things), catalog, now) for (name, token), things in groupby(own, key=key)]
-    return tuple(sorted(remains, key=lambda one: (-(one.hourly_usd or Decimal(0)), one.cluster, one.token)))
+    own = sorted((thing for thing in found if CLUSTER in thing.tags and _KEPT not in thing.tags), key=key)
+    clusters = [_cluster(name, token, tuple(things), catalog, now) for (name, token), things in groupby(own, key=key)]
+    by_cost = sorted(clusters, key=lambda found: (-(found.hourly_usd or Decimal(0)), found.cluster, found.token))
+    return tuple(by_cost)
 
 
-def verdict(one: ClusterResources, here: Here, request: SweepRequest, now: datetime) -> Verdict:
-    """Whether it may go, as this home and who asks have it. The first rule that holds decides."""
-    by_owner = command("--owner", one.owner)
+def verdict(found: ClusterResources, here: Here, request: SweepRequest, now: datetime) -> Verdict:
+    """Decide whether a cluster may be deleted. The first rule that applies decides."""
+    by_owner = command("--owner", found.owner)
     rules = (
-        (here.busy, False, "another command is at it just now"),
-        (bool(one.owner) and one.owner in request.owners, True, f"{one.owner}'s, as asked"),
-        (one.expired(now), True, "past its expiry"),
-        (not one.owner, False, "nobody known owns it; removed once it has expired"),
-        (one.owner != request.caller, False, f"{one.owner}'s and not past its expiry; {by_owner} removes it"),
+        (here.busy, False, "another command is working on it"),
+        (bool(found.owner) and found.owner in request.owners, True, f"{found.owner}'s, as requested"),
+        (found.expired(now), True, "past its expiry"),
+        (not found.owner, False, "no owner tag; removed after its expiry"),
+        (found.owner != request.caller, False, f"{found.owner}'s and not past its expiry; {by_owner} removes it"),
         (here.up and not request.all_mine, False, "yours, up and not past its expiry; --all-mine removes it too"),
         (here.known, True, "yours"),
     )
     return next((Verdict(goes, why) for holds, goes, why in rules if holds), Verdict(goes=True, why=_NOT_KNOWN))
 
 
-def _remains(name: str, token: str, things: tuple[Tagged, ...], catalog: Catalog, now: datetime) -> ClusterResources:
+def _cluster(name: str, token: str, things: tuple[Tagged, ...], catalog: Catalog, now: datetime) -> ClusterResources:
     tags = next((one.tags for one in things if one.kind == "instance"), things[0].tags)
     living = [one for one in things if one.kind == "instance" and one.state in _RUNNING]
     since = min((one.since for one in things if one.since is not None), default=None)
     beside = [(one, _beside(one)) for one in things if one.kind in BILLED]
     prices = [
         *((one.since, _price(one, catalog)) for one in living),
-        # An address has no age of its own: it was made with the rest.
+        # AWS reports no age for an address: it was created with the rest.
         *((one.since or since, price) for one, price in beside if price is not None),
     ]
     return ClusterResources(
@@ -206,7 +207,7 @@ def _remains(name: str, token: str, things: tuple[Tagged, ...], catalog: Catalog
 
 
 def _expiry(things: Sequence[Tagged]) -> datetime | None:
-    """The latest that anything of it says: an extension that was broken off has moved only some of them."""
+    """Return the latest expiry tag: an interrupted extension may have updated only some of them."""
     moments = [_utc(one.tags) for one in things]
     return max((at for at in moments if at is not None), default=None)
 
@@ -219,36 +220,36 @@ def _utc(tags: Mapping[str, str]) -> datetime | None:
 
 
 def _unreadable_expiry(things: Sequence[Tagged]) -> str:
-    """Return the first expiry tag that names no time; empty where all that are there can be read."""
+    """Return the first invalid expiry tag, or an empty string."""
     return next((one.tags[_EXPIRES] for one in things if one.tags.get(_EXPIRES) and _utc(one.tags) is None), "")
 
 
-def _price(one: Tagged, catalog: Catalog) -> Decimal | None:
-    """USD an hour by the catalogue; nobody knows today's spot price without asking for it."""
-    kind = catalog.types.get(one.instance_type)
-    return kind.on_demand_usd.get(one.region) if kind is not None and one.market == "on-demand" else None
+def _price(instance: Tagged, catalog: Catalog) -> Decimal | None:
+    """Return the catalogue's price in USD per hour; None for spot, whose current price is unknown offline."""
+    kind = catalog.types.get(instance.instance_type)
+    return kind.on_demand_usd.get(instance.region) if kind is not None and instance.market == "on-demand" else None
 
 
-def _beside(one: Tagged) -> Decimal | None:
-    """USD an hour of what is no instance, by the list price of its region; None where that is not known."""
-    if one.kind != "volume":
-        found = other_price(_BY_THE_HOUR[one.kind], one.region)
+def _beside(thing: Tagged) -> Decimal | None:
+    """Return the list price in USD per hour of a resource other than an instance, or None if unknown."""
+    if thing.kind != "volume":
+        found = other_price(_BY_THE_HOUR[thing.kind], thing.region)
         return found.usd if found else None
-    found = other_price("gp3_gib_month_usd", one.region) if one.volume_type == "gp3" else None
-    if found is None or one.size_gib is None:
+    found = other_price("gp3_gib_month_usd", thing.region) if thing.volume_type == "gp3" else None
+    if found is None or thing.size_gib is None:
         return None
-    return (found.usd * one.size_gib / MONTH_H).quantize(_EXACT)
+    return (found.usd * thing.size_gib / MONTH_H).quantize(_EXACT)
 
 
-def _spent(begun: datetime | None, price: Decimal | None, now: datetime) -> Decimal | None:
-    if price is None or begun is None:
+def _spent(since: datetime | None, price: Decimal | None, now: datetime) -> Decimal | None:
+    if price is None or since is None:
         return None
-    hours = Decimal(str(max(0.0, (now - begun).total_seconds()))) / 3600
+    hours = Decimal(str(max(0.0, (now - since).total_seconds()))) / 3600
     return (price * hours).quantize(Decimal("0.01"))
 
 
 def _sum(figures: Sequence[Decimal | None]) -> Decimal | None:
-    known = [one for one in figures if one is not None]
+    known = [figure for figure in figures if figure is not None]
     return sum(known, Decimal(0)) if len(known) == len(figures) else None
 
 

@@ -1,7 +1,7 @@
-"""Clusters of which only the ledger still knows: rows that are open although nothing in the cloud carries their tag.
+"""Clusters with open ledger rows but no tagged resources.
 
-A command that was killed before its first launch leaves them, and so do nodes that ended themselves after the home
-that made them was lost.
+They are left by a command that was killed before its first launch, or by nodes that expired after the home that
+created them was lost.
 """
 
 from collections.abc import Sequence, Set
@@ -18,11 +18,11 @@ from cloudgpu.state.identity import BackendIdentity
 
 @dataclass(frozen=True)
 class Searched:
-    """What a look through the account covered.
+    """The coverage of a search through the account.
 
     Attributes:
-        regions: Those that answered every question.
-        tokens: The tokens of all clusters of which something was found anywhere.
+        regions: Regions in which every request succeeded.
+        tokens: Tokens of all clusters with at least one resource.
     """
 
     regions: Set[str]
@@ -30,9 +30,9 @@ class Searched:
 
 
 def unbacked(entries: Sequence[Entry], place: BackendIdentity, searched: Searched) -> tuple[ClusterResources, ...]:
-    """Return the clusters bought in this place that have open rows and of which nothing was found.
+    """Return the clusters of this account and endpoint that have open ledger rows but no resources.
 
-    A cluster with a row in a region that did not answer is left out: whether anything of it is there is unknown.
+    A cluster with a row in a region that could not be searched is left out: it may still have resources there.
     """
     here = (place.target, place.account(), place.endpoint)
     rows = [
@@ -55,7 +55,7 @@ def token_of(row: Entry) -> str:
 
 
 def settled_at(rows: Sequence[Entry], endpoint: str) -> datetime:
-    """Return when everything that these rows were opened for shows, even if its caller still runs elsewhere."""
+    """Return when a launch of these rows appears in a search at the latest, even if its caller is still running."""
     delays = delays_at(endpoint)
     opened = [row.spending.opened_at for row in rows]
     return max(launch_shown_by(at, at + SENT_AGAIN, delays) for at in opened)

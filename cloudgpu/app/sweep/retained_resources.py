@@ -1,4 +1,4 @@
-"""Storage and machine images as a sweep sees them: whose, how old, what they cost, and what would end them. Pure."""
+"""Describe storage and machine images for a sweep, and decide which may be deleted. No I/O."""
 
 from collections.abc import Set
 from dataclasses import dataclass
@@ -16,15 +16,15 @@ from cloudgpu.text import command
 
 @dataclass(frozen=True)
 class RetainedResource:
-    """One thing that no cluster's end touches, as its tags tell of it.
+    """Storage or an image, which outlives clusters, according to its tags.
 
     Attributes:
-        kind: `efs`, `lustre`, `ebs` or `s3` of storage; the GPU's architecture of an image.
-        since: When it was made; None where the cloud does not say.
-        size_gib: None where it is not known.
-        monthly_usd: None where it is not known; of an image at most.
-        made_for: The cluster that it ends with; empty where there is none.
-        users: Instances that may use it now.
+        kind: `efs`, `lustre`, `ebs` or `s3` for storage; the GPU architecture for an image.
+        since: When it was created; None if unknown.
+        size_gib: None if unknown.
+        monthly_usd: None if unknown; an upper bound for an image.
+        made_for: The cluster that it is deleted with, or empty.
+        users: Instances that may be using it.
     """
 
     noun: Literal["storage", "image"]
@@ -43,17 +43,17 @@ class RetainedResource:
 
     @property
     def label(self) -> str:
-        """`storage sets`."""
+        """Noun and name, for example `storage sets`."""
         return f"{self.noun} {self.name}"
 
     @property
     def ends_by(self) -> str:
-        """The command that ends it."""
+        """The command that deletes it."""
         kept = [] if self.disposable or self.noun == "image" else ["--delete-data"]
         return command("cloudgpu", self.noun, "delete", self.name, "--region", self.region, *kept)
 
     def as_json(self, now: datetime) -> dict[str, Any]:
-        """The documented row of `sweep --json`."""
+        """Return the documented row of `sweep --json`."""
         return {
             "name": self.name,
             "kind": self.kind,
@@ -70,50 +70,50 @@ class RetainedResource:
         }
 
 
-def of_storage(one: Stored) -> RetainedResource:
-    """Storage."""
-    data = one.data
+def of_storage(stored: Stored) -> RetainedResource:
+    """Describe storage."""
+    data = stored.data
     return RetainedResource(
         noun="storage",
-        name=one.name,
-        token=one.token,
-        kind=one.kind,
-        owner=one.tag("cloudgpu:owner"),
-        region=one.region,
+        name=stored.name,
+        token=stored.token,
+        kind=stored.kind,
+        owner=stored.tag("cloudgpu:owner"),
+        region=stored.region,
         id=data.id if data else "",
         since=data.created_at if data else None,
         size_gib=data.size_gib if data else Decimal(0),
-        monthly_usd=storage_monthly_usd(one),
-        disposable=one.disposable,
-        made_for=one.made_for,
-        users=one.users or (),
+        monthly_usd=storage_monthly_usd(stored),
+        disposable=stored.disposable,
+        made_for=stored.made_for,
+        users=stored.users or (),
     )
 
 
-def of_image(one: OwnImage) -> RetainedResource:
-    """A machine image."""
+def of_image(image: OwnImage) -> RetainedResource:
+    """Describe a machine image."""
     return RetainedResource(
         noun="image",
-        name=one.name,
-        token=one.tags.get("cloudgpu:token", ""),
-        kind=one.tags.get("cloudgpu:gpu-architecture", ""),
-        owner=one.owner,
-        region=one.region,
-        id=one.id,
-        since=one.made_at,
-        size_gib=Decimal(one.size_gib),
-        monthly_usd=image_monthly_usd(one),
+        name=image.name,
+        token=image.tags.get("cloudgpu:token", ""),
+        kind=image.tags.get("cloudgpu:gpu-architecture", ""),
+        owner=image.owner,
+        region=image.region,
+        id=image.id,
+        since=image.made_at,
+        size_gib=Decimal(image.size_gib),
+        monthly_usd=image_monthly_usd(image),
     )
 
 
 @dataclass(frozen=True)
 class Around:
-    """What is known of the clusters that things were made for.
+    """What is known about the clusters that storage was created for.
 
     Attributes:
-        clusters: Names of those that have something in the cloud, anybody's.
-        here: Those that this home has a record of, or is at just now.
-        all_asked: Whether every region answered.
+        clusters: Names of all clusters with resources, of any owner.
+        here: Names of clusters with a record in this home.
+        all_asked: Whether every region was searched.
     """
 
     clusters: Set[str]
@@ -121,25 +121,25 @@ class Around:
     all_asked: bool
 
 
-def verdict(one: RetainedResource, around: Around, request: SweepRequest) -> Verdict:
-    """Whether it may go. Data that is not disposable never does by a sweep. The first rule that holds decides."""
-    cluster = one.made_for
-    # Nodes of the cluster that it ends with go before it does; that is looked at again then.
-    others = [user for user in one.users if not (cluster and user.endswith(f"(cluster {cluster})"))]
+def verdict(resource: RetainedResource, around: Around, request: SweepRequest) -> Verdict:
+    """Decide whether a resource may be deleted; a sweep never deletes data to be kept. The first rule decides."""
+    cluster = resource.made_for
+    # Nodes of its own cluster are deleted before it, and its users are checked again then.
+    others = [user for user in resource.users if not (cluster and user.endswith(f"(cluster {cluster})"))]
     rules = (
-        (one.noun == "image", False, f"`{one.ends_by}` ends it"),
+        (resource.noun == "image", False, f"delete it with `{resource.ends_by}`"),
         (bool(others), False, f"in use by {', '.join(others)}"),
-        (not one.disposable, False, f"holds data that was to be kept; `{one.ends_by}` ends it"),
-        (not cluster, False, f"disposable, and made by name; `{one.ends_by}` ends it"),
-        (cluster in around.clusters, False, f"ends with cluster {cluster}, which is there"),
+        (not resource.disposable, False, f"holds data to be kept; delete it with `{resource.ends_by}`"),
+        (not cluster, False, f"disposable, and created by name; delete it with `{resource.ends_by}`"),
+        (cluster in around.clusters, False, f"ends with cluster {cluster}, which still exists"),
         (cluster in around.here, False, f"ends with cluster {cluster}: `{command('cloudgpu', 'down', cluster)}`"),
-        (not around.all_asked, False, f"ends with cluster {cluster}, which may be where nobody answered"),
-        (one.owner in request.owners, True, f"{one.owner}'s, as asked, and cluster {cluster} is gone"),
+        (not around.all_asked, False, f"ends with cluster {cluster}, which may be in a region that was not searched"),
+        (resource.owner in request.owners, True, f"{resource.owner}'s, as requested, and cluster {cluster} is deleted"),
         (
-            one.owner != request.caller,
+            resource.owner != request.caller,
             False,
-            f"{one.owner or 'nobody known'}'s; {command('--owner', one.owner)} removes it",
+            f"{resource.owner or 'unknown owner'}'s; {command('--owner', resource.owner)} removes it",
         ),
     )
-    gone = Verdict(goes=True, why=f"disposable, and its cluster {cluster} is gone")
-    return next((Verdict(goes, why) for holds, goes, why in rules if holds), gone)
+    orphaned = Verdict(goes=True, why=f"disposable, and its cluster {cluster} is deleted")
+    return next((Verdict(goes, why) for holds, goes, why in rules if holds), orphaned)

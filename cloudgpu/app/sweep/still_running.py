@@ -24,9 +24,15 @@ class StillRunning:
 
     def lines(self) -> list[str]:
         """Return what runs, what it costs an hour, and the commands that follow, cancel and delete it."""
-        clusters = [one for one in self._records.clusters() if one.name in self._named or one.name not in self._before]
+        clusters = [
+            cluster
+            for cluster in self._records.clusters()
+            if cluster.name in self._named or cluster.name not in self._before
+        ]
         runs = [run for run in self._records.runs() if run.ended_at is None and run.ranks]
-        lines = [line for one in clusters for line in _of(one, [run for run in runs if run.cluster == one.name])]
+        lines = [
+            line for cluster in clusters for line in _of(cluster, [run for run in runs if run.cluster == cluster.name])
+        ]
         return lines or [NOTHING]
 
 

@@ -1,4 +1,4 @@
-"""`sweep`: everything with our tags in every region of the account, and the end of what may go."""
+"""`sweep`: find every resource with cloudgpu tags in the account and delete the leftovers."""
 
 from collections.abc import Callable, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
@@ -35,21 +35,21 @@ from cloudgpu.errors import AuthError, CloudError, CloudGpuError, StateError, Te
 from cloudgpu.run.progress import Note
 
 _AT_ONCE = 8
-"""Regions asked at the same time, and clusters ended at the same time."""
+"""Regions searched, and clusters deleted, at the same time."""
 _IAM = "global"
-"""What belongs to no region is asked for once."""
+"""Pseudo-region of IAM, which is searched once."""
 
 
 @dataclass(frozen=True)
 class Seen:
-    """What a look through the regions found.
+    """The result of a search through the regions.
 
     Attributes:
-        regions: Those that answered.
-        unknown: Region and why it could not be asked: what is there is unknown, never gone.
-        clusters: What there is, each with whether it may go.
+        regions: Regions that were searched completely.
+        unknown: Region and why it could not be searched; it may still have resources.
+        clusters: The clusters, each with whether it may be deleted.
         outliving: Storage and images, likewise.
-        unseen: Region and why nobody may look at storage and images there: what is there is unknown.
+        unseen: Region and why the caller may not list its storage and images.
     """
 
     regions: tuple[str, ...]
@@ -60,29 +60,29 @@ class Seen:
 
     @property
     def storage_going(self) -> tuple[RetainedResource, ...]:
-        """Storage that may go."""
-        return tuple(one for one, what in self.outliving if what.goes)
+        """Storage that may be deleted."""
+        return tuple(storage for storage, decision in self.outliving if decision.goes)
 
     @property
     def going(self) -> tuple[ClusterResources, ...]:
-        """What may go."""
-        return tuple(one for one, what in self.clusters if what.goes)
+        """Clusters that may be deleted."""
+        return tuple(cluster for cluster, decision in self.clusters if decision.goes)
 
 
 @dataclass(frozen=True)
 class Swept:
-    """What was ended, and for each of the others why it is not."""
+    """What was deleted, and the reason for each of the others."""
 
     ended: tuple[ClusterResources | RetainedResource, ...]
     failed: tuple[tuple[ClusterResources | RetainedResource, CloudGpuError], ...] = ()
 
     def with_more(self, other: "Swept") -> "Swept":
-        """Both together."""
+        """Return the combined results."""
         return Swept((*self.ended, *other.ended), (*self.failed, *other.failed))
 
 
 class Sweeping:
-    """Looks and ends. One object for one cloud and one home."""
+    """Searches and deletes in one cloud for one home directory."""
 
     def __init__(self, context: CloudContext, images: ImageStore) -> None:
         self._context = context
@@ -91,23 +91,21 @@ class Sweeping:
         self._unsaved: list[str] = []
 
     def look(self, regions: Sequence[str], request: SweepRequest) -> Seen:
-        """Ask these regions; where none is named every enabled one, and IAM, which belongs to no region.
+        """Search these regions, or by default every enabled region and IAM.
 
         Raises:
-            UsageError: The account has no such region.
-            CloudError: Nobody can tell which regions there are, and none is named.
+            UsageError: A region is not enabled in the account.
+            CloudError: No region was given and the enabled ones cannot be listed.
         """
         wanted = self._wanted(regions)
-        self._context.emit(
-            Note(f"looking through {', '.join(wanted) if regions else f'{len(wanted)} regions and IAM'}")
-        )
+        self._context.emit(Note(f"searching {', '.join(wanted) if regions else f'{len(wanted)} regions and IAM'}"))
         asked = wanted if regions else (*wanted, _IAM)
         with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="sweep") as pool:
-            answers = dict(zip(asked, pool.map(self._asked, asked), strict=True))
+            answers = dict(zip(asked, pool.map(self._search_region, asked), strict=True))
         unknown = {region: answer.unknown for region, answer in answers.items() if answer.unknown}
         if unknown and answers.pop(_IAM, None) is not None:
-            # A role may be what a cluster in a region that does not answer needs, to be ended by its schedule too.
-            unknown.setdefault(_IAM, "left alone as long as a region cannot be asked")
+            # A cluster in a region that cannot be searched may need its role, also for its expiry schedule.
+            unknown.setdefault(_IAM, "left unchanged while a region cannot be searched")
         found = [one for answer in answers.values() for one in answer.tagged]
         answered = tuple(one for one in wanted if one not in unknown)
         remains = (*grouped(found, load_catalog(), self._now()), *self._unbacked(found, answered))
@@ -124,7 +122,7 @@ class Sweeping:
         )
 
     def end_storage(self, storage: Sequence[RetainedResource], clusters: "Swept") -> Swept:
-        """End this storage, unless its cluster would not end; what goes wrong with one does not stop the others."""
+        """Delete this storage, unless its cluster could not be deleted. A failure does not stop the others."""
         remaining = {one.cluster for one, _ in clusters.failed if isinstance(one, ClusterResources)}
         ended: list[RetainedResource] = []
         failed: list[tuple[RetainedResource, CloudGpuError]] = []
@@ -138,7 +136,7 @@ class Sweeping:
         return Swept(tuple(ended), tuple(failed))
 
     def end(self, clusters: Sequence[ClusterResources], default_region: str) -> Swept:
-        """End these at once; what goes wrong with one does not stop the others."""
+        """Delete these clusters concurrently. A failure does not stop the others."""
         end = self._ender(default_region)
         with ThreadPoolExecutor(max(1, min(_AT_ONCE, len(clusters))), thread_name_prefix="sweep") as pool:
             outcomes = list(zip(clusters, pool.map(end, clusters), strict=True))
@@ -148,20 +146,20 @@ class Sweeping:
         )
 
     def check_recorded(self, swept: "Swept") -> None:
-        """Refuse to call a sweep done whose end of the costs could not be recorded.
+        """Fail if the end of the costs could not be recorded.
 
         Raises:
             LedgerError: The ledger could not be read or written.
             StateError: A record could not be written or removed.
         """
         names = ", ".join(one.label for one in swept.ended)
-        check_ledger(self._context, f"confirmed gone: {names}" if names else "the account was swept")
+        check_ledger(self._context, f"confirmed deleted: {names}" if names else "the account was swept")
         if self._unsaved:
-            message = f"confirmed gone: {names}, but the state home does not say so: {'; '.join(self._unsaved)}"
-            raise StateError(message, hint="free some space on its disk; `cloudgpu down NAME` then records it")
+            message = f"confirmed deleted: {names}, but the records could not be updated: {'; '.join(self._unsaved)}"
+            raise StateError(message, hint="free some disk space, then run `cloudgpu down NAME` to record it")
 
     def _wanted(self, regions: Sequence[str]) -> tuple[str, ...]:
-        """Return the regions to look through: those that are named, or all that the account has."""
+        """Return the regions to search: the given ones, or all that are enabled."""
         try:
             enabled = tuple(self._context.cloud.regions())
         except CloudError:
@@ -171,35 +169,35 @@ class Sweeping:
         check_regions(regions, enabled)
         return tuple(dict.fromkeys(regions)) or enabled
 
-    def _asked(self, region: str) -> "_Answer":
-        """Ask one region; what one question finds is kept although another one is not answered."""
+    def _search_region(self, region: str) -> "_RegionResult":
+        """Search one region. A failed request does not discard the results of the others."""
         result = self._context.cloud.search_all_clusters(region)
         unknown = next((err.message for err in result.failures.values()), "")
         if region == _IAM:
-            return _Answer(result.found, unknown=unknown)
+            return _RegionResult(result.found, unknown=unknown)
         denied = ""
         outliving: tuple[RetainedResource, ...] = ()
         try:
             outliving = self._outliving(region)
         except AuthError as err:
-            # Who may only use clusters may sweep them all the same.
+            # Users without storage permissions may still sweep clusters.
             denied = err.message
         except CloudGpuError as err:
             unknown = unknown or err.message
-        return _Answer(result.found, outliving, denied, unknown)
+        return _RegionResult(result.found, outliving, denied, unknown)
 
     def _outliving(self, region: str) -> "tuple[RetainedResource, ...]":
         storage = [of_storage(one) for one in self._context.cloud.storage().found(region)]
         return (*storage, *(of_image(one) for one in self._images.found(region)))
 
     def _unbacked(self, found: Sequence[Tagged], answered: Sequence[str]) -> tuple[ClusterResources, ...]:
-        """Return the clusters that only the ledger still knows."""
+        """Return the clusters that are only in the ledger."""
         rows = self._context.ledger.entries(state="open")
         tokens = {one.tags.get(TOKEN, "") for one in found}
         return unbacked(rows, self._context.cloud, Searched(frozenset(answered), tokens)) if rows else ()
 
     def _around(self, found: Sequence[Tagged], going: Set[str], *, all_asked: bool) -> Around:
-        """Of the clusters that storage may have been made for; those that go take it with them."""
+        """Return the clusters that storage may have been created for, without those that are being deleted."""
         here = {record.name for record in self._context.records.clusters()}
         clusters = {one.tags[CLUSTER] for one in found if CLUSTER in one.tags}
         return Around(clusters - going, here - going, all_asked)
@@ -211,7 +209,7 @@ class Sweeping:
         if one.billed_in and not known:
             at = settled_at(self._billing.rows_of(one.cluster, one.token), self._context.cloud.endpoint)
             if at > self._now():
-                why = f"nothing carries its tag; a launch may still show until {at:%Y-%m-%d %H:%M:%S} UTC"
+                why = f"no tagged resources; a launch may still appear until {at:%Y-%m-%d %H:%M:%S} UTC"
                 return Verdict(goes=False, why=why)
         try:
             busy = record is not None and self._busy(one.cluster)
@@ -240,16 +238,16 @@ class Sweeping:
     def _end(self, one: ClusterResources, default_region: str) -> None:
         known = self._context.records.last_known(one.cluster)
         if known is not None and known.token == one.token and known.state != "damaged":
-            # Its journal knows more than its tags.
+            # The journal lists more than tag search finds.
             self._unsaved += Teardown(self._context).delete(one.cluster, default_region).unsaved
             return
         self._end_unknown(one)
 
     def _end_unknown(self, one: ClusterResources) -> None:
-        """End what no record of this home tells of, by its token; each region on its own.
+        """Delete a cluster without a record in this home by its token, region by region.
 
         Raises:
-            TeardownError: Something is left, or a region could not be asked.
+            TeardownError: Something is left, or a region could not be searched.
         """
         begun_at = self._now()
         regions = [region for region in one.regions if region != _IAM]
@@ -276,50 +274,54 @@ class Sweeping:
 
 
 def _meant(one: ClusterResources | RetainedResource, request: SweepRequest) -> bool:
-    """Whether the caller asked about what is this owner's."""
+    """Return True if the request covers the owner of the resource."""
     return not request.owners or one.owner in request.owners
 
 
 @dataclass(frozen=True)
-class _Answer:
-    """What one region, or IAM, holds."""
+class _RegionResult:
+    """The resources of one region, or of IAM."""
 
     tagged: Sequence[Tagged]
     outliving: tuple[RetainedResource, ...] = ()
     denied: str = ""
-    """Why storage and images are unknown; empty where they are not."""
+    """Why storage and images could not be listed, or empty."""
     unknown: str = ""
-    """Why something else in it is unknown; empty where everything was answered."""
+    """Why another request failed, or empty."""
 
 
 def check_regions(regions: Sequence[str], enabled: Sequence[str]) -> None:
-    """Refuse a region that the account does not have.
+    """Reject regions that are not enabled in the account.
 
     Raises:
-        UsageError: Naming those that it has.
+        UsageError: At least one is not enabled; the hint lists the enabled ones.
     """
-    strange = [one for one in regions if one not in enabled]
-    if strange:
-        message = f"the account has no region {', '.join(strange)}"
-        raise UsageError(message, hint=f"it has {', '.join(enabled)}")
+    unknown = [region for region in regions if region not in enabled]
+    if unknown:
+        message = f"the account has no region {', '.join(unknown)}"
+        raise UsageError(message, hint=f"enabled regions: {', '.join(enabled)}")
 
 
 def problem(seen: Seen, swept: Swept) -> TeardownError | None:
-    """One error for all that is left or unknown; None when there is nothing of either."""
+    """Return one error for all that is left or unknown, or None."""
     unknown = [f"{region}: unknown: {why}" for region, why in seen.unknown]
     left = [f"{one.label}: {line}" for one, err in swept.failed for line in lines(err)]
     if not unknown and not left:
         return None
     silent = [region for region, _ in seen.unknown if region != _IAM]
     parts = [
-        _are(sum(isinstance(one, ClusterResources) for one, _ in swept.failed), "cluster", "not confirmed gone"),
+        _are(sum(isinstance(one, ClusterResources) for one, _ in swept.failed), "cluster", "not confirmed deleted"),
         _are(
-            sum(isinstance(one, RetainedResource) for one, _ in swept.failed), "piece of storage", "not confirmed gone"
+            sum(isinstance(one, RetainedResource) for one, _ in swept.failed),
+            "piece of storage",
+            "not confirmed deleted",
         ),
-        _are(len(silent), "region", "silent") if silent else "IAM could not be asked" if unknown else "",
+        _are(len(silent), "region", "unreachable") if silent else "IAM could not be searched" if unknown else "",
     ]
     message = " and ".join(part for part in parts if part)
-    return TeardownError(message, left=[*left, *unknown], hint="`cloudgpu sweep` again; it looks at everything anew")
+    return TeardownError(
+        message, left=[*left, *unknown], hint="run `cloudgpu sweep` again; it searches everything again"
+    )
 
 
 def _are(count: int, noun: str, what: str) -> str:

@@ -133,7 +133,7 @@ def test_a_host_that_never_answers_is_given_up_by_every_command(lea: Caller, pai
         assert "blue" in text, words
         assert "Traceback" not in text
         if run_id in words:
-            assert f"run {run_id} may be going on: `cloudgpu attach {run_id}` comes back to it" in text, words
+            assert f"run {run_id} may still be running; attach to it with `cloudgpu attach {run_id}`" in text, words
     if passes == 0:
         assert "unknown" in said["status --refresh"][1]
     down = said["down pair"][1]
@@ -236,7 +236,7 @@ def test_a_follow_that_hangs_is_told_and_taken_up_again(lea: Caller, lab_hosts: 
         pair.set(Break("stall"))
     said = ""
     assert following.stdout is not None
-    while "does not answer, trying again: " not in said:
+    while "not responding, retrying: " not in said:
         line = following.stdout.readline()
         assert line, said
         said += line

@@ -85,8 +85,8 @@ def test_a_disk_that_fills_up_does_not_hide_how_the_ranks_ended(lea: Caller, lab
         lab_hosts[name].run(["touch", "/tmp/finish"])
     code, said = ended(following)
     assert code == 10, said
-    assert f"run {run_id} has succeeded: `cloudgpu attach {run_id}` comes back to it" in said
-    assert "`cloudgpu down pair` ends it now" in said
+    assert f"run {run_id} has succeeded; attach to it with `cloudgpu attach {run_id}`" in said
+    assert "delete it with `cloudgpu down pair`" in said
     free(disk)
     code, said = run(lea, f"attach {run_id}")
     assert code == 0, said

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from cloudgpu.app.planning.registry import manifests, web_files
 from cloudgpu.app.planning.registry.challenge import challenge
 from cloudgpu.app.planning.registry.http import Answer, RefusedError, RegistryClient, UnreachableError
-from cloudgpu.app.planning.registry.images import _looked_at
+from cloudgpu.app.planning.registry.images import _described
 from cloudgpu.app.sweep import cluster_resources
 from cloudgpu.aws.ec2 import (
     baked_images,
@@ -335,7 +335,7 @@ class _FakeWeb(RegistryClient):
 
 
 def _manifest(body: bytes) -> None:
-    seen = _looked_at("registry.example/a:1", image_name("registry.example/a:1"), _FakeWeb(body))
+    seen = _described("registry.example/a:1", image_name("registry.example/a:1"), _FakeWeb(body))
     conforms(type(seen), seen)
     assert seen.packed_bytes is None or seen.packed_bytes >= 0
 

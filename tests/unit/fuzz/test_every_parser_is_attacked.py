@@ -55,7 +55,7 @@ OTHER = "a value that another target's parser has checked already"
 NOT_ATTACKED = {
     "app/planning/hosts.py:make_host_plan": OTHER,
     "app/planning/quota_report.py:_with_gpu": OTHER,
-    "app/planning/registry/http.py:_place": OTHER,
+    "app/planning/registry/http.py:_host": OTHER,
     "app/planning/registry/web_files.py:_followed": WIRED,
     "catalog/image_sizes.py:_stored": SHIPPED,
     # Cached: whichever test asks first reads them, and no target does then.

@@ -151,5 +151,5 @@ def test_what_was_deleted_and_not_recorded_is_not_called_left(workspace, make):
     error = came_to.error()
     assert isinstance(error, LedgerError)
     assert "cluster one is deleted" in error.message
-    assert "cluster two is gone" in error.message
+    assert "cluster two is deleted" in error.message
     assert "`cloudgpu down one two` again" in error.hint

@@ -153,7 +153,7 @@ def test_it_is_made_anew_where_the_next_candidate_is(room, stores, begun, make, 
 
 
 def test_what_is_gone_or_elsewhere_meanwhile_is_refused(room, stores, begun, make):
-    with pytest.raises(StateError, match="is not there"):
+    with pytest.raises(StateError, match="does not exist"):
         room.ready(recipe(make, SETS), *begun, {})
     stores.there = [stands("sets", "lustre", "us-east-1d")]
     with pytest.raises(StateError, match="stands in us-east-1d"):

@@ -27,7 +27,7 @@ def test_attach_goes_on_with_the_nodes_that_are_left(workspace, gang, training, 
     outcome = watching.attach(run.run_id)
     assert gang.dialled == [["i-us-east-1c-0"]]
     assert (outcome.record.state, outcome.record.reason) == ("failed", "lost contact with node 1")
-    assert outcome.notes == ("node 1 (i-us-east-1c-1) is gone, and what it held",)
+    assert outcome.notes == ("node 1 (i-us-east-1c-1) is terminated and its data lost",)
     assert outcome.left == ()
 
 
@@ -82,7 +82,7 @@ def test_a_run_is_found_by_its_id_only(workspace, training):
     run = training().record
     assert found_run(workspace.records, "") == found_run(workspace.records, run.run_id)
     for name in ("../runs/" + run.run_id, "nothing"):
-        with pytest.raises(UsageError, match="there is no run"):
+        with pytest.raises(UsageError, match="does not exist"):
             found_run(workspace.records, name)
 
 

@@ -31,7 +31,9 @@ def test_attach_after_the_expiry_says_that_the_outputs_are_lost(workspace, watch
     outcome = watching.attach(unfetched.run_id)
     assert outcome.record.state == "succeeded"
     (line,) = outcome.lost
-    assert line.startswith(f"no outputs of run {unfetched.run_id} (outputs/metrics.json) were fetched: its cluster exp")
+    assert line.startswith(
+        f"no outputs of run {unfetched.run_id} (outputs/metrics.json) were downloaded: its cluster exp"
+    )
     assert outcome.as_json()["lost"] == [line]
     assert line in workspace.notes
     assert exit_code(outcome) == RemoteCommandError.exit_code
@@ -70,7 +72,7 @@ def test_a_node_that_is_gone_takes_its_outputs_with_it(workspace, watching, unfe
     second = next(one for one in workspace.cloud.alive if one.endswith("-1"))
     workspace.cloud.alive[second] = "terminated"
     outcome = watching.attach(unfetched.run_id)
-    assert outcome.lost == (f"node 1 ({second}) is gone, and what it held",)
+    assert outcome.lost == (f"node 1 ({second}) is terminated and its data lost",)
     assert exit_code(outcome) == RemoteCommandError.exit_code
     assert workspace.records.run(unfetched.run_id).collected is False
 
@@ -134,7 +136,7 @@ def test_a_node_that_cannot_be_asked_does_not_hide_that_the_run_may_go_on(
     unasked(workspace, monkeypatch, ConnectError("blue does not answer", hint="plug it in"))
     with pytest.raises(ConnectError, match="blue does not answer") as caught:
         getattr(watching, verb)(run.run_id)
-    going_on = f"run {run.run_id} may be going on: `cloudgpu attach {run.run_id}` comes back to it"
+    going_on = f"run {run.run_id} may still be running; attach to it with `cloudgpu attach {run.run_id}`"
     assert caught.value.hint.startswith(f"plug it in; {going_on}")
 
 

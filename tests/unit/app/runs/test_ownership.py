@@ -45,7 +45,7 @@ def test_the_others_confirmation_is_enough(workspace, ending, monkeypatch):
     with lease(workspace):
         delete_or_wait(workspace.context, workspace.teardown, ending)
     assert destroyed(workspace) == []
-    assert [note for note in workspace.notes if "waiting for its confirmation" in note]
+    assert [note for note in workspace.notes if "waiting for it to finish" in note]
 
 
 def test_who_waited_goes_on_where_the_other_died(workspace, ending, monkeypatch):

@@ -130,7 +130,7 @@ def test_a_service_is_opened_once_it_is_ready_with_its_token(workspace, web):
     assert workspace.said[0].startswith("web is ready after ")
     assert workspace.said[1:] == [
         f"http://127.0.0.1:{port}/lab?token={one.token}",
-        "it stays when this command is left, and ends at 2026-11-21 14:00 UTC at the latest; "
+        "it keeps running after this command exits, and stops at 2026-11-21 14:00 UTC at the latest; "
         "`cloudgpu tunnel web-1` opens it again",
     ]
     assert len(one.token) == 40
@@ -140,7 +140,7 @@ def test_a_service_is_opened_once_it_is_ready_with_its_token(workspace, web):
 def test_a_service_that_ends_with_its_command_says_so(workspace, web):
     found = recipe(web.server_address[1], stays="command")
     with workspace.serving(found, near()):
-        workspace.until("it ends with this command (Ctrl-C), and at 2026-11-21 14:00 UTC at the latest")
+        workspace.until("it stops with this command (Ctrl-C), and at 2026-11-21 14:00 UTC at the latest")
     assert ends_with_its_command(found)
     assert not ends_with_its_command(recipe(1024))
 
@@ -148,8 +148,8 @@ def test_a_service_that_ends_with_its_command_says_so(workspace, web):
 @pytest.mark.parametrize(
     ("status", "wanted", "why"),
     [
-        (503, None, "GET /api on port {} is answered with 503"),
-        (200, 204, "GET /api on port {} is answered with 200, 204 is expected"),
+        (503, None, "GET /api on port {} returned 503"),
+        (200, 204, "GET /api on port {} returned 200, expected 204"),
     ],
 )
 def test_a_service_that_never_gets_ready_is_ended_and_failed(workspace, web, status, wanted, why):
@@ -157,7 +157,7 @@ def test_a_service_that_never_gets_ready_is_ended_and_failed(workspace, web, sta
     web.statuses = [status]
     with workspace.serving(recipe(port, ready={"status": wanted}), near()) as services:
         assert workspace.stopped.wait(WAIT_S)
-        workspace.until("; ending it")
+        workspace.until("; stopping the run")
         verdict = services.judged(Verdict("cancelled"))
     assert verdict == Verdict("failed", None, 0, 0, f"web is not ready after 1s: {why.format(port)}")
 
@@ -199,14 +199,14 @@ def test_one_beside_the_ranks_never_ends_them(workspace, web):
     with workspace.serving(recipe(web.server_address[1], beside=True), near()) as services:
         workspace.until("board is not ready after 1s: ")
         assert services.judged(Verdict("succeeded")).succeeded
-    assert workspace.said[0].endswith("; the run goes on")
+    assert workspace.said[0].endswith("; the run continues")
     assert not workspace.stopped.is_set()
 
 
 def test_coming_back_to_a_service_never_ends_it(workspace, web):
     web.statuses = [503]
     with workspace.serving(recipe(web.server_address[1]), near(), fresh=False) as services:
-        workspace.until("; the run goes on")
+        workspace.until("; the run continues")
         assert services.judged(Verdict("succeeded")).succeeded
     assert not workspace.stopped.is_set()
 
@@ -234,7 +234,7 @@ def test_a_run_that_cannot_be_stopped_is_told(workspace, web):
         raise RemoteCommandError("the agent is gone")
 
     with workspace.serving(recipe(web.server_address[1]), near(), stop=stop):
-        workspace.until("it could not be ended: the agent is gone")
+        workspace.until("cannot stop the run: the agent is gone")
 
 
 def test_tokens_are_kept_out_of_the_logs_byte_for_byte(workspace):
@@ -287,7 +287,7 @@ def test_a_port_that_something_has_already_is_refused_before_the_start(tmp_path)
     taken = FakeHost(node(0)).on("python3 -c .* 127.0.0.1 ", Answer())
     with pytest.raises(UsageError, match="port 8888 of node 0 is taken") as raised:
         check_free(taken, [one])
-    assert raised.value.hint == "--set launch.service.port=8889, or cancel the run that has it"
+    assert raised.value.hint == "--set launch.service.port=8889, or cancel the run that uses it"
     with pytest.raises(UsageError) as raised:
         check_free(taken, [beside])
-    assert raised.value.hint == "give board another port, or cancel the run that has it"
+    assert raised.value.hint == "give board another port, or cancel the run that uses it"

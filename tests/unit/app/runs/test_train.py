@@ -189,7 +189,7 @@ class TestInterrupts:
         assert (outcome.record.state, outcome.record.ended_at is not None) == ("interrupted", True)
         assert outcome.left
         assert "cloudgpu down" in outcome.left[0]
-        assert "may be half made; what there is of it ends itself at" in outcome.left[0]
+        assert "may be incomplete; its nodes terminate themselves at" in outcome.left[0]
         assert workspace.records.cluster(outcome.record.cluster).state == "making"
 
     def test_while_provisioning_and_ending_it(self, workspace, training):

@@ -23,9 +23,7 @@ def silence(workspace, make):
 def test_a_node_that_lives_is_awaited_and_told(workspace, silence):
     silent, nodes = silence
     silent(nodes[1], TROUBLE)
-    assert [(note.text, note.node) for note in workspace.heard] == [
-        ("does not answer, trying again: no route to host", 1)
-    ]
+    assert [(note.text, note.node) for note in workspace.heard] == [("not responding, retrying: no route to host", 1)]
     assert not silent.all_gone()
 
 
