@@ -42,7 +42,7 @@ def test_up_and_down_with_the_cli(workspace, engine):
 def test_without_the_cli_down_still_ends_everything_by_tag(workspace, engine, tmp_path):
     workspace.run("up", str(workspace.recipe()), "--yes", env=engine)
     done = workspace.run("down", "plain", env={"CLOUDGPU_PULUMI_COMMAND": str(tmp_path / "gone")})
-    assert "looking for what it knew by tags" in done.stdout
+    assert "searching by tag instead" in done.stdout
     assert workspace.left() == {}
 
 
@@ -61,7 +61,7 @@ def test_storage_is_made_and_deleted_with_the_cli(workspace, engine, kind):
     assert json.loads(workspace.home.storage("mine").record.read_text())["engine"] == "pulumi"
     assert workspace.json(*wish, env=engine)["id"] == first["id"]
     refused = workspace.json(*wish, env={"CLOUDGPU_ENGINE": "direct"}, code=2)
-    assert "begun by the pulumi engine, not the direct engine" in refused["error"]["message"]
+    assert "created with the pulumi engine, not direct" in refused["error"]["message"]
     direct = [*wish[:2], "other", *wish[3:]]
     assert {key for key, value in workspace.json(*direct).items() if value} == {
         key for key, value in first.items() if value

@@ -129,7 +129,7 @@ def test_a_missing_plugin_is_told_before_anything_is_bought(workspace, tmp_path)
     workspace.recipe()
     missing = {"CLOUDGPU_SESSION_MANAGER_PLUGIN": str(tmp_path / "nowhere" / "session-manager-plugin")}
     refused = workspace.run("up", "plain", "--yes", env={**SSM, **missing}, code=2)
-    assert "session-manager-plugin cannot be run: it carries SSH to nodes" in refused.stderr
+    assert "session-manager-plugin cannot be run; it is required to reach nodes" in refused.stderr
     assert workspace.left() == {}
 
 

@@ -224,11 +224,12 @@ def test_exec_on_all_nodes_and_what_was_wrong_with_it(lab, watch):
     assert lab.run("exec", "lab", "--node", "1", "--", "cat /etc/hostname >/dev/null; printf raw").stdout == "raw"
     rows = lab.json("exec", "lab", "--node", "0-1", "--json", "--", "true")["nodes"]
     assert [(row["node"], row["exit_code"]) for row in rows] == [(0, 0), (1, 0)]
-    assert "there is no command" in lab.run("exec", "lab", code=2).stderr
+    assert "no command given" in lab.run("exec", "lab", code=2).stderr
     assert (
-        "there is no node 2; the nodes are 0 to 1" in lab.run("exec", "lab", "--node", "2", "--", "true", code=2).stderr
+        "node 2 does not exist; the nodes are 0 to 1"
+        in lab.run("exec", "lab", "--node", "2", "--", "true", code=2).stderr
     )
-    assert "there is no cluster nope" in lab.run("exec", "nope", "--", "true", code=2).stderr
+    assert "cluster nope does not exist" in lab.run("exec", "nope", "--", "true", code=2).stderr
     streamed = watch("exec", "lab", "--stream", "--", "echo up $$; sleep 600")
     for index in (0, 1):
         streamed.until(rf"\[node {index}\] up \d+")
@@ -241,7 +242,7 @@ def test_what_a_tunnel_says(lab, watch):
     local = tunnel.until(r"127\.0\.0\.1:(\d+) leads to port 8001 of node 1 of cluster lab")[1]
     with contextlib.suppress(OSError):
         get(f"http://127.0.0.1:{local}/")
-    tunnel.until("nothing listens on port 8001 of node 1; every connection tries again")
+    tunnel.until("nothing listens on port 8001 of node 1; every new connection retries")
     busy = lab.run("tunnel", "lab", "80", "--local", local, code=2).stderr
     assert f"port {local} of this machine is in use" in busy
     closed = tunnel.interrupted()
@@ -249,10 +250,10 @@ def test_what_a_tunnel_says(lab, watch):
     assert closed.count('"cluster": "lab"') == 1
     assert "Interrupted" not in closed
     for argv, told in (
-        (("tunnel", "lab", "70000"), "70000 is no port"),
+        (("tunnel", "lab", "70000"), "70000 is not a port"),
         (("tunnel", "lab", "80", "--node", "7"), "cluster lab has no node 7; its nodes are 0 to 1"),
-        (("tunnel", "lab"), "which port? no service runs on cluster lab"),
-        (("tunnel", "gone", "80"), "there is no cluster gone"),
+        (("tunnel", "lab"), "no port given, and no service is running on cluster lab"),
+        (("tunnel", "gone", "80"), "cluster gone does not exist"),
     ):
         assert told in lab.run(*argv, code=2).stderr
 

@@ -100,7 +100,7 @@ def test_sweep_deletes_what_is_past_its_expiry(small, harm, until):
     done = workspace.run("sweep", "--yes", "--all-mine", code=None)
     assert workspace.left() == {}, done
     assert done.returncode in UNRECORDED, done
-    assert "confirmed gone: plain" in done.stderr
+    assert "confirmed deleted: plain" in done.stderr
     assert "Traceback" not in done.stderr
     heal()
     settled(workspace)

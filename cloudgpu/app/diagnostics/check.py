@@ -1,4 +1,4 @@
-"""What one check of `doctor` found, and all of them together."""
+"""The result of a `doctor` check, and the report of all checks."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -12,9 +12,9 @@ class Check:
     """One line of `doctor`.
 
     Attributes:
-        name: What was looked at, for people: `SSH key`.
-        state: `warning` is something that only some commands need; `unknown` could not be asked.
-        fix: What to type or change; empty where nothing is to be done.
+        name: What was checked, for example `SSH key`.
+        state: `warning` affects only some commands; `unknown` could not be checked.
+        fix: What to type or change; empty if nothing needs to be done.
     """
 
     name: str
@@ -25,7 +25,7 @@ class Check:
 
 @dataclass(frozen=True)
 class DiagnosticReport:
-    """Everything that was looked at. `permissions` has one row an action: `action`, `state` and `why`."""
+    """The results of all checks. `permissions` has one row per action: `action`, `state` and `why`."""
 
     target: str
     region: str
@@ -34,27 +34,27 @@ class DiagnosticReport:
 
     @property
     def failed(self) -> tuple[Check, ...]:
-        """What has to be cured."""
-        return tuple(one for one in self.checks if one.state == "failed")
+        """Failed checks."""
+        return tuple(check for check in self.checks if check.state == "failed")
 
     def count(self, state: State) -> int:
-        """How many checks ended so."""
-        return sum(one.state == state for one in self.checks)
+        """Return the number of checks with this state."""
+        return sum(check.state == state for check in self.checks)
 
     def as_json(self) -> dict[str, Any]:
-        """The documented form."""
+        """Return the documented JSON form."""
         return {
             "target": self.target,
             "simulated": self.target == "rehearsal",
             "region": self.region,
             "failed": self.count("failed"),
             "unknown": self.count("unknown"),
-            "checks": [vars(one) for one in self.checks],
+            "checks": [vars(check) for check in self.checks],
             "permissions": list(self.permissions),
         }
 
 
 def worst(states: Sequence[State]) -> State:
-    """What several answers come to: one failure is a failure, else one doubt is a doubt."""
+    """Return the most severe state: `failed`, then `unknown`, `warning` and `ok`."""
     order: tuple[State, ...] = ("failed", "unknown", "warning", "ok")
     return min(states, key=order.index, default="ok")

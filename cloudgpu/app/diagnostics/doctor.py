@@ -1,4 +1,4 @@
-"""`doctor`: is everything there that a run will need? Nothing is made, changed or ended anywhere."""
+"""`doctor`: check the prerequisites of a run without changing anything."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
@@ -13,22 +13,22 @@ from cloudgpu.errors import AuthError, CloudGpuError
 
 _POLICY = "give this identity the policy that `cloudgpu doctor --policy` prints"
 _SHOWN = 4
-"""Actions named on one line; the JSON document has all of them."""
+"""Number of actions listed on one line; the JSON document lists all of them."""
 _UNASKED = ("NoCredentials", "Unreachable")
-"""Codes after which nobody knows anything: having no account, or no network, is no fault of the set-up."""
+"""Error codes that leave the check unknown: having no account or network is not a faulty setup."""
 
 
 class Account(Protocol):
-    """What is asked of AWS."""
+    """The AWS queries that `doctor` makes."""
 
     def identity(self) -> Identity:
-        """Who the credentials belong to."""
+        """Return the owner of the credentials."""
 
     def verdicts(self, identity: Identity, grants: Sequence[Grant]) -> Sequence[Verdict]:
-        """One for every action of the grants."""
+        """Return whether each action of the grants is allowed."""
 
     def quotas(self) -> Sequence[Allowance]:
-        """How many vCPUs may run."""
+        """Return the vCPU quotas."""
 
 
 def examine(
@@ -39,7 +39,7 @@ def examine(
     grants: Sequence[Grant],
     machine: Sequence[Callable[[], Check]],
 ) -> DiagnosticReport:
-    """Look at everything; what goes wrong while looking is a finding, never the end of it."""
+    """Run all checks. An error during a check becomes its result."""
     checks = [look() for look in machine]
     try:
         asked = account()
@@ -54,11 +54,11 @@ def examine(
 
 
 def _nobody(err: CloudGpuError) -> Iterator[Check]:
-    """Without an identity nothing else can be asked."""
+    """Yield the checks that fail or stay unknown without an identity."""
     code = getattr(err, "code", "")
     failed = isinstance(err, AuthError) and code not in _UNASKED
     yield Check("credentials", "failed" if failed else "unknown", err.message, err.hint)
-    why = "credentials expired" if code in EXPIRED else "not asked: it is not known who asks"
+    why = "credentials expired" if code in EXPIRED else "not checked: the identity is unknown"
     yield Check("permissions", "unknown", why)
     yield Check("quotas", "unknown", why)
 
@@ -75,7 +75,7 @@ def _permission(grant: Grant, verdicts: Sequence[Verdict]) -> Check:
     if state == "failed":
         return Check(grant.purpose, "failed", f"denied: {named} ({concerned[0].why})", _POLICY)
     allowed = sum(one.state == "ok" for one in about)
-    detail = f"{allowed} of {_count(len(about))} allowed, not known: {named} ({concerned[0].why})"
+    detail = f"{allowed} of {_count(len(about))} allowed, unknown: {named} ({concerned[0].why})"
     return Check(grant.purpose, "unknown", detail)
 
 
@@ -88,23 +88,23 @@ def _count(number: int) -> str:
     return f"{number} action{'' if number == 1 else 's'}"
 
 
-def _quotas(asked: Account, region: str) -> list[Check]:
+def _quotas(account: Account, region: str) -> list[Check]:
     try:
-        found = asked.quotas()
+        found = account.quotas()
     except CloudGpuError as err:
         return [Check("quotas", "unknown", err.message, err.hint)]
     none: State = "failed" if not any(one.vcpus for one in found if one.vcpus is not None) else "warning"
     return [_quota(one, region, none) for one in found]
 
 
-def _quota(one: Allowance, region: str, none: State) -> Check:
-    """One pool without a vCPU is a warning, since others may do; if none has any, nothing can be launched at all."""
-    name = f"quota {one.quota.code}"
-    if one.vcpus is None:
-        return Check(name, "unknown", f"{one.quota.name}: AWS does not tell it for {region}")
-    detail = f"{one.vcpus} vCPUs in {region}: {one.quota.name}"
+def _quota(allowance: Allowance, region: str, none: State) -> Check:
+    """Check a quota. One without vCPUs is a warning, or a failure if no quota has any."""
+    name = f"quota {allowance.quota.code}"
+    if allowance.vcpus is None:
+        return Check(name, "unknown", f"{allowance.quota.name}: AWS reports no value for {region}")
+    detail = f"{allowance.vcpus} vCPUs in {region}: {allowance.quota.name}"
     return (
         Check(name, "ok", detail)
-        if one.vcpus
-        else Check(name, none, detail, f"ask for more: {one.quota.console(region)}")
+        if allowance.vcpus
+        else Check(name, none, detail, f"request an increase: {allowance.quota.console(region)}")
     )

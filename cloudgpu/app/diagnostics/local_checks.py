@@ -1,4 +1,4 @@
-"""What `doctor` looks at on this machine: the home, the key, the programs that some commands need."""
+"""The checks of `doctor` on this machine: state home, SSH key and required programs."""
 
 import importlib.util
 import shutil
@@ -21,7 +21,7 @@ _SIMULATOR = ("moto", "asyncssh")
 
 
 def of(settings: Settings, home: Home) -> tuple[Callable[[], Check], ...]:
-    """Everything that is looked at, in the order in which it is told."""
+    """Return the checks in the order in which they are reported."""
     return (
         lambda: state_home(home),
         lambda: ssh_key(settings.ssh_key, settings.key_name),
@@ -33,24 +33,26 @@ def of(settings: Settings, home: Home) -> tuple[Callable[[], Check], ...]:
 
 
 def state_home(home: Home) -> Check:
-    """Whether the state home can be written, and how much room it has."""
+    """Check that the state home is writable and has free space."""
     try:
         free_gib = shutil.disk_usage(home.ensure().root).free / _GIB
     except CloudGpuError as err:
         return Check("state home", "failed", err.message, err.hint)
     detail = f"{home.root}, {free_gib:.0f} GiB free"
     if free_gib < _LOW_GIB:
-        return Check("state home", "warning", detail, "free some space, or point CLOUDGPU_HOME at another disk")
+        return Check(
+            "state home", "warning", detail, "free some space, or set CLOUDGPU_HOME to a folder on another disk"
+        )
     return Check("state home", "ok", detail)
 
 
 def ssh_key(path: Path, key_name: str) -> Check:
-    """The key that nodes are reached with; it is made when first needed."""
+    """Check the SSH key for the nodes, which is created on first use."""
     if not path.exists():
         if key_name:
             fix = f"set ssh_key to the private key of the EC2 key pair {key_name}"
             return Check("SSH key", "failed", f"{path} does not exist, and key_name is set", fix)
-        return Check("SSH key", "ok", f"{path} will be made at the first `up`")
+        return Check("SSH key", "ok", f"{path} will be created by the first `up`")
     try:
         return Check("SSH key", "ok", f"{path} {read_public(path).fingerprint}")
     except CloudGpuError as err:
@@ -58,27 +60,27 @@ def ssh_key(path: Path, key_name: str) -> Check:
 
 
 def pulumi_cli(*, needed: bool, named: str = "") -> Check:
-    """The Pulumi CLI, which only the pulumi engine needs; `named` is where the settings say it is."""
-    fix = "https://www.pulumi.com/docs/install/; the direct engine does without it"
+    """Check the Pulumi CLI, which only the pulumi engine needs. `named` is its path from the settings."""
+    fix = "https://www.pulumi.com/docs/install/; the direct engine does not need it"
     return _program("Pulumi CLI", (named or "pulumi", "version"), needed=needed, fix=fix)
 
 
 def session_plugin(*, needed: bool, named: str = "") -> Check:
-    """What carries SSH in sessions of Session Manager, which only `reach = ssm` needs."""
-    fix = "install the Session Manager plugin from AWS, 1.2.497 or newer; `reach = direct` does without it"
+    """Check the Session Manager plugin, which only `reach = ssm` needs."""
+    fix = "install the Session Manager plugin from AWS, 1.2.497 or newer; `reach = direct` does not need it"
     return _program("Session Manager plugin", (named or "session-manager-plugin", "--version"), needed=needed, fix=fix)
 
 
 def docker() -> Check:
-    """Docker with a running engine, which only building images needs."""
+    """Check for a running Docker engine, which is only needed to build images."""
     command = ("docker", "version", "--format", "{{.Server.Version}}")
-    return _program("Docker", command, needed=False, fix="only for building the images of images/ on this machine")
+    return _program("Docker", command, needed=False, fix="only needed to build the images in images/ on this machine")
 
 
 def rehearsal_cloud(home: Home) -> Check:
-    """Whether this home's rehearsal cloud runs, or could."""
+    """Check that this home's rehearsal cloud is running or can be started."""
     name = "rehearsal cloud"
-    missing = [one for one in _SIMULATOR if importlib.util.find_spec(one) is None]
+    missing = [module for module in _SIMULATOR if importlib.util.find_spec(module) is None]
     if missing:
         return Check(name, "failed", f"{', '.join(missing)} cannot be imported", "install cloudgpu again")
     try:
@@ -93,19 +95,19 @@ def rehearsal_cloud(home: Home) -> Check:
 def _could_listen(name: str) -> Check:
     try:
         with socket.create_server(("127.0.0.1", 0)):
-            return Check(name, "ok", "not running; it starts by itself when it is needed")
+            return Check(name, "ok", "not running; it is started when needed")
     except OSError as err:
-        return Check(name, "failed", f"127.0.0.1 cannot be listened on: {err.strerror}", "bring the loopback up")
+        return Check(name, "failed", f"cannot listen on 127.0.0.1: {err.strerror}", "bring the loopback interface up")
 
 
 def _program(name: str, command: Sequence[str], *, needed: bool, fix: str) -> Check:
-    """What a program says of its version; one that is not needed may be missing."""
+    """Check a program by its version output. A missing program is a failure only if it is needed."""
     absent = Check(name, "failed" if needed else "warning", f"{command[0]} is not on the PATH", fix)
     if shutil.which(command[0]) is None:
         return absent
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_PROGRAM_S, check=False)
     except (OSError, subprocess.TimeoutExpired) as err:
-        return Check(name, absent.state, f"{command[0]} does not answer: {err}", fix)
-    said = (done.stdout.strip() or done.stderr.strip() or f"exit code {done.returncode}").splitlines()[-1]
-    return Check(name, "ok", said) if done.returncode == 0 else Check(name, absent.state, said, fix)
+        return Check(name, absent.state, f"cannot run {command[0]}: {err}", fix)
+    output = (done.stdout.strip() or done.stderr.strip() or f"exit code {done.returncode}").splitlines()[-1]
+    return Check(name, "ok", output) if done.returncode == 0 else Check(name, absent.state, output, fix)

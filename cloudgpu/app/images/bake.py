@@ -1,4 +1,4 @@
-"""`image bake`: one node, its bootstrap, a look at it, an image of it, and the end of it."""
+"""`image bake` and `image delete`: create a machine image from a bootstrapped node, and delete images."""
 
 import hashlib
 from collections.abc import Sequence
@@ -25,43 +25,43 @@ from cloudgpu.state.records import ClusterRecord
 from cloudgpu.text import command
 
 _PRICED_IN = "us-east-1"
-"""Images of every region are told at the price of this one."""
+"""Region whose snapshot price is used for all regions."""
 _LONGEST_NAME = 34
-"""The node that an image is made of is a cluster of its own, `bake-NAME`, and clusters have at most 39 characters."""
+"""The source node is in a cluster `bake-NAME`, and cluster names have at most 39 characters."""
 
 
 class ImageStore(Protocol):
     """The images of one account."""
 
     def found(self, region: str, name: str = "") -> Sequence[OwnImage]:
-        """Those of a region, or the one of this name."""
+        """Return the images of a region, or those of this name."""
 
     def make(self, region: str, instance_id: str, name: str, tags: dict[str, str]) -> str:
-        """Have one made; returns its id."""
+        """Start creating an image and return its id."""
 
     def ready(self, region: str, name: str) -> OwnImage:
-        """Wait until it can be used."""
+        """Wait until the image is available."""
 
     def end(self, image: OwnImage) -> None:
-        """Take it and its snapshots away."""
+        """Delete an image and its snapshots."""
 
 
 @dataclass(frozen=True)
 class Baked:
-    """An image, and what making it cost; simulated or not as `simulated` says."""
+    """A new image and the cost of creating it."""
 
     image: OwnImage
     usd: Decimal
     simulated: bool
 
     def as_json(self) -> dict[str, Any]:
-        """The documented `image bake --json` form."""
+        """Return the documented `image bake --json` form."""
         cost = {"usd": str(self.usd), "simulated": self.simulated}
         return {**image_json(self.image), "cost": cost, "simulated": self.simulated}
 
 
 def image_json(image: OwnImage) -> dict[str, Any]:
-    """One image as `image list --json` shows it."""
+    """Return an image in the form of `image list --json`."""
     return {
         "name": image.name,
         "id": image.id,
@@ -78,13 +78,13 @@ def image_json(image: OwnImage) -> dict[str, Any]:
 
 
 def monthly_usd(image: OwnImage) -> Decimal:
-    """What its snapshots cost at most, USD a month, at the price of us-east-1."""
+    """Return an upper bound of the monthly cost of its snapshots in USD, at the price of us-east-1."""
     return image.size_gib * shipped_price("snapshot_gib_month_usd", _PRICED_IN).usd
 
 
 @dataclass(frozen=True)
 class Baking:
-    """Makes images. One object for one cloud and one home."""
+    """Creates images in one cloud for one home directory."""
 
     context: CloudContext
     requester: Requester
@@ -93,25 +93,26 @@ class Baking:
     stages: Stages
 
     def bake(self, plan: Plan, name: str) -> Baked:
-        """Make the image `name` of one node of this plan; one that was cut off is taken up again.
+        """Create an image from a node of this plan, or resume an interrupted bake.
 
         Raises:
-            UsageError: There is an image of this name, or nothing can be called so.
-            CloudGpuError: It failed; the node is ended, or named in the error.
+            UsageError: An image of this name exists, or the name is invalid.
+            CloudGpuError: The bake failed; the node is deleted, or named in the error.
         """
         cluster = bake_cluster(name)
-        # Data is no part of an image, and its nodes mount what their own recipe names.
+        # An image contains no data; its nodes mount the storage of their own recipe.
         plan = replace(plan, recipe=plan.recipe.model_copy(update={"storage": ()}))
         region = plan.candidates[0].region
         begun = self.context.records.cluster(cluster)
         there = self.store.found(begun.region if begun and begun.region else region, name)
         if there and begun is None:
-            message = f"there is an image {name} in {there[0].region} already: {there[0].id or there[0].snapshots[0]}"
-            raise UsageError(message, hint=f"another name, or `{command('cloudgpu', 'image', 'delete', name)}` first")
+            message = f"image {name} already exists in {there[0].region}: {there[0].id or there[0].snapshots[0]}"
+            delete_first = command("cloudgpu", "image", "delete", name)
+            raise UsageError(message, hint=f"choose another name, or run `{delete_first}` first")
         try:
-            image = self._image(plan, name, cluster, [one for one in there if one.id])
+            image = self._image(plan, name, cluster, [existing for existing in there if existing.id])
         except (CloudGpuError, KeyboardInterrupt):
-            # The node is worth nothing without its image, and costs all the same.
+            # The node is useless without its image, but still costs money.
             self._unmade(name, cluster)
             self._down(cluster, region)
             raise
@@ -125,7 +126,7 @@ class Baking:
                 provisioned = Provisioning(self.context, self.requester).up(plan, cluster)
             region = provisioned.record.region
             self._strip(provisioned)
-            self.context.emit(Note("the node boots again while AWS copies its disk"))
+            self.context.emit(Note("the node reboots while AWS copies its disk"))
             row = retained_spending(name, provisioned.record, plan)
             self._billing.open(row)
             made = self.store.make(region, provisioned.record.instance_ids[0], name, self._tags(plan, provisioned))
@@ -138,13 +139,13 @@ class Baking:
         return RetainedBilling(self.context.ledger, self.context.clock)
 
     def _unmade(self, name: str, cluster: str) -> None:
-        """Close the row of an image that was never made."""
+        """Close the ledger row of an image that was never created."""
         record = self.context.records.last_known(cluster)
         if record is not None and record.region and not self.store.found(record.region, name):
             self._billing.ended(f"image {name}", [record.token], found=False)
 
     def _strip(self, provisioned: ProvisionedCluster) -> None:
-        """Wait for the bootstrap, hold the node against what was bought, and leave only what an image should have."""
+        """Wait for the bootstrap, check the node's hardware and remove host-specific data."""
         with Running(self.context, self.connect, self.stages) as running:
             running.connect(provisioned.inventory)
             running.gate()
@@ -170,7 +171,7 @@ class Baking:
 
 
 def retained_spending(name: str, record: ClusterRecord, plan: Plan) -> RetainedSpending:
-    """What the ledger is told of an image: its snapshot's cost, at most, where the price is known."""
+    """Return the ledger entry of an image, with an upper bound of its snapshot cost if the price is known."""
     price = other_price("snapshot_gib_month_usd", record.region)
     return RetainedSpending(
         noun="image",
@@ -188,31 +189,31 @@ def retained_spending(name: str, record: ClusterRecord, plan: Plan) -> RetainedS
 
 
 def bake_cluster(name: str) -> str:
-    """The cluster that the image `name` is made on.
+    """Return the name of the cluster on which the image is created.
 
     Raises:
-        UsageError: Nothing can be called so.
+        UsageError: The name is invalid.
     """
     if len(name) > _LONGEST_NAME:
-        message = f"{name!r} is longer than the {_LONGEST_NAME} characters that an image's name may have"
+        message = f"image name {name!r} is longer than {_LONGEST_NAME} characters"
         raise UsageError(message, hint="choose a shorter name")
     return checked_cluster(f"bake-{name}")
 
 
 @dataclass(frozen=True)
 class Gone:
-    """What a deletion ended: the image, None where none was made, and the node of a bake that was cut off."""
+    """A deletion: the image, or None if none had been created, and whether an interrupted bake's node was deleted."""
 
     image: OwnImage | None
     node: bool
 
 
 def delete(context: CloudContext, store: ImageStore, region: str, name: str) -> Gone:
-    """Take an image away, and the node that a bake which was killed has left.
+    """Delete an image, and the node that an interrupted bake left.
 
     Raises:
-        UsageError: There is none of this name in the region.
-        TeardownError: The node would not end.
+        UsageError: The region has no image of this name.
+        TeardownError: The node could not be deleted.
     """
     begun = context.records.last_known(bake_cluster(name))
     errors: list[CloudGpuError] = []
@@ -227,20 +228,20 @@ def delete(context: CloudContext, store: ImageStore, region: str, name: str) -> 
     tokens = [*(image.tags.get("cloudgpu:token", "") for image in there), *([begun.token] if begun else [])]
     billing = RetainedBilling(context.ledger, context.clock)
     billing.ended(f"image {name}", tokens, found=bool(there))
-    # A deletion that was killed before it closed its row, or that was made elsewhere, has left nothing but the row.
+    # An interrupted deletion, or one from another home, may have left only the ledger row.
     closed = 0 if there else billing.deleted_elsewhere(f"image {name}", context.cloud, region)
     if not there and begun is None:
-        names = ", ".join(one.name for one in store.found(region))
-        known = f"there are: {names}" if names else "there are none in this region; --region looks elsewhere"
+        names = ", ".join(image.name for image in store.found(region))
+        known = f"images in {region}: {names}" if names else "this region has no images; use --region for another"
         if closed:
-            known = f"it was deleted before, and its cost ends now in the ledger; {known}"
-        message = f"there is no image {name} in {region}"
+            known = f"it was deleted before, and its ledger row is closed now; {known}"
+        message = f"image {name} does not exist in {region}"
         raise UsageError(message, hint=known)
     return Gone(there[0] if there else None, node=begun is not None)
 
 
 def _images_ended(store: ImageStore, region: str, name: str, errors: list[CloudGpuError]) -> Sequence[OwnImage]:
-    """Delete every image of this name; one that fails, or the node of a bake, never keeps the others."""
+    """Delete every image of this name. A failure does not stop the others."""
     try:
         there = store.found(region, name)
     except CloudGpuError as err:
@@ -255,9 +256,9 @@ def _images_ended(store: ImageStore, region: str, name: str, errors: list[CloudG
 
 
 def _one_error(name: str, errors: Sequence[CloudGpuError]) -> CloudGpuError:
-    """Return a single error as it is, and several as one that names all that is left."""
+    """Return a single error unchanged, or combine several into one that lists everything that is left."""
     if len(errors) == 1:
         return errors[0]
     left = [line for err in errors for line in tuple(getattr(err, "left", ())) or (err.message,)]
-    message = f"image {name} is not confirmed gone: {'; '.join(err.message for err in errors)}"
+    message = f"image {name} is not confirmed deleted: {'; '.join(err.message for err in errors)}"
     return TeardownError(message, left=left, hint=command("cloudgpu", "image", "delete", name))

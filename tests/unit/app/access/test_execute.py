@@ -15,10 +15,10 @@ def test_nodes_are_named_by_number_and_range():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("3", "--node 3: there is no node 3; the nodes are 0 to 2"),
-        ("2-1", "--node 2-1: there is no node 2-1; the nodes are 0 to 2"),
-        ("1,,2", "--node 1,,2: nothing is no node"),
-        ("head", "--node head: head is no node"),
+        ("3", "--node 3: node 3 does not exist; the nodes are 0 to 2"),
+        ("2-1", "--node 2-1: node 2-1 does not exist; the nodes are 0 to 2"),
+        ("1,,2", "--node 1,,2: nothing is not a node"),
+        ("head", "--node head: head is not a node"),
     ],
 )
 def test_what_names_no_node_is_told(text, message):
@@ -30,9 +30,9 @@ def test_what_names_no_node_is_told(text, message):
 def test_one_word_is_a_shell_line_and_several_are_words():
     assert shell_line(["ps aux | wc -l"]) == "ps aux | wc -l"
     assert shell_line(["echo", "a  b", "$HOME"]) == "echo 'a  b' '$HOME'"
-    with pytest.raises(UsageError, match="there is no command"):
+    with pytest.raises(UsageError, match="no command given"):
         shell_line([])
-    with pytest.raises(UsageError, match="there is no command"):
+    with pytest.raises(UsageError, match="no command given"):
         shell_line([""])
 
 

@@ -23,5 +23,5 @@ def test_a_node_stands_behind_the_name_or_is_an_option(option, words, behind, ex
 
 
 def test_two_nodes_are_one_too_many():
-    with pytest.raises(UsageError, match="node 2 or --node 1"):
+    with pytest.raises(UsageError, match="node 2 and --node 1"):
         asked_for(1, ["2"], [])

@@ -39,14 +39,14 @@ def test_ports_are_numbers_or_pairs():
 @pytest.mark.parametrize(
     ("texts", "local", "message"),
     [
-        (["http"], None, "http is no port"),
-        (["0"], None, "0 is no port; ports are 1 to 65535"),
-        (["70000"], None, "70000 is no port; ports are 1 to 65535"),
-        (["70000:80"], None, "70000 is no port; ports are 1 to 65535"),
-        (["80", "81"], 9000, "--local is for one port alone"),
-        (["9000:80"], 9000, "--local is for one port alone"),
-        (["80", "80"], None, "port 80 is named twice"),
-        (["9000:80", "9000:81"], None, "port of this machine 9000 is named twice"),
+        (["http"], None, "http is not a port"),
+        (["0"], None, "0 is not a port: expected 1 to 65535"),
+        (["70000"], None, "70000 is not a port: expected 1 to 65535"),
+        (["70000:80"], None, "70000 is not a port: expected 1 to 65535"),
+        (["80", "81"], 9000, "--local is for a single port"),
+        (["9000:80"], 9000, "--local is for a single port"),
+        (["80", "80"], None, "port 80 is given twice"),
+        (["9000:80", "9000:81"], None, "local port 9000 is given twice"),
     ],
 )
 def test_what_is_no_port_is_told(texts, local, message):
@@ -103,8 +103,8 @@ def test_a_port_that_nobody_listens_on_is_told_once_and_when_it_answers():
     for trouble in (silent, silent, None, None, ConnectError("lost the connection to node 1")):
         host.told(trouble)
     assert said == [
-        "nothing listens on port 8888 of node 1; every connection tries again",
-        "port 8888 of node 1 answers now",
+        "nothing listens on port 8888 of node 1; every new connection retries",
+        "port 8888 of node 1 is reachable now",
         "lost the connection to node 1",
     ]
 
@@ -124,7 +124,7 @@ def test_a_connection_that_breaks_is_dialled_again_and_who_has_moved_is_let_in()
     lost = ConnectError("lost the connection to node 1")
     said, authorize_caller, _, error = held(Host(probes=[lost], dials=[lost, lost, None]))
     assert isinstance(error, KeyboardInterrupt)
-    assert said == ["lost the connection to node 1; trying again", "connected again after 3 s"]
+    assert said == ["lost the connection to node 1; reconnecting", "reconnected after 3 s"]
     assert authorize_caller == [LAB]
 
 
@@ -136,7 +136,7 @@ def test_a_quiet_connection_is_asked_for_a_sign_of_life_now_and_then():
 def test_a_cluster_that_is_gone_ends_its_tunnels():
     said, _, _, error = held(Host(probes=[ConnectError("lost")]), gone=True)
     assert isinstance(error, StateError)
-    assert (said, error.message) == (["lost; trying again"], "cluster lab is gone")
+    assert (said, error.message) == (["lost; reconnecting"], "cluster lab has been deleted")
 
 
 @pytest.mark.parametrize("where", ["probes", "dials"])

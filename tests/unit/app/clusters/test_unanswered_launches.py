@@ -166,7 +166,7 @@ def test_sweep_leaves_a_row_of_another_home_open_while_a_launch_may_show(killed)
     lose_record(killed)
     seen, _ = sweep(killed)
     ((_, what),) = seen.clusters
-    assert (what.goes, "a launch may still show until" in what.why) == (False, True)
+    assert (what.goes, "a launch may still appear until" in what.why) == (False, True)
     killed.clock.sleep(SENT_AGAIN_S + LAUNCH_SHOWS_S)
     seen, swept = sweep(killed)
     assert [one.cluster for one in swept.ended] == ["demo"]

@@ -41,7 +41,7 @@ def test_attach_after_the_expiry_says_that_the_outputs_are_lost(workspace, watch
 
 def test_attach_after_down_says_that_the_outputs_are_lost(workspace, watching, unfetched):
     workspace.teardown.down(unfetched.cluster, "us-east-1")
-    with pytest.raises(RemoteCommandError, match=r"no outputs of run .* were fetched: its cluster was deleted"):
+    with pytest.raises(RemoteCommandError, match=r"no outputs of run .* were downloaded: its cluster was deleted"):
         watching.attach(unfetched.run_id)
 
 
@@ -153,4 +153,4 @@ def test_a_full_disk_does_not_hide_how_the_ranks_ended(workspace, gang, training
     monkeypatch.setattr(Records, "save_run", full)
     with pytest.raises(StateError, match="no space left") as caught:
         training(sections=OUTPUTS)
-    assert f" has {state}: `cloudgpu attach " in caught.value.hint
+    assert f" has {state}; attach to it with `cloudgpu attach " in caught.value.hint

@@ -285,7 +285,7 @@ def test_a_port_that_something_has_already_is_refused_before_the_start(tmp_path)
     check_free(free, [one])
     check_free(None, [one])
     taken = FakeHost(node(0)).on("python3 -c .* 127.0.0.1 ", Answer())
-    with pytest.raises(UsageError, match="port 8888 of node 0 is taken") as raised:
+    with pytest.raises(UsageError, match="port 8888 of node 0 is already in use") as raised:
         check_free(taken, [one])
     assert raised.value.hint == "--set launch.service.port=8889, or cancel the run that uses it"
     with pytest.raises(UsageError) as raised:

@@ -142,7 +142,7 @@ def test_a_second_create_is_no_call_at_all(room, cloud):
 )
 def test_another_thing_of_the_same_name_is_refused(room, changes):
     room.create(WISH)
-    with pytest.raises(UsageError, match="not as it is asked for"):
+    with pytest.raises(UsageError, match="already exists with different options"):
         room.create(replace(WISH, **changes))
 
 
@@ -150,7 +150,7 @@ def test_it_is_carried_on_by_the_engine_that_began_it(room, cloud, home):
     cloud.engine_asked_for = "pulumi"
     assert room.create(WISH).record.engine == "pulumi"
     cloud.engine_asked_for = "direct"
-    with pytest.raises(UsageError, match="begun by the pulumi engine, not the direct engine"):
+    with pytest.raises(UsageError, match="created with the pulumi engine, not direct"):
         room.create(WISH)
     cloud.engine_asked_for = ""  # whoever names none gets the right one
     assert not room.create(WISH).made
@@ -189,7 +189,9 @@ def test_what_could_not_be_made_is_ended_at_once(room, cloud, home):
 
 def test_what_could_neither_be_made_nor_ended_is_told_as_both(room, cloud, home):
     cloud.refuses, cloud.destroys, cloud.refuses_end = CapacityError("no Lustre left"), False, ["lustre fs-1: busy"]
-    with pytest.raises(TeardownError, match="no Lustre left; and what was made could not be ended") as caught:
+    with pytest.raises(
+        TeardownError, match="no Lustre left; and the partly created storage could not be deleted"
+    ) as caught:
         room.create(WISH)
     assert caught.value.left == ("lustre fs-1: busy",)
     assert caught.value.hint == "cloudgpu storage delete sets"
@@ -208,7 +210,7 @@ def test_a_killed_create_goes_on_under_its_own_token(room, cloud, home):
 def test_data_that_was_to_be_kept_needs_more_than_its_name(room, cloud):
     room.create(WISH)
     for call in (room.delete, room.deletable):
-        with pytest.raises(UsageError, match="holds data that was to be kept") as caught:
+        with pytest.raises(UsageError, match="holds data to be kept") as caught:
             call("sets", "us-east-1", delete_data=False)
         assert caught.value.hint == "`cloudgpu storage delete sets --delete-data` deletes it for good"
     assert cloud.calls == ["up"]
@@ -258,7 +260,7 @@ def test_it_is_gone_only_when_a_second_search_is_empty(room, cloud, home):
     room.create(WISH)
     cloud.destroys = False
     cloud.end = lambda one: []
-    with pytest.raises(TeardownError, match="storage sets is not gone") as caught:
+    with pytest.raises(TeardownError, match="storage sets is not deleted") as caught:
         room.delete("sets", "us-east-1", delete_data=True)
     assert caught.value.left == ("lustre fs-1 (AVAILABLE) in us-east-1", "security-group sg-1 in us-east-1")
     assert StorageRecords(home).one("sets").state == "deleting"
@@ -273,7 +275,7 @@ def test_without_a_record_the_tags_tell_whether_it_was_to_be_kept(room, cloud, h
         StorageRecords(home).forget("sets")
     else:
         home.storage("sets").record.write_text("{")
-    with pytest.raises(UsageError, match="was to be kept"):
+    with pytest.raises(UsageError, match="to be kept"):
         room.delete("sets", "us-east-1", delete_data=False)
     assert room.delete("sets", "us-east-1", delete_data=True).known is False
     assert cloud.calls == ["up", "end"]
@@ -287,7 +289,7 @@ def test_nothing_to_delete_is_success(room, home):
 def test_another_account_is_never_taken_for_its_end(room, cloud):
     room.create(WISH)
     cloud.account_id = "999900001111"
-    with pytest.raises(StateError, match="made in account 111122223333"):
+    with pytest.raises(StateError, match="created in account 111122223333"):
         room.delete("sets", "us-east-1", delete_data=True)
 
 

@@ -25,14 +25,14 @@ ANN, BOSS = SweepRequest("ann"), SweepRequest("boss", frozenset({"ann"}))
 @pytest.mark.parametrize(
     ("one", "around", "options", "goes", "why"),
     [
-        (GOING, NOTHING, ANN, True, "its cluster lab is gone"),
-        (GOING, NOTHING, BOSS, True, "as asked"),
+        (GOING, NOTHING, ANN, True, "its cluster lab is deleted"),
+        (GOING, NOTHING, BOSS, True, "as requested"),
         (GOING, NOTHING, SweepRequest("boss"), False, "--owner ann"),
-        (GOING, replace(NOTHING, clusters=frozenset({"lab"})), BOSS, False, "which is there"),
+        (GOING, replace(NOTHING, clusters=frozenset({"lab"})), BOSS, False, "which still exists"),
         (GOING, replace(NOTHING, here=frozenset({"lab"})), ANN, False, "cloudgpu down lab"),
-        (GOING, replace(NOTHING, all_asked=False), ANN, False, "nobody answered"),
+        (GOING, replace(NOTHING, all_asked=False), ANN, False, "in a region that was not searched"),
         (replace(GOING, users=("i-1",)), NOTHING, ANN, False, "in use by i-1"),
-        (replace(GOING, users=("i-1 (cluster lab)",)), NOTHING, ANN, True, "its cluster lab is gone"),
+        (replace(GOING, users=("i-1 (cluster lab)",)), NOTHING, ANN, True, "its cluster lab is deleted"),
         (replace(GOING, made_for=""), NOTHING, BOSS, False, "storage delete scratch-1 --region us-east-1"),
         (OWN, NOTHING, BOSS, False, "--delete-data"),
         (replace(GOING, disposable=False), NOTHING, BOSS, False, "--delete-data"),
@@ -110,7 +110,7 @@ def test_what_will_not_end_is_named(workspace, sweeping):
     workspace.cloud.stores.stubborn = True
     seen = sweeping.look([], ANN)
     failure = problem(seen, sweeping.end_storage(seen.storage_going, Swept(())))
-    assert "1 piece of storage is not confirmed gone" in failure.message
+    assert "1 piece of storage is not confirmed deleted" in failure.message
     assert any("it will not" in line for line in failure.left)
 
 

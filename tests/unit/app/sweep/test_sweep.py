@@ -84,7 +84,7 @@ def test_a_region_that_does_not_answer_is_unknown_and_never_gone(account):
     assert seen.regions == ("eu-west-1", "us-east-1")
     assert seen.unknown == (
         ("us-west-2", "cannot reach ec2.us-west-2"),
-        ("global", "left alone as long as a region cannot be asked"),
+        ("global", "left unchanged while a region cannot be searched"),
     )
     swept = end(account, seen)
     # Its role may be in use where nobody answered.
@@ -123,7 +123,7 @@ def test_a_search_that_is_not_empty_is_told_and_the_others_still_end(account):
     swept = end(account, seen)
     assert [one.cluster for one in swept.ended] == ["lab"]
     err = problem(seen, swept)
-    assert err.message == "1 cluster is not confirmed gone"
+    assert err.message == "1 cluster is not confirmed deleted"
     assert err.left == ("bad: volume vol-1 in us-east-1",)
 
 
