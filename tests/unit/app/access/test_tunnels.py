@@ -59,11 +59,11 @@ def test_what_is_no_port_is_told(texts, local, message):
 def test_without_a_port_there_must_be_a_service():
     service = Served("jupyter", Endpoint(port=8888, page="/lab?token={token}"), "abc", main=True)
     assert ports_of([service], "lab") == ["8888"]
-    with pytest.raises(UsageError, match="which port"):
+    with pytest.raises(UsageError, match="no port given"):
         ports_of([], "lab")
     said = described(OpenTunnel(8888, 9000), "lab", 0, [service])
     assert said == "http://127.0.0.1:9000/lab?token=abc is jupyter, port 8888 of node 0 of cluster lab"
-    assert described(OpenTunnel(22, 9000), "lab", 1) == "127.0.0.1:9000 leads to port 22 of node 1 of cluster lab"
+    assert described(OpenTunnel(22, 9000), "lab", 1) == "127.0.0.1:9000 forwards to port 22 of node 1 of cluster lab"
     assert "abc" not in repr(service)
 
 

@@ -96,7 +96,7 @@ def test_many_unknown_actions_are_counted():
     told = Told({f"iam:A{number}": "unknown" for number in range(1, 6)})
     found = examine(target="aws", region="r", account=lambda: told, grants=(many,), machine=())
     (check,) = [one for one in found.checks if one.name == "many"]
-    assert check.detail == "1 of 6 actions allowed, not known: iam:A1, iam:A2, iam:A3, iam:A4 and 1 more (dry run)"
+    assert check.detail == "1 of 6 actions allowed, unknown: iam:A1, iam:A2, iam:A3, iam:A4 and 1 more (dry run)"
 
 
 @pytest.mark.parametrize(
@@ -127,10 +127,10 @@ def test_the_whole_text():
         "ok       look at EC2                2 actions allowed (dry run)",
         "failed   launch instances           denied: ec2:CreateFleet (dry run)",
         "                                    fix: give this identity the policy that `cloudgpu doctor --policy` prints",
-        "unknown  hand nodes their identity  0 of 1 action allowed, not known: iam:PassRole (dry run)",
+        "unknown  hand nodes their identity  0 of 1 action allowed, unknown: iam:PassRole (dry run)",
         "ok       quota L-417A185B           96 vCPUs in us-east-1: Running On-Demand P instances",
         "warning  quota L-DB2E81BA           0 vCPUs in us-east-1: Running On-Demand G and VT instances",
-        "                                    fix: ask for more:",
+        "                                    fix: request an increase:",
         "                                    https://us-east-1.console.aws.amazon.com/servicequotas/home/services/ec2/"
         "quotas/L-DB2E81BA",
         "",

@@ -142,8 +142,8 @@ def test_what_is_not_there_is_missing(registry):
 @pytest.mark.parametrize(
     ("page", "why"),
     [
-        ((404, b"<html>", {}), "answered 404"),
-        ((500, {}, {}), "answered 500"),
+        ((404, b"<html>", {}), "returned status 404"),
+        ((500, {}, {}), "returned status 500"),
         ((429, {}, {}), "limits the request rate; try again later"),
         ((200, b"<html>", {}), "returned something other than a manifest"),
         ((200, b"[" * 100_000, {}), "returned something other than a manifest"),
