@@ -239,7 +239,7 @@ def test_exec_on_all_nodes_and_what_was_wrong_with_it(lab, watch):
 
 def test_what_a_tunnel_says(lab, watch):
     tunnel = watch("tunnel", "lab", "8001", "--node", "1", "--json")
-    local = tunnel.until(r"127\.0\.0\.1:(\d+) leads to port 8001 of node 1 of cluster lab")[1]
+    local = tunnel.until(r"127\.0\.0\.1:(\d+) forwards to port 8001 of node 1 of cluster lab")[1]
     with contextlib.suppress(OSError):
         get(f"http://127.0.0.1:{local}/")
     tunnel.until("nothing listens on port 8001 of node 1; every new connection retries")
