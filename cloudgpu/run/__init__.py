@@ -1,1 +1,1 @@
-"""Carrying out a run on an inventory: connect, gate, stage, launch, follow, collect."""
+"""Execute a run on an inventory: connect, check health, stage, launch, follow, collect."""

@@ -1,4 +1,4 @@
-"""Talking to the agent on one node: its verbs as functions, its error lines as typed errors."""
+"""Client of the agent on one node: install it, run its verbs, and turn its error lines into typed errors."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping
@@ -18,34 +18,36 @@ from cloudgpu.ssh.outcome import TimeLimitError, log_in
 from cloudgpu.text import printable
 
 _MARK = "\x1ecloudgpu\x1e"
-"""Between answers: a login shell may print anything before them."""
-_PLACES = r"""printf '\036cloudgpu\036%s' "$HOME" "${CLOUDGPU_NODE_ROOT:-}" "$(ls -1 "$HOME/.cloudgpu" 2>/dev/null)" """
-_WHERE = Command("sh", "-c", _PLACES)
-"""Through `sh`, as everything that is more than a plain command: a login shell may be fish or tcsh."""
+"""Separates the fields of the answer, because a login shell may print a banner before them."""
+_PATHS_SCRIPT = (
+    r"""printf '\036cloudgpu\036%s' "$HOME" "${CLOUDGPU_NODE_ROOT:-}" "$(ls -1 "$HOME/.cloudgpu" 2>/dev/null)" """
+)
+_PATHS_COMMAND = Command("sh", "-c", _PATHS_SCRIPT)
+"""Run through `sh`, because the login shell may be fish or tcsh."""
 _MAKE: Final = 'umask 077 && mkdir -p -- "$1"'
 _PARTS = 4
-_LOOK_AT_SHELL: Final = "look for what its login shell runs and prints: ~/.bashrc, /etc/profile.d"
-_LONGEST_SAID: Final = 4000
+_LOOK_AT_SHELL: Final = "check what its login shell runs and prints: ~/.bashrc, /etc/profile.d"
+_MAX_TEXT: Final = 4000
 _LONGEST_LINE: Final = 300
 _MOST_NOISE: Final = 16 << 20
 _ANSWER_S: Final = 120.0
 """Time limit of a short verb, and of the time between two lines of a long one, seconds."""
 _SLOW_S: Final[Mapping[str, float]] = {"describe": 240.0, "start": 300.0}
-"""Short verbs that run several tools, or start a container, and may take longer."""
+"""Time limits of short verbs that run several tools or start a container, seconds."""
 _ALIVE: Final = json.loads(LINE)
 _SHELL_S: Final = 60.0
-"""A login shell that has not answered by then waits for something, for instance for a password."""
+"""Time limit of the login shell, seconds. A slower one is probably waiting for input, such as a password."""
 _ONCE = (
     "import runpy,sys,tempfile;i=sys.stdin.buffer;f=tempfile.NamedTemporaryFile(suffix='.py');"
     "f.write(i.read(int(i.readline())));f.flush();sys.argv[0]=f.name;runpy.run_path(f.name,run_name='__main__')"
 )
-"""Runs the agent from a file that is gone when it ends; what follows on standard input is the agent's."""
+"""Runs the agent from a temporary file. The rest of standard input is the agent's request."""
 
 OnLine = Callable[[Mapping[str, Any]], None]
 
 
 class AgentError(RemoteCommandError):
-    """An agent refused; `code` says why: `port-in-use`, `disk-full`, `checksum`, `network`, `tool` ..."""
+    """An agent answered with an error. `code` is the reason, such as `port-in-use`, `disk-full` or `checksum`."""
 
     def __init__(self, message: str, *, code: str = "", hint: str = "") -> None:
         super().__init__(message, hint=hint)
@@ -53,12 +55,12 @@ class AgentError(RemoteCommandError):
 
 
 class SilentAgentError(ConnectError):
-    """An agent was given up because it did not answer in time; its host does answer."""
+    """The host is reachable, but its agent did not answer in time."""
 
 
 @dataclass(frozen=True)
 class Agent:
-    """The agent file on one node, and where that node keeps things.
+    """The agent installed on one node.
 
     Attributes:
         home: The login user's home directory on the node.
@@ -71,7 +73,7 @@ class Agent:
     root: str = ""
 
     def ask(self, verb: str, request: Mapping[str, Any], on_line: OnLine | None = None) -> dict[str, Any]:
-        """Run a verb to its end and return its last line; `on_line` sees the lines before it.
+        """Run a verb to completion and return its last line. `on_line` receives the lines before it.
 
         Raises:
             RemoteCommandError: The agent answered with an error.
@@ -89,34 +91,34 @@ class Agent:
         return self.answered(verb, last, stream)
 
     def stream(self, verb: str, request: Mapping[str, Any]) -> Stream:
-        """Start a verb whose lines are read as they come."""
+        """Start a verb and return the stream of its output."""
         return self.host.stream(Command("python3", self.path, verb), stdin=json.dumps(request).encode())
 
     def answers(
         self, stream: Stream, verb: str, on_alive: Callable[[], None] = lambda: None
     ) -> Iterator[dict[str, Any]]:
-        """The lines of a stream, checked; `on_alive` is called for each of them and for every sign of life.
+        """Yield the lines of a stream as they arrive. `on_alive` is called for every line, including heartbeats.
 
         Raises:
             RemoteCommandError: The agent answered with an error.
-            SilentAgentError: It did not answer in time.
+            SilentAgentError: The agent did not answer in time.
             ConnectError: The connection was lost.
         """
         for answer in _lines(stream, verb, self.host.node, on_alive):
             yield self._checked(verb, answer)
 
     def answered(self, verb: str, last: dict[str, Any], stream: Stream) -> dict[str, Any]:
-        """The last line of a verb that has ended.
+        """Return the last line of a finished verb.
 
         Raises:
-            RemoteCommandError: It is an error, or no answer.
+            RemoteCommandError: The line is an error, or the agent gave no answer.
         """
         if stream.exit_code and "error" not in last:
-            # Killed half-way, for instance for want of memory: its last line is no answer.
-            raise self._ended(verb, stream)
+            # The agent was killed, for example by the OOM killer, so its last line is not the answer.
+            raise self._exit_error(verb, stream)
         return self._checked(verb, last)
 
-    def _ended(self, verb: str, stream: Stream) -> RemoteCommandError:
+    def _exit_error(self, verb: str, stream: Stream) -> RemoteCommandError:
         node = self.host.node
         tail = [printable(line)[:_LONGEST_LINE] for line in stream.stderr.strip().splitlines()[-10:]]
         because = f": {tail[-1]}" if tail else ""
@@ -130,8 +132,8 @@ class Agent:
     def _checked(self, verb: str, answer: dict[str, Any]) -> dict[str, Any]:
         node = self.host.node
         if "error" in answer:
-            message = f"node {node.index} ({node.instance_id}): {_said(answer, 'error')}"
-            raise AgentError(message, code=_said(answer, "code"), hint=_said(answer, "hint"))
+            message = f"node {node.index} ({node.instance_id}): {_text_field(answer, 'error')}"
+            raise AgentError(message, code=_text_field(answer, "code"), hint=_text_field(answer, "hint"))
         if not answer:
             message = f"node {node.index} ({node.instance_id}): the agent gave no answer to `{verb}`"
             raise RemoteCommandError(message, hint="is there a python3 on the node?")
@@ -139,7 +141,7 @@ class Agent:
 
 
 class Answer(dict[str, Any]):
-    """What an agent answered. Reading a field that is missing is an error of the node, not a KeyError."""
+    """An agent's answer. Reading a missing field raises RemoteCommandError instead of KeyError."""
 
     def __init__(self, fields: Mapping[str, Any], what: str) -> None:
         super().__init__(fields)
@@ -149,20 +151,20 @@ class Answer(dict[str, Any]):
         raise RemoteCommandError(f"{self._what} lacks {name}", hint="run the command again")
 
 
-def _said(answer: Mapping[str, Any], name: str) -> str:
-    """What a node says, safe for a terminal and of a bounded length."""
-    return printable(str(answer.get(name, ""))[:_LONGEST_SAID])
+def _text_field(answer: Mapping[str, Any], name: str) -> str:
+    """Return a text field of an answer, bounded in length and safe to print."""
+    return printable(str(answer.get(name, ""))[:_MAX_TEXT])
 
 
 def install(host: Host) -> Agent:
-    """Put the agent on a node, unless the same content is already there.
+    """Install the agent on a node unless this version is already there.
 
     Raises:
         RemoteCommandError: The node's shell does not work.
         ConnectError: The node cannot be reached.
     """
     name = agent_name()
-    login_home, root, present = _places(host)
+    login_home, root, present = _node_paths(host)
     home = f"{login_home}/{host.node.base}" if host.node.own else login_home
     path = f"{home}/.cloudgpu/{name}"
     if host.node.own or name not in present.split():
@@ -175,18 +177,18 @@ def home_of(host: Host) -> str:
     """Return the login user's home directory on a host.
 
     Raises:
-        RemoteCommandError: Its shell does not tell.
+        RemoteCommandError: The login shell does not report it.
         ConnectError: The host cannot be reached.
     """
-    return _places(host)[0]
+    return _node_paths(host)[0]
 
 
-def _places(host: Host) -> tuple[str, str, str]:
-    """Return the home directory, the prefix of absolute paths, and what lies in `~/.cloudgpu`."""
-    found = host.run(_WHERE, timeout_s=_SHELL_S).stdout.split(_MARK)
+def _node_paths(host: Host) -> tuple[str, str, str]:
+    """Return the home directory, the prefix of absolute paths, and the listing of `~/.cloudgpu`."""
+    found = host.run(_PATHS_COMMAND, timeout_s=_SHELL_S).stdout.split(_MARK)
     if len(found) != _PARTS or not found[1].startswith("/"):
         node = host.node
-        message = f"node {node.index} ({node.instance_id}): its shell does not tell where its home directory is"
+        message = f"node {node.index} ({node.instance_id}): the login shell did not report the home directory"
         raise RemoteCommandError(message, hint=f"log in and try: {log_in(node)}")
     return found[1], found[2], found[3]
 
@@ -203,10 +205,10 @@ def _put(host: Host, path: str) -> None:
 
 
 def ask_once(host: Host, verb: str, request: Mapping[str, Any], shape: type[Any] = dict) -> dict[str, Any]:
-    """Ask a host where nothing is installed, and leave nothing behind there. `shape` is what `require_shape` takes.
+    """Run a verb on a host without installing the agent. `shape` is passed to `require_shape`.
 
     Raises:
-        RemoteCommandError: The agent answered with an error, or there is no Python.
+        RemoteCommandError: The agent answered with an error, or the host has no Python.
         ConnectError: The host cannot be reached.
     """
     source = agent_source()
@@ -221,12 +223,12 @@ def ask_once(host: Host, verb: str, request: Mapping[str, Any], shape: type[Any]
 
 
 def require_shape(node: Node, verb: str, answer: dict[str, Any], shape: type[Any]) -> dict[str, Any]:
-    """Return an answer that has the fields of a dataclass.
+    """Return the answer if it has the fields of the dataclass `shape`.
 
-    A login shell can print JSON too, and a host can answer anything.
+    The answer is untrusted: a login shell can print JSON too.
 
     Raises:
-        RemoteCommandError: It has other fields.
+        RemoteCommandError: The fields do not match.
     """
     if shape is dict:
         return answer
@@ -239,10 +241,10 @@ def require_shape(node: Node, verb: str, answer: dict[str, Any], shape: type[Any
 
 
 def number(answer: Mapping[str, Any], name: str, default: int | None = None) -> int:
-    """Return a whole number that a node answered, zero or more; `default` where it says nothing.
+    """Return a non-negative integer field of an answer, or `default` if the field is missing.
 
     Raises:
-        AgentError: It sent something else.
+        AgentError: The field is not a non-negative integer.
     """
     value = answer.get(name)
     if value is None and default is not None:
@@ -256,10 +258,10 @@ def number(answer: Mapping[str, Any], name: str, default: int | None = None) -> 
 def _lines(
     stream: Stream, verb: str, node: Node, on_alive: Callable[[], None] = lambda: None
 ) -> Iterator[dict[str, Any]]:
-    """Yield the agent's answers, each within the verb's time limit.
+    """Yield the agent's answers, applying the verb's time limit to each.
 
     Raises:
-        RemoteCommandError: There is other output without end.
+        RemoteCommandError: The node keeps printing output that is not the agent's.
         SilentAgentError: No answer came in time.
         ConnectError: The connection was lost.
     """
@@ -273,12 +275,12 @@ def _lines(
                 yield answer
     except TimeLimitError as err:
         message = f"node {node.index} ({node.instance_id}): its agent has not answered `{verb}` within {limit_s:g} s"
-        hint = f"log in and look for what hangs there, a file system or nvidia-smi for instance: {log_in(node)}"
+        hint = f"log in and look for a hung process, for example a file system or nvidia-smi: {log_in(node)}"
         raise SilentAgentError(message, hint=hint) from err
 
 
 def _parsed(line: str) -> object:
-    """Return the JSON of a line, also behind a banner that has no line end; None where there is none."""
+    """Return the JSON value in a line, or None. A banner without a newline may precede it."""
     for text in dict.fromkeys((line, line[max(0, line.find('{"')) :])):
         try:
             return parse_json(text)
@@ -294,7 +296,7 @@ def _answers(stream: Stream, limit_s: float, node: Node) -> Iterator[dict[str, A
         if isinstance(answer, dict):
             yield answer
             continue
-        # A login shell may print a banner in front of the agent's own lines, and not without end.
+        # A login shell may print a banner before the agent's lines, but not endlessly.
         noise += len(line) + 1
         if noise > _MOST_NOISE:
             raise RemoteCommandError(

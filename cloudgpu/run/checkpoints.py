@@ -1,4 +1,4 @@
-"""Checkpoints beyond the nodes: put back before a run, brought to S3 by the head while it goes on and at its end."""
+"""Checkpoints in S3: restored before a run, uploaded by the head node during the run and at its end."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
@@ -18,11 +18,11 @@ from cloudgpu.run.progress import Note
 from cloudgpu.text import printable, size_text
 
 NOTHING_THERE = "NoSuchKey"
-"""What S3 calls an address under which nothing lies."""
+"""S3 error code for a missing object."""
 
 
 def beginning(recipe: Recipe) -> str:
-    """Where the checkpoint lies that a run begins with; empty for none."""
+    """Return the URI of the checkpoint that a run resumes from, or an empty string."""
     checkpoint = recipe.checkpoint
     if checkpoint is None:
         return ""
@@ -32,16 +32,16 @@ def beginning(recipe: Recipe) -> str:
 
 
 def destination(recipe: Recipe, run_id: str) -> str:
-    """Where a run's checkpoints go; empty for nowhere."""
+    """Return the URI to which a run's checkpoints are uploaded, or an empty string."""
     to = recipe.checkpoint.to if recipe.checkpoint else None
     return (to or "").replace("{run}", run_id)
 
 
 def earlier(recipe: Recipe, files: Files) -> Sequence[RemoteFile]:
-    """The files of the checkpoint that a run begins with; none where it is the first.
+    """List the files of the checkpoint that a run resumes from. Empty for a first run.
 
     Raises:
-        CloudGpuError: They cannot be listed, or are named and not there.
+        CloudGpuError: The files cannot be listed, or an explicitly named checkpoint does not exist.
     """
     begin, checkpoint = beginning(recipe), recipe.checkpoint
     if checkpoint is None or not begin:
@@ -55,10 +55,10 @@ def earlier(recipe: Recipe, files: Files) -> Sequence[RemoteFile]:
 
 
 def restore(job: Job, agents: Sequence[Agent], way: Way) -> int:
-    """Put an earlier checkpoint into the work directory of every node; bytes moved.
+    """Download the earlier checkpoint to the work directory of every node. Return the bytes transferred.
 
     Raises:
-        RemoteCommandError: A node could not fetch it.
+        RemoteCommandError: A node could not download it.
     """
     checkpoint, begin = job.recipe.checkpoint, beginning(job.recipe)
     listed = earlier(job.recipe, way.files)
@@ -75,10 +75,10 @@ def restore(job: Job, agents: Sequence[Agent], way: Way) -> int:
 
 
 def keep(job: Job, agents: Sequence[Agent], services: Services) -> None:
-    """Let the head bring to S3 what the ranks write to the checkpoint directory, while they run.
+    """Start the upload of the checkpoint directory to S3 on the head node, for as long as the ranks run.
 
     Raises:
-        RemoteCommandError: Its role gives it no keys.
+        RemoteCommandError: The node's IAM role provides no credentials.
     """
     to, checkpoint = destination(job.recipe, job.run_id), job.recipe.checkpoint
     head = next((agent for agent in agents if agent.host.node.index == 0), None)
@@ -89,7 +89,7 @@ def keep(job: Job, agents: Sequence[Agent], services: Services) -> None:
 
 
 def bucket_request(to: str, agent: Agent, service: Service) -> dict[str, Any]:
-    """What an agent must know of a place in S3 in order to write there."""
+    """Return the fields with which an agent addresses an S3 prefix."""
     place, region = source_of(to), service.region or agent.host.node.zone[:-1]
     return {
         "bucket": place.place,
@@ -100,10 +100,10 @@ def bucket_request(to: str, agent: Agent, service: Service) -> dict[str, Any]:
 
 
 def kept(job: Job, head: Agent) -> str:
-    """Wait until the last checkpoint is there; what there is, in words. Empty where none is kept.
+    """Wait for the last checkpoint upload and return a summary. Empty if the run uploads no checkpoints.
 
     Raises:
-        RemoteCommandError: Something could not be brought there.
+        RemoteCommandError: Part of the checkpoint could not be uploaded.
     """
     to = destination(job.recipe, job.run_id)
     if not to:
@@ -115,9 +115,9 @@ def kept(job: Job, head: Agent) -> str:
 
 
 def not_sent(answer: Mapping[str, Any]) -> str:
-    """What an upload left out, as the end of a sentence; empty where it left out nothing."""
+    """Return the end of a sentence that lists the skipped files, or an empty string."""
     skipped = answer.get("skipped")
-    names = [printable(str(one)) for one in skipped] if isinstance(skipped, list) else []
+    names = [printable(str(name)) for name in skipped] if isinstance(skipped, list) else []
     return f"; not sent, because no regular files: {', '.join(names)}" if names else ""
 
 

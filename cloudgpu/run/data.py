@@ -1,4 +1,4 @@
-"""Datasets on the nodes: copied and verified, or mounted, before any rank starts; left or removed when it has ended."""
+"""Copy or mount datasets on the nodes before any rank starts, and clean up when the run has ended."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -22,10 +22,10 @@ from cloudgpu.text import size_text
 
 
 def bring(dataset: Data, job: Job, agents: Sequence[Agent], way: Way) -> int:
-    """Mount a dataset on every node, or copy it there; bytes moved.
+    """Mount a dataset on every node or copy it there. Return the bytes transferred.
 
     Raises:
-        RemoteCommandError: A node could not fetch, verify or mount it; it is named.
+        RemoteCommandError: A node could not download, verify or mount it; the message names the node.
         ConnectError: A node cannot be reached.
     """
     if dataset.mode == "mount":
@@ -43,9 +43,9 @@ def bring(dataset: Data, job: Job, agents: Sequence[Agent], way: Way) -> int:
 
 
 def release(job: Job, agents: Sequence[Agent]) -> tuple[str, ...]:
-    """Unmount what only this run uses, and remove what it was not to keep; a line for each node where that failed."""
-    mounted = any(one.mode == "mount" for one in job.recipe.data)
-    removed = [one for one in job.recipe.data if one.mode == "copy" and not one.keep]
+    """Unmount this run's datasets, remove copies without `keep`, and return one message per node that failed."""
+    mounted = any(dataset.mode == "mount" for dataset in job.recipe.data)
+    removed = [dataset for dataset in job.recipe.data if dataset.mode == "copy" and not dataset.keep]
 
     def leave(agent: Agent) -> None:
         if mounted:
@@ -57,13 +57,13 @@ def release(job: Job, agents: Sequence[Agent]) -> tuple[str, ...]:
         return ()
     by_index = {agent.host.node.index: agent for agent in agents}
     answers = on_all([agent.host for agent in agents], lambda host: leave(by_index[host.node.index]))
-    return tuple(one.message for one in answers.values() if isinstance(one, CloudGpuError))
+    return tuple(answer.message for answer in answers.values() if isinstance(answer, CloudGpuError))
 
 
 def _remove(dataset: Data, agent: Agent) -> None:
     target = f"{agent.root}{dataset.to}"
     if source_of(dataset.source).kind == "local":
-        agent.host.send_tree(Path(), [], target)  # it makes the directory hold exactly nothing
+        agent.host.send_tree(Path(), [], target)  # sending no files empties the directory
         agent.host.try_run(Command("rmdir", target))
         return
     agent.ask("forget", {"cache": {"name": dataset.name, "source": dataset.source, "to": target}})
@@ -81,7 +81,7 @@ def _mount(dataset: Data, job: Job, agents: Sequence[Agent], way: Way) -> None:
 
 
 def mount_request(dataset: Data, run_id: str, agent: Agent, service: Service) -> dict[str, Any]:
-    """What an agent is asked for in order to mount a dataset."""
+    """Return the request of the `mount` verb for a dataset."""
     target = f"{agent.root}{dataset.to}"
     wanted = DataMount(
         name=dataset.name,
@@ -103,7 +103,7 @@ def mount_request(dataset: Data, run_id: str, agent: Agent, service: Service) ->
         "argv": list(made.argv),
         "program": made.program,
         "package": made.package,
-        # On somebody's own hosts nothing is installed without being asked for.
+        # Never install packages on self-managed hosts unless the user asked for it.
         "install": "" if agent.host.node.own else made.install,
         "seconds": wanted.within_s,
     }
@@ -128,7 +128,7 @@ def _relayed(agent: Agent, report: Report) -> Callable[[Mapping[str, Any]], None
 
 @contextmanager
 def left_clean(job: Job, agents: Sequence[Agent]) -> Iterator[None]:
-    """What fails inside leaves nothing mounted: the run will not come to its end, where that is done."""
+    """Release the datasets if the block fails, because the run will not reach its normal cleanup."""
     try:
         yield
     except (CloudGpuError, KeyboardInterrupt):

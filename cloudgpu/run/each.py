@@ -1,4 +1,4 @@
-"""The same on every node at once."""
+"""Run a function on every node in parallel."""
 
 from collections.abc import Callable, Sequence
 from typing import TypeVar
@@ -10,10 +10,10 @@ _T = TypeVar("_T")
 
 
 def each(agents: Sequence[Agent], do: Callable[[Agent], _T]) -> dict[int, _T]:
-    """Do it on every node in parallel; node index -> answer.
+    """Call `do` for every node in parallel and return the results by node index.
 
     Raises:
-        RemoteCommandError: It failed on a node.
+        RemoteCommandError: The call failed on a node.
         ConnectError: A node cannot be reached.
     """
     by_index = {agent.host.node.index: agent for agent in agents}

@@ -1,4 +1,4 @@
-"""Following a gang: every node's agent is read at once, logs are kept by byte offset, a lost connection is resumed."""
+"""Follow a gang: read all agents concurrently, store logs by byte offset, and resume lost connections."""
 
 import queue
 import threading
@@ -14,9 +14,9 @@ from cloudgpu.run.verdict import Chunk, Verdict, agreed, believable
 from cloudgpu.ssh.handshake import AuthRefusedError
 
 _WAITING_CHUNKS: Final = 16
-"""A chunk holds a MiB at most: however much the ranks write, the caller holds no more than these."""
+"""Bound on queued chunks, 1 MiB each at most, so that fast writers cannot exhaust the caller's memory."""
 _OTHERS_S: Final = 10.0
-"""How long the other nodes may be silent once one says that the run failed, seconds."""
+"""Seconds to wait for the other nodes after one node reports a failure."""
 
 
 def follow(
@@ -27,16 +27,16 @@ def follow(
     clock: Clock,
     on_silence: OnSilence = wait_on,
 ) -> Iterator[Chunk | Verdict]:
-    """Yield the chunks of every rank as they come, from where the logs here end, and last one verdict.
+    """Yield new log chunks of every rank as they arrive, then the final verdict.
 
-    `ranks` and `run_dirs` are by node index. Abandoning the iterator changes nothing on the nodes. `on_silence` is
-    called in the readers' threads.
+    `ranks` and `run_dirs` are keyed by node index. Abandoning the iterator has no effect on the nodes. `on_silence` is
+    called on the reader threads.
 
     Raises:
-        ConnectError: Nodes could not be reached for three minutes or are gone, the others have told the end, and none
-            tells of a failure; the run may still go on.
-        RemoteCommandError: An agent answered with an error, or with what makes no sense.
-        StateError: The logs cannot be written here.
+        ConnectError: Some nodes were unreachable for three minutes or are terminated, and the others finished without
+            a failure. The run may still be going on.
+        RemoteCommandError: An agent answered with an error or a malformed message.
+        StateError: The local logs cannot be written.
     """
     feed = Feed(queue.Queue(maxsize=_WAITING_CHUNKS), threading.Event())
     readers = [
@@ -63,13 +63,13 @@ def follow(
 def _merged(
     feed: Feed, readers: int, logs: LogStore, clock: Clock, ranks: Mapping[int, Sequence[int]]
 ) -> Iterator[Chunk | Verdict]:
-    """Until every node has told the end or is out of reach; once one tells of a failure, a dead one is not awaited."""
-    told: list[Verdict | ConnectError] = []
+    """Merge the readers until all nodes have finished or are unreachable; after a failure, skip silent nodes."""
+    results: list[Verdict | ConnectError] = []
     lost: dict[int, ConnectError] = {}
     heard_at = clock.monotonic()
-    while len(told) + len(lost) < readers:
+    while len(results) + len(lost) < readers:
         item = feed.next()
-        failed = any(isinstance(one, Verdict) and not one.succeeded for one in told)
+        failed = any(isinstance(result, Verdict) and not result.succeeded for result in results)
         if item is None:
             if failed and clock.monotonic() - heard_at > _OTHERS_S:
                 break
@@ -83,25 +83,25 @@ def _merged(
             if item.trouble is not None:
                 lost[item.node] = item.trouble
         else:
-            told.append(_counted(item, failed=failed))
-    yield _judged([*told, *lost.values()], ranks)
+            results.append(_counted(item, failed=failed))
+    yield _judged([*results, *lost.values()], ranks)
 
 
 def _counted(item: Verdict | BaseException, *, failed: bool) -> Verdict | ConnectError:
-    """What a node tells last: its verdict, or that it cannot be reached, which others may make up for."""
+    """Return a node's verdict, or the connection error if the other nodes can decide the result without it."""
     if isinstance(item, Verdict):
         return item
     if isinstance(item, ConnectError) and not isinstance(item, HostKeyError | AuthRefusedError):
         return item
     if failed and isinstance(item, RemoteCommandError | AuthRefusedError):
-        return ConnectError(item.message)  # the run is over, and this node has lost its memory of it
+        return ConnectError(item.message)  # the run has failed already, and this node has no record of it
     raise item
 
 
-def _judged(told: Sequence[Verdict | ConnectError], ranks: Mapping[int, Sequence[int]]) -> Verdict:
-    """The gang's verdict; a success counts only when every node's logs are here: its figures are read from them."""
-    verdicts = [one for one in told if isinstance(one, Verdict)]
-    lost = [one for one in told if isinstance(one, ConnectError)]
+def _judged(results: Sequence[Verdict | ConnectError], ranks: Mapping[int, Sequence[int]]) -> Verdict:
+    """Return the gang's verdict. Success requires the logs of every node, because metrics are read from them."""
+    verdicts = [result for result in results if isinstance(result, Verdict)]
+    lost = [result for result in results if isinstance(result, ConnectError)]
     if lost and all(verdict.succeeded for verdict in verdicts):
         raise lost[0]
     return agreed(believable(verdicts, ranks))

@@ -1,7 +1,7 @@
-"""From node to node: what the first node has goes on to the others in rounds, each over the cluster's own network.
+"""Peer transfer: distribute files from the first nodes to all others over the cluster network, in rounds.
 
-Those who have it hand it to those who have not, a few at a time, so that a gang of sixty-four is served in three rounds
-and nothing comes twice from where it came from. Nobody listens any more when the call has ended.
+Every node that has the files serves a few that do not, so 64 nodes take three rounds and the source is read once.
+The servers stop when the call returns.
 """
 
 import secrets
@@ -19,17 +19,17 @@ from cloudgpu.run.progress import Note, Report
 from cloudgpu.ssh.certificate import fresh_certificate
 
 WIDTH = 4
-"""Nodes that one node serves at a time: more would share its network card, and wait for the same round."""
+"""Nodes that one node serves at a time. More would share its network bandwidth without finishing sooner."""
 _T = TypeVar("_T")
 
 Handed = Mapping[str, Any]
-"""How the one that hands over is asked: address, token and certificate; and how large an archive is."""
+"""How to connect to the serving node (URL, token, certificate), and the archive size."""
 
 
 def rounds(have: int, want: int, width: int = WIDTH) -> tuple[tuple[tuple[int, int], ...], ...]:
-    """Who hands to whom: pairs of positions, of which the first `have` ones have it already.
+    """Return the transfers of every round as (source, target) positions. The first `have` positions have the files.
 
-    Every round serves at most `width` others by each that has it, evenly.
+    In a round each source serves at most `width` targets, evenly distributed.
     """
     done, served = have, []
     while done < have + want:
@@ -46,54 +46,57 @@ def hand_on(
     take: Callable[[Agent, Handed], _T],
     report: Report,
 ) -> dict[int, _T]:
-    """The first `have` agents hand on what they have until all have it; node index -> what `take` returned.
+    """Distribute files from the first `have` agents to all others. Return the results of `take` by node index.
 
     Raises:
-        RemoteCommandError: A node could not hand it over, or take it.
+        RemoteCommandError: A node could not serve or download the files.
         ConnectError: A node cannot be reached.
     """
     taken: dict[int, _T] = {}
     for pairs in rounds(have, len(agents) - have):
-        takers: dict[int, list[Agent]] = {}
-        for giver, taker in pairs:
-            takers.setdefault(giver, []).append(agents[taker])
-        gifts = {agents[giver].host.node.index: _Gift(takers[giver], what(agents[giver])) for giver in takers}
-        givers = [agents[giver] for giver in takers]
-        for answers in each(givers, partial(_give, gifts, take, report)).values():
+        receivers: dict[int, list[Agent]] = {}
+        for sender, receiver in pairs:
+            receivers.setdefault(sender, []).append(agents[receiver])
+        transfers = {
+            agents[sender].host.node.index: _PeerTransfer(receivers[sender], what(agents[sender]))
+            for sender in receivers
+        }
+        senders = [agents[sender] for sender in receivers]
+        for answers in each(senders, partial(_give, transfers, take, report)).values():
             taken |= answers
     return taken
 
 
 @dataclass(frozen=True)
-class _Gift:
-    """What one node hands over in a round, and to whom."""
+class _PeerTransfer:
+    """The files that one node serves in a round, and the nodes that download them."""
 
-    takers: Sequence[Agent]
+    receivers: Sequence[Agent]
     what: Mapping[str, Any]
 
 
 def _give(
-    gifts: Mapping[int, _Gift], take: Callable[[Agent, Handed], _T], report: Report, giver: Agent
+    transfers: Mapping[int, _PeerTransfer], take: Callable[[Agent, Handed], _T], report: Report, sender: Agent
 ) -> dict[int, _T]:
-    gift = gifts[giver.host.node.index]
-    with handing(giver, gift.what, report) as handed:
-        return each(gift.takers, lambda taker: take(taker, handed))
+    transfer = transfers[sender.host.node.index]
+    with handing(sender, transfer.what, report) as handed:
+        return each(transfer.receivers, lambda receiver: take(receiver, handed))
 
 
 @contextmanager
 def handing(agent: Agent, what: Mapping[str, Any], report: Report) -> Iterator[Handed]:
-    """A node hands over for as long as this lasts.
+    """Serve files from a node while the context is open.
 
     Raises:
-        RemoteCommandError: It cannot.
-        ConnectError: It cannot be reached.
+        RemoteCommandError: The node cannot serve the files.
+        ConnectError: The node cannot be reached.
     """
     node, certificate, token = agent.host.node, fresh_certificate(datetime.now(UTC)), secrets.token_urlsafe(32)
     secret = {"token": token, "cert": certificate.pem, "key": certificate.key}
     stream = agent.stream("hand", {**what, "address": node.private_address, **secret})
     try:
         answer: Mapping[str, Any] = {}
-        answers = agent.answers(stream, "hand")  # held until the end: a generator that is dropped hangs up
+        answers = agent.answers(stream, "hand")  # keep a reference: collecting the generator closes the stream
         for answer in answers:
             if "port" in answer:
                 break

@@ -1,4 +1,4 @@
-"""A run on an inventory, as a value: which directories it has on the nodes and how it is addressed."""
+"""A run of a recipe on an inventory, and its directories on the nodes."""
 
 from dataclasses import dataclass
 
@@ -13,7 +13,7 @@ class Job:
     Attributes:
         run_id: The run.
         recipe: Resolved: parameters set, rehearsal stanza applied.
-        gang_token: Shared by the agents to know each other; in memory and on standard input only.
+        gang_token: Secret with which the agents authenticate to each other; never written to disk.
     """
 
     run_id: str
@@ -22,13 +22,13 @@ class Job:
     gang_token: str
 
     def run_dir(self, home: str) -> str:
-        """Logs and status of the run on a node."""
+        """Return the directory of the run's logs and status on a node."""
         return f"{home}/.cloudgpu/runs/{self.run_id}"
 
     def workdir(self, home: str) -> str:
-        """The run's own copy of the work directory."""
+        """Return the run's private copy of the work directory."""
         return f"{self.run_dir(home)}/work"
 
     def cache(self, home: str) -> str:
-        """The work directory as last sent; a run copies it, so that simultaneous runs do not see each other."""
+        """Return the last uploaded work directory. Each run copies it, so that concurrent runs stay isolated."""
         return f"{home}/.cloudgpu/work/{self.recipe.name}"

@@ -1,4 +1,4 @@
-"""The ranks' logs on the caller's side, byte for byte as the ranks wrote them."""
+"""Local copies of the rank logs, byte for byte as the ranks wrote them."""
 
 import fcntl
 import os
@@ -13,11 +13,14 @@ from cloudgpu.run.verdict import Chunk
 
 _TAIL_BYTES: Final = 65536
 _LONGEST_LINE_BYTES: Final = 1 << 20
-"""A longer line comes in parts, so that no line is too long for this machine."""
+"""Longer lines are read in parts, to bound memory."""
 
 
 class LogStore:
-    """The length of each log is the offset to go on from. Several processes may follow one run at once."""
+    """Append-only local logs. The length of each log is the offset to resume from.
+
+    Several processes may follow the same run at once.
+    """
 
     def __init__(self, paths: RunPaths) -> None:
         self._paths = paths
@@ -27,20 +30,20 @@ class LogStore:
             raise unwritable(paths.logs, err) from err
 
     def offset(self, rank: int) -> int:
-        """Bytes already here."""
+        """Return the number of bytes already downloaded."""
         path = self._paths.log(rank)
         return path.stat().st_size if path.exists() else 0
 
     def add(self, chunk: Chunk) -> bool:
-        """Append what of a chunk is not here yet; whether anything was.
+        """Append the part of a chunk that is not in the log yet. Return True if there was any.
 
         Raises:
-            StateError: The disk is full, the log cannot be written, or it lost its end meanwhile.
+            StateError: The disk is full, the log cannot be written, or it was truncated meanwhile.
         """
         path = self._paths.log(chunk.rank)
         try:
             with open_for_appending(path) as log:
-                # Whoever else follows this run appends to the same file: it is looked at and written under a lock.
+                # Other processes may follow this run and append to the same file: check its size and write under a lock.
                 fcntl.flock(log, fcntl.LOCK_EX)
                 here = os.fstat(log.fileno()).st_size
                 fresh = chunk.after(here)
@@ -54,7 +57,7 @@ class LogStore:
         return True
 
     def lines(self, rank: int) -> Iterator[str]:
-        """Everything of one rank that is already here, line by line."""
+        """Yield the lines of one rank that are already downloaded."""
         path = self._paths.log(rank)
         try:
             with open_for_reading(path) as log:
@@ -66,12 +69,15 @@ class LogStore:
             raise StateError(f"cannot read the log {path}: {err.strerror}", hint="move it away") from err
 
     def tail(self, rank: int, count: int = 10) -> list[str]:
-        """The last lines of one rank."""
+        """Return the last lines of one rank."""
         return tail(self._paths.log(rank), count)
 
 
 def tail(path: Path, count: int) -> list[str]:
-    """The last lines of a file; empty when there is none. One that cannot be read must not hide how the run ended."""
+    """Return the last lines of a file, or an empty list if it does not exist.
+
+    A read error is returned as a line, so that it does not mask the result of the run.
+    """
     try:
         with open_for_reading(path) as file:
             file.seek(0, os.SEEK_END)

@@ -1,7 +1,7 @@
-"""What a launcher's files need on the nodes: the files, a key that was made for this run, and the nodes' host keys.
+"""Set up inter-node SSH for launchers that need it: write their files, a key for this run, and known_hosts.
 
-The private half goes to the head by standard input and into no other place; the other nodes' agents admit the public
-half until the run ends, whatever becomes of the caller.
+The private key is sent to the head node over standard input and stored nowhere else. The agents on the other nodes
+authorize the public key until the run ends, even if the caller disconnects.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,9 +16,9 @@ from cloudgpu.ssh.keys import fresh_pair
 
 
 def prepare(job: Job, agents: Sequence[Agent], gang: Sequence[NodeLaunch]) -> Mapping[int, str]:
-    """Put every node's files in place; returns node index -> the line by which the agent there admits the head.
+    """Write every node's files and return the authorized_keys line for the head node, by node index.
 
-    A node on which the run was started already keeps what it has.
+    Nodes on which the run has already started are left unchanged.
 
     Raises:
         RemoteCommandError: A file cannot be written.
@@ -26,7 +26,7 @@ def prepare(job: Job, agents: Sequence[Agent], gang: Sequence[NodeLaunch]) -> Ma
     """
     admits: dict[int, str] = {}
     by_index = {agent.host.node.index: agent for agent in agents}
-    for node in (one for one in gang if one.files):
+    for node in (launch for launch in gang if launch.files):
         agent = by_index[node.node_index]
         directory = job.run_dir(agent.home)
         if agent.host.try_run(Command("test", "-e", f"{directory}/status.json")).ok:
@@ -44,14 +44,17 @@ def prepare(job: Job, agents: Sequence[Agent], gang: Sequence[NodeLaunch]) -> Ma
 
 
 def _admission(job: Job, public: str) -> str:
-    """No terminal, no forwarding, from the nodes' own network only; the mark is what the agent takes it back by."""
+    """Return the authorized_keys line: no terminal, no forwarding, from the cluster network only.
+
+    The agent removes the line by its `cloudgpu-run:` comment.
+    """
     network = subnet(job.inventory)
     options = f'restrict,from="{network}"' if network else "restrict"
     return f"{options} {public} cloudgpu-run:{job.run_id}"
 
 
 def _known_hosts(agents: Sequence[Agent]) -> str:
-    """The host keys that our own connections have verified."""
+    """Return a known_hosts file with the host keys that the caller's connections have verified."""
     keys = all_or_raise(on_all([agent.host for agent in agents], lambda host: host.server_key()))
     named = {agent.host.node.index: alias(agent.host.node) for agent in agents}
     return "".join(f"{named[index]} {key.kind} {key.base64}\n" for index, key in sorted(keys.items()))

@@ -1,4 +1,4 @@
-"""Figures read from the ranks' lines, by the recipe's patterns."""
+"""Parse metrics from rank output with the recipe's patterns."""
 
 import math
 import re
@@ -12,19 +12,19 @@ from cloudgpu.run.series import Series, over_ranks, that_count
 
 @dataclass(frozen=True)
 class Measured:
-    """What one metric came to, beside what the recipe compares it with."""
+    """The final value of one metric, and the recipe's definition of it."""
 
     name: str
     value: float | None
     metric: Metric
     counted: int = 0
-    """How many values it was taken from."""
+    """Number of values that the result is computed from."""
     printed: int = 0
-    """How many there were in all, with those that do not count."""
+    """Number of values printed, including warm-up and other values that do not count."""
 
     @property
     def share(self) -> float | None:
-        """Value as a share of the reference; None without either, or where it is no number."""
+        """Value divided by the reference, or None if either is missing or not finite."""
         reference = self.metric.reference
         if self.value is None or not math.isfinite(self.value) or reference is None or reference.value == 0:
             return None
@@ -32,18 +32,18 @@ class Measured:
 
     @property
     def missed(self) -> bool:
-        """Whether it had to reach a figure and did not; what is not a number has reached nothing."""
+        """True if the metric has a target (`at_least`) and did not reach it. NaN never reaches a target."""
         if self.metric.at_least is None:
             return False
         return self.value is None or not math.isfinite(self.value) or self.value < self.metric.at_least
 
 
 _LONGEST_LINE = 16384
-"""Characters of a line that are looked at: figures stand at its beginning, and patterns may be slow."""
+"""Only this many characters of a line are searched, because patterns may be slow."""
 
 
 class Metrics:
-    """Collects the values of every pattern, rank by rank."""
+    """Collect the values of every metric, by rank."""
 
     def __init__(self, wanted: Mapping[str, Metric]) -> None:
         self._wanted = dict(wanted)
@@ -51,7 +51,7 @@ class Metrics:
         self._series: dict[str, dict[int, Series]] = defaultdict(dict)
 
     def read(self, line: str, rank: int = 0) -> list[tuple[str, float, str]]:
-        """The figures of one line of a rank, as it printed them: name, value, unit."""
+        """Parse one line of a rank and return the (name, value, unit) of each metric in it."""
         found = []
         for name, pattern in self._patterns.items():
             value = _number(pattern.search(line[:_LONGEST_LINE]))
@@ -61,14 +61,14 @@ class Metrics:
         return found
 
     def measured(self) -> tuple[Measured, ...]:
-        """Every metric of the recipe, with what it came to or none."""
+        """Return the result of every metric in the recipe."""
         return tuple(self._measured(name, metric) for name, metric in self._wanted.items())
 
     def _measured(self, name: str, metric: Metric) -> Measured:
         by_rank = self._series[name]
         speaking = that_count(metric, by_rank)
-        counted = sum(one.counted for one in speaking)
-        printed = sum(one.printed for one in by_rank.values())
+        counted = sum(series.counted for series in speaking)
+        printed = sum(series.printed for series in by_rank.values())
         return Measured(name, over_ranks(metric, speaking), metric, counted, printed)
 
     def _of(self, name: str, rank: int) -> Series:

@@ -1,4 +1,4 @@
-"""What a run reports while it goes on: values, never text for a terminal."""
+"""Progress events of a run. Rendering them is the CLI's job."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Note:
-    """A sentence about what is happening or awaited; `node` is its index, None for the whole gang."""
+    """A progress message. `node` is the node index, or None for the whole gang."""
 
     text: str
     node: int | None = None
@@ -14,7 +14,7 @@ class Note:
 
 @dataclass(frozen=True)
 class RankLine:
-    """One line that a rank wrote."""
+    """One line of a rank's output."""
 
     rank: int
     text: str
@@ -22,7 +22,7 @@ class RankLine:
 
 @dataclass(frozen=True)
 class MetricValue:
-    """One figure read from a rank's line."""
+    """One metric value parsed from a rank's output."""
 
     name: str
     value: float

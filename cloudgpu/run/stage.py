@@ -1,4 +1,4 @@
-"""Staging: work directory, datasets and Python environment on every node, in parallel, before any rank starts."""
+"""Stage the work directory, datasets and Python environment on every node before any rank starts."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -25,12 +25,12 @@ _COPY_S = 3600.0
 
 @dataclass(frozen=True)
 class Staged:
-    """What staging left.
+    """The result of staging.
 
     Attributes:
-        interpreters: Node index -> the Python that has what the recipe requires.
-        data: Dataset name -> its directory, without the root of a node that has one.
-        images: Node index -> the image that its ranks run in; empty where they run on the node itself.
+        interpreters: Path of the Python with the recipe's requirements, by node index.
+        data: Directory of each dataset by name, without the node's root prefix.
+        images: Container image of the ranks by node index; empty if they run without a container.
     """
 
     interpreters: Mapping[int, str]
@@ -51,10 +51,10 @@ def stage(
     sent_bytes: int = 0,
     services: Services = aws_itself,
 ) -> Staged:
-    """Copy or mount the datasets, find or build the environment; `send_workdir` has sent the work directory before.
+    """Copy or mount the datasets and build the environment. Call `send_workdir` first.
 
     Raises:
-        RemoteCommandError: A node could not fetch, verify or build something; it is named.
+        RemoteCommandError: A node could not download, verify or build something; the message names it.
         ConnectError: A node cannot be reached.
     """
     way = Way(base, files, services, report)
@@ -66,13 +66,13 @@ def stage(
 
 
 def send_workdir(job: Job, agents: Sequence[Agent], base: Path, report: Report) -> int:
-    """Send what changed since the last run, and give this run a copy of its own; bytes sent.
+    """Upload the changed files, make this run's private copy, and return the bytes sent.
 
-    Two runs of one recipe may not do so on the same nodes at once: one could copy what the other has just sent.
+    Callers must serialise this per recipe and node: a run could otherwise copy the files of another.
 
     Raises:
         UsageError: The work directory cannot be read.
-        RemoteCommandError: A node could not take it; it is named.
+        RemoteCommandError: A node could not store it; the message names it.
         ConnectError: A node cannot be reached.
     """
     if job.recipe.workdir is None:
@@ -90,7 +90,7 @@ def send_workdir(job: Job, agents: Sequence[Agent], base: Path, report: Report) 
         cache, work = job.cache(agent.home), job.workdir(agent.home)
         sent = agent.host.send_tree(root, listing.files, cache)
         agent.host.run(Command("mkdir", "-p", cache, work))
-        # A copy that shares blocks where the file system can; links would let a run change what the next one gets.
+        # Reflinks share blocks where the file system can. Hard links would let a run change the files of the next one.
         agent.host.run(Command("cp", "-a", "--reflink=auto", f"{cache}/.", work), timeout_s=_COPY_S)
         return sent
 
@@ -101,7 +101,7 @@ def _environment(job: Job, agents: Sequence[Agent], report: Report) -> tuple[dic
     wanted = job.recipe.environment.python
     if wanted is None:
         return {agent.host.node.index: "python3" for agent in agents}, False
-    # A node without a GPU takes the build that its own settings name: PyTorch's index is not reachable everywhere.
+    # A simulated node uses the package index of its own settings: PyTorch's index is not reachable everywhere.
     backend = None if job.inventory.head.simulated else wanted.torch_backend
     request = {"requirements": list(wanted.requirements), "version": wanted.version, "torch_backend": backend}
 
@@ -109,7 +109,7 @@ def _environment(job: Job, agents: Sequence[Agent], report: Report) -> tuple[dic
         answer = agent.ask("env", request, lambda line: _relay(line, agent, report))
         if not isinstance(answer.get("interpreter"), str):
             node = agent.host.node
-            message = f"node {node.index} ({node.instance_id}): the agent named no interpreter"
+            message = f"node {node.index} ({node.instance_id}): the agent did not report an interpreter"
             raise RemoteCommandError(message, hint="run the command again")
         return answer["interpreter"], bool(answer.get("built"))
 
