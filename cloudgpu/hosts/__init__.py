@@ -1,1 +1,1 @@
-"""Hosts of one's own: the inventory file, which of its hosts fit a recipe, and what is known of each."""
+"""Self-managed hosts: the inventory file, host selection for a recipe, and scan results."""

@@ -1,4 +1,4 @@
-"""A host as its inventory file describes it."""
+"""Self-managed hosts as described in the inventory file."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -57,18 +57,18 @@ class OwnHost:
 
     @property
     def inner_address(self) -> str:
-        """Where other hosts reach it."""
+        """Return the address at which other hosts reach this one."""
         return self.private_address or self.address
 
     @property
     def kind(self) -> tuple[str, int, Decimal | None]:
-        """What must be equal within a gang: GPU model, count and memory."""
+        """Return the GPU model, count and memory, which must be equal within a gang."""
         return self.gpu, self.gpus, self.gpu_memory_gib
 
 
 @dataclass(frozen=True)
 class HostsFile:
-    """A whole inventory, in the order of the file."""
+    """An inventory, in file order."""
 
     path: Path
     hosts: tuple[OwnHost, ...]
@@ -79,5 +79,5 @@ class HostsFile:
 
     @property
     def pools(self) -> tuple[str, ...]:
-        """Every pool that a host names, in order."""
+        """Return the names of all pools, in file order."""
         return tuple(dict.fromkeys(host.pool for host in self.hosts if host.pool))

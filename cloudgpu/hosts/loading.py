@@ -1,4 +1,4 @@
-"""Reading an inventory file: every problem at once, each with its line and the nearest name."""
+"""Load and validate an inventory file. Reports all problems at once, with line numbers and suggestions."""
 
 import errno
 from collections.abc import Iterator
@@ -208,7 +208,7 @@ def _with_jumps(hosts: list[OwnHost], file: FileSection) -> Iterator[OwnHost]:
     by_name = {host.name: host for host in hosts}
     for host, section in zip(hosts, file.hosts, strict=True):
         text = section.jump or file.defaults.jump
-        # Defaults name the one gate of a site, which is no gate before itself.
+        # Defaults name the jump host of the site, which does not use itself as a jump host.
         yield host if text is None or text == host.name else replace(host, jump=_jump(text, by_name))
 
 

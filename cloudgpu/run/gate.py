@@ -1,4 +1,4 @@
-"""The health gate: what every node must show before anything is staged on it. It fails closed."""
+"""Health check that every node must pass before anything is staged on it. It fails closed."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,17 +15,17 @@ from cloudgpu.ssh.fanout import all_or_raise, on_all
 
 _BOOTSTRAP_LIMIT_S = 900
 _BEGIN_LIMIT_S = 120
-"""A node that has run no bootstrap has armed no expiry either, so it may not be used."""
+"""Time limit for the bootstrap to start. Without it no expiry timer is armed, so the node must not be used."""
 _REBOOT_LIMIT_S = 300
-"""How long a node that boots again in its bootstrap may be silent."""
-_WHY = ("not finished", "not begun")
+"""Seconds a node may be unreachable while its bootstrap reboots it."""
+_WHY = ("not finished", "not started")
 _POLL_S = 2.0
 _MIN_DISK_MIB = 512
 
 
 @dataclass(frozen=True)
 class Health:
-    """What one node showed. `simulated` hardware comes from the catalogue, not from a device."""
+    """Health of one node. `simulated` hardware comes from the catalogue, not from a device."""
 
     node: int
     python: str
@@ -35,10 +35,10 @@ class Health:
 
 
 def check(agents: Sequence[Agent], clock: Clock, report: Report) -> tuple[Health, ...]:
-    """Wait for every node's bootstrap, then hold each against what was bought.
+    """Wait for every node's bootstrap, then compare each node with its instance type.
 
     Raises:
-        RemoteCommandError: A node failed its bootstrap or lacks what its type promises; the node is named.
+        RemoteCommandError: A node's bootstrap failed or its hardware is incomplete; the message names the node.
         ConnectError: A node cannot be reached.
     """
     hosts = [agent.host for agent in agents]
@@ -50,30 +50,30 @@ def check(agents: Sequence[Agent], clock: Clock, report: Report) -> tuple[Health
 def _ready(agent: Agent, clock: Clock, report: Report) -> Health:
     node = agent.host.node
     began = clock.monotonic()
-    told = ""
+    last_message = ""
     answers = _answers(agent, clock)
     while True:
         facts = next(answers)
         state = str(facts.get("bootstrap", "none"))
         if state in ("done", "failed") or node.own:
-            with malformed_as(partial(_senseless, node)):
-                _tell_times(node, facts, report, waited=bool(told))
-                return _judged(node, facts)
+            with malformed_as(partial(_malformed, node)):
+                _report_step_times(node, facts, report, waited=bool(last_message))
+                return _check_facts(node, facts)
         limit_s = _BEGIN_LIMIT_S if state == "none" else _BOOTSTRAP_LIMIT_S
         if clock.monotonic() - began > limit_s:
-            raise _unfit(node, f"its bootstrap has {_WHY[state == 'none']} after {limit_s // 60} minutes")
+            raise _unhealthy(node, f"its bootstrap has {_WHY[state == 'none']} after {limit_s // 60} minutes")
         waiting = _waiting(state, facts)
-        if waiting != told:
+        if waiting != last_message:
             report(Note(waiting, node.index))
-            told = waiting
+            last_message = waiting
         clock.sleep(_POLL_S)
 
 
 def _answers(agent: Agent, clock: Clock) -> Iterator[Mapping[str, Any]]:
-    """What the node tells of itself, again and again; one that boots again in its bootstrap is silent for a while.
+    """Probe the node repeatedly. A node that reboots during its bootstrap may be unreachable for a while.
 
     Raises:
-        ConnectError: It cannot be reached, and not because it boots.
+        ConnectError: The node is unreachable and not rebooting.
     """
     last: Mapping[str, Any] = {}
     heard = clock.monotonic()
@@ -91,52 +91,52 @@ def _answers(agent: Agent, clock: Clock) -> Iterator[Mapping[str, Any]]:
 
 def _waiting(state: str, facts: Mapping[str, Any]) -> str:
     if state == "none":
-        return "waiting for the bootstrap to begin"
+        return "waiting for the bootstrap to start"
     step = str(facts.get("bootstrap_step") or "")
-    verb = "is booting again" if state == "rebooting" else "is running"
+    verb = "is rebooting the node" if state == "rebooting" else "is running"
     return f"bootstrap {verb}{f': {step}' if step else ''}"
 
 
-def _tell_times(node: Node, facts: Mapping[str, Any], report: Report, *, waited: bool) -> None:
-    """What the bootstrap took, where somebody had to wait for it."""
-    steps = [(str(one.get("name", "")), number(one, "seconds", 0)) for one in facts.get("bootstrap_steps") or ()]
+def _report_step_times(node: Node, facts: Mapping[str, Any], report: Report, *, waited: bool) -> None:
+    """Report the duration of the bootstrap steps if the caller had to wait for them."""
+    steps = [(str(step.get("name", "")), number(step, "seconds", 0)) for step in facts.get("bootstrap_steps") or ()]
     total_s = sum(seconds for _, seconds in steps)
     if waited and total_s:
         parts = ", ".join(f"{name} {seconds} s" for name, seconds in steps if seconds)
         report(Note(f"bootstrap took {total_s} s: {parts}", node.index))
 
 
-def _judged(node: Node, facts: Mapping[str, Any]) -> Health:
-    """Hold a node's facts against its type.
+def _check_facts(node: Node, facts: Mapping[str, Any]) -> Health:
+    """Compare the probed facts with the node's instance type.
 
     Raises:
-        RemoteCommandError: Something is missing.
+        RemoteCommandError: The node is not healthy.
     """
     if facts.get("bootstrap") == "failed" and not node.own:
         where = (
             f"its bootstrap failed at step {facts.get('bootstrap_step') or '?'}: {facts.get('bootstrap_error') or '?'}"
         )
-        raise _unfit(node, f"{where} (/var/lib/cloudgpu/bootstrap.log on the node tells more)")
+        raise _unhealthy(node, f"{where} (see /var/lib/cloudgpu/bootstrap.log on the node)")
     present = list(facts.get("gpus", ()))
     used = [present[at] for at in node.devices if at < len(present)] if node.devices else present
     gpus = tuple(str(gpu["name"]) for gpu in used)
     if len(gpus) != node.gpus:
         error = f" ({facts['gpu_error']})" if facts.get("gpu_error") else ""
-        raise _unfit(node, f"it shows {len(gpus)} GPUs, {node.instance_type} has {node.gpus}{error}")
+        raise _unhealthy(node, f"it shows {len(gpus)} GPUs, {node.instance_type} has {node.gpus}{error}")
     broken = [str(gpu["name"]) for gpu in used if number(gpu, "ecc_errors", 0) > 0]
     if broken:
-        raise _unfit(node, f"uncorrected ECC errors on {', '.join(broken)}")
+        raise _unhealthy(node, f"uncorrected ECC errors on {', '.join(broken)}")
     free_mib = number(facts, "disk_free_mib", 0)
     if free_mib < _MIN_DISK_MIB:
-        raise _unfit(node, f"only {free_mib} MiB of disk are free")
+        raise _unhealthy(node, f"only {free_mib} MiB of disk are free")
     return Health(node.index, str(facts.get("python", "")), gpus, free_mib, node.simulated)
 
 
-def _senseless(node: Node, why: str) -> RemoteCommandError:
-    return _unfit(node, f"what it shows of itself makes no sense: {why}")
+def _malformed(node: Node, why: str) -> RemoteCommandError:
+    return _unhealthy(node, f"what it shows of itself makes no sense: {why}")
 
 
-def _unfit(node: Node, why: str) -> RemoteCommandError:
+def _unhealthy(node: Node, why: str) -> RemoteCommandError:
     return RemoteCommandError(
         f"node {node.index} ({node.instance_id}, {node.zone}) is not fit to run: {why}",
         hint="the run was not started; `cloudgpu down` ends the cluster, a new `train` gets new nodes",

@@ -43,7 +43,7 @@ class LogStore:
         path = self._paths.log(chunk.rank)
         try:
             with open_for_appending(path) as log:
-                # Other processes may follow this run and append to the same file: check its size and write under a lock.
+                # Other processes may follow the run and append to the same file: check size and write under a lock.
                 fcntl.flock(log, fcntl.LOCK_EX)
                 here = os.fstat(log.fileno()).st_size
                 fresh = chunk.after(here)

@@ -1,4 +1,4 @@
-"""Reading one node's agent in a thread of its own."""
+"""Reader thread that follows one node's agent and reconnects after connection loss."""
 
 import contextlib
 import queue
@@ -16,26 +16,26 @@ from cloudgpu.ssh.base import Stream
 from cloudgpu.ssh.handshake import AuthRefusedError
 
 LOST_CONTACT_S: Final = 180.0
-"""How long a node may be out of reach before nobody waits for it alone, seconds."""
+"""Seconds a node may be unreachable before the run is no longer followed for its sake alone."""
 _RETRY_S: Final = 1.0
 _RETRY_LOST_S: Final = 15.0
-"""The pause between attempts once contact is lost: the run may go on for days."""
+"""Seconds between attempts once contact is lost. Longer, because the run may last for days."""
 _SILENT_S: Final = 2.0
-"""A connection that is back within this time is not worth a word, seconds."""
+"""Interruptions shorter than this are not reported, seconds."""
 _TELL_EVERY_S: Final = 15.0
 _TELL_LOST_EVERY_S: Final = 600.0
 _REFUSALS: Final = 3
-"""Logins that a node may refuse in a row. A node that shuts down refuses everybody for a moment."""
+"""Consecutive refused logins that are tolerated. A node that shuts down refuses all logins for a moment."""
 _LOOK_S: Final = 0.2
 
 
 @dataclass(frozen=True)
 class Contact:
-    """A node was out of reach for `LOST_CONTACT_S`, and its reader goes on trying; or it is back.
+    """Contact with a node was lost for `LOST_CONTACT_S`, or was restored.
 
     Attributes:
-        node: Its index.
-        trouble: Why it cannot be reached; None once it can.
+        node: Index of the node.
+        trouble: The connection error; None if contact was restored.
     """
 
     node: int
@@ -44,33 +44,33 @@ class Contact:
 
 Item = Chunk | Verdict | Contact | BaseException
 OnSilence = Callable[[Node, ConnectError | RemoteCommandError], None]
-"""Hears of a node that does not answer, now and then; raises ConnectError where it never will again."""
+"""Called from time to time while a node is unreachable. Raises ConnectError if the node is terminated."""
 
 
 def wait_on(_node: Node, _trouble: ConnectError | RemoteCommandError) -> None:
-    """Nobody listens: the node has its three minutes."""
+    """Ignore the interruption and keep retrying."""
 
 
 @dataclass(frozen=True)
 class Feed:
-    """What readers hand over. It is bounded, so that a chatty rank waits and not the caller's memory grows.
+    """Bounded queue between the readers and the follower. A full queue slows the readers down.
 
     Attributes:
-        ended: Set when nobody takes anything out any more.
+        ended: Set when the follower has stopped reading.
     """
 
     items: "queue.Queue[Item]"
     ended: threading.Event
 
     def put(self, item: Item) -> None:
-        """Hand over; waits while it is full, and gives up when nobody takes anything out any more."""
+        """Add an item. Block while the queue is full, until the follower stops."""
         while not self.ended.is_set():
             with contextlib.suppress(queue.Full):
                 self.items.put(item, timeout=_LOOK_S)
                 return
 
     def next(self) -> Item | None:
-        """The next one, None when none came for a moment."""
+        """Return the next item, or None if none arrived within the poll interval."""
         try:
             return self.items.get(timeout=_LOOK_S)
         except queue.Empty:
@@ -78,10 +78,10 @@ class Feed:
 
 
 class Reader(threading.Thread):
-    """Reads one node's agent into the feed, reconnecting from the offsets it has reached.
+    """Thread that reads one node's agent into the feed and resumes from the last offsets after a reconnect.
 
-    It goes on trying after contact is lost: as long as other nodes are followed, the run is, and it may outlast any
-    trouble of the network.
+    It keeps retrying after contact is lost: as long as other nodes can be followed, the network may recover before
+    the run ends.
     """
 
     def __init__(
@@ -107,15 +107,15 @@ class Reader(threading.Thread):
         self._refusals = 0
 
     def run(self) -> None:
-        """Until the verdict, an error that lasts, or the feed's end."""
+        """Read until the verdict, a permanent error, or the end of the feed."""
         try:
             self._read()
-        except BaseException as err:  # noqa: BLE001  it is raised where the feed is read: a silent end would hang there
-            self._find()
+        except BaseException as err:  # noqa: BLE001  re-raised by the follower, which would otherwise wait for ever
+            self._report_restored()
             self._feed.put(err)
 
     def hang_up(self) -> None:
-        """Stop reading; the node's ranks go on."""
+        """Close the connection. The ranks keep running."""
         if self._stream is not None:
             with contextlib.suppress(ConnectError):
                 self._stream.close()
@@ -141,15 +141,15 @@ class Reader(threading.Thread):
 
     def _pause(self) -> None:
         if self._lost:
-            self._feed.ended.wait(_RETRY_LOST_S)  # and no longer than anybody follows
+            self._feed.ended.wait(_RETRY_LOST_S)  # returns early when the follower stops
         else:
             self._clock.sleep(_RETRY_S)
 
     def _lose(self, trouble: ConnectError | RemoteCommandError) -> None:
-        """Report a node that has been out of reach for too long to be waited for alone.
+        """Report lost contact once the node has been unreachable for `LOST_CONTACT_S`.
 
         Raises:
-            RemoteCommandError: It can be reached, and its agent does not work: trying again changes nothing.
+            RemoteCommandError: The node is reachable but its agent does not work, so a retry would not help.
         """
         if self._lost or self._clock.monotonic() - self._contact_at <= LOST_CONTACT_S:
             return
@@ -158,23 +158,23 @@ class Reader(threading.Thread):
         self._lost = True
         self._feed.put(Contact(self._agent.host.node.index, trouble))
 
-    def _heard(self) -> None:
-        """Note a sign of life; a run that writes nothing for hours is in contact all the same."""
+    def _record_contact(self) -> None:
+        """Record a heartbeat or message. A run without output is still in contact."""
         self._contact_at = self._clock.monotonic()
         self._refusals = 0
-        self._find()
+        self._report_restored()
 
-    def _find(self) -> None:
-        """Take back that the node is out of reach."""
+    def _report_restored(self) -> None:
+        """Report that contact is restored, if it was lost."""
         if self._lost:
             self._lost = False
             self._feed.put(Contact(self._agent.host.node.index, None))
 
     def _refused(self, err: AuthRefusedError) -> AuthRefusedError:
-        """Return the error while it may pass.
+        """Return the error if it may be temporary.
 
         Raises:
-            ConnectError: It will not pass: another key is needed, or the node is gone.
+            ConnectError: The error is permanent: another key is needed, or the node is terminated.
         """
         self._refusals += 1
         if self._refusals >= _REFUSALS:
@@ -191,19 +191,19 @@ class Reader(threading.Thread):
             self._on_silence(self._agent.host.node, trouble)
 
     def _read_once(self) -> bool:
-        """Read one connection's worth; whether the verdict came.
+        """Read one connection to its end. Return True if the verdict arrived.
 
         Raises:
             ConnectError: The connection was lost.
-            RemoteCommandError: The agent answered with an error, or with what makes no sense.
+            RemoteCommandError: The agent answered with an error or a malformed message.
         """
         offsets = {str(rank): offset for rank, offset in self._offsets.items()}
         self._stream = stream = self._agent.stream("follow", {"run_dir": self._run_dir, "offsets": offsets})
-        answers = self._agent.answers(stream, "follow", self._heard)
+        answers = self._agent.answers(stream, "follow", self._record_contact)
         return any(self._feed.ended.is_set() or self._taken(answer) for answer in answers)
 
     def _taken(self, answer: Mapping[str, Any]) -> bool:
-        """Hand one line over; whether it was the verdict."""
+        """Process one message. Return True if it carries the final status."""
         if "status" in answer:
             self._feed.put(Verdict.of(answer["status"], self._agent.host.node.index))
             return True
@@ -219,8 +219,8 @@ class Reader(threading.Thread):
         return False
 
     def _silent(self) -> RemoteCommandError:
-        """The agent ended without a word: it was killed, or there is no Python any more."""
+        """Return the error for an agent that exited without output: it was killed, or Python is missing."""
         node = self._agent.host.node
         tail = [] if self._stream is None else self._stream.stderr.strip().splitlines()[-10:]
-        message = f"node {node.index} ({node.instance_id}): the agent ends without a word"
-        return RemoteCommandError(message, tail=tail, hint="is there a python3 on the node, and space on its disk?")
+        message = f"node {node.index} ({node.instance_id}): the agent exited without output"
+        return RemoteCommandError(message, tail=tail, hint="check that the node has python3 and free disk space")

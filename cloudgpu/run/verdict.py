@@ -1,4 +1,4 @@
-"""What a gang's agents tell: pieces of logs, and how it ended."""
+"""Messages of a gang's agents: log chunks and the final status."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -12,14 +12,14 @@ _UNFINISHED = frozenset({"starting", "running", "stopping"})
 _LONGEST_STATE, _LONGEST_REASON = 20, 2000
 _SIGNALS, _CODES = 64, 255
 _GRAVITY = ("failed", "cancelled", "lost")
-"""Of several verdicts the one that tells most counts; whatever is not in here and no success is `lost`."""
+"""Failure states, most specific first. The first one found decides; unknown states come last."""
 
 
 @dataclass(frozen=True)
 class Chunk:
-    """Whole lines of one rank's log, or a part of a very long one, and where in the log file they stand.
+    """A piece of one rank's log and its offset in the log file.
 
-    Bytes that are not UTF-8 stand in `text` as surrogate escapes, so that the copy is the original, byte for byte.
+    Bytes that are not UTF-8 are kept in `text` as surrogate escapes, so that the local copy is exact.
     """
 
     rank: int
@@ -29,15 +29,15 @@ class Chunk:
 
     @property
     def raw(self) -> bytes:
-        """The bytes of the log."""
+        """Return the log bytes."""
         return self.text.encode(errors="surrogateescape")
 
     @classmethod
     def of(cls, answer: Mapping[str, Any]) -> "Chunk":
-        """Read the agent's line.
+        """Parse a log message of the agent.
 
         Raises:
-            RemoteCommandError: It makes no sense.
+            RemoteCommandError: The message is malformed.
         """
         try:
             rank, offset, size = (bounds.count(answer[name]) for name in ("rank", "offset", "bytes"))
@@ -50,7 +50,7 @@ class Chunk:
         return chunk
 
     def after(self, offset: int) -> "Chunk | None":
-        """The part of it that stands at `offset` or behind, None when there is none."""
+        """Return the part of the chunk from `offset` on, or None if there is none."""
         if self.offset >= offset:
             return self
         rest = self.raw[offset - self.offset :]
@@ -59,10 +59,10 @@ class Chunk:
 
 @dataclass(frozen=True)
 class Verdict:
-    """How the gang ended.
+    """Final status of the gang.
 
     Attributes:
-        teller: Index of the node that says so; None where it is not one node's word.
+        teller: Index of the node that reported it; None if it does not come from a single node.
     """
 
     state: str
@@ -74,15 +74,15 @@ class Verdict:
 
     @property
     def succeeded(self) -> bool:
-        """Every rank ended with 0."""
+        """True if every rank exited with 0."""
         return self.state == "succeeded"
 
     @classmethod
     def of(cls, status: object, teller: int | None = None) -> "Verdict":
-        """Read the agent's final status. Nothing in it is trusted: it may come from a node that lies.
+        """Parse an agent's final status. The content is untrusted, because the node may be compromised.
 
         Raises:
-            RemoteCommandError: It makes no sense, or is no final status.
+            RemoteCommandError: The status is malformed or not final.
         """
         fields = status if isinstance(status, dict) else {}
         state, first = fields.get("state"), fields.get("first_failure") or {}
@@ -104,10 +104,10 @@ _MOST = 1 << 20
 
 
 def _whole(first: Mapping[str, Any], name: str, least: int, most: int) -> int | None:
-    """A whole number of a status; None where it has none.
+    """Return an integer field of a status, or None if it is missing.
 
     Raises:
-        RemoteCommandError: It is something else, or out of range.
+        RemoteCommandError: The field is not an integer or is out of range.
     """
     value = first.get(name)
     if value is None:
@@ -124,12 +124,11 @@ def _senseless(what: str) -> RemoteCommandError:
 def believable(verdicts: Sequence[Verdict], ranks: Mapping[int, Sequence[int]]) -> list[Verdict]:
     """Return the verdicts without claims about ranks that their own nodes contradict.
 
-    A node may name a rank of another node, because the head decides for the gang. Where the named node says that the
-    gang succeeded, or where there is no such rank on it, one of them lies or errs: the run has failed all the same,
-    and no rank is blamed.
+    A node may name a rank of another node, because the head decides for the gang. If the owning node reports success,
+    or no node has that rank, the reports contradict each other: the run still counts as failed, but without a rank.
     """
-    by_node = {one.teller: one for one in verdicts if one.teller is not None}
-    return [_without_blame(one, by_node, ranks) for one in verdicts]
+    by_node = {verdict.teller: verdict for verdict in verdicts if verdict.teller is not None}
+    return [_without_blame(verdict, by_node, ranks) for verdict in verdicts]
 
 
 def _without_blame(verdict: Verdict, by_node: Mapping[int, Verdict], ranks: Mapping[int, Sequence[int]]) -> Verdict:
@@ -147,7 +146,7 @@ def _without_blame(verdict: Verdict, by_node: Mapping[int, Verdict], ranks: Mapp
 
 
 def agreed(verdicts: Sequence[Verdict]) -> Verdict:
-    """One verdict of a gang's: all nodes must tell of success, and one that names a rank tells most of a failure."""
+    """Combine the verdicts. Success needs every node; otherwise a verdict that names a rank is preferred."""
     bad = [verdict for verdict in verdicts if not verdict.succeeded]
     if not bad:
         return verdicts[0]

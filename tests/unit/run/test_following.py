@@ -173,7 +173,7 @@ def test_a_node_out_of_reach_for_three_minutes_is_an_error_not_a_verdict(gather,
 
 
 def test_an_agent_that_ends_without_a_word_is_not_asked_for_ever(gather, clock):
-    with pytest.raises(RemoteCommandError, match="ends without a word") as caught:
+    with pytest.raises(RemoteCommandError, match="exited without output") as caught:
         gather(agent(0, Answer(exit_code=127, stderr="sh: python3: not found")))
     assert caught.value.tail == ("sh: python3: not found",)
     assert clock.monotonic() < 200

@@ -88,7 +88,7 @@ def test_a_node_that_boots_again_is_waited_for():
     rebooting = {**FINE, "bootstrap": "rebooting", "bootstrap_step": "driver"}
     silent = ConnectError("connection refused")
     _, heard = gate(rebooting, silent, silent, {**rebooting, "bootstrap": "running"}, FINE)
-    assert heard == [Note("bootstrap is booting again: driver", 1), Note("bootstrap is running: driver", 1)]
+    assert heard == [Note("bootstrap is rebooting the node: driver", 1), Note("bootstrap is running: driver", 1)]
 
 
 def test_a_node_that_does_not_come_back_is_given_up():

@@ -170,7 +170,7 @@ def test_a_node_without_its_bootstrap_is_not_used(workspace, gang, training):
         return usual(node).on(" probe$", Answer(stdout='{"bootstrap": "none", "disk_free_mib": 9999}\n'))
 
     gang._host = bare
-    with pytest.raises(Exception, match="not begun after 2 minutes"):
+    with pytest.raises(Exception, match="not started after 2 minutes"):
         training()
     assert workspace.records.clusters() == []
 
