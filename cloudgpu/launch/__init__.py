@@ -1,1 +1,1 @@
-"""Launchers, pure: recipe + inventory -> the exact command and environment of every rank."""
+"""Launchers: compute every rank's command and environment from a recipe and an inventory. No I/O."""

@@ -1,4 +1,4 @@
-"""The command of a rank: the recipe's template filled, and its interpreter in front where it is Python."""
+"""Render the command of a rank from the recipe's template, prefixed with the interpreter for Python scripts."""
 
 from collections.abc import Mapping
 
@@ -13,7 +13,7 @@ HOSTFILE = "hostfile"
 
 
 def command(recipe: Recipe, inventory: Inventory, ctx: LaunchContext, position: int = 0) -> tuple[str, ...]:
-    """What a rank on the node at this position runs.
+    """Return the command of a rank on the node at this position.
 
     `train.py ...` and `-m package ...` get the run's interpreter in front; anything else is a program as it stands.
 
@@ -24,7 +24,7 @@ def command(recipe: Recipe, inventory: Inventory, ctx: LaunchContext, position: 
 
 
 def filled(text: str, names: Mapping[str, Scalar], ctx: LaunchContext) -> tuple[str, ...]:
-    """One command line of a recipe.
+    """Render one command line of a recipe.
 
     Raises:
         RecipeError: The template cannot be split or names something unknown.
@@ -35,7 +35,7 @@ def filled(text: str, names: Mapping[str, Scalar], ctx: LaunchContext) -> tuple[
 
 
 def values(recipe: Recipe, inventory: Inventory, ctx: LaunchContext, position: int = 0) -> Mapping[str, Scalar]:
-    """What the names in a command stand for in this run, on the node at this position."""
+    """Return the values of a command's placeholders on the node at this position."""
     checkpoint = {"checkpoint": ctx.checkpoint} if ctx.checkpoint else {}
     return {
         **recipe.params,
@@ -54,7 +54,7 @@ def values(recipe: Recipe, inventory: Inventory, ctx: LaunchContext, position: i
 
 
 def service_values(endpoint: Endpoint | None, head: Node) -> Mapping[str, Scalar]:
-    """What a service's command may name of the place where it answers."""
+    """Return the placeholders for the address on which a service listens."""
     if endpoint is None:
         return {}
     return {"service.port": endpoint.port, "service.address": loopback(head)}

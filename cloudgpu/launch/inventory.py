@@ -1,4 +1,4 @@
-"""The seam between provisioning and running: which nodes there are and how to reach them."""
+"""The inventory of a cluster's nodes: the interface between provisioning and running."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -22,40 +22,40 @@ class Node:
     index: int
     instance_id: str
     address: str
-    """Where the caller reaches its SSH server."""
+    """SSH address as seen from the caller."""
     port: Annotated[int, _port]
     user: str
     host_keys: tuple[str, ...]
     """Pinned host key fingerprints, `SHA256:...`; never empty for a node that may be connected to."""
     private_address: str
-    """Where the other nodes reach it."""
+    """Address as seen from the other nodes."""
     instance_type: str
     zone: str
     gpu: str
     gpus: int
     simulated: bool
     jump: int | None = None
-    """Index of the node through which its SSH server is reached; None where the caller reaches it straight."""
+    """Index of the jump node, or None for a direct connection."""
     reach: Literal["direct", "ssm"] = "direct"
-    """What carries SSH to it; by `ssm` its address is its instance id."""
+    """SSH transport. With `ssm` the address is the instance id."""
     bastion: str = ""
-    """The user's own jump host before it, `user@host[:port]`; empty where there is none."""
+    """The user's jump host, `user@host[:port]`, or empty."""
     bastion_keys: tuple[str, ...] = ()
-    """Pinned host keys of that jump host; empty means as the user's known_hosts has them."""
+    """Pinned host keys of the jump host. If empty, the user's known_hosts applies."""
     key: str = ""
-    """Private key that it takes, where that is another one than the caller's usual; the jump host takes the same."""
+    """Private key for this node and its jump host, if it differs from the caller's default key."""
     devices: tuple[int, ...] = ()
-    """The GPUs of it that the cluster has, where it has not all; the ranks see no others."""
+    """GPU indices that belong to the cluster, if not all do. The ranks see only these."""
     interface: str = ""
-    """Network interface that its private address is on, where somebody said so."""
+    """Network interface of the private address, if configured."""
     booted: bool = field(default=False, compare=False)
-    """Whether its first boot is known to be over, so that a refused login is an answer. Never stored."""
+    """True once the first boot has finished, so that a refused login is final. Never stored."""
     base: str = ""
-    """On a host of one's own: the directory below the login user's home that holds all that the cluster puts there."""
+    """On a self-managed host: the cluster's directory below the login user's home."""
 
     @property
     def own(self) -> bool:
-        """Whether it is a host of one's own: it is there already, and nothing of it ends with the cluster."""
+        """Return True for a self-managed host, which is not terminated with the cluster."""
         return bool(self.base)
 
 
@@ -65,7 +65,7 @@ def loopback(node: Node) -> str:
 
 
 def shares_this_machine(node: Node) -> bool:
-    """Whether its loopback is the caller's own, as of nodes of a rehearsal."""
+    """Return True if the node shares the caller's loopback interface, as rehearsal nodes do."""
     return node.private_address.startswith("127.")
 
 
@@ -88,16 +88,16 @@ class Inventory:
 
     @property
     def head(self) -> Node:
-        """The node that the others report to."""
+        """Return the head node, to which the others report."""
         return self.nodes[0]
 
     def as_json(self) -> dict[str, Any]:
-        """The form kept in `inventory.json`."""
+        """Return the contents of `inventory.json`."""
         return {"cluster": self.cluster, "nodes": [_stored(node) for node in self.nodes]}
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> "Inventory":
-        """Read `as_json` back; fields that a newer version added are ignored.
+        """Parse the output of `as_json`. Unknown fields from newer versions are ignored.
 
         Raises:
             ValueError: It has another shape.

@@ -1,4 +1,4 @@
-"""Launchers by name."""
+"""Registry of launchers by name."""
 
 from collections.abc import Callable, Mapping
 
@@ -30,7 +30,7 @@ LAUNCHERS: Mapping[str, Launcher] = {
 
 
 def launcher(name: str) -> Launcher:
-    """The launcher of this name.
+    """Return the launcher with this name.
 
     Raises:
         UsageError: There is none; names the nearest.
@@ -42,7 +42,7 @@ def launcher(name: str) -> Launcher:
 
 
 def launch(recipe: Recipe, inventory: Inventory, ctx: LaunchContext) -> tuple[NodeLaunch, ...]:
-    """Every rank's command and environment, by the recipe's own launcher.
+    """Return every rank's command and environment from the recipe's launcher.
 
     Raises:
         RecipeError: The recipe sets what the launcher must set, or its command is wrong.

@@ -1,25 +1,25 @@
-"""TCP ports of a run, its own for every run, so that two runs on one machine do not meet."""
+"""TCP ports of a run, derived from the run id so that concurrent runs on one machine do not collide."""
 
 import hashlib
 
 from cloudgpu.recipe.reserved import RUN_PORTS
 
 _RANGE = len(RUN_PORTS) // 2
-"""Ports for rendezvous; as many follow for the gangs."""
+"""Number of rendezvous ports. The same number of gang ports follows."""
 
 
 def master_port(run_id: str, attempt: int = 0) -> int:
-    """The rendezvous port of a run on its head node. Taken? Ask for the next `attempt`."""
+    """Return the run's rendezvous port on the head node. If it is in use, retry with the next `attempt`."""
     return RUN_PORTS.start + _drawn("master", run_id, attempt)
 
 
 def gang_port(run_id: str, attempt: int = 0) -> int:
-    """The port on which the head's agent listens for the other nodes' agents."""
+    """Return the port on which the head's agent listens for the other agents."""
     return RUN_PORTS.start + _RANGE + _drawn("gang", run_id, attempt)
 
 
 def following(port: int, count: int) -> int:
-    """The port so many behind this one, within those of a run's rendezvous."""
+    """Return the port at this distance, wrapping around within the rendezvous range."""
     return RUN_PORTS.start + (port - RUN_PORTS.start + count) % _RANGE
 
 

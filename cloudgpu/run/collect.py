@@ -1,4 +1,4 @@
-"""The end of a run on its nodes: what the recipe asked for comes back, checkpoints are kept, mounts are taken down."""
+"""Finish a run on its nodes: download outputs, complete checkpoint uploads, and unmount datasets."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -18,12 +18,12 @@ from cloudgpu.ssh.transfer.receive import Skipped
 from cloudgpu.text import printable
 
 _NAMED: Final = 20
-"""Skipped files that are named to a person; JSON names them all."""
+"""Skipped files listed in text output. JSON output lists all of them."""
 
 
 @dataclass(frozen=True)
 class SkippedOutput:
-    """Something on one node that matched the recipe's outputs and was not fetched."""
+    """A path on one node that matched the recipe's outputs and was not downloaded."""
 
     node: int
     path: str
@@ -32,26 +32,25 @@ class SkippedOutput:
 
     @property
     def text(self) -> str:
-        """One line for a person."""
+        """Return the text output line."""
         return printable(f"node {self.node}: {self.path + ': ' if self.path else ''}{self.reason}")
 
     def as_json(self) -> dict[str, Any]:
-        """Its documented form."""
+        """Return the documented JSON object."""
         return {"node": self.node, "path": self.path, "reason": self.reason}
 
 
 @dataclass(frozen=True)
 class Collected:
-    """What came back, and what did not.
+    """The downloaded outputs, and what could not be downloaded.
 
     Attributes:
         files: Paths below the run's outputs directory.
-        missing: Patterns of the recipe that no node had.
-        failures: Nodes whose outputs could not be fetched or brought to S3, and outputs that could not be read, one
-            line each.
-        gone: Nodes that have ended, and what they held with them, one line each.
-        remarks: Where checkpoints and outputs are, and what could not be taken down.
-        skipped: What matched and was not fetched.
+        missing: Output patterns that matched nothing on any node.
+        failures: One line per node whose outputs could not be downloaded or uploaded to S3, and per unreadable output.
+        gone: One line per terminated node whose outputs are lost.
+        remarks: Locations of checkpoints and outputs, and datasets that could not be unmounted.
+        skipped: Paths that matched and were not downloaded.
     """
 
     files: tuple[str, ...] = ()
@@ -63,39 +62,43 @@ class Collected:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What a person is told about it, one sentence each."""
-        named = [f"not fetched: {one.text}" for one in self.skipped if not one.lost]
+        """Return the messages for text output, one sentence each."""
+        named = [f"not fetched: {output.text}" for output in self.skipped if not output.lost]
         more = [f"not fetched: {len(named) - _NAMED} more"] if len(named) > _NAMED else []
         missing = (f"no node had {pattern}" for pattern in self.missing)
         return (*missing, *self.remarks, *named[:_NAMED], *more, *self.gone, *self.failures)
 
 
 def collect(job: Job, agents: Sequence[Agent], to: Path) -> Collected:
-    """Fetch the outputs: the head's go to `to`, another node's to `to/node-N` where it has any of its own.
+    """Download the outputs: the head's to `to`, those of other nodes to `to/node-N`.
 
-    A node that cannot be read is a line in `failures`, never an exception: what the others have must still come.
+    A node that fails adds a line to `failures` instead of raising, so that the other nodes are still collected.
     """
     checkpoint, unkept = _kept(job, agents)
     remark, unsent = uploaded(job, agents)
     fetched = _fetched(job, agents, to)
     remarks = (*filter(None, (checkpoint, remark)), *release(job, agents))
-    here = [name for name in fetched.files if (to / name).exists()]  # a link to what was not fetched is no output
+    here = [name for name in fetched.files if (to / name).exists()]  # a dangling link is not an output
     unmatched = [pattern for pattern in job.recipe.outputs if not _matched(pattern, here)]
-    in_vain = {pattern: found for pattern in unmatched if (found := _skipped_by(pattern, fetched.skipped))}
-    unreadable = [one.text for one in fetched.skipped if one.lost]
-    empty = [f"nothing of {pattern} could be fetched: {one.text}" for pattern, one in in_vain.items() if not one.lost]
-    missing = () if fetched.failures else tuple(pattern for pattern in unmatched if pattern not in in_vain)
+    matched_but_skipped = {pattern: found for pattern in unmatched if (found := _skipped_by(pattern, fetched.skipped))}
+    unreadable = [output.text for output in fetched.skipped if output.lost]
+    empty = [
+        f"nothing of {pattern} could be fetched: {one.text}"
+        for pattern, one in matched_but_skipped.items()
+        if not one.lost
+    ]
+    missing = () if fetched.failures else tuple(pattern for pattern in unmatched if pattern not in matched_but_skipped)
     lost = (*fetched.failures, *unreadable, *empty, *unkept, *unsent)
     return Collected(tuple(fetched.files), missing, lost, remarks=remarks, skipped=tuple(fetched.skipped))
 
 
 def _skipped_by(pattern: str, skipped: Sequence[SkippedOutput]) -> SkippedOutput | None:
-    """The first thing that a pattern matched and that was not fetched."""
-    return next((one for one in skipped if one.path and matching([one.path.rstrip("/")], [pattern])), None)
+    """Return the first skipped path that matches a pattern."""
+    return next((output for output in skipped if output.path and matching([output.path.rstrip("/")], [pattern])), None)
 
 
 def _kept(job: Job, agents: Sequence[Agent]) -> tuple[str, tuple[str, ...]]:
-    """Where the checkpoints are, and what is not there."""
+    """Return a summary of the checkpoint upload, and its failures."""
     head = next((agent for agent in agents if agent.host.node.index == 0), None)
     try:
         return ("" if head is None else kept(job, head)), ()
@@ -119,7 +122,7 @@ def _fetched(job: Job, agents: Sequence[Agent], to: Path) -> _Fetched:
         target = to if index == 0 else to / f"node-{index}"
         skipped: list[Skipped] = []
         names = agent.host.fetch_tree(job.workdir(agent.home), patterns, target, skipped.append)
-        named = [SkippedOutput(index, one.path, one.reason, one.lost) for one in skipped]
+        named = [SkippedOutput(index, entry.path, entry.reason, entry.lost) for entry in skipped]
         return names, [*named, *_dangling(index, target, names)]
 
     fetched = _Fetched()
@@ -134,7 +137,7 @@ def _fetched(job: Job, agents: Sequence[Agent], to: Path) -> _Fetched:
 
 
 def _dangling(index: int, target: Path, names: Sequence[str]) -> Iterator[SkippedOutput]:
-    """Name the targets of links that arrived without them: they match no pattern, or could not be fetched."""
+    """Yield the downloaded links whose targets were not downloaded."""
     for name in names:
         place = target / name
         if place.is_symlink() and not place.exists():

@@ -1,4 +1,4 @@
-"""Copies of a dataset: from its source to nodes."""
+"""Copy a dataset from its source to the nodes."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,9 +15,9 @@ from cloudgpu.ssh.base import Host
 from cloudgpu.ssh.command import Command, Raw
 
 FILES_AN_ORDER = 2000
-"""Each carries an address of up to two thousand bytes."""
+"""Files per `fetch` request. Each file has a presigned URL of up to 2000 bytes."""
 _RENEWALS = 20
-"""Times that addresses may expire during one copy: days, at six hours each."""
+"""Maximum renewals of presigned URLs during one copy. Each lasts six hours."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Way:
 
 
 def copy(dataset: Data, agents: Sequence[Agent], listed: Sequence[RemoteFile], way: Way) -> int:
-    """Copy to every node from the source; bytes moved.
+    """Copy to every node from the source. Return the bytes transferred.
 
     Raises:
         RemoteCommandError: A node could not fetch or verify it; it is named.
@@ -45,7 +45,7 @@ def copy(dataset: Data, agents: Sequence[Agent], listed: Sequence[RemoteFile], w
 
 
 def fetch(dataset: Data, agents: Sequence[Agent], listed: Sequence[RemoteFile], way: Way) -> int:
-    """Download on every node; bytes moved.
+    """Download on every node. Return the bytes transferred.
 
     Raises:
         RemoteCommandError: A node could not fetch or verify it; it is named.
@@ -63,9 +63,9 @@ def fetch_to(
     way: Way,
     hand: Mapping[str, Any] | None = None,
 ) -> int:
-    """Download on one node, some thousand files an order.
+    """Download on one node in batches of `FILES_AN_ORDER`. Return the bytes transferred.
 
-    `hand` is another node, and then the addresses are its.
+    `hand` names a node that serves the files; their URLs then refer to it.
 
     Raises:
         RemoteCommandError: The node could not fetch or verify it.
@@ -90,7 +90,7 @@ def _fetch_batch(
     way: Way,
     hand: Mapping[str, Any] | None,
 ) -> int:
-    """What is there when addresses expire stays; the rest goes on with fresh ones.
+    """Download a batch. If presigned URLs expire, continue with fresh ones and keep what is already there.
 
     Raises:
         AgentError: It cannot be fetched; `expired` where fresh addresses do not help either.
@@ -108,10 +108,10 @@ def _fetch_batch(
 
 
 def _renewed(dataset: Data, batch: Sequence[RemoteFile], way: Way) -> Sequence[RemoteFile]:
-    """The same files with fresh addresses; what has changed meanwhile is another dataset.
+    """Return the same files with fresh URLs.
 
     Raises:
-        AgentError: A file has changed, or is gone.
+        AgentError: A file was changed or deleted at the source.
     """
     fresh = {file.relative: file for file in way.files(dataset)}
     for file in batch:
@@ -134,7 +134,7 @@ def _send(dataset: Data, agents: Sequence[Agent], listed: Sequence[RemoteFile], 
 
 
 def root_of(dataset: Data, way: Way) -> Path:
-    """The directory on this machine that a local dataset is, or lies in."""
+    """Return the local directory that is, or contains, a local dataset."""
     source = (way.base / dataset.source).resolve()
     return source if source.is_dir() else source.parent
 

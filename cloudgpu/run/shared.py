@@ -1,4 +1,4 @@
-"""A dataset that comes to the first node alone, and from there to the others, over the cluster's own network."""
+"""Copy a dataset to the first node only, and from there to the others over the cluster network."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -17,7 +17,7 @@ from cloudgpu.ssh.transfer.transfer import manifest_of
 
 
 def share(dataset: Data, agents: Sequence[Agent], listed: Sequence[RemoteFile], way: Way) -> int:
-    """Copy to the first node from the source, and from there to the others; bytes that came from the source.
+    """Copy to the first node and from there to the others. Return the bytes read from the source.
 
     Raises:
         RemoteCommandError: A node could not fetch, hand over or verify it; it is named.
@@ -59,7 +59,7 @@ def _take_tree(agent: Agent, dataset: Data, listed: Sequence[RemoteFile], way: W
             "url": _address(handed["hand"], entry.path),
             "path": f"{target}/{entry.path}",
             "size": entry.size,
-            # What the other node has under this name may be of another time than what was listed just now.
+            # The other node may hold a different version of this file than the one just listed.
             "etag": f"{entry.size}-{entry.mtime_ns}",
             "mtime_ns": entry.mtime_ns,
             "mode": entry.mode,

@@ -1,4 +1,4 @@
-"""Outputs in S3: every node brings its own there by its role when the run has ended, also where nobody watches."""
+"""Upload outputs to S3. Every node uploads its own with its IAM role, even if the caller has disconnected."""
 
 from collections.abc import Sequence
 from typing import Any, Final
@@ -15,16 +15,16 @@ from cloudgpu.ssh.transfer.patterns import regexes
 from cloudgpu.text import size_text
 
 _NAME: Final = "outputs"
-"""How the agent tells this upload from that of checkpoints."""
+"""Distinguishes this upload from the checkpoint upload in the agent."""
 
 
 def destination(recipe: Recipe, run_id: str) -> str:
-    """Where a run's outputs go beside this machine; empty for nowhere."""
+    """Return the S3 URI for the run's outputs, or an empty string."""
     return (recipe.outputs_to or "").replace("{run}", run_id)
 
 
 def prepare(job: Job, agents: Sequence[Agent], services: Services) -> None:
-    """Leave a process on every node that brings its outputs to S3 when the run has ended.
+    """Start a process on every node that uploads its outputs to S3 when the run has ended.
 
     Raises:
         RemoteCommandError: A node's role gives it no keys.
@@ -51,7 +51,7 @@ def prepare(job: Job, agents: Sequence[Agent], services: Services) -> None:
 
 
 def uploaded(job: Job, agents: Sequence[Agent]) -> tuple[str, tuple[str, ...]]:
-    """Wait until the outputs are there: what there is, in words, and a line for each node whose are not."""
+    """Wait for the uploads. Return a summary and one message per node that failed."""
     to = destination(job.recipe, job.run_id)
     if not to:
         return "", ()
@@ -62,7 +62,7 @@ def uploaded(job: Job, agents: Sequence[Agent]) -> tuple[str, tuple[str, ...]]:
         return agent.ask("kept", {"name": _NAME, "run_dir": job.run_dir(agent.home)})
 
     answers = on_all([agent.host for agent in agents], lambda host: ask(host.node.index))
-    failures = tuple(one.message for one in answers.values() if isinstance(one, CloudGpuError))
+    failures = tuple(answer.message for answer in answers.values() if isinstance(answer, CloudGpuError))
     there = [one for one in answers.values() if not isinstance(one, CloudGpuError)]
     files = sum(number(one, "files") for one in there)
     if not files:
