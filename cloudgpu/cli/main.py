@@ -1,4 +1,4 @@
-"""The entry point: registers the commands, and is the one place where errors become exit codes."""
+"""The entry point: register the commands and turn errors into exit codes."""
 
 import io
 import sys
@@ -50,9 +50,9 @@ from cloudgpu.text import printable
 from cloudgpu.version import __version__
 
 FIRST = ("gpus", "images", "recipe", "plan")
-"""What somebody needs who begins stands first in the help; typer would put groups of commands last."""
+"""Commands that a new user needs, listed first; typer would put command groups last."""
 FIRST_STEPS = """\b
-First steps, with no account and at no cost:
+First steps, with no account and no cost:
   cloudgpu train quickstart --on rehearsal         a whole run on this machine
 A run of your own:
   cloudgpu gpus --count 8 --min-memory 32GB        which machines there are
@@ -63,7 +63,7 @@ A run of your own:
 
 
 class Listed(TyperGroup):
-    """The commands in the order in which they are needed."""
+    """List commands in the order of use."""
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ANN401 - typer keeps its classes private
         """As registered, but for the first ones."""
@@ -74,7 +74,7 @@ class Listed(TyperGroup):
 app = typer.Typer(
     name="cloudgpu",
     cls=Listed,
-    help="GPU clusters that cannot leak: plan, up, train, down, from one recipe file.",
+    help="Run GPU clusters that cannot leak: plan, up, train, down, from one recipe file.",
     epilog=FIRST_STEPS,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -96,7 +96,7 @@ def _root(
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version.")
     ] = False,
     debug: Annotated[
-        bool, typer.Option("--debug", help="Write a log with AWS request ids, and shorten nothing (settings: debug).")
+        bool, typer.Option("--debug", help="Log AWS request IDs and do not truncate output (settings: debug).")
     ] = False,
 ) -> None:
     """Options before the command."""

@@ -1,4 +1,4 @@
-"""`cloudgpu attach`: come back to a run and finish it as its `train` would have."""
+"""`cloudgpu attach`: follow a running run and finish it as `train` would have."""
 
 from typing import Annotated
 
@@ -9,13 +9,13 @@ from cloudgpu.cli.commands.options import Json, RunName
 
 def attach(
     run: RunName = "",
-    keep: Annotated[bool, typer.Option("--keep", help="Leave the cluster up when the run ended.")] = False,
+    keep: Annotated[bool, typer.Option("--keep", help="Keep the cluster running after the run.")] = False,
     json: Json = False,
 ) -> None:
-    """Come back to a run and finish it.
+    """Reattach to a run and finish it.
 
-    Follows it to its end, brings its outputs back, ends the cluster that it made, prints the bill. Ctrl-C leaves it
-    running.
+    Follows the run to its end, downloads its outputs, deletes the cluster that it created and prints the bill. Ctrl-C
+    detaches and leaves the run running.
     """
     from cloudgpu.app.runs.attach import found_run
     from cloudgpu.cli.context.wiring import wire

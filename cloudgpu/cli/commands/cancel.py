@@ -1,11 +1,11 @@
-"""`cloudgpu cancel`: end a run, not its cluster."""
+"""`cloudgpu cancel`: cancel a run without deleting its cluster."""
 
 from cloudgpu.cli.commands.options import Json, RunName
 from cloudgpu.text import command
 
 
 def cancel(run: RunName = "", json: Json = False) -> None:
-    """End a run and leave its cluster up."""
+    """Cancel a run and keep its cluster running."""
     from cloudgpu.app.runs.attach import found_run
     from cloudgpu.cli.context.wiring import wire
     from cloudgpu.cli.terminal.interruption import tell_what_runs, told_when_interrupted

@@ -1,4 +1,4 @@
-"""`cloudgpu catalog`: what is known of types and prices, and how to know it better."""
+"""`cloudgpu catalog`: show and refresh the catalogue of instance types and prices."""
 
 from typing import Annotated
 
@@ -8,25 +8,21 @@ from cloudgpu.cli.commands.options import Json, On, whole
 from cloudgpu.errors import CloudError
 from cloudgpu.text import command
 
-app = typer.Typer(
-    help="What is known of types and prices, and since when.", no_args_is_help=True, rich_markup_mode=None
-)
+app = typer.Typer(help="Show and refresh instance types and prices.", no_args_is_help=True, rich_markup_mode=None)
 
-Regions = Annotated[
-    list[str] | None, typer.Option("--region", help="A region to read (settings: region); may be repeated.")
-]
-AllRegions = Annotated[bool, typer.Option("--all-regions", help="Every region that the account can use.")]
+Regions = Annotated[list[str] | None, typer.Option("--region", help="Region to read (settings: region). Repeatable.")]
+AllRegions = Annotated[bool, typer.Option("--all-regions", help="Every region enabled for the account.")]
 Number = Annotated[
     int | None,
     typer.Argument(
-        metavar="[NUMBER]", parser=whole(), help="As `catalog history` counts; 0 is the catalogue as shipped."
+        metavar="[NUMBER]", parser=whole(), help="Number from `catalog history`; 0 is the shipped catalogue."
     ),
 ]
 
 
 @app.command("refresh")
 def refresh(regions: Regions = None, all_regions: AllRegions = False, on: On = None, json: Json = False) -> None:
-    """Read types, zones, prices, images and quotas anew.
+    """Refresh types, zones, prices, images and quotas.
 
     Asks the cloud and lays what it tells over the catalogue of this home, for this target alone. Plans use it from then
     on. Shows what changed; `catalog revert` takes it back. A region or source that does not tell stays as it was known,
@@ -48,13 +44,13 @@ def refresh(regions: Regions = None, all_regions: AllRegions = False, on: On = N
 
 @app.command("show")
 def show(
-    region: Annotated[str, typer.Option("--region", help="Only what was read of this region.")] = "",
+    region: Annotated[str, typer.Option("--region", help="Only this region's data.")] = "",
     on: On = None,
     json: Json = False,
 ) -> None:
-    """Show where figures come from, and how old they are.
+    """Show the source and age of the catalogue's data.
 
-    Asks no cloud.
+    Makes no cloud calls.
     """
     from cloudgpu.app.planning.catalog_age import knowledge
     from cloudgpu.catalog import load
@@ -72,9 +68,9 @@ def show(
 
 @app.command("history")
 def history(number: Number = None, on: On = None, json: Json = False) -> None:
-    """Show the refreshes that can be gone back to.
+    """List the refreshes that you can revert to.
 
-    With a number: everything that this one changed. Asks no cloud.
+    With a number, shows everything that this refresh changed. Makes no cloud calls.
     """
     from cloudgpu.cli.context.wiring import wire
     from cloudgpu.cli.render.catalog import entry_lines, history_json, history_lines
@@ -94,10 +90,10 @@ def history(number: Number = None, on: On = None, json: Json = False) -> None:
 
 @app.command("revert")
 def revert(number: Number = None, on: On = None, json: Json = False) -> None:
-    """Go back to what was known before a refresh.
+    """Revert the catalogue to an earlier refresh.
 
-    Without a number to what the last refresh was laid over. 0 is the catalogue that came with cloudgpu, and works also
-    when files are damaged. Nothing is deleted: `catalog revert` with a later number goes forward again.
+    Without a number, undoes the last refresh. 0 is the catalogue shipped with cloudgpu, and works even if files are
+    damaged. Nothing is deleted: `catalog revert` with a later number goes forward again.
     """
     from cloudgpu.cli.context.wiring import wire
 

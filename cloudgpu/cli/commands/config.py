@@ -1,11 +1,11 @@
-"""`cloudgpu config`: every setting, its value and where it came from."""
+"""`cloudgpu config`: show every setting, its value and its source."""
 
 from cloudgpu.cli.commands.options import Json
 from cloudgpu.cli.terminal.table import columns
 
 
 def config(json: Json = False) -> None:
-    """Show the settings and where each came from.
+    """Show the settings and the source of each.
 
     Passwords are masked.
     """

@@ -1,4 +1,4 @@
-"""`cloudgpu cost`: what was spent, by whom, on what. Simulated money is never added to real money."""
+"""`cloudgpu cost`: report spending from the ledger, with simulated and real costs kept apart."""
 
 from typing import Annotated, Literal
 
@@ -10,14 +10,14 @@ By = Literal["user", "team", "run", "recipe", "cluster"]
 
 
 def cost(
-    by: Annotated[By, typer.Option("--by", help="What the rows stand for.")] = "run",
-    since: Annotated[str | None, typer.Option("--since", help="A date (2026-11-01) or an age (7d, 12h).")] = None,
+    by: Annotated[By, typer.Option("--by", help="Group costs by this.")] = "run",
+    since: Annotated[str | None, typer.Option("--since", help="Start date (2026-11-01) or age (7d, 12h).")] = None,
     json: Json = False,
 ) -> None:
     """Show what was spent, by whom and on what.
 
-    Reads the ledger; asks no cloud. Simulated money is marked and never added to real money. Exits 13 when the ledger
-    lacks something that the records of this machine say was launched.
+    Reads only the ledger and makes no cloud calls. Simulated costs are marked and never added to real costs. Exits 13
+    if the ledger is missing an instance that this machine's records say was launched.
     """
     from cloudgpu.backends.missing_rows import gap_error
     from cloudgpu.cli.context.wiring import wire

@@ -1,4 +1,4 @@
-"""`cloudgpu doctor`: is everything there that a run will need?"""
+"""`cloudgpu doctor`: check that a run has everything it needs."""
 
 from typing import Annotated, Literal
 
@@ -9,19 +9,19 @@ from cloudgpu.cli.commands.options import Json, Region
 
 def doctor(
     on: Annotated[
-        Literal["aws", "rehearsal"], typer.Option("--on", help="Whose permissions and quotas are looked at.")
+        Literal["aws", "rehearsal"], typer.Option("--on", help="Target whose permissions and quotas to check.")
     ] = "aws",
     region: Region = None,
     policy: Annotated[
-        bool, typer.Option("--policy", help="Print the IAM policy that is needed (with --storage: for storage alone).")
+        bool, typer.Option("--policy", help="Print the required IAM policy (with --storage: for storage only).")
     ] = False,
-    storage: Annotated[bool, typer.Option("--storage", help="What `cloudgpu storage` needs, too.")] = False,
+    storage: Annotated[bool, typer.Option("--storage", help="Also check what `cloudgpu storage` needs.")] = False,
     json: Json = False,
 ) -> None:
     """Check credentials, permissions, quotas and this machine.
 
-    Makes, changes and ends nothing: EC2 is asked by dry runs, IAM by its own simulation where that is allowed. What
-    could not be asked is `unknown`, with no account as well. Exits 15 when a check failed.
+    Creates, changes and deletes nothing: uses EC2 dry runs, and the IAM policy simulator where allowed. Checks that
+    cannot run, for example without an account, are `unknown`. Exits 15 if a check fails.
     """
     from cloudgpu.cli.context.wiring import wire
 

@@ -1,4 +1,4 @@
-"""`cloudgpu down`: end clusters, and say so only when the cloud confirms it."""
+"""`cloudgpu down`: delete clusters and confirm with the cloud that nothing is left."""
 
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,21 +16,21 @@ if TYPE_CHECKING:
 
 def down(  # noqa: PLR0917
     names: Annotated[
-        list[str] | None, typer.Argument(metavar="[CLUSTER]...", help="May be left out when only one is up.")
+        list[str] | None, typer.Argument(metavar="[CLUSTER]...", help="Optional if only one cluster is running.")
     ] = None,
-    every: Annotated[bool, typer.Option("--all", help="Every cluster that this machine knows.")] = False,
-    mine: Annotated[bool, typer.Option("--mine", help="Those of them that are yours (settings: owner).")] = False,
-    run: Annotated[str, typer.Option("--run", metavar="RUN", help="The cluster of this run.")] = "",
+    every: Annotated[bool, typer.Option("--all", help="Delete every cluster recorded on this machine.")] = False,
+    mine: Annotated[bool, typer.Option("--mine", help="Delete only your own clusters (settings: owner).")] = False,
+    run: Annotated[str, typer.Option("--run", metavar="RUN", help="Delete the cluster of this run.")] = "",
     on: On = None,
     region: Region = None,
     yes: Yes = False,
     json: Json = False,
 ) -> None:
-    """End clusters, and confirm that nothing is left.
+    """Delete clusters and confirm that nothing is left.
 
-    Ends everything that carries a cluster's tag, several clusters at once. Exits 6 until a search for the tags is
-    empty; `down` of what is gone already says so and exits 0. Clusters that this machine does not know: `cloudgpu
-    sweep`.
+    Deletes every resource with the cluster's tag, in several clusters at a time. Exits 6 until a search for the tags
+    finds nothing; exits 0 if the cluster is already deleted. For clusters that are not recorded on this machine, use
+    `cloudgpu sweep`.
     """
     from cloudgpu.app.clusters.delete_many import Choice, chosen
     from cloudgpu.app.runs.stages import Stages
@@ -59,7 +59,7 @@ def _end_one(wiring: "Wiring", cluster: str, stages: "Stages", *, json: bool) ->
     from cloudgpu.cli.terminal.interruption import reporting_partial_result, tell_what_runs, told_when_interrupted
 
     tell_what_runs(wiring.records, cluster)
-    unfinished = f"not everything is ended yet; {command('cloudgpu', 'down', cluster)} goes on with it"
+    unfinished = f"not everything is deleted yet; to continue: {command('cloudgpu', 'down', cluster)}"
     with (
         reporting_partial_result(lambda: unfinished_json(cluster, wiring.records.last_known(cluster), stages)),
         told_when_interrupted(wiring.screen, unfinished),
@@ -79,7 +79,7 @@ def _end_several(wiring: "Wiring", clusters: tuple[str, ...], stages: "Stages", 
 
     came_to = TeardownResults(())
     tell_what_runs(wiring.records, *clusters)
-    unfinished = f"not everything is ended yet; {command('cloudgpu', 'down', *clusters)} goes on with it"
+    unfinished = f"not everything is deleted yet; to continue: {command('cloudgpu', 'down', *clusters)}"
     with (
         reporting_partial_result(lambda: all_ended_json(came_to, stages)),
         told_when_interrupted(wiring.screen, unfinished),
@@ -101,7 +101,7 @@ def _told(names: tuple[str, ...]) -> str:
 
 def _say_nothing(screen: Screen, *, simulated: bool, json: bool) -> None:
     if not json:
-        screen.line("no cluster is up; nothing to end")
+        screen.line("no cluster is running; nothing to delete")
         return
     nothing: dict[str, Any] = {"cluster": None, "run_id": "", "known": False, "instances_ended": [], "strays_ended": []}
     nothing |= {"storage_ended": [], "storage_kept": []}

@@ -1,4 +1,4 @@
-"""`cloudgpu exec`: one command on every node at once."""
+"""`cloudgpu exec`: run a command on every node in parallel."""
 
 from typing import Annotated
 
@@ -21,19 +21,20 @@ def _fed() -> bytes:
 def execute(  # noqa: PLR0917
     context: typer.Context,
     cluster: Annotated[
-        str, typer.Argument(metavar="[NAME]", help="The cluster or a run on it; may be left out when only one is up.")
+        str, typer.Argument(metavar="[NAME]", help="Cluster name or run ID. Optional if only one cluster is running.")
     ] = "",
-    node: Annotated[str, typer.Option("--node", help="Only these nodes, for instance 0,2-3.")] = "",
-    stream: Annotated[bool, typer.Option("--stream", help="Show every line as it comes, with its node.")] = False,
-    stdin: Annotated[
-        bool, typer.Option("--stdin", help="Give what this command reads on standard input to every node.")
+    node: Annotated[str, typer.Option("--node", help="Run only on these nodes, such as 0,2-3.")] = "",
+    stream: Annotated[
+        bool, typer.Option("--stream", help="Print each line as it arrives, prefixed with its node.")
     ] = False,
+    stdin: Annotated[bool, typer.Option("--stdin", help="Pass this command's stdin to every node.")] = False,
     command: Annotated[
-        list[str] | None, typer.Argument(metavar="-- COMMAND...", help="What to run; one word is a shell line.")
+        list[str] | None,
+        typer.Argument(metavar="-- COMMAND...", help="Command to run. A single argument is run by the shell."),
     ] = None,
     json: Json = False,
 ) -> None:
-    """Run a command on every node and group what they say.
+    """Run a command on every node and group the output.
 
     Nodes that say the same share a block. Ends with 0 when the command did on every node, with 5 when it failed on
     one, with 9 when a node could not be reached. Ctrl-C ends it on every node.

@@ -1,4 +1,4 @@
-"""`cloudgpu extend`: let a cluster live longer."""
+"""`cloudgpu extend`: extend a cluster's expiry."""
 
 from datetime import datetime, timedelta
 from decimal import Decimal
@@ -13,21 +13,21 @@ from cloudgpu.errors import UsageError
 
 def extend(
     cluster: Annotated[
-        str, typer.Argument(metavar="[CLUSTER]", help="The cluster; may be left out when only one is up.")
+        str, typer.Argument(metavar="[CLUSTER]", help="Cluster name. Optional if only one is running.")
     ] = "",
-    by: Annotated[str, typer.Option("--by", metavar="DURATION", help="So much longer: 90m, 2h, 1d.")] = "",
+    by: Annotated[str, typer.Option("--by", metavar="DURATION", help="Extend by this much: 90m, 2h, 1d.")] = "",
     until: Annotated[
-        str, typer.Option("--until", metavar="TIME", help="Until then: 2026-11-21T18:00Z; UTC without a zone.")
+        str, typer.Option("--until", metavar="TIME", help="New expiry, such as 2026-11-21T18:00Z. UTC without a zone.")
     ] = "",
     max_usd: Annotated[
-        str, typer.Option("--max-usd", metavar="USD", help="The cluster's budget from now on, instead of the recipe's.")
+        str, typer.Option("--max-usd", metavar="USD", help="New budget for the cluster, instead of the recipe's.")
     ] = "",
     json: Json = False,
 ) -> None:
-    """Let a cluster live longer than it was to.
+    """Extend a cluster's expiry.
 
-    Renews the power-off timer of every node, the schedule outside them, and what the books expect. The recipe's
-    budget.max_usd still holds, and no node lives more than 14 days beyond its first expiry.
+    Updates every node's power-off timer, the cluster's expiry schedule and the expected cost in the ledger. The
+    recipe's budget.max_usd still applies, and no node runs more than 14 days past its original expiry.
     """
     from cloudgpu.app.clusters.extend import Extending
     from cloudgpu.cli.context.wiring import as_target, wire
@@ -35,12 +35,12 @@ def extend(
     from cloudgpu.cli.terminal.interruption import tell_what_runs
 
     if bool(by) == bool(until):
-        raise UsageError("say how long: --by 2h, or --until 2026-11-21T18:00Z", hint="cloudgpu extend --help")
+        raise UsageError("specify either --by 2h or --until 2026-11-21T18:00Z", hint="cloudgpu extend --help")
     longer, moment, cap = timedelta(seconds=seconds(by, "--by")), _moment(until), _usd(max_usd)
     wiring = wire(json=json)
     name = cluster or wiring.only_cluster()
     if not name:
-        raise UsageError("no cluster is up", hint="`cloudgpu status` lists the clusters")
+        raise UsageError("no cluster is running", hint="list clusters: cloudgpu status")
     tell_what_runs(wiring.records, name)
     target = as_target(wiring.records.target(name) or wiring.settings.target)
     if target == "ssh":
@@ -68,7 +68,7 @@ def _usd(text: str) -> Decimal | None:
         return bounds.positive_usd(text)
     except ValueError as err:
         raise UsageError(
-            f"--max-usd: {text!r} is no amount of money: {err}", hint="for instance --max-usd 250"
+            f"--max-usd: {text!r} is not a valid amount: {err}", hint="for instance --max-usd 250"
         ) from None
 
 
@@ -84,5 +84,5 @@ def _moment(text: str) -> datetime | None:
         return bounds.moment(text.replace(" UTC", "Z"))
     except ValueError as err:
         raise UsageError(
-            f"--until: {text!r} is no moment: {err}", hint="or --by with a duration, for instance 2h"
+            f"--until: {text!r} is not a valid time: {err}", hint="or --by with a duration, for instance 2h"
         ) from None

@@ -1,4 +1,4 @@
-"""`cloudgpu gpus`: which GPUs there are, and what they cost for what they do."""
+"""`cloudgpu gpus`: compare GPUs by memory, speed and price."""
 
 from typing import Annotated, Any, Literal
 
@@ -44,25 +44,27 @@ app = typer.Typer(cls=Gpus, rich_markup_mode=None)
 def gpus(  # noqa: PLR0917
     context: typer.Context,
     min_memory: Annotated[
-        str, typer.Option("--min-memory", metavar="SIZE", help="Memory of each GPU, at least: 32GB or 24GiB.")
+        str, typer.Option("--min-memory", metavar="SIZE", help="Minimum memory per GPU: 32GB or 24GiB.")
     ] = "",
     min_total_memory: Annotated[
-        str, typer.Option("--min-total-memory", metavar="SIZE", help="Of all GPUs of an instance together, at least.")
+        str, typer.Option("--min-total-memory", metavar="SIZE", help="Minimum total GPU memory per instance.")
     ] = "",
-    arch: Annotated[str, typer.Option("--arch", help="Only this architecture, for instance volta.")] = "",
+    arch: Annotated[str, typer.Option("--arch", help="Only this architecture, such as volta.")] = "",
     count: Annotated[
-        int | None, typer.Option("--count", parser=whole(1, 999), help="GPUs in one instance, exactly.")
+        int | None, typer.Option("--count", parser=whole(1, 999), help="Exact number of GPUs per instance.")
     ] = None,
     region: Annotated[
-        str, typer.Option("--region", help="Only what this region offers; left out, each type's cheapest region.")
+        str, typer.Option("--region", help="Only this region's types. Default: each type's cheapest region.")
     ] = "",
-    spot: Annotated[bool, typer.Option("--spot", help="Spot prices: spare capacity that AWS may take back.")] = False,
+    spot: Annotated[
+        bool, typer.Option("--spot", help="Show spot prices: spare capacity that AWS can reclaim.")
+    ] = False,
     sort: Annotated[
         Literal["usd-per-hour", "memory", "bandwidth", "fp16", "usd-per-pflop-h", "usd-per-tb-s"],
-        typer.Option("--sort", help="By price, by size, or by price for compute or for memory bandwidth."),
+        typer.Option("--sort", help="Sort by price, size, or price per compute or memory bandwidth."),
     ] = "usd-per-hour",
     everything: Annotated[
-        bool, typer.Option("--all", help="Also retired types, and machines that AWS does not have.")
+        bool, typer.Option("--all", help="Include retired types and machines that AWS does not offer.")
     ] = False,
     on: On = None,
     json: Json = False,
@@ -86,7 +88,7 @@ def gpus(  # noqa: PLR0917
 
 
 def _refuse_given(context: typer.Context) -> None:
-    """Options that stand before `show` would be ignored in silence."""
+    """Reject options before `show`, which would otherwise be ignored silently."""
     for option in context.command.params:
         if option.name and context.params.get(option.name) != option.get_default(context):
             message = f"{option.opts[0]} belongs to the list of GPUs, not to `gpus {context.invoked_subcommand}`"
@@ -95,11 +97,11 @@ def _refuse_given(context: typer.Context) -> None:
 
 @app.command("show")
 def show(
-    gpu: Annotated[str, typer.Argument(metavar="GPU", help="Its name, for instance V100.")],
+    gpu: Annotated[str, typer.Argument(metavar="GPU", help="GPU name, such as V100.")],
     on: On = None,
     json: Json = False,
 ) -> None:
-    """Show everything known of one GPU, with sources.
+    """Show everything known about one GPU, with sources.
 
     Hardware, the drivers, CUDA versions, containers and PyTorch wheels that run on it, the instance types that have
     it, and what would replace it.

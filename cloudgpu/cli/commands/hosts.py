@@ -1,4 +1,4 @@
-"""`cloudgpu hosts`: the inventory of hosts of one's own."""
+"""`cloudgpu hosts`: manage the inventory of self-managed hosts."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,17 +15,17 @@ if TYPE_CHECKING:
     from cloudgpu.hosts.host import OwnHost
     from cloudgpu.ssh.host_key import ShownKey
 
-app = typer.Typer(help="Hosts of your own, for --on ssh.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(help="Manage your own hosts, for --on ssh.", no_args_is_help=True, rich_markup_mode=None)
 
-Names = Annotated[list[str] | None, typer.Argument(metavar="[HOST]...", help="Only these; all when left out.")]
-Inventory = Annotated[str | None, typer.Option("--hosts", metavar="FILE", help="The inventory (settings: hosts).")]
+Names = Annotated[list[str] | None, typer.Argument(metavar="[HOST]...", help="Hosts to include. Default: all.")]
+Inventory = Annotated[str | None, typer.Option("--hosts", metavar="FILE", help="Inventory file (settings: hosts).")]
 
 
 @app.command("list")
 def show(names: Names = None, hosts: Inventory = None, json: Json = False) -> None:
     """List the hosts of the inventory.
 
-    As it describes them; nobody is asked.
+    Reads only the inventory and connects to no host.
     """
     from cloudgpu.cli.context.wiring import wire
     from cloudgpu.cli.render.hosts import inventory_json, inventory_lines
@@ -40,7 +40,7 @@ def show(names: Names = None, hosts: Inventory = None, json: Json = False) -> No
 
 @app.command("check")
 def check(names: Names = None, hosts: Inventory = None, json: Json = False) -> None:
-    """Ask the hosts whether they are as they should be.
+    """Check the hosts against the inventory.
 
     Do they answer, are they what the inventory says, and who uses their GPUs? Changes nothing. Ends with 15 when a
     host does not answer or is something else.
@@ -72,7 +72,7 @@ def scan(
     hosts: Inventory = None,
     json: Json = False,
 ) -> None:
-    """Fill the inventory in with what the hosts tell.
+    """Update the inventory with what the hosts report.
 
     GPUs, driver, cores, memory, private address. What stands there already is left as it is. The fingerprint of a host
     whose key nobody knows is shown for you to compare, and pinned when you say that it is the host's; it is never
@@ -106,15 +106,15 @@ def prepare(
     names: Names = None,
     install: Annotated[
         list[str] | None,
-        typer.Option("--install", metavar="WHAT", help="python3-venv, docker or container-toolkit; may be repeated."),
+        typer.Option("--install", metavar="WHAT", help="python3-venv, docker or container-toolkit. Repeatable."),
     ] = None,
     yes: Yes = False,
     hosts: Inventory = None,
     json: Json = False,
 ) -> None:
-    """Say what the hosts lack, and install what you name.
+    """Show what the hosts are missing, and install what you name.
 
-    Nothing is installed that is not named with --install, and the commands are shown before they are run.
+    Installs only what is named with --install, and shows the commands before running them.
     """
     from cloudgpu.backends.hosts.prepare import carry_out, lacking, steps
     from cloudgpu.cli.context.wiring import wire

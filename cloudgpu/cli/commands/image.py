@@ -1,4 +1,4 @@
-"""`cloudgpu image`: machine images of one's own, made of bootstrapped nodes."""
+"""`cloudgpu image`: manage your own machine images, created from bootstrapped nodes."""
 
 from typing import Annotated
 
@@ -7,28 +7,28 @@ import typer
 from cloudgpu.cli.commands.options import Json, On, RecipeName, Region, Sets, Yes
 
 app = typer.Typer(
-    help="""Machine images of your own, which nodes boot.
+    help="""Manage your own machine images for nodes.
 
-    The containers that frameworks come in are another matter: cloudgpu images.
+    To list framework containers instead, use `cloudgpu images`.
     """,
     no_args_is_help=True,
     rich_markup_mode=None,
 )
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="Its name: lower case letters, digits and dashes.")]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="Name: lowercase letters, digits and dashes.")]
 
 
 @app.command("bake")
 def bake(  # noqa: PLR0917
     recipe: RecipeName,
-    name: Annotated[str, typer.Option("--name", help="The image's name; the recipe's name when left out.")] = "",
+    name: Annotated[str, typer.Option("--name", help="Image name. Default: the recipe's name.")] = "",
     sets: Sets = None,
     on: On = None,
     region: Region = None,
     yes: Yes = False,
     json: Json = False,
 ) -> None:
-    """Make an image of one bootstrapped node of a recipe.
+    """Create a machine image from a recipe's bootstrapped node.
 
     Buys one node of the recipe's first type that can be had, waits for its bootstrap, holds it against what was
     bought, takes its keys from it, has AWS make an image of it, and ends it. Nodes that boot the image find every
@@ -59,7 +59,7 @@ def bake(  # noqa: PLR0917
 
 @app.command("list")
 def show(on: On = None, region: Region = None, json: Json = False) -> None:
-    """List the images that cloudgpu has made in a region."""
+    """List the images that cloudgpu has created in a region."""
     from cloudgpu.app.images.bake import image_json
     from cloudgpu.cli.context.wiring import wire
     from cloudgpu.cli.render.image import image_lines

@@ -1,4 +1,4 @@
-"""`cloudgpu images`: framework containers, and the GPUs that they run on."""
+"""`cloudgpu images`: list framework containers and the GPUs they support."""
 
 from typing import Annotated
 
@@ -8,10 +8,10 @@ from cloudgpu.cli.commands.options import Json
 
 
 def images(
-    framework: Annotated[str, typer.Option("--framework", help="Only this framework, for instance pytorch.")] = "",
-    gpu: Annotated[str, typer.Option("--gpu", help="Only what runs on this GPU, and how well.")] = "",
+    framework: Annotated[str, typer.Option("--framework", help="Only this framework, such as pytorch.")] = "",
+    gpu: Annotated[str, typer.Option("--gpu", help="Only images that run on this GPU, and how well.")] = "",
     latest_for: Annotated[
-        str, typer.Option("--latest-for", metavar="GPU", help="Of each framework, the last one made for this GPU.")
+        str, typer.Option("--latest-for", metavar="GPU", help="Latest image of each framework that supports this GPU.")
     ] = "",
     json: Json = False,
 ) -> None:

@@ -1,4 +1,4 @@
-"""`cloudgpu logs`: what the ranks wrote, from this machine or live."""
+"""`cloudgpu logs`: show the output of a run's ranks, stored or live."""
 
 from typing import Annotated
 
@@ -10,13 +10,13 @@ from cloudgpu.text import command
 
 def logs(
     run: RunName = "",
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the run ends.")] = False,
-    rank: Annotated[int | None, typer.Option("--rank", parser=whole(0, 64_000), help="Only this rank.")] = None,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Follow the output until the run ends.")] = False,
+    rank: Annotated[int | None, typer.Option("--rank", parser=whole(0, 64_000), help="Show only this rank.")] = None,
 ) -> None:
-    """Show what the ranks wrote.
+    """Show the output of a run's ranks.
 
-    Shows this machine's copy, rank after rank. With -f it goes on with a live run at the byte where the copy ends;
-    no line is lost or shown twice. Nothing is ended or collected: `cloudgpu attach` does that.
+    Prints this machine's copy, one rank after another. With -f, continues from the live run where the copy ends; no
+    line is lost or shown twice. Deletes and downloads nothing: use `cloudgpu attach` to finish the run.
     """
     from cloudgpu.app.runs.attach import found_run, no_lines, stored_lines
     from cloudgpu.cli.context.wiring import wire

@@ -1,4 +1,4 @@
-"""`cloudgpu matrix`: what matrices of runs came to; `train --matrix` runs them."""
+"""`cloudgpu matrix`: show the results of run matrices, which `train --matrix` runs."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,21 +13,21 @@ if TYPE_CHECKING:
     from cloudgpu.state.matrix_records import MatrixRecord
 
 app = typer.Typer(
-    help="""Show what matrices of runs came to.
+    help="""Show the results of run matrices.
 
-    `cloudgpu train RECIPE --matrix NAME=VALUE,VALUE` runs one: every combination, one after the other in one cluster.
+    `cloudgpu train RECIPE --matrix NAME=VALUE,VALUE` runs one: every combination, one at a time on one cluster.
     """,
     no_args_is_help=True,
     rich_markup_mode=None,
 )
-MatrixName = Annotated[str, typer.Argument(metavar="[MATRIX]", help="Its name; the latest when left out.")]
+MatrixName = Annotated[str, typer.Argument(metavar="[MATRIX]", help="Matrix name. Default: the latest.")]
 
 
 @app.command("list")
 def list_matrices(json: Json = False) -> None:
-    """List the matrices that were run from here.
+    """List the matrices run from this home.
 
-    With how many of their combinations have a result.
+    Shows how many combinations of each have a result.
     """
     from cloudgpu.cli.context.wiring import wire
     from cloudgpu.cli.render.matrix import list_lines
@@ -47,9 +47,9 @@ def list_matrices(json: Json = False) -> None:
 
 @app.command("show")
 def show(name: MatrixName = "", json: Json = False) -> None:
-    """Show the table of a matrix once more.
+    """Show the table of a matrix.
 
-    Every combination with its figures, its time and its cost.
+    Lists every combination with its metrics, duration and cost.
     """
     from cloudgpu.cli.context.wiring import wire
     from cloudgpu.cli.render.matrix import outcome_lines
@@ -67,7 +67,7 @@ def show(name: MatrixName = "", json: Json = False) -> None:
 def csv(
     name: MatrixName = "",
     out: Annotated[
-        Path | None, typer.Option("--out", metavar="FILE", help="Write it there instead of standard output.")
+        Path | None, typer.Option("--out", metavar="FILE", help="Write to this file instead of stdout.")
     ] = None,
 ) -> None:
     """Print the table of a matrix as CSV."""

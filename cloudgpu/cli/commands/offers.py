@@ -1,4 +1,4 @@
-"""`cloudgpu offers`: everything that could carry a recipe, and why each was kept or dropped. Changes nothing."""
+"""`cloudgpu offers`: list the instance offers for a recipe, and why each was kept or rejected."""
 
 from typing import Annotated
 
@@ -13,16 +13,16 @@ def offers(  # noqa: PLR0917
     sets: Sets = None,
     prefer: PreferOption = None,
     all_regions: Annotated[
-        bool, typer.Option("--all-regions", help="Look in every region that the account can use.")
+        bool, typer.Option("--all-regions", help="Search every region enabled for the account.")
     ] = False,
-    offline: Annotated[bool, typer.Option("--offline", help="From the catalogue alone; ask no cloud.")] = False,
+    offline: Annotated[bool, typer.Option("--offline", help="Use the catalogue only; make no cloud calls.")] = False,
     region: Region = None,
     json: Json = False,
 ) -> None:
-    """List what could carry a recipe, in the order tried.
+    """List the instance offers for a recipe, in the order tried.
 
-    Shows price, zone and quota of every candidate, and by which rule each of the others was thrown out. Changes
-    nothing. Exits 4 when nothing is left.
+    Shows the price, zone and quota of every candidate, and the rule that rejected each of the others. Changes
+    nothing. Exits 4 if no candidate is left.
     """
     from cloudgpu.cli.context.hosts import refuse_on_hosts
     from cloudgpu.cli.context.wiring import wire

@@ -14,52 +14,52 @@ On = Annotated[
     Literal["aws", "rehearsal", "ssh"] | None,
     typer.Option(
         "--on",
-        help="Where: the real AWS, the rehearsal cloud on this machine, or hosts of your own (settings: target).",
+        help="Target: AWS, the rehearsal cloud on this machine, or your own hosts (settings: target).",
     ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="One JSON document on standard output, progress on standard error.")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document to stdout; progress goes to stderr.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Skip confirmation prompts.")]
 Sets = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="NAME=VALUE", help="A parameter, or a field by its dotted name; may be repeated."),
+    typer.Option("--set", metavar="NAME=VALUE", help="Set a parameter, or a field by its dotted name. Repeatable."),
 ]
 PreferOption = Annotated[
     Literal["order", "price", "speed", "region", "spot"] | None,
-    typer.Option("--prefer", help="What is tried first; the same as --set resources.prefer=..."),
+    typer.Option("--prefer", help="What to try first. Same as --set resources.prefer=..."),
 ]
 OptionalRecipe = Annotated[
-    str, typer.Argument(metavar="[RECIPE]", help="A folder with recipe.yaml, a file, or a bare name; none with --plan.")
+    str, typer.Argument(metavar="[RECIPE]", help="Recipe folder, file or name. Omit with --plan.")
 ]
 PlanFile = Annotated[
     Path | None,
-    typer.Option("--plan", metavar="FILE", help="Apply this plan, as `plan --out` wrote it, or say what has changed."),
+    typer.Option("--plan", metavar="FILE", help="Apply a plan saved by `plan --out`. Fails if it no longer holds."),
 ]
-RecipeName = Annotated[str, typer.Argument(metavar="RECIPE", help="A folder with recipe.yaml, a file, or a bare name.")]
-Region = Annotated[str | None, typer.Option("--region", help="Region of recipes that name none.")]
-Owner = Annotated[str | None, typer.Option("--owner", help="Who pays (settings: owner).")]
-Team = Annotated[str | None, typer.Option("--team", help="The team it is for (settings: team).")]
-SshCidr = Annotated[str | None, typer.Option("--ssh-cidr", help="Addresses that may reach port 22.")]
+RecipeName = Annotated[str, typer.Argument(metavar="RECIPE", help="Recipe folder, file or name.")]
+Region = Annotated[str | None, typer.Option("--region", help="Region for recipes that do not set one.")]
+Owner = Annotated[str | None, typer.Option("--owner", help="Owner to bill (settings: owner).")]
+Team = Annotated[str | None, typer.Option("--team", help="Team to bill (settings: team).")]
+SshCidr = Annotated[str | None, typer.Option("--ssh-cidr", help="CIDR block allowed to reach port 22.")]
 EngineOption = Annotated[
     Literal["direct", "pulumi"] | None,
-    typer.Option("--engine", help="What carries the program out; a cluster keeps its engine (settings: engine)."),
+    typer.Option("--engine", help="Provisioning engine. A cluster keeps its engine (settings: engine)."),
 ]
 InstallPulumi = Annotated[
     bool,
-    typer.Option("--install-pulumi", help="Fetch the Pulumi CLI into the home when there is none."),
+    typer.Option("--install-pulumi", help="Download the Pulumi CLI if it is not installed."),
 ]
 OnInterrupt = Annotated[
     Literal["ask", "leave", "end"],
-    typer.Option("--on-interrupt", help="After Ctrl-C: ask on a terminal (else leave), leave it running, or end it."),
+    typer.Option("--on-interrupt", help="On Ctrl-C: ask (without a terminal: leave), leave it running, or delete it."),
 ]
 RetryUntilUp = Annotated[
     str,
     typer.Option(
         "--retry-until-up",
         metavar="[DURATION]",
-        help="Without capacity, go round the candidates again for so long (24h when left out).",
+        help="If there is no capacity, retry all candidates for this long. Default: 24h.",
     ),
 ]
-RunName = Annotated[str, typer.Argument(metavar="[RUN]", help="A run id; the latest run when left out.")]
+RunName = Annotated[str, typer.Argument(metavar="[RUN]", help="Run ID. Default: the latest run.")]
 
 
 def preferring(sets: list[str] | None, prefer: str | None) -> list[str]:
@@ -68,7 +68,7 @@ def preferring(sets: list[str] | None, prefer: str | None) -> list[str]:
 
 
 RETRY_UNTIL_UP = "24h"
-"""What `--retry-until-up` means without a duration."""
+"""Default duration of `--retry-until-up`."""
 _DURATION = re.compile(r"([0-9]+[dhms])+")
 
 

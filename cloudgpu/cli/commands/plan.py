@@ -1,4 +1,4 @@
-"""`cloudgpu plan`: what a recipe would do and cost. Changes nothing."""
+"""`cloudgpu plan`: show what a recipe would do and cost, without changing anything."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -18,24 +18,24 @@ def plan(  # noqa: PLR0917
     on: On = None,
     sets: Sets = None,
     prefer: PreferOption = None,
-    offline: Annotated[bool, typer.Option("--offline", help="Plan from the catalogue alone; ask no cloud.")] = False,
+    offline: Annotated[bool, typer.Option("--offline", help="Use the catalogue only; make no cloud calls.")] = False,
     explain: Annotated[
-        bool, typer.Option("--explain", help="Tell which rule kept every candidate, or threw it out.")
+        bool, typer.Option("--explain", help="Show the rule that kept or rejected each candidate.")
     ] = False,
     out: Annotated[
         Path | None,
-        typer.Option("--out", metavar="FILE", help="Write the plan down, for `up --plan` and `train --plan`."),
+        typer.Option("--out", metavar="FILE", help="Save the plan for `up --plan` and `train --plan`."),
     ] = None,
     resources: Annotated[
-        bool, typer.Option("--resources", help="Also run the program as a preview: exactly what it would make.")
+        bool, typer.Option("--resources", help="Also preview the exact resources that would be created.")
     ] = False,
     region: Region = None,
     json: Json = False,
 ) -> None:
     """Show what a recipe would do and cost.
 
-    Shows candidates in the order they would be tried, prices, the worst case and every finding; changes nothing.
-    Exits 7 when a finding forbids the recipe, 3 when only its budget does.
+    Shows the candidates in the order they would be tried, prices, the worst case and every finding. Changes nothing.
+    Exits 7 if a finding rules the recipe out, or 3 if only its budget does.
     """
     from cloudgpu.app.planning.planner import refuse
     from cloudgpu.cli.context.hosts import refuse_on_hosts

@@ -1,4 +1,4 @@
-"""`cloudgpu quota`: what the account may run, and how to be allowed more."""
+"""`cloudgpu quota`: show the account's quotas and how to raise them."""
 
 from typing import Annotated, Literal
 
@@ -8,31 +8,31 @@ from cloudgpu.cli.commands.options import Json, On, whole
 from cloudgpu.errors import CloudError
 
 Gpu = Annotated[
-    str, typer.Option("--gpu", metavar="GPU", help="V100, A100-80GB:8 ..., or P or G for all types of that quota.")
+    str, typer.Option("--gpu", metavar="GPU", help="Such as V100 or A100-80GB:8; P or G for all types of that quota.")
 ]
-Type = Annotated[str, typer.Option("--instance-type", metavar="TYPE", help="For instance p3dn.24xlarge.")]
-Regions = Annotated[
-    list[str] | None, typer.Option("--region", help="A region to ask (settings: region); may be repeated.")
-]
+Type = Annotated[str, typer.Option("--instance-type", metavar="TYPE", help="Instance type, such as p3dn.24xlarge.")]
+Regions = Annotated[list[str] | None, typer.Option("--region", help="Region to query (settings: region). Repeatable.")]
 
 
 def quota(  # noqa: PLR0917
     gpu: Gpu = "",
     instance_type: Type = "",
-    nodes: Annotated[int, typer.Option("--nodes", parser=whole(1, 1000), help="How many nodes are wanted.")] = 1,
+    nodes: Annotated[int, typer.Option("--nodes", parser=whole(1, 1000), help="Number of nodes needed.")] = 1,
     regions: Regions = None,
-    all_regions: Annotated[bool, typer.Option("--all-regions", help="Every region that the account can use.")] = False,
+    all_regions: Annotated[bool, typer.Option("--all-regions", help="Every region enabled for the account.")] = False,
     market: Annotated[
-        Literal["on-demand", "spot"] | None, typer.Option("--market", help="Only this one; left out, both.")
+        Literal["on-demand", "spot"] | None, typer.Option("--market", help="Only this market. Default: both.")
     ] = None,
-    offline: Annotated[bool, typer.Option("--offline", help="Ask no cloud; show what was told last.")] = False,
+    offline: Annotated[
+        bool, typer.Option("--offline", help="Show the last known quotas; make no cloud calls.")
+    ] = False,
     on: On = None,
     json: Json = False,
 ) -> None:
     """Show how many nodes the account's quotas allow.
 
-    Limit, use and what is left, in vCPUs, and how to ask for more. Quotas are of one region each, and on-demand and
-    spot have their own. What may not be read is unknown, and the command ends with 8.
+    Shows limit, use and headroom in vCPUs, and how to request more. Quotas are per region, with separate ones for
+    on-demand and spot. Quotas that cannot be read are unknown, and the command exits 8.
     """
     from cloudgpu.app.planning.quota_report import MARKETS, lines, wanted
     from cloudgpu.cli.context.wiring import wire

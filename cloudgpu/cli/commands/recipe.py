@@ -1,4 +1,4 @@
-"""`cloudgpu recipe`: new, check, show, list, and the JSON Schema for editors."""
+"""`cloudgpu recipe`: create, check, show and list recipes, and print their JSON Schema."""
 
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from cloudgpu.cli.render.recipe import Checked
 
 app = typer.Typer(
-    help="""Begin, check, show and list recipes.
+    help="""Create, check, show and list recipes.
 
     A recipe is a file that says what to run, on which machines, for how long and for how much money at most.
     """,
@@ -24,25 +24,25 @@ app = typer.Typer(
 
 @app.command("new")
 def new(  # noqa: PLR0917
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Its name: lower case letters, digits and dashes.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name: lowercase letters, digits and dashes.")],
     gpu: Annotated[
         str,
         typer.Option(
-            "--gpu", metavar="GPU:COUNT", help="GPU and how many a node, as `cloudgpu gpus` has it: V100-32GB:8."
+            "--gpu", metavar="GPU:COUNT", help="GPU and count per node, as listed by `cloudgpu gpus`: V100-32GB:8."
         ),
     ],
-    nodes: Annotated[int, typer.Option("--nodes", parser=whole(1, 1000), help="How many such machines.")] = 1,
+    nodes: Annotated[int, typer.Option("--nodes", parser=whole(1, 1000), help="Number of nodes.")] = 1,
     region: Annotated[
-        str, typer.Option("--region", help="Region; left out, yours (settings: region) or the cheapest that has it.")
+        str, typer.Option("--region", help="Region. Default: yours (settings: region), or the cheapest offering it.")
     ] = "",
     launcher: Annotated[
         Literal["torchrun", "each-node", "head-only", "service"],
-        typer.Option("--launcher", help="What starts it: a rank a GPU, one process a node or in all, or a server."),
+        typer.Option("--launcher", help="Launcher: a rank per GPU, one process per node or in total, or a server."),
     ] = "torchrun",
-    spot: Annotated[bool, typer.Option("--spot", help="Buy spare capacity that AWS may take back.")] = False,
+    spot: Annotated[bool, typer.Option("--spot", help="Use spot instances, which AWS can reclaim.")] = False,
     json: Json = False,
 ) -> None:
-    """Begin a recipe that already runs.
+    """Create a recipe that is ready to run.
 
     Writes recipes/NAME in the current folder: a recipe with comments that say what to change, and a script that runs
     as it stands. An instance type may stand for the GPU: --gpu p3dn.24xlarge.
@@ -69,9 +69,9 @@ def new(  # noqa: PLR0917
 
 @app.command("check")
 def check(recipe: RecipeName, sets: Sets = None, json: Json = False) -> None:
-    """Say whether a recipe is right.
+    """Check a recipe.
 
-    Every problem at once, with file, line and field. A folder of recipes stands for all of them.
+    Reports every problem at once, with file, line and field. For a folder of recipes, checks all of them.
     """
     from cloudgpu.cli.context.wiring import recipe_roots, wire
     from cloudgpu.cli.render.recipe import check_lines, refusal
@@ -98,7 +98,7 @@ def check(recipe: RecipeName, sets: Sets = None, json: Json = False) -> None:
 def show(recipe: RecipeName, on: On = None, sets: Sets = None, json: Json = False) -> None:
     """Show a recipe as it would run.
 
-    Parameters are set, and with `--on rehearsal` its rehearsal stanza is applied.
+    Fills in the parameters and, with `--on rehearsal`, applies the rehearsal stanza.
     """
     from cloudgpu.app.planning.planner import read_sets
     from cloudgpu.cli.context.wiring import recipe_roots, wire
@@ -118,9 +118,9 @@ def show(recipe: RecipeName, on: On = None, sets: Sets = None, json: Json = Fals
 
 @app.command("list")
 def list_recipes(json: Json = False) -> None:
-    """List the recipes that bare names find.
+    """List the recipes that can be run by name.
 
-    With what each runs on, with what, and the figure that it is held against.
+    Shows the hardware, the framework and the reference figure of each.
     """
     from cloudgpu.cli.context.wiring import recipe_roots, wire
     from cloudgpu.cli.render.recipe import Checked, list_lines
@@ -143,10 +143,10 @@ def list_recipes(json: Json = False) -> None:
 
 
 def _checked(path: "Path", sets: "Sequence[str]") -> "Checked":
-    """A recipe that is right, as it is and rehearsed.
+    """Check a recipe, both as written and with its rehearsal stanza.
 
     Raises:
-        RecipeError: It is wrong.
+        RecipeError: The recipe is invalid.
     """
     from cloudgpu.app.planning.planner import read_sets
     from cloudgpu.cli.render.recipe import Checked

@@ -1,4 +1,4 @@
-"""`cloudgpu rehearsal`: the simulated AWS on this machine."""
+"""`cloudgpu rehearsal`: manage the simulated AWS on this machine."""
 
 from typing import Annotated
 
@@ -12,9 +12,9 @@ app = typer.Typer(help="The simulated AWS on this machine.", no_args_is_help=Tru
 
 @app.command("start")
 def start(json: Json = False) -> None:
-    """Start this home's simulated cloud.
+    """Start the simulated cloud of this home.
 
-    One that runs already is left as it is. Commands that need one start it by themselves.
+    Does nothing if it is already running. Commands that need it start it automatically.
     """
     from cloudgpu.cli.context.wiring import wire
 
@@ -30,9 +30,9 @@ def start(json: Json = False) -> None:
 
 @app.command("status")
 def status(json: Json = False) -> None:
-    """Show the endpoint and its simulated nodes.
+    """Show the endpoint and the simulated nodes.
 
-    For every node: instance, type, zone, state, cluster, address, port, user, host key.
+    Lists the instance, type, zone, state, cluster, address, port, user and host key of every node.
     """
     from cloudgpu.cli.context.wiring import wire
     from cloudgpu.cli.render.rehearsal import status_json, status_lines
@@ -48,9 +48,9 @@ def status(json: Json = False) -> None:
 
 @app.command("stop")
 def stop(json: Json = False) -> None:
-    """Stop it; its nodes end.
+    """Stop the simulated cloud and its nodes.
 
-    What it recorded stays, so that `down` can still tell the truth.
+    Its records are kept, so that `down` can still verify what was deleted.
     """
     from cloudgpu.cli.context.wiring import wire
     from cloudgpu.rehearsal import client
@@ -67,10 +67,10 @@ def stop(json: Json = False) -> None:
 
 @app.command("reset")
 def reset(yes: Yes = False, json: Json = False) -> None:
-    """Delete this home's simulated cloud and begin anew.
+    """Delete the simulated cloud of this home and start over.
 
-    Ends its server and its nodes, and forgets everything simulated: resources, buckets, limits, the moved clock. Works
-    also where its files are damaged. `cloudgpu down` clears what this home still records of clusters on it.
+    Stops its server and nodes, and deletes everything simulated: resources, buckets, limits, the clock offset. Works
+    even if its files are damaged. Run `cloudgpu down` to clear the records of clusters that ran on it.
     """
     from cloudgpu.cli.context.wiring import wire
     from cloudgpu.rehearsal import resetting
@@ -87,12 +87,12 @@ def reset(yes: Yes = False, json: Json = False) -> None:
 @app.command("env")
 def env(
     pulumi: Annotated[
-        bool, typer.Option("--pulumi", help="Also a PULUMI_HOME of its own, whose aws plugin is this cloud.")
+        bool, typer.Option("--pulumi", help="Also set a separate PULUMI_HOME whose aws plugin uses this cloud.")
     ] = False,
 ) -> None:
-    """Print the variables with which any AWS client sees it.
+    """Print environment variables that point AWS clients to it.
 
-    Made for `eval "$(cloudgpu rehearsal env)"`; the key in them works for this simulated cloud alone.
+    Use with `eval "$(cloudgpu rehearsal env)"`. The credentials work only with this simulated cloud.
     """
     from cloudgpu.cli.context.wiring import wire
     from cloudgpu.rehearsal import client

@@ -15,32 +15,32 @@ from cloudgpu.files import SETTINGS_BYTES, parse_json, read_input, read_text
 
 CapacityRows = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[ZONE/TYPE/MARKET=COUNT]...", help="Instances that may exist; parts may be *."),
+    typer.Argument(metavar="[ZONE/TYPE/MARKET=COUNT]...", help="Number of instances available; parts may be *."),
 ]
 QuotaRows = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[REGION/BUCKET/MARKET=VCPUS]...", help="vCPUs that may run; parts may be *."),
+    typer.Argument(metavar="[REGION/BUCKET/MARKET=VCPUS]...", help="Number of vCPUs that may run; parts may be *."),
 ]
 PriceRows = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="[REGION/TYPE/MARKET=USD]...", help="USD an hour; parts may be *, and the last match holds."
+        metavar="[REGION/TYPE/MARKET=USD]...", help="USD per hour; parts may be *, and the last match wins."
     ),
 ]
 FaultFile = Annotated[
-    str, typer.Argument(metavar="[FILE]", help="A JSON list of rules, - for standard input; none ends all faults.")
+    str, typer.Argument(metavar="[FILE]", help="JSON rules, or - for stdin. Omit to clear all faults.")
 ]
-Back = Annotated[bool, typer.Option("--back", help="Move it back by that much instead.")]
+Back = Annotated[bool, typer.Option("--back", help="Move the clock back instead.")]
 _PRICE = re.compile(r"0*[1-9]\d{0,8}(\.\d{1,12})?|0{1,9}\.0{0,11}[1-9]\d{0,11}", re.ASCII)
 """Above 0 and below a billion, in plain figures."""
 _MOST = 1_000_000
-Moved = Annotated[str, typer.Argument(metavar="DURATION", help="For instance 90s, 20m or 8h.")]
+Moved = Annotated[str, typer.Argument(metavar="DURATION", help="Duration, such as 90s, 20m or 8h.")]
 
 
 def capacity(rows: CapacityRows = None, json: Json = False) -> None:
-    """Limit what the simulated zones have.
+    """Limit the capacity of the simulated zones.
 
-    Replaces all limits; without rows everything is to be had again. Starts the rehearsal cloud.
+    Replaces all limits; without arguments, removes them. Starts the rehearsal cloud.
     """
     from cloudgpu.cli.context.wiring import wire
     from cloudgpu.rehearsal import client
@@ -57,8 +57,8 @@ def capacity(rows: CapacityRows = None, json: Json = False) -> None:
 def quota(rows: QuotaRows = None, json: Json = False) -> None:
     """Limit the simulated account's vCPUs.
 
-    Replaces all limits; without rows there is none. Buckets are AWS's: p, g, standard and so on. Starts the rehearsal
-    cloud.
+    Replaces all limits; without arguments, removes them. Buckets are those of AWS: p, g, standard and so on. Starts
+    the rehearsal cloud.
     """
     from cloudgpu.cli.context.wiring import wire
     from cloudgpu.rehearsal import client
@@ -74,10 +74,10 @@ def quota(rows: QuotaRows = None, json: Json = False) -> None:
 
 
 def prices(rows: PriceRows = None, json: Json = False) -> None:
-    """Change what the simulated instances cost.
+    """Change the prices of the simulated instances.
 
-    Replaces all changed prices; without rows the catalogue's hold again. `catalog refresh --on rehearsal` reads them.
-    Markets are on-demand and spot. Starts the rehearsal cloud.
+    Replaces all changed prices; without arguments, restores the catalogue's. `catalog refresh --on rehearsal` reads
+    them. Markets are on-demand and spot. Starts the rehearsal cloud.
     """
     from cloudgpu.cli.context.wiring import wire
     from cloudgpu.rehearsal import client
@@ -94,7 +94,7 @@ def prices(rows: PriceRows = None, json: Json = False) -> None:
 
 
 def faults(file: FaultFile = "", json: Json = False) -> None:
-    """Script faults of the simulated API.
+    """Inject scripted faults into the simulated API.
 
     Replaces the fault script: which calls fail, are delayed, held or cut, before or after their effect.
     docs/reference/faults.md lists the fields of a rule. Starts the rehearsal cloud.

@@ -9,18 +9,20 @@ from cloudgpu.errors import UsageError
 
 app = typer.Typer(help="Apply named faults to the simulated AWS.", no_args_is_help=True, rich_markup_mode=None)
 
-Names = Annotated[list[str], typer.Argument(metavar="NAME|FILE...", help="Faults of the library, or YAML files.")]
-Name = Annotated[str, typer.Argument(metavar="NAME|FILE", help="A fault of the library, or a YAML file.")]
+Names = Annotated[
+    list[str], typer.Argument(metavar="NAME|FILE...", help="Names from the fault library, or YAML files.")
+]
+Name = Annotated[str, typer.Argument(metavar="NAME|FILE", help="Name from the fault library, or a YAML file.")]
 Given = Annotated[
-    list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A parameter of the fault; repeatable.")
+    list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Set a parameter of the fault. Repeatable.")
 ]
 
 
 @app.command("apply")
 def apply(names: Names, given: Given = None, json: Json = False) -> None:
-    """Let these faults hold from now on.
+    """Apply these faults from now on.
 
-    Replaces everything that was applied before, capacity and quotas included. Starts the rehearsal cloud.
+    Replaces all previously applied faults, including capacity and quotas. Starts the rehearsal cloud.
     """
     from cloudgpu.cli.context.wiring import wire
     from cloudgpu.cli.render.fault import in_force_lines
@@ -40,7 +42,7 @@ def apply(names: Names, given: Given = None, json: Json = False) -> None:
 
 @app.command("list")
 def list_all(json: Json = False) -> None:
-    """Show the library of faults and what holds now.
+    """List the fault library and the faults in effect.
 
     Never starts a rehearsal cloud.
     """
@@ -76,9 +78,9 @@ def show(name: Name, json: Json = False) -> None:
 
 @app.command("clear")
 def clear(json: Json = False) -> None:
-    """End all faults; capacity and quotas are unlimited again.
+    """Clear all faults and all limits on capacity and quotas.
 
-    What has befallen a node stays with it. Starts the rehearsal cloud.
+    Nodes that a fault has already affected stay affected. Starts the rehearsal cloud.
     """
     from cloudgpu.cli.context.wiring import wire
     from cloudgpu.cli.render.fault import in_force_lines

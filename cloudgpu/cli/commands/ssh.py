@@ -1,4 +1,4 @@
-"""`cloudgpu ssh`: the real OpenSSH client on a node, with the pinned host key."""
+"""`cloudgpu ssh`: log in to a node with OpenSSH and its pinned host key."""
 
 import os
 from typing import Annotated
@@ -11,19 +11,19 @@ from cloudgpu.cli.commands.options import whole
 def ssh(
     context: typer.Context,
     cluster: Annotated[
-        str, typer.Argument(metavar="[NAME]", help="The cluster or a run on it; may be left out when only one is up.")
+        str, typer.Argument(metavar="[NAME]", help="Cluster name or run ID. Optional if only one cluster is running.")
     ] = "",
     node: Annotated[
-        int | None, typer.Option("--node", parser=whole(0, 999), help="Index of the node; 0 is the head.")
+        int | None, typer.Option("--node", parser=whole(0, 999), help="Node index; 0 is the head node.")
     ] = None,
     words: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[NODE] [-- COMMAND...]", help="Index of the node, 0 when left out; what to run, else a shell."
+            metavar="[NODE] [-- COMMAND...]", help="Node index (default 0), and the command (default: a shell)."
         ),
     ] = None,
     carry: Annotated[
-        bool, typer.Option("--carry", hidden=True, help="Be the ProxyCommand of an ssh by Session Manager.")
+        bool, typer.Option("--carry", hidden=True, help="Act as the ProxyCommand of ssh over Session Manager.")
     ] = False,
     show: Annotated[bool, typer.Option("--print", help="Print the ssh command line instead of running it.")] = False,
 ) -> None:

@@ -1,4 +1,4 @@
-"""`cloudgpu ssh-config`: the nodes of a cluster by name, for the user's own OpenSSH."""
+"""`cloudgpu ssh-config`: add a cluster's nodes to the user's OpenSSH configuration."""
 
 from pathlib import Path
 from typing import Annotated
@@ -10,15 +10,15 @@ from cloudgpu.text import command
 
 def ssh_config(
     cluster: Annotated[
-        str, typer.Argument(metavar="[NAME]", help="The cluster; may be left out when only one is up.")
+        str, typer.Argument(metavar="[NAME]", help="Cluster name. Optional if only one is running.")
     ] = "",
-    show: Annotated[bool, typer.Option("--print", help="Print the entries and change nothing in ~/.ssh.")] = False,
-    remove: Annotated[bool, typer.Option("--remove", help="Take the entries back; `down` does it, too.")] = False,
+    show: Annotated[bool, typer.Option("--print", help="Print the entries without changing ~/.ssh.")] = False,
+    remove: Annotated[bool, typer.Option("--remove", help="Remove the entries. `down` removes them too.")] = False,
 ) -> None:
-    """Let ssh, scp and editors know a cluster's nodes by name.
+    """Add a cluster's nodes to ~/.ssh for ssh, scp and editors.
 
-    Writes ~/.ssh/cloudgpu.d/NAME and, where it is not there yet, one Include line at the top of ~/.ssh/config. Nodes
-    are called NAME-0, NAME-1 ..., the head also NAME; their keys are pinned. `down` takes it all back.
+    Writes ~/.ssh/cloudgpu.d/NAME and, if missing, one Include line at the top of ~/.ssh/config. The nodes are named
+    NAME-0, NAME-1 and so on, the head node also NAME; their host keys are pinned. `down` removes the entries.
     """
     from cloudgpu.app.access.connect import find_cluster_nodes, reached
     from cloudgpu.app.access.ssh_config import entries, write

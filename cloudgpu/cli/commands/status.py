@@ -1,4 +1,4 @@
-"""`cloudgpu status`: what is up, from records with their age; the cloud is asked with --refresh."""
+"""`cloudgpu status`: list clusters from local records, or from the cloud with --refresh."""
 
 from typing import Annotated
 
@@ -8,13 +8,13 @@ from cloudgpu.cli.commands.options import Json
 
 
 def status(
-    refresh: Annotated[bool, typer.Option("--refresh", help="Ask the cloud for every node's state.")] = False,
-    runs: Annotated[bool, typer.Option("--all", help="Also every run, those that are over too.")] = False,
+    refresh: Annotated[bool, typer.Option("--refresh", help="Query the cloud for every node's state.")] = False,
+    runs: Annotated[bool, typer.Option("--all", help="Also list every run, including finished ones.")] = False,
     json: Json = False,
 ) -> None:
-    """List the clusters that are up, and their runs.
+    """List running clusters and their runs.
 
-    Everything that is not confirmed gone is listed, from this machine's records with their age.
+    Lists every cluster that is not confirmed deleted, from this machine's records, with the age of each record.
     """
     from cloudgpu.app.clusters.status import billed, recorded
     from cloudgpu.backends.missing_rows import gap_of

@@ -1,4 +1,4 @@
-"""`cloudgpu storage`: data that outlives clusters."""
+"""`cloudgpu storage`: manage storage that outlives clusters."""
 
 from typing import Annotated, Literal
 
@@ -9,10 +9,10 @@ from cloudgpu.cli.commands.options import Json, On, Owner, Region, Team, Yes, wh
 
 app = typer.Typer(help="Storage that outlives clusters.", no_args_is_help=True, rich_markup_mode=None)
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="Its name: lower case letters, digits and dashes.")]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="Name: lowercase letters, digits and dashes.")]
 Kind = Annotated[
     Literal["efs", "lustre", "ebs", "s3"],
-    typer.Option("--kind", help="Shared files, parallel files in one zone, a disk in one zone, or a bucket."),
+    typer.Option("--kind", help="Shared files, parallel files in one zone, a single-zone disk, or a bucket."),
 ]
 
 
@@ -22,21 +22,21 @@ def create(  # noqa: PLR0917
     kind: Kind,
     size: Annotated[
         int,
-        typer.Option("--size", metavar="GIB", parser=whole(0, MAX_SIZE_GIB), help="Size of a disk or of Lustre, GiB."),
+        typer.Option("--size", metavar="GIB", parser=whole(0, MAX_SIZE_GIB), help="Size of a disk or Lustre, in GiB."),
     ] = 0,
-    zone: Annotated[str, typer.Option("--zone", help="Zone of a disk or of Lustre: the one its clusters are in.")] = "",
+    zone: Annotated[str, typer.Option("--zone", help="Zone of a disk or Lustre: the zone of its clusters.")] = "",
     deployment: Annotated[
         Literal["scratch_2", "persistent_2"] | None,
-        typer.Option("--deployment", help="Of Lustre: cheaper and not replicated (the default), or replicated."),
+        typer.Option("--deployment", help="Lustre only: cheaper and not replicated (the default), or replicated."),
     ] = None,
     linked: Annotated[
-        str, typer.Option("--linked", metavar="S3_URL", help="Of Lustre: show this bucket or prefix as its files.")
+        str, typer.Option("--linked", metavar="S3_URL", help="Lustre only: show this bucket or prefix as files.")
     ] = "",
     from_snapshot: Annotated[
-        str, typer.Option("--from-snapshot", metavar="SNAPSHOT", help="Of a disk: what it holds at first.")
+        str, typer.Option("--from-snapshot", metavar="SNAPSHOT", help="Disk only: create it from this snapshot.")
     ] = "",
     disposable: Annotated[
-        bool, typer.Option("--disposable", help="Its data may be deleted without another word.")
+        bool, typer.Option("--disposable", help="Allow its data to be deleted without --delete-data.")
     ] = False,
     on: On = None,
     yes: Yes = False,
@@ -45,10 +45,10 @@ def create(  # noqa: PLR0917
     team: Team = None,
     json: Json = False,
 ) -> None:
-    """Make storage that no cluster's end touches.
+    """Create storage that outlives clusters.
 
-    It costs money until it is deleted by name. One that stands already as it is asked for is left as it is; one that
-    could not be made is ended at once.
+    It costs money until you delete it by name. If matching storage already exists, makes no changes. If creation
+    fails, deletes the incomplete storage immediately.
     """
     from cloudgpu.app.storage.request import Typed, price_of, request
     from cloudgpu.cli.context.wiring import wire
@@ -71,10 +71,10 @@ def create(  # noqa: PLR0917
 
 @app.command("list")
 def show(on: On = None, region: Region = None, json: Json = False) -> None:
-    """List storage with its cost, its age and its users.
+    """List storage with its cost, age and users.
 
-    Asks the cloud, in the region of the settings and in every region that this home has made storage in, for
-    everybody's. Costs are of the capacity alone.
+    Queries the cloud for every user's storage, in the configured region and in every region where this home has
+    created storage. Costs cover capacity only.
     """
     from cloudgpu.app.storage.overview import overview
     from cloudgpu.cli.context.wiring import wire
@@ -96,17 +96,17 @@ def show(on: On = None, region: Region = None, json: Json = False) -> None:
 def delete(
     name: Name,
     delete_data: Annotated[
-        bool, typer.Option("--delete-data", help="Delete it although its data was to be kept; asks for its name.")
+        bool, typer.Option("--delete-data", help="Delete data that is protected; asks for the storage's name.")
     ] = False,
     on: On = None,
     yes: Yes = False,
     region: Region = None,
     json: Json = False,
 ) -> None:
-    """Delete storage and its data, and confirm that it is gone.
+    """Delete storage and its data, and confirm the deletion.
 
-    Refuses while instances use it, and without --delete-data what was not made with --disposable. Exits 6 while
-    something of it is left.
+    Fails while instances use the storage. Requires --delete-data unless the storage was created with --disposable.
+    Exits 6 if something is left.
     """
     from cloudgpu.cli.context.wiring import wire
     from cloudgpu.cli.render.storage import deleted_json, deleted_lines, deletion_question

@@ -1,4 +1,4 @@
-"""`cloudgpu sweep`: everything of anybody's clusters in the account, and the end of what may go."""
+"""`cloudgpu sweep`: find every tagged cluster in the account and delete the leftovers."""
 
 from typing import Annotated
 
@@ -9,24 +9,22 @@ from cloudgpu.cli.commands.options import Json, On
 
 def sweep(
     regions: Annotated[
-        list[str] | None, typer.Option("--region", help="Only there, and not in IAM; may be repeated.")
+        list[str] | None, typer.Option("--region", help="Search only this region, and skip IAM. Repeatable.")
     ] = None,
     owners: Annotated[
-        list[str] | None, typer.Option("--owner", help="Only what is this person's, expired or not; may be repeated.")
+        list[str] | None, typer.Option("--owner", help="Only this owner's resources, expired or not. Repeatable.")
     ] = None,
-    all_mine: Annotated[
-        bool, typer.Option("--all-mine", help="Also your clusters that this machine knows up.")
-    ] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="End what may go; without it, it is only listed.")] = False,
+    all_mine: Annotated[bool, typer.Option("--all-mine", help="Include your own running clusters.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Delete the leftovers. Default: only list them.")] = False,
     on: On = None,
     json: Json = False,
 ) -> None:
-    """List clusters of anybody by their tags, and end leftovers.
+    """Find tagged clusters in the account and delete leftovers.
 
-    Looks through every enabled region and IAM, without any record: whose it is, until when, what it costs. With --yes
-    ends what is past its expiry, and what is yours and not up; other people's only by --owner. Storage and machine
-    images are listed too; of those only storage that was to end with a cluster goes, once that is gone. Exits 6 when
-    something is left or could not be asked.
+    Searches every enabled region and IAM by tag, without local records, and shows owner, expiry and cost. With --yes,
+    deletes expired resources and your own that belong to no running cluster; other users' resources only with
+    --owner. Also lists storage and machine images, but deletes only storage that was meant to be deleted with its
+    cluster, after that cluster. Exits 6 if something is left or a region could not be searched.
     """
     from cloudgpu.app.sweep.cluster_resources import SweepRequest
     from cloudgpu.app.sweep.sweep import Sweeping, Swept, problem
@@ -43,7 +41,7 @@ def sweep(
         screen.lines(seen_lines(seen, now, simulated=simulated))
     with (
         reporting_partial_result(lambda: sweep_json(seen, swept, now, simulated=simulated)),
-        told_when_interrupted(screen, "not everything is ended yet; cloudgpu sweep --yes goes on with it"),
+        told_when_interrupted(screen, "not everything is deleted yet; to continue: cloudgpu sweep --yes"),
     ):
         if yes:
             tell_what_is_swept(seen.going)

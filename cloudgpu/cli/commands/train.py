@@ -1,4 +1,4 @@
-"""`cloudgpu train`: one run from plan to bill."""
+"""`cloudgpu train`: run a recipe from plan to bill."""
 
 from pathlib import Path
 from typing import Annotated
@@ -31,34 +31,36 @@ MatrixOption = Annotated[
     typer.Option(
         "--matrix",
         metavar="NAME=VALUE,VALUE",
-        help="Run every combination of these values, one after the other in one cluster; may be repeated.",
+        help="Run every combination of these values, one at a time on one cluster. Repeatable.",
     ),
 ]
-CsvFile = Annotated[Path | None, typer.Option("--csv", metavar="FILE", help="Of a matrix: write its table there too.")]
+CsvFile = Annotated[
+    Path | None, typer.Option("--csv", metavar="FILE", help="With --matrix: also write the table to this file.")
+]
 
 
 def train(  # noqa: PLR0917
     recipe: OptionalRecipe = "",
     on: On = None,
-    cluster: Annotated[str, typer.Option("--cluster", help="Use this cluster, or make it under this name.")] = "",
+    cluster: Annotated[str, typer.Option("--cluster", help="Use the cluster with this name, or create it.")] = "",
     sets: Sets = None,
     prefer: PreferOption = None,
     plan: PlanFile = None,
     yes: Yes = False,
-    keep: Annotated[bool, typer.Option("--keep", help="Leave the cluster up when the run ended.")] = False,
+    keep: Annotated[bool, typer.Option("--keep", help="Keep the cluster running after the run.")] = False,
     keep_on_failure: Annotated[
-        bool, typer.Option("--keep-on-failure", help="Leave it up when the run failed.")
+        bool, typer.Option("--keep-on-failure", help="Keep the cluster running if the run fails.")
     ] = False,
     detach: Annotated[
-        bool, typer.Option("--detach", help="Return once the ranks run; `attach` finishes the run.")
+        bool, typer.Option("--detach", help="Return once training starts; finish with `attach`.")
     ] = False,
     matrix: MatrixOption = None,
     csv: CsvFile = None,
     fail_fast: Annotated[
-        bool, typer.Option("--fail-fast", help="Of a matrix: begin no further run after one that failed.")
+        bool, typer.Option("--fail-fast", help="With --matrix: stop after the first failed run.")
     ] = False,
     again: Annotated[
-        bool, typer.Option("--again", help="Of a matrix: run also those that have a result already.")
+        bool, typer.Option("--again", help="With --matrix: rerun combinations that have a result.")
     ] = False,
     retry_until_up: RetryUntilUp = "",
     on_interrupt: OnInterrupt = "ask",
@@ -75,7 +77,7 @@ def train(  # noqa: PLR0917
     Plans, asks, buys the nodes, stages, trains, brings the outputs back and ends the cluster. Ends only a cluster that
     it made itself. With --matrix the same command again goes on where it stopped.
     """
-    # First of all: who forgot the recipe need not wait for what would run it.
+    # Parse this first, so that a missing recipe is reported before the slow imports.
     wanted = asked(plan, recipe, sets, prefer, on=on, region=region)
     retry_s = seconds(retry_until_up, "--retry-until-up")
     options = MatrixOptions(

@@ -1,4 +1,4 @@
-"""`cloudgpu tunnel`: ports of this machine that lead to ports of a node."""
+"""`cloudgpu tunnel`: forward local ports to a node."""
 
 from typing import Annotated
 
@@ -11,28 +11,28 @@ _INTERRUPTED = 130
 
 def tunnel(
     cluster: Annotated[
-        str, typer.Argument(metavar="[NAME]", help="The cluster or a run on it; may be left out when only one is up.")
+        str, typer.Argument(metavar="[NAME]", help="Cluster name or run ID. Optional if only one cluster is running.")
     ] = "",
     port: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[[LOCAL:]PORT]...", help="Ports of the node; those of the services that run there when left out."
+            metavar="[[LOCAL:]PORT]...", help="Ports on the node. Default: the ports of its running services."
         ),
     ] = None,
-    node: Annotated[int, typer.Option("--node", parser=whole(0, 999), help="Index of the node; 0 is the head.")] = 0,
+    node: Annotated[int, typer.Option("--node", parser=whole(0, 999), help="Node index; 0 is the head node.")] = 0,
     local: Annotated[
         int | None,
         typer.Option(
             "--local",
             parser=whole(1, 65535),
-            help="This machine's port, for one PORT; the same or the next by itself.",
+            help="Local port. Default: the remote port, or the next free one.",
         ),
     ] = None,
     json: Json = False,
 ) -> None:
-    """Open ports of a node on this machine until Ctrl-C.
+    """Forward local ports to a node until Ctrl-C.
 
-    Listens on 127.0.0.1 alone. Connects again when the connection to the node breaks.
+    Listens on 127.0.0.1 only. Reconnects if the connection to the node breaks.
     """
     from cloudgpu.app.access.connect import find_cluster_nodes, reached
     from cloudgpu.app.access.tunnels import described, hold, is_port_forward, open_all, parse_port_forwards, ports_of

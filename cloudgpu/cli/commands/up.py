@@ -1,4 +1,4 @@
-"""`cloudgpu up`: make a cluster stand and leave it."""
+"""`cloudgpu up`: create a cluster and keep it running."""
 
 from typing import Annotated
 
@@ -28,7 +28,7 @@ from cloudgpu.cli.commands.saved_plan import asked, show
 def up(  # noqa: PLR0917
     recipe: OptionalRecipe = "",
     on: On = None,
-    name: Annotated[str, typer.Option("--name", help="Cluster name; the recipe's name when left out.")] = "",
+    name: Annotated[str, typer.Option("--name", help="Cluster name. Default: the recipe's name.")] = "",
     sets: Sets = None,
     prefer: PreferOption = None,
     plan: PlanFile = None,
@@ -43,11 +43,11 @@ def up(  # noqa: PLR0917
     install_pulumi: InstallPulumi = False,
     json: Json = False,
 ) -> None:
-    """Make a recipe's cluster stand, and leave it.
+    """Create a cluster from a recipe and keep it running.
 
-    One that stands already is checked and left as it is.
+    If the cluster already exists, verify it and make no changes.
     """
-    # First of all: who forgot the recipe need not wait for what would run it.
+    # Parse this first, so that a missing recipe is reported before the slow imports.
     wanted = asked(plan, recipe, sets, prefer, on=on, region=region)
     from cloudgpu.app.clusters.factory import cluster_creator
     from cloudgpu.app.runs.stages import Stages

@@ -93,7 +93,7 @@ def all_ended_json(came_to: TeardownResults, stages: Stages) -> dict[str, Any]:
 def all_ended_lines(came_to: TeardownResults) -> list[str]:
     """What `down` of several confirmed; what it could not is the error's to say."""
     if not came_to.ended and not came_to.failed and not came_to.unrecorded:
-        return ["no cluster is up; nothing to end"]
+        return ["no cluster is running; nothing to delete"]
     return [line for one in came_to.ended for line in ended_lines(one)]
 
 

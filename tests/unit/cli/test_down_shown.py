@@ -31,7 +31,7 @@ def test_as_text():
         "cluster b is gone, confirmed by a search for its tag; 1 thing ended",
         "  volume vol-1  (found by its tag alone)",
     ]
-    assert all_ended_lines(TeardownResults(())) == ["no cluster is up; nothing to end"]
+    assert all_ended_lines(TeardownResults(())) == ["no cluster is running; nothing to delete"]
 
 
 def test_as_json(stages):
@@ -60,4 +60,4 @@ def test_what_makes_no_sense_is_refused(args, capsys, tmp_path, monkeypatch):
 def test_nothing_to_end_needs_no_answer_and_no_cloud(capsys, tmp_path, monkeypatch):
     monkeypatch.setenv("CLOUDGPU_HOME", str(tmp_path / "home"))
     assert main(["down", "--all"]) == 0
-    assert capsys.readouterr().out == "no cluster is up; nothing to end\n"
+    assert capsys.readouterr().out == "no cluster is running; nothing to delete\n"

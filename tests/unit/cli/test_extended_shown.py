@@ -47,12 +47,12 @@ def test_as_json():
 @pytest.mark.parametrize(
     ("args", "says"),
     [
-        ((), "say how long"),
-        (("--by", "2h", "--until", "2026-11-21T18:00Z"), "say how long"),
+        ((), "specify either --by"),
+        (("--by", "2h", "--until", "2026-11-21T18:00Z"), "specify either --by"),
         (("--by", "soon"), "--by"),
-        (("--until", "tomorrow"), "is no moment"),
-        (("--by", "2h", "--max-usd", "much"), "is no amount of money"),
-        (("--by", "2h", "--max-usd", "-1"), "is no amount of money"),
+        (("--until", "tomorrow"), "is not a valid time"),
+        (("--by", "2h", "--max-usd", "much"), "is not a valid amount"),
+        (("--by", "2h", "--max-usd", "-1"), "is not a valid amount"),
     ],
 )
 def test_what_makes_no_sense_is_refused(args, says, monkeypatch, tmp_path):
