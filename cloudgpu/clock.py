@@ -1,4 +1,4 @@
-"""Time as a collaborator, so that no test sleeps and no code calls `datetime.now` by itself."""
+"""Clocks that are passed in, so that tests need not sleep and no code calls `datetime.now` directly."""
 
 import time
 from datetime import UTC, datetime, timedelta
@@ -9,10 +9,10 @@ class Clock(Protocol):
     """Wall time in UTC, monotonic seconds, and waiting."""
 
     def now(self) -> datetime:
-        """The current time, aware, UTC."""
+        """Return the current time, timezone-aware, in UTC."""
 
     def monotonic(self) -> float:
-        """Seconds from an arbitrary start; never goes back."""
+        """Return monotonic seconds from an arbitrary start."""
 
     def sleep(self, seconds: float) -> None:
         """Wait."""
@@ -22,31 +22,31 @@ class SystemClock:
     """The machine's clock."""
 
     def now(self) -> datetime:
-        """The current time, aware, UTC."""
+        """Return the current time, timezone-aware, in UTC."""
         return datetime.now(UTC)
 
     def monotonic(self) -> float:
-        """Seconds from an arbitrary start; never goes back."""
+        """Return monotonic seconds from an arbitrary start."""
         return time.monotonic()
 
     def sleep(self, seconds: float) -> None:
-        """Wait for real."""
+        """Block for this many seconds."""
         time.sleep(seconds)
 
 
 class ManualClock:
-    """A clock that only moves when told to: `sleep` advances it at once."""
+    """A clock that moves only on `sleep`, which returns immediately."""
 
     def __init__(self, start: datetime) -> None:
         self._now = start
         self._monotonic = 0.0
 
     def now(self) -> datetime:
-        """The time it was set to, plus what was slept."""
+        """Return the start time plus the seconds slept."""
         return self._now
 
     def monotonic(self) -> float:
-        """Seconds slept so far."""
+        """Return the seconds slept so far."""
         return self._monotonic
 
     def sleep(self, seconds: float) -> None:

@@ -1,4 +1,4 @@
-"""Every error that cloudgpu raises on purpose, and the exit code each one ends the command with.
+"""The errors that cloudgpu raises, and the exit code of each.
 
     CloudGpuError                     1
     |-- UsageError                    2   the command line, a settings file or an environment variable
@@ -34,7 +34,7 @@ from typing import Any, ClassVar
 
 
 class CloudGpuError(Exception):
-    """Root of the tree.
+    """Base class of all cloudgpu errors.
 
     Attributes:
         message: What happened and where, one sentence, no traceback.
@@ -54,13 +54,13 @@ class CloudGpuError(Exception):
 
 
 class UsageError(CloudGpuError):
-    """The command line, a settings file or an environment variable does not make sense."""
+    """The command line, a settings file or an environment variable is invalid."""
 
     exit_code = 2
 
 
 class RecipeError(CloudGpuError):
-    """The recipe is wrong; `problems` holds every one found, each as `file:line: field: what`."""
+    """The recipe is invalid; `problems` lists every problem as `file:line: field: what`."""
 
     exit_code = 2
 
@@ -70,13 +70,13 @@ class RecipeError(CloudGpuError):
 
 
 class BudgetError(CloudGpuError):
-    """Going on would exceed a cap."""
+    """Continuing would exceed a budget."""
 
     exit_code = 3
 
 
 class LaunchError(CloudGpuError):
-    """Instances could not be launched; `code` is the cloud's own error code.
+    """Instances could not be launched; `code` is the cloud's error code.
 
     Attributes:
         launched: Instances that were launched all the same, and have been ended since: they cost what they ran.
@@ -104,7 +104,7 @@ class NoCapacityError(CapacityError):
 
 
 class QuotaError(LaunchError):
-    """An account limit binds: no other zone of this region and pool can help."""
+    """An account quota is exhausted; other zones of the same region and pool share it."""
 
 
 class NotOfferedError(LaunchError):
@@ -112,7 +112,7 @@ class NotOfferedError(LaunchError):
 
 
 class RemoteCommandError(CloudGpuError):
-    """A command on a node ended badly. `rank` names the failed rank, `tail` holds its last lines."""
+    """A command on a node failed. `rank` is the failed rank, `tail` its last lines of output."""
 
     exit_code = 5
 
@@ -123,7 +123,7 @@ class RemoteCommandError(CloudGpuError):
 
 
 class TeardownError(CloudGpuError):
-    """Something that costs money is still there, or could not be asked about; `left` names it."""
+    """A billable resource still exists or its state is unknown; `left` names it."""
 
     exit_code = 6
 
@@ -133,7 +133,7 @@ class TeardownError(CloudGpuError):
 
 
 class PlanError(CloudGpuError):
-    """The plan holds at least one error finding, so it may not be applied."""
+    """The plan has at least one error finding, so it cannot be applied."""
 
     exit_code = 7
 
@@ -143,7 +143,7 @@ class PlanError(CloudGpuError):
 
 
 class CloudError(CloudGpuError):
-    """The cloud refused a call; `code` and `request_id` are its own."""
+    """The cloud rejected a call; `code` and `request_id` come from its response."""
 
     exit_code = 8
 
@@ -154,15 +154,15 @@ class CloudError(CloudGpuError):
 
 
 class AuthError(CloudError):
-    """No credentials, wrong ones, or a permission is missing."""
+    """Credentials are missing or invalid, or a permission is missing."""
 
 
 class ThrottledError(CloudError):
-    """Too many calls, or a passing fault of the service: back off, same token."""
+    """Throttling or a transient service error: retry with backoff and the same token."""
 
 
 class BadRequestError(CloudError):
-    """The request itself is wrong; sending it elsewhere cannot help."""
+    """The request is invalid; retrying it in another zone or region cannot help."""
 
 
 class UnsupportedError(CloudError):
@@ -176,7 +176,7 @@ class ConnectError(CloudGpuError):
 
 
 class HostKeyError(ConnectError):
-    """A host showed another key than the pinned one; `expected` and `got` are SHA256 fingerprints."""
+    """A host presented a key other than the pinned one; `expected` and `got` are SHA256 fingerprints."""
 
     def __init__(self, message: str, *, expected: Sequence[str] = (), got: str = "", hint: str = "") -> None:
         super().__init__(message, hint=hint)
@@ -209,7 +209,7 @@ class LedgerError(CloudGpuError):
 
 
 class QuestionError(CloudGpuError):
-    """An answer is needed and nobody can give one."""
+    """A prompt needs an answer, but there is no terminal."""
 
     exit_code = 14
 

@@ -114,7 +114,7 @@ def read_input(limit: int = INPUT_BYTES) -> bytes:
 
 
 def open_for_reading(path: Path) -> io.BufferedReader:
-    """Open a regular file, links followed.
+    """Open a regular file, following links.
 
     Raises:
         OSError: It is not a regular file, or cannot be opened.
@@ -123,7 +123,7 @@ def open_for_reading(path: Path) -> io.BufferedReader:
 
 
 def open_unbuffered(path: Path) -> io.FileIO:
-    """Open a regular file for whoever reads it in large pieces.
+    """Open a regular file for reading in large pieces.
 
     Raises:
         OSError: As `open_for_reading`.
@@ -132,7 +132,7 @@ def open_unbuffered(path: Path) -> io.FileIO:
 
 
 def check(path: Path, limit: int) -> None:
-    """Prove that a file which a library opens by itself is a regular one of at most `limit` bytes.
+    """Verify that a file that a library will open is a regular file of at most `limit` bytes.
 
     Raises:
         OSError: As `read_bytes`.
@@ -162,7 +162,7 @@ def open_descriptor(path: Path, flags: int, mode: int = 0o600) -> int:
 
 
 def replace(path: Path, content: bytes, *, mode: int = 0o600, durable: bool = True) -> None:
-    """Give `path` this content in one step: a reader sees the old or the new file.
+    """Replace the content of `path` atomically: a reader sees either the old or the new file.
 
     With `durable` it is on the disk before this returns.
 
@@ -220,7 +220,7 @@ def write_for_user(path: Path, content: bytes) -> None:
 
 
 def _refuse_device(path: Path) -> None:
-    """Refuse to replace a device: as root, a rename over `/dev/null` breaks the machine.
+    """Reject replacing a device: as root, a rename over `/dev/null` breaks the machine.
 
     Raises:
         OSError: It is one.
@@ -234,7 +234,7 @@ def _refuse_device(path: Path) -> None:
 
 
 def sync_directory(directory: Path) -> None:
-    """Make a rename itself durable: without this a power cut may bring the old name back.
+    """Flush a directory, so that a rename in it survives a power failure.
 
     Raises:
         OSError: The disk refuses.
@@ -255,7 +255,7 @@ def _opened(path: Path, flags: int, mode: int = 0o666) -> int:
         if not flags & os.O_CREAT:
             raise
     except ValueError as err:  # a NUL or half of a surrogate pair in its name
-        raise FileRefusedError(errno.EINVAL, "not a name that a file can have", str(path)) from err
+        raise FileRefusedError(errno.EINVAL, "not a valid file name", str(path)) from err
     descriptor = os.open(path, flags | _OPEN, mode)
     try:
         _require_regular(os.fstat(descriptor).st_mode, path)

@@ -1,4 +1,4 @@
-"""Who owns which file name: the state home, and the data that travels with the package."""
+"""Paths of the state home and of the data shipped with the package."""
 
 import errno
 import os
@@ -12,7 +12,7 @@ _PACKAGE = Path(__file__).resolve().parent
 
 
 def bundled(name: str) -> Path:
-    """Where `infra`, `recipes` or `images` lie: inside the installed package, or beside it in a checkout.
+    """Return the folder of `infra`, `recipes` or `images`: inside the installed package, or beside it in a checkout.
 
     Raises:
         StateError: The installation lacks that folder.
@@ -37,22 +37,22 @@ class Home:
 
     @property
     def ssh_key(self) -> Path:
-        """The private ed25519 key that nodes are reached with; `.pub` lies beside it."""
+        """The private ed25519 key for SSH to nodes; the public key is beside it with `.pub`."""
         return self.root / "ssh" / "id_ed25519"
 
     @property
     def hosts(self) -> Path:
-        """The inventory of hosts of one's own."""
+        """The inventory of self-managed hosts."""
         return self.root / "hosts.yaml"
 
     @property
     def service_key(self) -> Path:
-        """What the tokens of services are made of; private to its owner."""
+        """The secret from which service tokens are derived; readable only by its owner."""
         return self.root / "service.key"
 
     @property
     def clusters(self) -> Path:
-        """One folder a cluster."""
+        """The parent of one folder per cluster."""
         return self.root / "clusters"
 
     def cluster(self, name: str) -> "ClusterPaths":
@@ -61,16 +61,16 @@ class Home:
 
     @property
     def storages(self) -> Path:
-        """One folder a piece of storage that outlives clusters."""
+        """The parent of one folder per retained storage resource."""
         return self.root / "storage"
 
     def storage(self, name: str) -> "StoragePaths":
-        """The files of one piece of storage."""
+        """The files of one storage resource."""
         return StoragePaths(self.storages / name)
 
     @property
     def runs(self) -> Path:
-        """One folder a run; stays after `down`."""
+        """The parent of one folder per run; kept after `down`."""
         return self.root / "runs"
 
     def run(self, run_id: str) -> "RunPaths":
@@ -79,7 +79,7 @@ class Home:
 
     @property
     def matrices(self) -> Path:
-        """One folder a matrix of runs."""
+        """The parent of one folder per run matrix."""
         return self.root / "matrices"
 
     def matrix(self, name: str) -> "MatrixPaths":
@@ -88,35 +88,35 @@ class Home:
 
     @property
     def rehearsal(self) -> Path:
-        """Everything of this home's rehearsal cloud."""
+        """The files of this home's rehearsal cloud."""
         return self.root / "rehearsal"
 
     @property
     def pulumi(self) -> Path:
-        """All files of the pulumi engine, and the CLI when it was installed by us."""
+        """The files of the Pulumi engine, and the Pulumi CLI if cloudgpu installed it."""
         return self.root / "pulumi"
 
     @property
     def envs(self) -> Path:
-        """Python environments that rehearsal nodes share, one a requirement set."""
+        """Python environments that rehearsal nodes share, one per set of requirements."""
         return self.root / "envs"
 
     @property
     def cooldowns(self) -> Path:
-        """Where there was no capacity a moment ago."""
+        """Candidates that recently had no capacity."""
         return self.root / "cooldowns.json"
 
     def catalog(self, target: str) -> "CatalogPaths":
-        """What was read of a target's types, prices and quotas; one target never sees another's."""
+        """Types, prices and quotas read from one target, kept apart from every other target's."""
         return CatalogPaths(self.root / "catalog" / target)
 
     @property
     def debug_log(self) -> Path:
-        """What `--debug` writes."""
+        """The log that `--debug` writes."""
         return self.root / "debug.log"
 
     def ensure(self) -> "Home":
-        """Create the home, private to its owner, and prove that it can be written.
+        """Create the home, readable only by its owner, and verify that it is writable.
 
         Raises:
             StateError: It cannot be created or written, or the disk is full.
@@ -142,39 +142,39 @@ class ClusterPaths:
 
     @property
     def inventory(self) -> Path:
-        """The nodes as last seen."""
+        """The last known state of the nodes."""
         return self.root / "inventory.json"
 
 
 @dataclass(frozen=True)
 class CatalogPaths:
-    """The files of what was read from one target."""
+    """The catalog snapshots and quotas of one target."""
 
     root: Path
 
     @property
     def index(self) -> Path:
-        """Every refresh, and which overlay holds."""
+        """The index of all refreshes and the snapshot in effect."""
         return self.root / "index.json"
 
     def overlay(self, number: int) -> Path:
-        """One overlay; never changed once it is written."""
+        """One catalog snapshot; immutable once written."""
         return self.root / f"overlay-{number:04d}.json"
 
     @property
     def lock(self) -> Path:
-        """Held by whoever changes the index."""
+        """The lock that a process holds while it changes the index."""
         return self.root / "lock"
 
     @property
     def quotas(self) -> Path:
-        """Quotas as last read, and what ran then; may be deleted."""
+        """Cached quotas and usage; safe to delete."""
         return self.root / "quotas.json"
 
 
 @dataclass(frozen=True)
 class StoragePaths:
-    """The files of one piece of storage."""
+    """The files of one storage resource."""
 
     root: Path
 
@@ -185,7 +185,7 @@ class StoragePaths:
 
     @property
     def lease(self) -> Path:
-        """Who works on it."""
+        """The lease of the process that is working on it."""
         return self.root / "lease"
 
     def journal(self, region: str) -> Path:
@@ -215,7 +215,7 @@ class RunPaths:
 
     @property
     def outputs(self) -> Path:
-        """What the recipe asked to bring back."""
+        """The downloaded outputs of the run."""
         return self.root / "outputs"
 
 
@@ -232,17 +232,17 @@ class MatrixPaths:
 
     @property
     def table(self) -> Path:
-        """What the runs reached, as CSV."""
+        """The results of the runs, as CSV."""
         return self.root / "results.csv"
 
     @property
     def lease(self) -> Path:
-        """Who works on it."""
+        """The lease of the process that is working on it."""
         return self.root / "lease"
 
 
 def ensure_writable(directory: Path, size: int) -> None:
-    """Create a directory, private to its owner, and prove that this many bytes can be written there.
+    """Create a directory, readable only by its owner, and verify that this many bytes can be written there.
 
     Raises:
         StateError: It cannot be created or written, or the disk is full.
@@ -259,7 +259,7 @@ def ensure_writable(directory: Path, size: int) -> None:
 
 
 def unwritable(path: Path, err: OSError) -> StateError:
-    """The error that a full disk or a missing permission under `path` ends with."""
+    """Return the error for a full disk or a missing permission under `path`."""
     if err.errno in (errno.ENOSPC, errno.EDQUOT):
         return StateError(
             f"no space left on the disk that holds {path}",
@@ -268,7 +268,7 @@ def unwritable(path: Path, err: OSError) -> StateError:
     if isinstance(err, FileExistsError) and path.is_symlink():
         return StateError(
             f"cannot write to {path}: it is a link to {path.readlink()}, which is not there",
-            hint=f"mount the disk or create the directory that it leads to, or remove the link {path}",
+            hint=f"mount the disk or create the directory that the link points to, or remove the link {path}",
         )
     if isinstance(err, FileRefusedError):
         return StateError(f"cannot use {path}: {err.strerror}", hint="move it away, then run the command again")

@@ -1,4 +1,4 @@
-"""The only composition root: decides which adapter stands behind each collaborator. Heavy imports happen in here."""
+"""The composition root: build the adapters that a command uses. Heavy imports happen only in here."""
 
 import os
 from collections.abc import Sequence
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Wiring:
-    """Everything a command works with, built when first asked for."""
+    """The collaborators of a command, each built on first use."""
 
     settings: Settings
     screen: Screen
@@ -72,12 +72,12 @@ class Wiring:
 
     @property
     def questions(self) -> Questions:
-        """Asks a person."""
+        """The prompts that ask the user."""
         return Questions(self.screen)
 
     @property
     def emit(self) -> Emit:
-        """Where progress goes."""
+        """Return the receiver of progress events."""
         return self.screen.emit
 
     @cached_property
@@ -148,8 +148,10 @@ class Wiring:
         from cloudgpu.backends.aws.cloud import connect_aws, connect_rehearsal
 
         if target == "ssh":
-            message = "hosts of your own are not a cloud: there is nothing of this kind to ask for or to make there"
-            raise UsageError(message, hint="--on aws or --on rehearsal; `cloudgpu hosts` is about hosts of your own")
+            message = "self-managed hosts are not a cloud, so they have no such resources"
+            raise UsageError(
+                message, hint="use --on aws or --on rehearsal, or manage your own hosts with `cloudgpu hosts`"
+            )
         if target == "aws":
             return connect_aws(self.settings, environ(), self.clock, self.calls)
         return connect_rehearsal(self.settings, self.home, environ(), self.clock, self.calls)
@@ -333,7 +335,7 @@ class Wiring:
         return for_storage(self.settings)
 
     def only_cluster(self) -> str:
-        """The one cluster that is up; empty when there is none.
+        """Return the only running cluster, or an empty string if there is none.
 
         Raises:
             UsageError: There are several.
@@ -365,7 +367,7 @@ _debug = False
 
 
 def set_debug() -> None:
-    """`--debug` stands before the command, so it is noted here until the command is wired."""
+    """Remember `--debug`, which is parsed before the command, until the command is wired."""
     global _debug  # noqa: PLW0603
     _debug = True
 
@@ -385,7 +387,7 @@ def wire(*, json: bool = False, quits: bool = False, needs_disk: bool = True, **
 
 
 def recipe_roots() -> tuple[Path, ...]:
-    """Where bare recipe names are looked up: here first, then what travels with cloudgpu."""
+    """Return the folders searched for recipe names: the current one first, then the shipped recipes."""
     return (Path.cwd() / "recipes", bundled("recipes"))
 
 
@@ -395,5 +397,5 @@ def environ() -> dict[str, str]:
 
 
 def as_target(text: str) -> Target:
-    """A record's target."""
+    """Return a record's target, checked."""
     return "aws" if text == "aws" else "ssh" if text == "ssh" else "rehearsal"

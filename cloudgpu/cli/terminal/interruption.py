@@ -1,4 +1,4 @@
-"""What Ctrl-C leaves behind is said, before the command ends with 130."""
+"""Report what is still running after Ctrl-C, before the command exits 130."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -41,7 +41,7 @@ def reporting_partial_result(partial_result: Callable[[], dict[str, Any]]) -> It
 
 @contextmanager
 def told_when_interrupted(screen: Screen, *lines: str) -> Iterator[None]:
-    """Say these lines after Ctrl-C, then let it end the command."""
+    """Print these lines after Ctrl-C, then let it end the command."""
     try:
         yield
     except KeyboardInterrupt:
@@ -50,21 +50,21 @@ def told_when_interrupted(screen: Screen, *lines: str) -> Iterator[None]:
 
 
 def tell_what_runs(records: "Records", *clusters: str) -> None:
-    """Let the command say last, after a signal, what is still running of these clusters and of those it creates."""
+    """After a signal, report which of these clusters and of those the command creates still run."""
     from cloudgpu.app.sweep.still_running import StillRunning
 
     interruptions.tell(StillRunning(records, clusters).lines)
 
 
 def tell_what_storage(records: "StorageRecords", name: str) -> None:
-    """Let the command say last, after a signal, whether this storage exists."""
+    """After a signal, report whether this storage exists."""
     from cloudgpu.app.sweep.still_running import storage_lines
 
     interruptions.tell(lambda: storage_lines(records, name))
 
 
 def tell_what_is_swept(clusters: "Sequence[ClusterResources]") -> None:
-    """Let the command say last, after a signal, which of these clusters may not be deleted yet."""
+    """After a signal, report which of these clusters may not be deleted yet."""
     from cloudgpu.app.sweep.still_running import swept_clusters_lines
 
     interruptions.tell(lambda: swept_clusters_lines(clusters))

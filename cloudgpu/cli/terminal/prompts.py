@@ -1,4 +1,4 @@
-"""What a command asks a person, and what happens where nobody can answer."""
+"""Prompts, and the error raised when there is no terminal to answer them."""
 
 import sys
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from cloudgpu.errors import QuestionError
 
 
 class Questions:
-    """Asks on the terminal; without one, a question is an error and never a wait."""
+    """Ask on the terminal; without a terminal, raise an error instead of waiting."""
 
     def __init__(self, screen: Screen) -> None:
         self._screen = screen
