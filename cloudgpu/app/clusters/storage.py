@@ -158,7 +158,7 @@ class ClusterStorage:
         for one, row in zip(recipe.storage, record.storage, strict=True):
             if one.make is not None and (row.ends or row.name not in there):
                 self.context.emit(Note(f"making storage {row.name} ({row.kind}) in {row.zone or row.region}"))
-                self._room(record.team).create(_wish(one, one.make, row, record.name, existing))
+                self._room(record.team).create(_storage_request(one, one.make, row, record.name, existing))
                 begun = True
         return begun
 
@@ -267,7 +267,9 @@ def _mount(one: Storage, stored: Stored) -> Mount:
     )
 
 
-def _wish(one: Storage, make: Make, row: AttachedStorage, cluster: str, existing: Mapping[str, str]) -> StorageRequest:
+def _storage_request(
+    one: Storage, make: Make, row: AttachedStorage, cluster: str, existing: Mapping[str, str]
+) -> StorageRequest:
     named = {"vpcId": "vpcId", "subnetIds": "subnetId", "kmsKeyId": "kmsKeyId"}
     config = {
         "zone": row.zone,
