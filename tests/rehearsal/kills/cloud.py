@@ -11,6 +11,7 @@ import os
 import sys
 import threading
 import time
+import traceback
 from pathlib import Path
 
 os.environ["MOTO_EC2_LOAD_DEFAULT_AMIS"] = "false"  # read when moto is imported
@@ -95,7 +96,12 @@ def main(home, clock):
     keeper, under_way = Keeper(server, nodes), UnderWay()
     for line in sys.stdin:
         ((verb, name),) = json.loads(line).items()
-        getattr(keeper, verb)(name)
+        try:
+            getattr(keeper, verb)(name)
+        except BaseException:  # noqa: BLE001 - whatever it is, the process has to end
+            # The server's thread would keep a failed process alive, and whoever asked would wait for ever.
+            traceback.print_exc()
+            os._exit(1)
         print(json.dumps({"done": verb, "under_way": under_way.count}), flush=True)
     server.leave()
     thread.join()
