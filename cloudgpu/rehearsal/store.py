@@ -110,7 +110,8 @@ class Store:
         """Put the state of a snapshot of this server in the place of the present one."""
         BackendDict.reset()
         self._written.clear()
-        for name, content in snapshot.items():
+        # In the order of `load`: file systems refer to EC2's subnets.
+        for name, content in sorted(snapshot.items()):
             _shelve(name, _Unpickler(io.BytesIO(content), self._objects).load())
 
     def _write(self, changed: Mapping[str, bytes]) -> None:
