@@ -130,7 +130,7 @@ class Grave:
     cluster: str = "plain"
     _homes: dict[str, dict[str, bytes]] = field(default_factory=dict)
     _abandoned: set[Path] = field(default_factory=set)
-    """Leases of killed commands that had recorded nothing yet; `train` takes another cluster name each time."""
+    """Leases and unfinished files of killed commands that had recorded nothing yet; `train` names each cluster anew."""
 
     @property
     def home(self) -> Any:
@@ -245,8 +245,8 @@ class Grave:
 
         Args:
             case: What is shown when something is.
-            begun: False where nobody ended anything, since nothing was begun: the lease of the dead may lie there, and
-                whoever comes next takes it over.
+            begun: False where nothing was recorded, so that no command came to clean up: the lease of the killed
+                command may lie there, and the next one of that name takes it over.
         """
         assert self.left() == {}, case
         assert Records(self.home).clusters() == [], case
@@ -257,7 +257,7 @@ class Grave:
             ledger.dispose()
         left = {path for path in self.home.clusters.glob("*/*") if path.name != "lease.guard"} - self._abandoned
         if not begun:
-            self._abandoned |= {path for path in left if path.name == "lease"}
+            self._abandoned |= left
         assert left <= self._abandoned, case
 
 
