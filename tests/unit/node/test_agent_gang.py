@@ -7,9 +7,9 @@ import time
 
 import pytest
 
+from cloudgpu.node.agent.gang.protocol import WorkerWire
 from cloudgpu.node.agent.gang.sockets import HeadGang
 from cloudgpu.node.agent.gang.spec import GangSpec, Limits, StartSpec
-from cloudgpu.node.agent.gang.protocol import WorkerWire
 
 TOKEN = "t" * 32
 REPORT = {"done": False, "failure": None, "cancel": None, "ended": False}
