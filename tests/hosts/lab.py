@@ -368,8 +368,8 @@ def _known_name(host: Host) -> str:
 
 if __name__ == "__main__":
     # By hand: `python -m tests.hosts.lab FOLDER red blue:V100:8` stands until its standard input ends.
-    wishes = [word.split(":", 1) for word in sys.argv[2:]]
-    with lab(Path(sys.argv[1]), [Spec(one[0], gpus="".join(one[1:])) for one in wishes]) as standing:
+    specs = [word.split(":", 1) for word in sys.argv[2:]]
+    with lab(Path(sys.argv[1]), [Spec(one[0], gpus="".join(one[1:])) for one in specs]) as standing:
         for one in standing.hosts.values():
             print(one.name, one.address, one.fingerprint, flush=True)
         print("ssh:", " ".join(standing.client_argv(["ssh", "-i", str(standing.key), "lab@ADDRESS"])), flush=True)

@@ -46,7 +46,7 @@ def test_without_the_cli_down_still_ends_everything_by_tag(workspace, engine, tm
     assert workspace.left() == {}
 
 
-WISHES = {
+OPTIONS = {
     "efs": [],
     "lustre": ["--size", "1200", "--zone", "us-east-1c"],
     "ebs": ["--size", "10", "--zone", "us-east-1c"],
@@ -54,15 +54,15 @@ WISHES = {
 }
 
 
-@pytest.mark.parametrize("kind", WISHES)
+@pytest.mark.parametrize("kind", OPTIONS)
 def test_storage_is_made_and_deleted_with_the_cli(workspace, engine, kind):
-    wish = ["storage", "create", "mine", "--kind", kind, "--on", "rehearsal", *WISHES[kind], "--yes"]
-    first = workspace.json(*wish, env=engine)
+    options = ["storage", "create", "mine", "--kind", kind, "--on", "rehearsal", *OPTIONS[kind], "--yes"]
+    first = workspace.json(*options, env=engine)
     assert json.loads(workspace.home.storage("mine").record.read_text())["engine"] == "pulumi"
-    assert workspace.json(*wish, env=engine)["id"] == first["id"]
-    refused = workspace.json(*wish, env={"CLOUDGPU_ENGINE": "direct"}, code=2)
+    assert workspace.json(*options, env=engine)["id"] == first["id"]
+    refused = workspace.json(*options, env={"CLOUDGPU_ENGINE": "direct"}, code=2)
     assert "created with the pulumi engine, not direct" in refused["error"]["message"]
-    direct = [*wish[:2], "other", *wish[3:]]
+    direct = [*options[:2], "other", *options[3:]]
     assert {key for key, value in workspace.json(*direct).items() if value} == {
         key for key, value in first.items() if value
     }

@@ -55,18 +55,18 @@ def test_a_mounted_bucket_and_checkpoints_that_outlive_their_nodes(workspace):
     )
     (folder / "sets" / "sub").mkdir(parents=True)
     (folder / "sets" / "sub" / "b.txt").write_text("digits")
-    bench_s3 = s3(workspace)
-    bench_s3.create_bucket(Bucket="kept")
-    bench_s3.create_bucket(Bucket="results")
+    workspace_s3 = s3(workspace)
+    workspace_s3.create_bucket(Bucket="kept")
+    workspace_s3.create_bucket(Bucket="results")
     first = workspace.json("train", "plain", "--on", "rehearsal", "--yes", "--keep")
     assert first["state"] == "succeeded", first["tail"]
     lines = (workspace.home.run(first["run_id"]).root / "logs" / "rank-0.log").read_text()
     assert "reads digits\nmounted True\nrefused Read-only file system\nbegins with []" in lines
     assert "checkpoint: 1 files, 1000 B, at s3://kept/runs" in first["notes"]
-    keys = [one["Key"] for one in bench_s3.list_objects_v2(Bucket="kept")["Contents"]]
+    keys = [one["Key"] for one in workspace_s3.list_objects_v2(Bucket="kept")["Contents"]]
     assert keys == ["runs/epoch-0.pt"]
     assert f"outputs: 1 files, 3 B, at s3://results/of/{first['run_id']}" in first["notes"]
-    keys = [one["Key"] for one in bench_s3.list_objects_v2(Bucket="results")["Contents"]]
+    keys = [one["Key"] for one in workspace_s3.list_objects_v2(Bucket="results")["Contents"]]
     assert keys == [f"of/{first['run_id']}/out/deep/figures.csv"]
     assert (workspace.home.run(first["run_id"]).outputs / "out" / "deep" / "figures.csv").read_text() == "1,2"
     table = workspace.run("ssh", first["cluster"], "--", "cat", "/proc/self/mountinfo").stdout

@@ -152,16 +152,16 @@ def test_a_jump_host_of_ones_own_leads_to_a_private_subnet(workspace, account, t
         "CLOUDGPU_SSH_CIDR": "127.0.0.1/32",
         "CLOUDGPU_BASTION": f"{gate['user']}@{gate['address']}:{gate['port']}",
     }
-    wish = ("train", "plain", "--yes", "--keep", "--set", "resources.zones=us-east-1c")
+    options = ("train", "plain", "--yes", "--keep", "--set", "resources.zones=us-east-1c")
     # A jump host that the user's own OpenSSH does not know is not gone through, and nothing is bought for it.
-    refused = workspace.run(*wish, code=9, env=private)
+    refused = workspace.run(*options, code=9, env=private)
     assert f"the host key of the bastion {gate['address']}:{gate['port']} is not in {home}" in refused.stderr
     assert [one["cluster"] for one in workspace.json("status")["clusters"]] == ["gate"]
     known_hosts = workspace.home.cluster("gate").root / "known_hosts.0"
     workspace.run("ssh", "gate", "--print")
     (home / ".ssh").mkdir(parents=True)
     (home / ".ssh" / "known_hosts").write_text(known_hosts.read_text())
-    outcome = workspace.json(*wish, env=private)
+    outcome = workspace.json(*options, env=private)
     assert outcome["state"] == "succeeded"
     cluster = outcome["cluster"]
     assert {node["bastion"] for node in inventory(workspace, cluster)} == {private["CLOUDGPU_BASTION"]}

@@ -72,8 +72,8 @@ def test_a_home_that_lost_its_records_still_deletes_by_tag(workspace):
 def test_a_killed_create_leaves_nothing_that_delete_does_not_find(workspace):
     hold = {"service": "fsx", "action": "CreateFileSystem", "phase": "after_effect", "do": "hold", "drop": True}
     client.put_faults(workspace.cloud, [hold])
-    wish = ("sets", "--kind", "lustre", "--size", "1200", "--zone", "us-east-1c", "--on", "rehearsal", "--yes")
-    process = workspace.popen("storage", "create", *wish)
+    options = ("sets", "--kind", "lustre", "--size", "1200", "--zone", "us-east-1c", "--on", "rehearsal", "--yes")
+    process = workspace.popen("storage", "create", *options)
     workspace.until_held(process)
     process.kill()
     process.communicate()
@@ -96,11 +96,11 @@ KINDS = {
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("kind", KINDS)
 def test_killed_at_any_call_it_leaves_nothing(workspace, kind):
-    wish = ("sets", "--kind", kind, *KINDS[kind], "--on", "rehearsal", "--yes")
+    options = ("sets", "--kind", kind, *KINDS[kind], "--on", "rehearsal", "--yes")
     for nth in range(1, 30):
         hold = {"mutating": True, "nth": nth, "phase": "after_effect", "do": "hold", "drop": True}
         client.put_faults(workspace.cloud, [hold])
-        process = workspace.popen("storage", "create", *wish)
+        process = workspace.popen("storage", "create", *options)
         while process.poll() is None and not client.faults(workspace.cloud)["held"]:
             time.sleep(0.02)
         ended = process.poll() is not None

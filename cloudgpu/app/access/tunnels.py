@@ -18,7 +18,7 @@ from cloudgpu.ssh.handshake import AuthRefusedError
 from cloudgpu.state.records import ClusterRecord, Records
 from cloudgpu.text import command
 
-_FORWARD = re.compile(r"(?:([0-9]{1,9}):)?([0-9]{1,9})")
+_PORT_ARGUMENT = re.compile(r"(?:([0-9]{1,9}):)?([0-9]{1,9})")
 _LOOK_S = 1.0
 _PROBE_EVERY_S = 15.0
 _PAUSES_S = (1.0, 2.0, 5.0, 10.0)
@@ -45,7 +45,7 @@ class OpenTunnel:
 
 def is_port_forward(text: str) -> bool:
     """Return True if a command line word is a port or LOCAL:REMOTE."""
-    return _FORWARD.fullmatch(text) is not None
+    return _PORT_ARGUMENT.fullmatch(text) is not None
 
 
 def ports_of(services: Sequence[Served], cluster: str) -> list[str]:
@@ -189,7 +189,7 @@ class _PortReporter:
 
 
 def _read(text: str) -> PortForward:
-    match = _FORWARD.fullmatch(text)
+    match = _PORT_ARGUMENT.fullmatch(text)
     if match is None:
         raise UsageError(f"{text} is not a port", hint="give a number, or LOCAL:REMOTE, for example 9000:8888")
     return PortForward(_port(match[2]), _port(match[1]) if match[1] is not None else 0)

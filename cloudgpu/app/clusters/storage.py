@@ -163,7 +163,7 @@ class ClusterStorage:
         for storage, row in zip(recipe.storage, record.storage, strict=True):
             if storage.make is not None and (row.ends or row.name not in there):
                 self.context.emit(Note(f"creating storage {row.name} ({row.kind}) in {row.zone or row.region}"))
-                self._manager(record.team).create(_request(storage, storage.make, row, record.name, existing))
+                self._manager(record.team).create(_storage_request(storage, storage.make, row, record.name, existing))
                 created = True
         return created
 
@@ -274,7 +274,7 @@ def _mount(storage: Storage, stored: Stored) -> Mount:
     )
 
 
-def _request(
+def _storage_request(
     storage: Storage, make: Make, row: AttachedStorage, cluster: str, existing: Mapping[str, str]
 ) -> StorageRequest:
     named = {"vpcId": "vpcId", "subnetIds": "subnetId", "kmsKeyId": "kmsKeyId"}

@@ -220,7 +220,7 @@ def test_ways_out_of_a_private_subnet_read_back_as_they_were_made(rig):
     assert lists[0]["PrefixListId"].startswith("pl-")
 
 
-def test_the_second_belt_reads_back_as_it_was_made(rig):
+def test_the_second_schedule_reads_back_as_it_was_made(rig):
     scheduler, trust = rig.aws("scheduler"), TRUST.replace("ec2.amazonaws.com", "scheduler.amazonaws.com")
     role = rig.aws("iam").create_role(RoleName="expiry", AssumeRolePolicyDocument=trust)["Role"]["Arn"]
     arn = scheduler.create_schedule_group(Name="g", Tags=[{"Key": "a", "Value": "b"}])["ScheduleGroupArn"]

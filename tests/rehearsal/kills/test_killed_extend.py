@@ -17,7 +17,7 @@ from cloudgpu.state.records import Records
 pytestmark = [pytest.mark.rehearsal, pytest.mark.timeout(3600)]
 
 STEP = timedelta(minutes=10)
-BELT = {"end-the-nodes": timedelta(minutes=5), "end-the-fleet": timedelta(minutes=10)}
+SCHEDULE_TYPES = {"end-the-nodes": timedelta(minutes=5), "end-the-fleet": timedelta(minutes=10)}
 TAG = "cloudgpu:expires-at"
 
 
@@ -61,8 +61,8 @@ def schedules(grave) -> frozenset[datetime]:
     key = {"aws_access_key_id": cloud.access_key_id, "aws_secret_access_key": cloud.secret_access_key}
     scheduler = boto3.client("scheduler", region_name="us-east-1", endpoint_url=cloud.url, **key)
     return frozenset(
-        datetime.fromisoformat(one["ScheduleExpression"][3:-1]).replace(tzinfo=UTC) - BELT[one["Name"]]
-        for one in (scheduler.get_schedule(GroupName="cloudgpu-plain", Name=name) for name in BELT)
+        datetime.fromisoformat(one["ScheduleExpression"][3:-1]).replace(tzinfo=UTC) - SCHEDULE_TYPES[one["Name"]]
+        for one in (scheduler.get_schedule(GroupName="cloudgpu-plain", Name=name) for name in SCHEDULE_TYPES)
     )
 
 

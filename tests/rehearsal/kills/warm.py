@@ -107,6 +107,9 @@ def simulate_time(path, *, still):
     delays = sys.modules["cloudgpu.engine.direct.unanswered_delays"]
     for name in ("cloudgpu.cli.context.wiring", "cloudgpu.rehearsal.client"):
         sys.modules[name].SystemClock = lambda: SharedClock(path)
+    # Else a call signed by the machine's clock comes too late for a cloud more than 15 minutes ahead of it.
+    for name in ("botocore.auth", "botocore.signers"):
+        sys.modules[name].get_current_datetime = lambda: SharedClock(path).now().replace(tzinfo=None)
     if still:
         SharedClock.sleep = SharedClock.yield_
     delays.ELSEWHERE = delays.AT_AWS

@@ -45,7 +45,7 @@ def names(spec: str) -> list[str]:
         ("V100:²", []),
     ],
 )
-def test_the_types_that_a_wish_means(spec: str, expected: list[str]):
+def test_the_types_that_a_spec_means(spec: str, expected: list[str]):
     assert names(spec) == expected
     assert (misfit(spec, CATALOG) is None) == bool(expected)
 
@@ -109,7 +109,7 @@ def test_the_types_that_a_wish_means(spec: str, expected: list[str]):
         ),
     ],
 )
-def test_what_is_said_of_a_wish_that_means_nothing(spec: str, expected: Misfit):
+def test_what_is_said_of_a_spec_that_means_nothing(spec: str, expected: Misfit):
     assert misfit(spec, CATALOG) == expected
 
 
@@ -122,7 +122,7 @@ def test_an_unknown_model_with_nothing_near_lists_what_there_is():
 
 
 @given(st.text(max_size=24))
-def test_any_text_is_a_wish_that_means_something_or_is_told_why_not(spec: str):
+def test_any_text_is_a_spec_or_an_error(spec: str):
     assert (misfit(spec, CATALOG) is None) == bool(types_for_spec(spec, CATALOG))
     assert all(kind.provider == "aws" for kind in types_for_spec(spec, CATALOG))
 
@@ -149,7 +149,7 @@ def test_every_type_can_be_wished_for_by_its_gpu_as_it_is_spelled():
         assert kind.retired or kind in meant
 
 
-def test_how_a_wish_is_read_and_spelled():
+def test_how_a_spec_is_read_and_spelled():
     assert parse_gpu_spec("A100-80GB:8") == GpuSpec("A100", 80, 8)
     assert parse_gpu_spec("A100:8") == GpuSpec("A100", None, 8)
     assert parse_gpu_spec("A100-80GB") == GpuSpec("A100", 80)

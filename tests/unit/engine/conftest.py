@@ -226,7 +226,7 @@ def workspace(tmp_path: Path) -> Workspace:
 
 
 @pytest.fixture
-def new_bench(tmp_path: Path) -> Callable[[], Workspace]:
+def new_site(tmp_path: Path) -> Callable[[], Workspace]:
     """For property tests, which need a fresh one each example."""
     count = [0]
 

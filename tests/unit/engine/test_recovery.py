@@ -177,12 +177,12 @@ def test_an_intent_that_cannot_be_asked_about_is_left_over(workspace, crash):
     assert workspace.cloud.things == {}
 
 
-def test_killed_at_every_byte_of_the_journal(new_bench, cut_journal, heal_journal, crash):
-    whole = new_bench()
+def test_killed_at_every_byte_of_the_journal(new_site, cut_journal, heal_journal, crash):
+    whole = new_site()
     whole.up(CHAIN)
     size = whole.journal.stat().st_size
     for cut in range(0, size, 61):
-        workspace = new_bench()
+        workspace = new_site()
         cut_journal(workspace.cloud, cut)
         with pytest.raises(crash):
             workspace.up(CHAIN)
@@ -195,15 +195,15 @@ def test_killed_at_every_byte_of_the_journal(new_bench, cut_journal, heal_journa
         assert set(workspace.cloud.made.values()) <= {1}, cut
 
 
-def test_a_journal_cut_at_every_byte_of_its_last_row_is_repaired(new_bench):
-    whole = new_bench()
+def test_a_journal_cut_at_every_byte_of_its_last_row_is_repaired(new_site):
+    whole = new_site()
     whole.up('Thing("a")\nThing("b")')
     whole.destroy()
     data = whole.journal.read_bytes()
     last = data.rstrip(b"\n").rindex(b"\n") + 1
     for cut in range(last, len(data)):
         for tail in (b"", b"\0" * 8):
-            workspace = new_bench().program('Thing("a")')
+            workspace = new_site().program('Thing("a")')
             workspace.journal.parent.mkdir()
             workspace.journal.write_bytes(data[:cut] + tail)
             workspace.up()
@@ -281,10 +281,10 @@ def _dag(rng, size):
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(seed=st.integers(0, 10**9), size=st.integers(1, 7), crashes=st.integers(1, 3), refusals=st.booleans())
-def test_whatever_is_killed_whenever_ends_empty(new_bench, crash, seed, size, crashes, refusals):
+def test_whatever_is_killed_whenever_ends_empty(new_site, crash, seed, size, crashes, refusals):
     """Random programs, killed at random calls of random commands, with refusals between: never two, never one left."""
     rng = random.Random(seed)
-    workspace = new_bench().program(_dag(rng, size))
+    workspace = new_site().program(_dag(rng, size))
     for _ in range(crashes):
         left = [rng.randint(0, 6 * size)]
 

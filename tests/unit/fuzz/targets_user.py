@@ -161,7 +161,7 @@ def _size(text: str) -> None:
     assert SizeGib.parse(str(size)) == size
 
 
-def _gpu_wish(text: str) -> None:
+def _gpu_spec(text: str) -> None:
     catalog = load_catalog()
     types_for_spec(text, catalog)
     misfit(text, catalog)
@@ -406,7 +406,7 @@ TARGETS = (
     Target("settings variables", values({"OWNER": "ana", "REGION": "us-east-1", "TEAM": "t"}), _settings),
     Target("duration", words("2h", "90min", "1d 2h", "3600"), _duration, (ValueError,)),
     Target("size", words("200GiB", "1TiB", "5"), _size, (ValueError,)),
-    Target("gpu request", words("V100-16GB:8", "A100:8", "p3dn.24xlarge"), _gpu_wish),
+    Target("gpu request", words("V100-16GB:8", "A100:8", "p3dn.24xlarge"), _gpu_spec),
     Target("memory text", words("16 GiB", "80GB"), _memory, (ValueError,)),
     Target("data source", words("s3://bucket/a", "https://a/b", "data/set", "nfs://host/path"), _source, (ValueError,)),
     Target("tunnel ports", words("8888", "9000:8888"), _ports),

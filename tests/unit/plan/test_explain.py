@@ -85,12 +85,12 @@ def test_an_unknown_region_is_thrown_out_as_such():
     assert rules_of(asked(gpu="V100:8", regions=["us-east-1", "mars-1"])) == {"region": 1}
 
 
-WISHES = [*list(CATALOG.types)[::7], "V100:8", "T4:4", "A100:8", "p3.16xlarge", "nope.large"]
+OPTIONS = [*list(CATALOG.types)[::7], "V100:8", "T4:4", "A100:8", "p3.16xlarge", "nope.large"]
 
 
 @settings(deadline=None, max_examples=60)
 @given(
-    st.lists(st.sampled_from(WISHES), min_size=1, max_size=4),
+    st.lists(st.sampled_from(OPTIONS), min_size=1, max_size=4),
     st.lists(st.sampled_from(["us-east-1", "eu-west-1", "mars-1"]), max_size=3),
     st.sampled_from(["order", "price", "speed", "region", "spot"]),
 )

@@ -15,7 +15,7 @@ from cloudgpu.recipe import rules
 from cloudgpu.recipe.schema import Recipe
 
 CATALOG = load()
-WISHES = ["V100:8", "A100:8", "T4:4", "A10G:4", "g6.12xlarge", "p5.48xlarge"]
+OPTIONS = ["V100:8", "A100:8", "T4:4", "A10G:4", "g6.12xlarge", "p5.48xlarge"]
 REGIONS = ["us-east-1", "us-west-2", "eu-west-1"]
 
 
@@ -91,7 +91,7 @@ def test_what_is_reserved_is_bought_already_and_no_spot_is_preferred_to_it():
 @st.composite
 def worlds(draw):
     one = recipe(
-        any_of=draw(st.lists(st.sampled_from(WISHES), min_size=1, max_size=4, unique=True)),
+        any_of=draw(st.lists(st.sampled_from(OPTIONS), min_size=1, max_size=4, unique=True)),
         regions=draw(st.lists(st.sampled_from(REGIONS), max_size=3, unique=True)),
         nodes=draw(st.integers(1, 4)),
         market=draw(st.sampled_from(["on-demand", "spot"])),

@@ -91,7 +91,7 @@ def test_an_image_of_the_recipes_own_is_asked_of_nobody():
     assert (first.image, first.image_parameter) == ("ami-0123456789abcdef0", "")
 
 
-def test_candidates_go_by_wish_then_region_then_zone():
+def test_candidates_go_by_spec_then_region_then_zone():
     plan = make(on(any_of=["T4:4", "V100:8"], regions=["us-west-2", "us-east-1"]), quotes=_quoted("us-west-2"))
     assert [(one.instance_type, one.region) for one in plan.candidates] == sorted(
         [(one.instance_type, one.region) for one in plan.candidates],
@@ -363,7 +363,7 @@ def test_what_to_ask_the_cloud_about():
     assert lookups.wanted_offers(recipe(), CATALOG, "us-west-2") == (("p3dn.24xlarge", "us-west-2"),)
 
 
-WISHES = [*CATALOG.types, "V100:8", "V100:4", "T4:1", "A10G:8", "A100:8", "H900:8", "x.large", "V100", "T4:²"]
+OPTIONS = [*CATALOG.types, "V100:8", "V100:4", "T4:1", "A10G:8", "A100:8", "H900:8", "x.large", "V100", "T4:²"]
 PLACES = ["us-east-1", "us-west-2", "eu-west-1", "mars-1"]
 ZONES = ["us-east-1a", "us-east-1c", "us-west-2b", "mars-1a", "x", ""]
 
@@ -371,7 +371,7 @@ ZONES = ["us-east-1a", "us-east-1c", "us-west-2b", "mars-1a", "x", ""]
 @st.composite
 def recipes(draw):
     some = st.lists
-    specs = draw(some(st.sampled_from(WISHES), min_size=1, max_size=4))
+    specs = draw(some(st.sampled_from(OPTIONS), min_size=1, max_size=4))
     resources = {
         "any_of": specs,
         "nodes": draw(st.integers(1, 1000)),

@@ -116,7 +116,7 @@ def test_without_elastic_ips_the_nodes_could_not_be_reached():
         (NetworkRequest("private", own_subnet=True), 1, 5, False, "private"),
     ],
 )
-def test_the_wish_decides_and_else_what_the_account_has(network, nodes, free, several, way):
+def test_the_setting_decides_and_else_what_the_account_has(network, nodes, free, several, way):
     assert chosen(network, nodes, free, several=several) == way
 
 
@@ -181,7 +181,7 @@ def test_ways_where_nobody_connects_from_outside(network, several, free, way):
         (replace(BEHIND, caller_named=False), "ssh_cidr does not say from which private address"),
     ],
 )
-def test_wishes_that_cannot_be_met_together_are_errors_of_the_plan(network, says):
+def test_settings_that_exclude_each_other_are_errors_of_the_plan(network, says):
     ((severity, message),) = said(make(recipe(), network))
     assert severity == "error"
     assert says in message

@@ -41,7 +41,7 @@ def make(one, target="aws"):
         ("RTX-PRO-Server-6000-96GB:2", {"g7e.12xlarge"}),
     ],
 )
-def test_a_wish_with_memory_leaves_the_types_that_have_it(spec, types):
+def test_a_spec_with_memory_leaves_the_types_that_have_it(spec, types):
     for resources in ({"gpu": spec}, {"any_of": [spec]}):
         one = recipe(**resources)
         assert list(rules.broken(one)) == []

@@ -6,18 +6,27 @@ import hashlib
 import http.client
 import os
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TYPE_CHECKING, Sequence
+from typing import Callable, Protocol, Sequence
 
 from . import part as fetch_part
-from .http import Passing, WrongRange
+from .http import Passing, Web, WrongRange
 from .part import STEP, PartMap
 from .request import Wanted
 
-if TYPE_CHECKING:
-    from .download import Downloads
-
 LARGE = 2 * STEP
 """From this size on a file is fetched in ranges."""
+
+
+class Downloads(Protocol):
+    """What fetching in ranges needs of the download that it is part of."""
+
+    web: Web
+
+    def attempts(self, wanted: Wanted, once: Callable[[], None]) -> bool:
+        """Try until it works, or return False because another file has failed for good."""
+
+    def count(self, size: int) -> None:
+        """Add to the bytes that have come."""
 
 
 class NoRanges(Exception):  # noqa: N818 - no error: the file is fetched another way

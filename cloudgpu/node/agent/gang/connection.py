@@ -24,6 +24,7 @@ class Link:
         self.sock = sock
         self.wire = wire
         self.opened = time.monotonic()
+        self.closed = False
         self._selector = selector
         self._on_event = on_event
         selector.register(sock, selectors.EVENT_READ, self._event)
@@ -60,9 +61,14 @@ class Link:
         self._selector.modify(self.sock, wanted, self._event)
 
     def close(self) -> None:
-        """Hang up."""
+        """Hang up; a second time does nothing."""
+        if self.closed:
+            return
+        self.closed = True
         self._selector.unregister(self.sock)
         self.sock.close()
 
     def _event(self) -> None:
-        self._on_event(self)
+        # An earlier event of the same `select` may have closed this connection: a node that reconnected.
+        if not self.closed:
+            self._on_event(self)

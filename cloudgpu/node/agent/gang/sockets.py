@@ -109,10 +109,10 @@ class HeadGang(Gang):
         except (OSError, WireError):
             self._drop(link)
             return
-        if link in self._strangers and link.wire.ready:
-            self._welcome(link)
         for report in reports:
             self._head.receive(link.wire.peer or 0, report, time.monotonic())
+        if link in self._strangers and link.wire.ready:
+            self._welcome(link)
 
     def _welcome(self, link: Link) -> None:
         """A node that lost its connection comes back on a new one; the old one is dead even if nobody noticed."""

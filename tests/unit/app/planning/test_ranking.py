@@ -61,7 +61,7 @@ def test_each_order(catalog, sort, first):
         ({"count": 3}, set()),
     ],
 )
-def test_each_wish(catalog, wanted, found):
+def test_each_spec(catalog, wanted, found):
     assert {name.partition(".")[0] for name in names(catalog, **wanted)} == found
 
 
@@ -155,7 +155,7 @@ def test_the_newer_one_is_the_one_with_the_least_memory_that_is_enough(catalog):
     assert large.newer.kind.name == "p4d.24xlarge"
 
 
-def test_a_wish_means_the_type_it_was_made_of():
+def test_a_spec_means_the_type_it_was_made_of():
     catalog = load()
     for kind in catalog.rentable:
         offer = offer_of(catalog, kind, "on-demand", "", "us-east-1")
@@ -193,7 +193,7 @@ specs = st.builds(
 )
 
 
-def test_every_field_of_a_wish_is_drawn():
+def test_every_field_of_a_spec_is_drawn():
     assert len(fields(Wanted)) == 7
 
 

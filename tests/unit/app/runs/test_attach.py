@@ -6,7 +6,7 @@ from cloudgpu.app.runs.attach import found_run, stored_lines
 from cloudgpu.errors import StateError, UsageError
 
 
-def test_attach_after_the_nodes_expired_closes_the_books_without_dialling(workspace, gang, training, watching):
+def test_attach_after_the_nodes_expired_closes_its_rows_without_a_connection(workspace, gang, training, watching):
     run = training(detach=True).record
     workspace.cloud.alive = dict.fromkeys(workspace.cloud.alive, "terminated")
     workspace.clock.sleep(2 * 3600)

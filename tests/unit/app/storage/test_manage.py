@@ -18,7 +18,7 @@ from cloudgpu.paths import Home
 from cloudgpu.state.storage_records import StorageRecords
 
 START = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
-WISH = StorageRequest("sets", "lustre", "us-east-1", False, {"zone": "us-east-1c", "sizeGib": "1200"})
+REQUEST = StorageRequest("sets", "lustre", "us-east-1", False, {"zone": "us-east-1c", "sizeGib": "1200"})
 
 
 def held(record, *, users=(), kind="lustre", keep="true") -> Stored:
@@ -121,7 +121,7 @@ def test_what_is_made_is_recorded_before_the_first_call(room, cloud, home):
         assert (record.state, record.token) == ("making", stack.config["token"])
 
     cloud.seen = seen
-    created = room.create(WISH)
+    created = room.create(REQUEST)
     assert created.made
     assert created.record.reached["mount_name"] == "mnt"
     config = cloud.stack.config
@@ -131,8 +131,8 @@ def test_what_is_made_is_recorded_before_the_first_call(room, cloud, home):
 
 
 def test_a_second_create_is_no_call_at_all(room, cloud):
-    token = room.create(WISH).record.token
-    again = room.create(WISH)
+    token = room.create(REQUEST).record.token
+    again = room.create(REQUEST)
     assert (again.made, again.record.token) == (False, token)
     assert cloud.calls == ["up"]
 
@@ -141,19 +141,19 @@ def test_a_second_create_is_no_call_at_all(room, cloud):
     "changes", [{"kind": "efs"}, {"disposable": True}, {"region": "us-west-2"}, {"config": {"sizeGib": "2400"}}]
 )
 def test_another_thing_of_the_same_name_is_refused(room, changes):
-    room.create(WISH)
+    room.create(REQUEST)
     with pytest.raises(UsageError, match="already exists with different options"):
-        room.create(replace(WISH, **changes))
+        room.create(replace(REQUEST, **changes))
 
 
 def test_it_is_carried_on_by_the_engine_that_began_it(room, cloud, home):
     cloud.engine_asked_for = "pulumi"
-    assert room.create(WISH).record.engine == "pulumi"
+    assert room.create(REQUEST).record.engine == "pulumi"
     cloud.engine_asked_for = "direct"
     with pytest.raises(UsageError, match="created with the pulumi engine, not direct"):
-        room.create(WISH)
+        room.create(REQUEST)
     cloud.engine_asked_for = ""  # whoever names none gets the right one
-    assert not room.create(WISH).made
+    assert not room.create(REQUEST).made
     assert StorageRecords(home).one("sets").engine == "pulumi"
 
 
@@ -163,16 +163,16 @@ def test_an_engine_that_cannot_work_is_told_before_anything_is_written(room, clo
 
     monkeypatch.setattr(cloud, "engine", engine)
     with pytest.raises(UsageError, match="no Pulumi CLI"):
-        room.create(WISH)
+        room.create(REQUEST)
     assert StorageRecords(home).all() == []
 
 
 def test_somebody_elses_of_the_same_name_is_refused_and_left(room, cloud, home):
-    room.create(WISH)
+    room.create(REQUEST)
     cloud.there[0].parts[0].tags["cloudgpu:owner"] = "bob"
     StorageRecords(home).forget("sets")
     with pytest.raises(UsageError, match="belongs to bob"):
-        room.create(WISH)
+        room.create(REQUEST)
     with pytest.raises(UsageError, match="belongs to bob"):
         room.delete("sets", "us-east-1", delete_data=True)
     assert cloud.calls == ["up"]
@@ -181,7 +181,7 @@ def test_somebody_elses_of_the_same_name_is_refused_and_left(room, cloud, home):
 def test_what_could_not_be_made_is_ended_at_once(room, cloud, home):
     cloud.refuses = CapacityError("no Lustre left")
     with pytest.raises(CapacityError, match="no Lustre left"):
-        room.create(WISH)
+        room.create(REQUEST)
     assert cloud.calls == ["up", "empty", "destroy"]
     assert StorageRecords(home).one("sets") is None
     assert cloud.there == []
@@ -192,7 +192,7 @@ def test_what_could_neither_be_made_nor_ended_is_told_as_both(room, cloud, home)
     with pytest.raises(
         TeardownError, match="no Lustre left; and the partly created storage could not be deleted"
     ) as caught:
-        room.create(WISH)
+        room.create(REQUEST)
     assert caught.value.left == ("lustre fs-1: busy",)
     assert caught.value.hint == "cloudgpu storage delete sets"
     assert StorageRecords(home).one("sets").state == "making"
@@ -201,14 +201,14 @@ def test_what_could_neither_be_made_nor_ended_is_told_as_both(room, cloud, home)
 def test_a_killed_create_goes_on_under_its_own_token(room, cloud, home):
     cloud.refuses = KeyboardInterrupt()
     with pytest.raises(KeyboardInterrupt):
-        room.create(WISH)
+        room.create(REQUEST)
     token = StorageRecords(home).one("sets").token
     cloud.refuses = None
-    assert room.create(WISH).record.token == token
+    assert room.create(REQUEST).record.token == token
 
 
 def test_data_that_was_to_be_kept_needs_more_than_its_name(room, cloud):
-    room.create(WISH)
+    room.create(REQUEST)
     for call in (room.delete, room.deletable):
         with pytest.raises(UsageError, match="holds data to be kept") as caught:
             call("sets", "us-east-1", delete_data=False)
@@ -220,7 +220,7 @@ def test_data_that_was_to_be_kept_needs_more_than_its_name(room, cloud):
 
 
 def test_disposable_data_goes_by_its_name(room, cloud, home):
-    room.create(replace(WISH, disposable=True))
+    room.create(replace(REQUEST, disposable=True))
     room.delete("sets", "us-east-1", delete_data=False)
     assert cloud.there == []
     assert StorageRecords(home).one("sets") is None
@@ -229,13 +229,13 @@ def test_disposable_data_goes_by_its_name(room, cloud, home):
 def test_what_never_stood_holds_nothing(room, cloud):
     cloud.refuses = KeyboardInterrupt()
     with pytest.raises(KeyboardInterrupt):
-        room.create(WISH)
+        room.create(REQUEST)
     room.delete("sets", "us-east-1", delete_data=False)
     assert cloud.there == []
 
 
 def test_what_is_in_use_stays(room, cloud):
-    record = room.create(replace(WISH, disposable=True)).record
+    record = room.create(replace(REQUEST, disposable=True)).record
     cloud.there = [held(record, users=("i-1 (cluster demo)",), keep="false")]
     with pytest.raises(BusyError, match=r"in use by i-1 \(cluster demo\)"):
         room.delete("sets", "us-east-1", delete_data=True)
@@ -243,21 +243,21 @@ def test_what_is_in_use_stays(room, cloud):
 
 
 def test_a_bucket_cannot_tell_its_users_and_goes_all_the_same(room, cloud):
-    record = room.create(WISH).record
+    record = room.create(REQUEST).record
     cloud.there = [held(record, users=None, kind="s3")]
     room.delete("sets", "us-east-1", delete_data=True)
     assert cloud.calls == ["up", "empty", "destroy"]
 
 
 def test_what_the_journal_did_not_know_is_ended_by_its_tags(room, cloud):
-    room.create(WISH)
+    room.create(REQUEST)
     cloud.destroys = False
     room.delete("sets", "us-east-1", delete_data=True)
     assert cloud.calls == ["up", "empty", "destroy", "end"]
 
 
 def test_it_is_gone_only_when_a_second_search_is_empty(room, cloud, home):
-    room.create(WISH)
+    room.create(REQUEST)
     cloud.destroys = False
     cloud.end = lambda one: []
     with pytest.raises(TeardownError, match="storage sets is not deleted") as caught:
@@ -265,12 +265,12 @@ def test_it_is_gone_only_when_a_second_search_is_empty(room, cloud, home):
     assert caught.value.left == ("lustre fs-1 (AVAILABLE) in us-east-1", "security-group sg-1 in us-east-1")
     assert StorageRecords(home).one("sets").state == "deleting"
     with pytest.raises(BusyError, match="being deleted"):
-        room.create(WISH)
+        room.create(REQUEST)
 
 
 @pytest.mark.parametrize("lost", ["forgotten", "damaged"])
 def test_without_a_record_the_tags_tell_whether_it_was_to_be_kept(room, cloud, home, lost):
-    room.create(WISH)
+    room.create(REQUEST)
     if lost == "forgotten":
         StorageRecords(home).forget("sets")
     else:
@@ -287,16 +287,16 @@ def test_nothing_to_delete_is_success(room, home):
 
 
 def test_another_account_is_never_taken_for_its_end(room, cloud):
-    room.create(WISH)
+    room.create(REQUEST)
     cloud.account_id = "999900001111"
     with pytest.raises(StateError, match="created in account 111122223333"):
         room.delete("sets", "us-east-1", delete_data=True)
 
 
 def test_the_list_has_everybodys_and_what_is_not_found(room, cloud, home):
-    record = room.create(WISH).record
+    record = room.create(REQUEST).record
     cloud.there.append(held(replace(record, name="bobs", token="t2", owner="bob"), users=("i-1",)))
-    room.create(replace(WISH, name="lost", region="us-west-2"))
+    room.create(replace(REQUEST, name="lost", region="us-west-2"))
     cloud.there = [one for one in cloud.there if one.name != "lost"]
     rows = overview(cloud, StorageRecords(home).all(), "us-east-1")
     assert [(row.name, row.owner, row.state, row.users, row.monthly_usd) for row in rows] == [
@@ -309,7 +309,7 @@ def test_the_list_has_everybodys_and_what_is_not_found(room, cloud, home):
 
 
 def test_a_bucket_that_cannot_be_emptied_and_a_damaged_journal_keep_nothing_else(room, cloud, monkeypatch):
-    room.create(WISH)
+    room.create(REQUEST)
 
     def damaged(stack, on_event):
         raise StateError("the journal is damaged")

@@ -17,9 +17,9 @@ CAPACITY = (
 )
 
 
-def told(*happenings, verbose=False):
+def told(*events, verbose=False):
     stream, narrator = io.StringIO(), Narrator(verbose=verbose)
-    for one in happenings:
+    for one in events:
         Output(stream, colour=False).lines(narrator.lines(one))
     return stream.getvalue().removesuffix("\n")
 

@@ -1,0 +1,60 @@
+"""Fail for identifiers with a word that retired_words.toml lists: names of modules, classes, functions and variables.
+
+A word is a part of a name: `wish` is in `StorageWish` and in `read_wish`, and not in `wishbone`. Strings, comments and
+docstrings are not looked at.
+"""
+
+import io
+import re
+import sys
+import tokenize
+import tomllib
+from collections.abc import Iterator, Mapping
+from fnmatch import fnmatch
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+FOLDERS = ("cloudgpu", "infra", "scripts", "benchmarks", "tests")
+_PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
+
+
+def words(identifier: str) -> set[str]:
+    """Return the words that a name is made of, in lower case."""
+    return {part.lower() for part in _PART.findall(identifier)}
+
+
+def identifiers(source: str) -> Iterator[tuple[int, str]]:
+    """Return every name of a source file with its line."""
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.NAME:
+            yield token.start[0], token.string
+
+
+def retired(path: str, source: str, replacements: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Return each retired use as (`path:identifier`, message)."""
+    stem = Path(path).stem
+    for line, name in [(1, stem), *identifiers(source)]:
+        for word in sorted(words(name) & replacements.keys()):
+            yield f"{path}:{name}", f"{path}:{line}: {name}: {word} is retired; use {replacements[word]}"
+
+
+def main() -> int:
+    """Print every use that is not allowed, and every permission without a use; returns the exit status."""
+    settings = tomllib.loads((ROOT / "scripts/retired_words.toml").read_text(encoding="utf-8"))
+    allowed: Mapping[str, str] = settings["allowed"]
+    wrong, used = [], set()
+    for folder in FOLDERS:
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            relative = str(path.relative_to(ROOT))
+            for key, message in retired(relative, path.read_text(encoding="utf-8"), settings["identifiers"]):
+                permission = next((one for one in allowed if fnmatch(key, one)), None)
+                used.add(permission)
+                if permission is None:
+                    wrong.append(message)
+    wrong += [f"scripts/retired_words.toml allows {one}, which is not used" for one in allowed if one not in used]
+    print("\n".join(wrong), end="\n" if wrong else "")
+    return int(bool(wrong))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
