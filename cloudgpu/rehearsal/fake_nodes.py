@@ -11,7 +11,7 @@ from pathlib import Path
 from cloudgpu.errors import RehearsalError
 from cloudgpu.rehearsal.faults.node_faults import NodeFault
 from cloudgpu.rehearsal.node_spec import NodeSpec
-from cloudgpu.rehearsal.nodes.fault_injection import Misfortune
+from cloudgpu.rehearsal.nodes.fault_injection import FaultInjector
 from cloudgpu.rehearsal.nodes.servers.spot_notices import SPOT_END
 from cloudgpu.rehearsal.nodes.values import NodeReport, Opened, PoweredOff, RoleCredentials, StartedNode
 
@@ -39,7 +39,7 @@ class FakeHost:
         self.reach: dict[str, tuple[bool, bool]] = {}
         self.images: dict[str, str] = {}
         self.mountable: dict[str, dict[str, str]] = {}
-        self._misfortune = Misfortune()
+        self._fault_injector = FaultInjector()
         self._spot_ends: dict[str, float] = {}
 
     def _nodes(self) -> dict[str, dict[str, str]]:
@@ -55,7 +55,7 @@ class FakeHost:
         with self._lock:
             if self.refuse:
                 raise RehearsalError(self.refuse)
-            befallen = self._misfortune.at_boot(spec)
+            befallen = self._fault_injector.at_boot(spec)
             if any(fault.do == "boot-fails" for fault in befallen):
                 raise RehearsalError("Internal error on launch (simulated fault)")
             self._notice(spec.instance_id, befallen)
@@ -147,9 +147,9 @@ class FakeHost:
     def put_faults(self, faults: Sequence[NodeFault]) -> None:
         """Keep them; launches that fail and spot notices are all that befalls nodes that only pretend."""
         with self._lock:
-            self._misfortune.put(faults)
+            self._fault_injector.put(faults)
             for spec in self.started:
-                self._notice(spec.instance_id, self._misfortune.now(spec))
+                self._notice(spec.instance_id, self._fault_injector.now(spec))
 
     def _notice(self, instance_id: str, befallen: Sequence[NodeFault]) -> None:
         for fault in befallen:

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from cloudgpu.rehearsal.aws_api.rules import AwsError
-from cloudgpu.rehearsal.faults.active_conditions import Behaviour
+from cloudgpu.rehearsal.faults.active_conditions import ActiveConditions
 
 _CODES: Mapping[str, str] = {
     "i": "InvalidInstanceID.NotFound",
@@ -38,7 +38,7 @@ _MADE_BY: Mapping[str, str] = {
 }
 
 
-def note_made(behaviour: Behaviour, action: str, body: str | bytes) -> None:
+def note_made(behaviour: ActiveConditions, action: str, body: str | bytes) -> None:
     """Remember what the answer of a creating call says was made."""
     prefix = _MADE_BY.get(action)
     if prefix is None or not behaviour.now.unseen_calls:
@@ -48,7 +48,7 @@ def note_made(behaviour: Behaviour, action: str, body: str | bytes) -> None:
         behaviour.made(resource_id)
 
 
-def refuse_unseen(behaviour: Behaviour, params: Any) -> None:  # noqa: ANN401 - wire data
+def refuse_unseen(behaviour: ActiveConditions, params: Any) -> None:  # noqa: ANN401 - wire data
     """Refuse a call that names something too new.
 
     Raises:

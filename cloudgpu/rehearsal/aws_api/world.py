@@ -7,7 +7,7 @@ from typing import Protocol
 
 from cloudgpu.clock import Clock
 from cloudgpu.rehearsal.aws_api.ec2.market import Market
-from cloudgpu.rehearsal.faults.active_conditions import Behaviour
+from cloudgpu.rehearsal.faults.active_conditions import ActiveConditions
 from cloudgpu.rehearsal.faults.node_faults import NodeFault
 from cloudgpu.rehearsal.layout import RehearsalFiles
 from cloudgpu.rehearsal.node_spec import NodeSpec
@@ -88,7 +88,7 @@ class Parts:
     host: NodeHost
     lock: "RLock"
     role: AccessKey
-    behaviour: Behaviour
+    behaviour: ActiveConditions
     time: SimulatedTime
 
 
@@ -100,4 +100,4 @@ class World:
     market: Market
     host: NodeHost
     keeper: Keeper
-    behaviour: Behaviour
+    behaviour: ActiveConditions

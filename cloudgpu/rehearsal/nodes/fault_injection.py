@@ -6,7 +6,7 @@ from cloudgpu.rehearsal.faults.node_faults import AT_BOOT, NodeFault
 from cloudgpu.rehearsal.node_spec import NodeSpec
 
 
-class Misfortune:
+class FaultInjector:
     """The faults of one node host."""
 
     def __init__(self) -> None:
@@ -19,7 +19,7 @@ class Misfortune:
     def at_boot(self, spec: NodeSpec) -> tuple[NodeFault, ...]:
         """What befalls a node that boots; what befell it before still does."""
         return tuple(
-            fault for fault, struck in self._faults if spec.instance_id in struck or _strikes(fault, struck, spec)
+            fault for fault, struck in self._faults if spec.instance_id in struck or _claim(fault, struck, spec)
         )
 
     def now(self, spec: NodeSpec) -> tuple[NodeFault, ...]:
@@ -27,12 +27,12 @@ class Misfortune:
         return tuple(
             fault
             for fault, struck in self._faults
-            if fault.do not in AT_BOOT and spec.instance_id not in struck and _strikes(fault, struck, spec)
+            if fault.do not in AT_BOOT and spec.instance_id not in struck and _claim(fault, struck, spec)
         )
 
 
-def _strikes(fault: NodeFault, struck: set[str], spec: NodeSpec) -> bool:
-    if not fault.befalls(spec) or (fault.count is not None and len(struck) >= fault.count):
+def _claim(fault: NodeFault, struck: set[str], spec: NodeSpec) -> bool:
+    if not fault.can_affect(spec) or (fault.count is not None and len(struck) >= fault.count):
         return False
     struck.add(spec.instance_id)
     return True

@@ -21,7 +21,7 @@ from cloudgpu.rehearsal.layout import LIMIT_DAYS, shift_within_limits
 from cloudgpu.rehearsal.node_spec import NodeSpec
 from cloudgpu.rehearsal.nodes import addresses, record
 from cloudgpu.rehearsal.nodes.boot.baked_images import Images
-from cloudgpu.rehearsal.nodes.fault_injection import Misfortune
+from cloudgpu.rehearsal.nodes.fault_injection import FaultInjector
 from cloudgpu.rehearsal.nodes.mounts import namespace_script
 from cloudgpu.rehearsal.nodes.mounts.shared_storage import SharedFiles
 from cloudgpu.rehearsal.nodes.namespaced import CagedBody
@@ -58,7 +58,7 @@ class Fleet:
         self._mounts = namespace_script.machine_mounts(_mount_table())
         self._nodes: dict[str, Node] = {}
         self._locks: dict[str, asyncio.Lock] = {}
-        self._misfortune = Misfortune()
+        self._fault_injector = FaultInjector()
         self._shared = SharedFiles(directory)
         self._images = Images(directory / "images.json")
         self._endings: set[asyncio.Task[None]] = set()
@@ -98,7 +98,7 @@ class Fleet:
         async with self._lock(spec.instance_id):
             node = self._nodes.get(spec.instance_id)
             starting = node is None or node.record.state != "running"
-            if starting and any(fault.do == "boot-fails" for fault in self._misfortune.at_boot(spec)):
+            if starting and any(fault.do == "boot-fails" for fault in self._fault_injector.at_boot(spec)):
                 raise RehearsalError("Internal error on launch (simulated fault)")
             if node is None or not node.record.disk:
                 node = await self._create(spec)
@@ -242,11 +242,11 @@ class Fleet:
         Raises:
             OSError: A record cannot be written, or a port is taken.
         """
-        self._misfortune.put(faults)
+        self._fault_injector.put(faults)
         for name, node in tuple(self._nodes.items()):
             async with self._lock(name):
                 if node.record.state == "running":
-                    await node.befall(self._misfortune.now(node.record.spec))
+                    await node.apply_faults(self._fault_injector.now(node.record.spec))
 
     def any_running(self) -> bool:
         """Whether any node has power."""
@@ -322,7 +322,7 @@ class Fleet:
 
     async def _power_on(self, node: Node) -> None:
         claim = self._claim(node.record)
-        node.faults = self._misfortune.at_boot(node.record.spec)
+        node.faults = self._fault_injector.at_boot(node.record.spec)
         try:
             await node.power_on(claim)
         except OSError as err:

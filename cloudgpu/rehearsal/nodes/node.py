@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 import asyncssh
 
 from cloudgpu.errors import RehearsalError
-from cloudgpu.rehearsal.faults.node_faults import Deed, NodeFault
+from cloudgpu.rehearsal.faults.node_faults import NodeFault, NodeFaultKind
 from cloudgpu.rehearsal.nodes import addresses, record, superuser
 from cloudgpu.rehearsal.nodes.alarms import Alarms
 from cloudgpu.rehearsal.nodes.boot import user_data
@@ -86,18 +86,18 @@ class Node:
         self._boot_over.clear()
         self._listening.clear()
         self.console.write("")
-        if self._suffers("boot-hangs"):
+        if self._active_fault("boot-hangs"):
             self._claim = claim
             self._keep(state="running", reason="", unheard=False, booted=False, timers=())
             return
-        tiny = self._suffers("disk-full")
+        tiny = self._active_fault("disk-full")
         self.body.limit_home(tiny.kib if tiny else 0)
         await self.body.power_on()
         self._keep(state="running", reason="", unheard=False, booted=False, timers=())
         await self._serve(claim)
         self._show_egress()
         await self._show_disks()
-        await self.befall(())
+        await self.apply_faults(())
         self._spawn(self._boot(claim))
         waiting = asyncio.ensure_future(self._listening.wait())
         await asyncio.wait({waiting}, timeout=_HOOK_PATIENCE_S)
@@ -143,25 +143,25 @@ class Node:
         shutil.rmtree(self.paths.run, ignore_errors=True)
         self._keep(disk=False)
 
-    async def befall(self, more: Sequence[NodeFault]) -> None:
+    async def apply_faults(self, more: Sequence[NodeFault]) -> None:
         """Let faults befall the node that can befall a living one.
 
         Raises:
             OSError: Its record cannot be written, or its port is somebody else's.
         """
         self.faults = (*self.faults, *more)
-        if self._suffers("metadata-off") and self._metadata is not None:
+        if self._active_fault("metadata-off") and self._metadata is not None:
             self._metadata.close()
-        if self._suffers("sshd-dies"):
+        if self._active_fault("sshd-dies"):
             await self._doors.close()
         elif any(fault.do == "host-key-changes" for fault in more) and self._doors.is_open:
             await self._doors.close()
             await self._listen_again()
-        notice = self._suffers("spot-notice")
+        notice = self._active_fault("spot-notice")
         if notice and not self.record.spot_end_epoch_s:
             self._keep(spot_end_epoch_s=self._around.now_s() + notice.seconds)
             self.arm()
-        if self._suffers("rebalance") and not self.record.rebalance_epoch_s:
+        if self._active_fault("rebalance") and not self.record.rebalance_epoch_s:
             self._keep(rebalance_epoch_s=self._around.now_s())
 
     async def put_reach(self, opened: Opened) -> None:
@@ -233,7 +233,7 @@ class Node:
         self._spawn(self._watch())
 
     async def _listen(self, claim: addresses.Claim) -> None:
-        if self._suffers("sshd-dies"):
+        if self._active_fault("sshd-dies"):
             self._listening.set()
             return
         spec = self.record.spec
@@ -251,13 +251,13 @@ class Node:
 
     def _shown_key(self) -> asyncssh.SSHKey:
         """The host key that its console printed, or one that nobody has seen."""
-        if self._suffers("host-key-changes"):
+        if self._active_fault("host-key-changes"):
             return asyncssh.generate_private_key("ssh-ed25519")
         return asyncssh.read_private_key(self.paths.host_key)
 
     async def _listen_again(self) -> None:
         """On the same port: the server that listened took its socket along."""
-        if self._claim is not None and not self._suffers("sshd-dies"):
+        if self._claim is not None and not self._active_fault("sshd-dies"):
             self._claim = addresses.rebound(self._claim, self.record.port)
             await self._listen(self._claim)
 
@@ -320,7 +320,7 @@ class Node:
         spec, mounted, root = self.record.spec, self.record.mounted, self.body.layer.shown
         return command_answers.Scene(
             spec, now, self.record.timers, boot_finished=not self.booting, boot_failed=self._boot_failed,
-            installed=self.record.installed, bare=self._suffers("bare-image") is not None,
+            installed=self.record.installed, bare=self._active_fault("bare-image") is not None,
             disks=shared_folders.Disks(dict(spec.mountable), mounted, root, self._around.shared.formatted()),
         )  # fmt: skip
 
@@ -349,12 +349,12 @@ class Node:
 
     # What befalls it.
 
-    def _suffers(self, deed: Deed) -> NodeFault | None:
+    def _active_fault(self, deed: NodeFaultKind) -> NodeFault | None:
         return next((fault for fault in self.faults if fault.do == deed), None)
 
     def _now_s(self) -> float:
         """The time that its timers follow: of a node whose clock is wrong, not that of the others."""
-        skew = self._suffers("clock-skew")
+        skew = self._active_fault("clock-skew")
         return self._around.now_s() + (skew.seconds if skew else 0.0)
 
     def _notices(self) -> Mapping[str, str]:

@@ -9,8 +9,8 @@ from cloudgpu.decoding import MALFORMED, decoded, described
 from cloudgpu.errors import CloudGpuError
 from cloudgpu.files import parse_json
 from cloudgpu.rehearsal.aws_api.ec2.market import Market
-from cloudgpu.rehearsal.faults.active import Applied
-from cloudgpu.rehearsal.faults.api_faults import FaultScript
+from cloudgpu.rehearsal.faults.active import ActiveFaults
+from cloudgpu.rehearsal.faults.api_faults import FaultRules
 from cloudgpu.rehearsal.server.control_auth import HEADER, seal_holds
 from cloudgpu.rehearsal.server.http_message import HttpRequest, HttpResponse
 
@@ -41,10 +41,10 @@ class Control:
     """Answers control calls that carry a seal made with the home's key."""
 
     secret: str
-    faults: FaultScript
+    faults: FaultRules
     market: Market
     server: Controlled
-    applied: Applied
+    active_faults: ActiveFaults
 
     def answer(self, request: HttpRequest) -> HttpResponse:
         """Carry out one control call."""
@@ -68,7 +68,7 @@ class Control:
             ("GET", "census"): lambda _: self.server.census(),
             ("GET", "faults"): lambda _: self.faults.shown(),
             ("PUT", "faults"): self._put_faults,
-            ("GET", "script"): lambda _: self.applied.shown(),
+            ("GET", "script"): lambda _: self.active_faults.shown(),
             ("PUT", "script"): self._put_script,
             ("POST", "release"): lambda _: {"released": self.faults.release()},
             ("GET", "capacity"): lambda _: self.market.capacity,
@@ -86,8 +86,8 @@ class Control:
         return self.faults.shown()
 
     def _put_script(self, row: Any) -> dict[str, Any]:  # noqa: ANN401
-        self.applied.put(_of_type(row or {}, dict))
-        return self.applied.shown()
+        self.active_faults.put(_of_type(row or {}, dict))
+        return self.active_faults.shown()
 
     def _put_capacity(self, table: Any) -> dict[str, int]:  # noqa: ANN401
         self.market.put_capacity(_of_type(table or {}, dict))

@@ -11,7 +11,7 @@ from typing import Protocol
 
 from cloudgpu.clock import Clock
 from cloudgpu.errors import CloudGpuError
-from cloudgpu.rehearsal.faults.api_faults import ApiCall, FaultScript, Phase, Rule
+from cloudgpu.rehearsal.faults.api_faults import ApiCall, FaultRule, FaultRules, Phase
 from cloudgpu.rehearsal.server import aws_chunked
 from cloudgpu.rehearsal.server.access_keys import Keyring
 from cloudgpu.rehearsal.server.control import PREFIX, Control
@@ -50,7 +50,7 @@ class Endpoint:
     port: int
     keyring: Keyring
     control: Control
-    faults: FaultScript
+    faults: FaultRules
     lock: RLock
     clock: Clock
     cloud: Callable[[], Cloud]
@@ -127,7 +127,7 @@ class Endpoint:
         _log.info("fault %s strikes %s (%s)", rule.id, call.action, phase)
         return self._fault(rule, call)
 
-    def _fault(self, rule: Rule, call: ApiCall) -> HttpResponse | None:
+    def _fault(self, rule: FaultRule, call: ApiCall) -> HttpResponse | None:
         if rule.do == "die":
             os.kill(os.getpid(), signal.SIGKILL)
         if rule.do == "delay":

@@ -25,9 +25,9 @@ from cloudgpu.files import SETTINGS_BYTES, open_for_appending, read_json
 from cloudgpu.paths import Home
 from cloudgpu.rehearsal.aws_api.ec2.market import Market
 from cloudgpu.rehearsal.aws_api.world import NodeHost, Parts
-from cloudgpu.rehearsal.faults.active import Applied
-from cloudgpu.rehearsal.faults.active_conditions import Behaviour, SkewedClock
-from cloudgpu.rehearsal.faults.api_faults import FaultScript
+from cloudgpu.rehearsal.faults.active import ActiveFaults
+from cloudgpu.rehearsal.faults.active_conditions import ActiveConditions, SkewedClock
+from cloudgpu.rehearsal.faults.api_faults import FaultRules
 from cloudgpu.rehearsal.layout import RehearsalFiles
 from cloudgpu.rehearsal.nodes.host_client import NodeHostClient
 from cloudgpu.rehearsal.server import access_keys
@@ -65,15 +65,15 @@ class RehearsalServer:
         self._row: dict[str, Any] = {}
         self._started = clock.now().isoformat()
         self.keyring = access_keys.load_or_create(self._files.keys)
-        self.faults = FaultScript()
+        self.faults = FaultRules()
         self.market = Market(self._files.market)
-        self.behaviour = Behaviour(clock)
+        self.behaviour = ActiveConditions(clock)
         self._time = SimulatedTime(self._files.time, clock)
         role = self.keyring.role
         self._parts = Parts(self._files, clock, self.market, host, self._lock, role, self.behaviour, self._time)
         self._http = _bound(self._application, self._guard, self._files.endpoint)
-        applied = Applied(self.faults, self.market, self.behaviour, host)
-        control = Control(self.keyring.caller.secret_access_key, self.faults, self.market, self, applied)
+        active_faults = ActiveFaults(self.faults, self.market, self.behaviour, host)
+        control = Control(self.keyring.caller.secret_access_key, self.faults, self.market, self, active_faults)
         self._endpoint = Endpoint(
             self._http.port,
             self.keyring,
