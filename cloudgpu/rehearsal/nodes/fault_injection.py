@@ -1,4 +1,4 @@
-"""Which nodes the faults in force befall, each of them once, and at most as many as a fault says."""
+"""Select the nodes that the active faults affect: each node once, and at most as many as a fault allows."""
 
 from collections.abc import Sequence
 
@@ -7,23 +7,23 @@ from cloudgpu.rehearsal.node_spec import NodeSpec
 
 
 class FaultInjector:
-    """The faults of one node host."""
+    """The active faults of one node host."""
 
     def __init__(self) -> None:
         self._faults: list[tuple[NodeFault, set[str]]] = []
 
     def put(self, faults: Sequence[NodeFault]) -> None:
-        """Replace all faults; nodes that were struck count no longer."""
+        """Replace all faults and forget which nodes were affected."""
         self._faults = [(fault, set()) for fault in faults]
 
     def at_boot(self, spec: NodeSpec) -> tuple[NodeFault, ...]:
-        """What befalls a node that boots; what befell it before still does."""
+        """Return the faults of a booting node, including those that affected it before."""
         return tuple(
             fault for fault, struck in self._faults if spec.instance_id in struck or _claim(fault, struck, spec)
         )
 
     def now(self, spec: NodeSpec) -> tuple[NodeFault, ...]:
-        """What befalls a living node that it has not befallen yet."""
+        """Return the faults that newly affect a running node."""
         return tuple(
             fault
             for fault, struck in self._faults
