@@ -19,7 +19,7 @@ def _endpoint(content: bytes) -> None:
 def _failure(content: bytes) -> None:
     found = RehearsalFiles(scratch() / "rehearsal-files")
     written(str(found.failure.relative_to(scratch())), content)
-    raise client._ended(found)
+    raise client._start_error(found)
 
 
 def _fault_script(content: bytes) -> None:
