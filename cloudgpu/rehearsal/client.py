@@ -1,4 +1,4 @@
-"""Find, start, ask and stop this home's rehearsal cloud. Loads neither moto nor boto3."""
+"""Find, start, query and stop this home's rehearsal cloud. Imports neither moto nor boto3."""
 
 import http.client
 import json
@@ -23,7 +23,7 @@ from cloudgpu.text import command
 
 _START_LIMIT_S = 60.0
 _START_BYTES = 1 << 16
-"""More than a server writes before it takes its first call."""
+"""Free space required to start; a server writes less than this before its first call."""
 _STOP_LIMIT_S = 60.0
 _POLL_S = 0.02
 _ANSWER_LIMIT_S = 30.0
@@ -31,12 +31,12 @@ _SHOWN = 300
 _HEALTH_LIMIT_S = 3.0
 _OK = 200
 _SERVER_ERROR = 500
-_AGAIN = "`cloudgpu rehearsal stop`, then start it again"
+_AGAIN = "restart it: `cloudgpu rehearsal stop`, then `cloudgpu rehearsal start`"
 
 
 @dataclass(frozen=True)
 class Cloud:
-    """A running rehearsal cloud and the key that its owner calls it with."""
+    """A running rehearsal cloud and its owner's access key."""
 
     url: str
     access_key_id: str
@@ -47,7 +47,7 @@ class Cloud:
 
 @dataclass(frozen=True)
 class NodeInfo:
-    """A simulated instance. Address and port are empty until its node listens; `host_key` is `SHA256:...`."""
+    """A simulated instance. Address and port are empty until its SSH server listens; `host_key` is `SHA256:...`."""
 
     instance_id: str
     instance_type: str
@@ -64,7 +64,7 @@ class NodeInfo:
 
 @dataclass(frozen=True)
 class RehearsalStatus:
-    """What runs now. `resident_mib` is the server's memory; `idle_stop_at` is None while instances keep it up."""
+    """Status of the rehearsal cloud. `resident_mib` is the server's memory; `idle_stop_at` is None if it has nodes."""
 
     cloud: Cloud | None
     nodes: tuple[NodeInfo, ...] = ()
@@ -76,30 +76,30 @@ class RehearsalStatus:
 def ensure(
     home: Home, clock: Clock | None = None, *, envs: Path | None = None, idle_minutes: float | None = None
 ) -> Cloud:
-    """Return the home's cloud, starting it when it does not run; exactly one even when two processes race.
+    """Return the home's cloud and start it if necessary. Concurrent callers start only one.
 
     Args:
-        home: Whose cloud.
-        clock: Waits for the start.
-        envs: Python environments that the nodes share, `<home>/envs` unless given; counts when it is started now.
-        idle_minutes: When it stops by itself without nodes and requests; counts when it is started now.
+        home: State directory of the cloud.
+        clock: Used to wait for the start.
+        envs: Python environments shared by the nodes; default `<home>/envs`. Ignored if the cloud is already running.
+        idle_minutes: Idle time before the cloud stops. Ignored if the cloud is already running.
 
     Raises:
         StateError: The home cannot be written.
-        RehearsalError: The server died or did not answer in time; the message ends with its last lines.
+        RehearsalError: The server exited or did not respond in time; the message ends with its last log lines.
     """
-    found = running(home)
-    if found is not None:
-        return found
+    cloud = running(home)
+    if cloud is not None:
+        return cloud
     clock = clock or SystemClock()
     files = RehearsalFiles.of(home.ensure())
-    with process.one_starter(files):
-        found = running(home)
-        return found if found is not None else _start(home, files, clock, process.options(envs, idle_minutes))
+    with process.start_lock_held(files):
+        cloud = running(home)
+        return cloud if cloud is not None else _start(home, files, clock, process.options(envs, idle_minutes))
 
 
 def running(home: Home) -> Cloud | None:
-    """The home's cloud if it runs, is ready and is the home's own, else None."""
+    """Return the home's cloud if it is running and ready, else None."""
     files = RehearsalFiles.of(home)
     cloud = _recorded(files)
     if cloud is None:
@@ -109,17 +109,17 @@ def running(home: Home) -> Cloud | None:
 
 
 def stop(home: Home) -> bool:
-    """End the server and its nodes; returns whether there was one.
+    """Stop the server and its nodes. Return True if a server was running.
 
     Raises:
-        RehearsalError: It does not end.
+        RehearsalError: The server does not stop.
     """
     files = RehearsalFiles.of(home)
     cloud = _recorded(files)
     health = _health(cloud) if cloud is not None else None
     if health is None and (NodeHostClient(files.nodes).running() or process.holder(files) is not None):
-        # The server was killed and its nodes go on: only a server can end them and keep the books of it. Or it runs,
-        # and the files that it is found by are damaged: it writes them anew.
+        # Either the server was killed and its nodes still run: only a server can stop them and record that. Or the
+        # server is running and its endpoint files are damaged: it rewrites them.
         cloud = ensure(home)
         health = _health(cloud)
     if cloud is None or health is None:
@@ -129,92 +129,92 @@ def stop(home: Home) -> bool:
     deadline = clock.monotonic() + _STOP_LIMIT_S
     while process.alive(int(health["pid"])):
         if clock.monotonic() > deadline:
-            message = f"the rehearsal server (process {health['pid']}) does not stop"
+            message = f"the rehearsal server (pid {health['pid']}) did not stop within {_STOP_LIMIT_S:.0f} s"
             raise RehearsalError(message, hint=command("kill", health["pid"]))
         clock.sleep(_POLL_S)
     return True
 
 
 def status(home: Home) -> RehearsalStatus:
-    """What runs now; never starts anything.
+    """Return the status of the rehearsal cloud without starting it.
 
     Raises:
-        RehearsalError: The server stopped answering half-way.
+        RehearsalError: The server stopped responding.
     """
     cloud = running(home)
     if cloud is None:
         return RehearsalStatus(None)
     health = call(cloud, "GET", "health")
-    found = nodes(cloud)
+    current_nodes = nodes(cloud)
     left = timedelta(seconds=float(health["idle_left_s"]))
     return RehearsalStatus(
         cloud=cloud,
-        nodes=found,
+        nodes=current_nodes,
         regions=tuple(health["regions"]),
         resident_mib=float(health["resident_mib"]),
-        idle_stop_at=None if found else SystemClock().now() + left,
+        idle_stop_at=None if current_nodes else SystemClock().now() + left,
     )
 
 
 def nodes(cloud: Cloud) -> tuple[NodeInfo, ...]:
-    """Every instance that is not terminated.
+    """Return every instance that is not terminated.
 
     Raises:
-        RehearsalError: The server does not answer.
+        RehearsalError: The server does not respond.
     """
     return tuple(NodeInfo(**row) for row in call(cloud, "GET", "nodes")["nodes"])
 
 
 def census(cloud: Cloud) -> dict[str, list[dict[str, Any]]]:
-    """Everything that costs money or lingers, by kind, over all regions.
+    """Return every resource that costs money or is left over, by kind, in all regions.
 
     Raises:
-        RehearsalError: The server does not answer.
+        RehearsalError: The server does not respond.
     """
     return dict(call(cloud, "GET", "census"))
 
 
 def put_faults(cloud: Cloud, rules: Sequence[Mapping[str, Any]]) -> None:
-    """Replace the fault script; counters start at zero and held calls go on.
+    """Replace the fault rules; counters restart at zero and held calls are released.
 
     Raises:
-        RehearsalError: A rule makes no sense, or the server does not answer.
+        RehearsalError: A rule is not valid, or the server does not respond.
     """
     call(cloud, "PUT", "faults", list(rules))
 
 
 def faults(cloud: Cloud) -> dict[str, Any]:
-    """`rules` with their counters, `held` calls, `calls` and `mutating_calls` since the rules were put.
+    """Return `rules` with their counters, `held` calls, and `calls` and `mutating_calls` since the rules were set.
 
     Raises:
-        RehearsalError: The server does not answer.
+        RehearsalError: The server does not respond.
     """
     return dict(call(cloud, "GET", "faults"))
 
 
 def put_script(cloud: Cloud, row: Mapping[str, Any]) -> dict[str, Any]:
-    """Replace everything that goes wrong: rules, capacity, quotas, conditions, node faults; returns what holds now.
+    """Replace all faults: rules, capacity, quotas, conditions and node faults. Return the active ones.
 
     Raises:
-        RehearsalError: A part makes no sense, or the server does not answer.
+        RehearsalError: A part is not valid, or the server does not respond.
     """
     return dict(call(cloud, "PUT", "script", dict(row)))
 
 
 def script(cloud: Cloud) -> dict[str, Any]:
-    """What goes wrong now, by part, and the `names` it was applied by.
+    """Return the active faults by part, and the `names` of their scripts.
 
     Raises:
-        RehearsalError: The server does not answer.
+        RehearsalError: The server does not respond.
     """
     return dict(call(cloud, "GET", "script"))
 
 
 def release(cloud: Cloud) -> int:
-    """Let held calls go on; returns how many there were.
+    """Release held calls and return their number.
 
     Raises:
-        RehearsalError: The server does not answer.
+        RehearsalError: The server does not respond.
     """
     return int(call(cloud, "POST", "release")["released"])
 
@@ -223,7 +223,7 @@ def put_capacity(cloud: Cloud, table: Mapping[str, int]) -> None:
     """Limit instances: `{"us-east-1c/p3dn.24xlarge/on-demand": 0}`; parts may be `*`.
 
     Raises:
-        RehearsalError: A row makes no sense, or the server does not answer.
+        RehearsalError: A row is not valid, or the server does not respond.
     """
     call(cloud, "PUT", "capacity", dict(table))
 
@@ -232,7 +232,7 @@ def put_quotas(cloud: Cloud, table: Mapping[str, int]) -> None:
     """Limit vCPUs: `{"us-east-1/p/on-demand": 96}`; parts may be `*`.
 
     Raises:
-        RehearsalError: A row makes no sense, or the server does not answer.
+        RehearsalError: A row is not valid, or the server does not respond.
     """
     call(cloud, "PUT", "quotas", dict(table))
 
@@ -241,22 +241,22 @@ def put_prices(cloud: Cloud, table: Mapping[str, str]) -> None:
     """Change prices: `{"us-east-1/p3dn.24xlarge/on-demand": "29.5"}`, USD an hour; parts may be `*`.
 
     Raises:
-        RehearsalError: A row makes no sense, or the server does not answer.
+        RehearsalError: A row is not valid, or the server does not respond.
     """
     call(cloud, "PUT", "prices", dict(table))
 
 
 def advance(cloud: Cloud, seconds: float) -> None:
-    """Move the clock that the nodes' power-off timers follow.
+    """Advance the clock of the nodes' power-off timers.
 
     Raises:
-        RehearsalError: The server does not answer.
+        RehearsalError: The server does not respond.
     """
     call(cloud, "POST", "advance", {"seconds": seconds})
 
 
 def env_lines(cloud: Cloud) -> list[str]:
-    """Shell lines with which any AWS client talks to this cloud."""
+    """Return the shell commands that point any AWS client at this cloud."""
     values = {
         "AWS_ENDPOINT_URL": cloud.url,
         "AWS_ACCESS_KEY_ID": cloud.access_key_id,
@@ -270,20 +270,20 @@ def env_lines(cloud: Cloud) -> list[str]:
 
 
 def call(cloud: Cloud, method: str, name: str, value: object = None, *, limit_s: float = _ANSWER_LIMIT_S) -> Any:  # noqa: ANN401 - JSON
-    """One control call.
+    """Send one control call and return its result.
 
     Raises:
-        RehearsalError: The server does not answer, or refuses.
+        RehearsalError: The server does not respond, or rejects the call.
     """
     body = b"" if value is None else json.dumps(value).encode()
     try:
         status_code, answer = _exchange(cloud, method, f"/_cloudgpu/{name}", body, limit_s)
     except (OSError, http.client.HTTPException, ValueError) as err:
-        message = f"the rehearsal cloud at {cloud.url} does not answer: {err}"
+        message = f"the rehearsal cloud at {cloud.url} does not respond: {err}"
         raise RehearsalError(message, hint="cloudgpu rehearsal start") from err
     if status_code != _OK:
-        message = f"the rehearsal cloud refused {name}: {answer.get('error', status_code)}"
-        hint = _AGAIN if status_code >= _SERVER_ERROR else "docs/reference/faults.md says what is accepted"
+        message = f"the rehearsal cloud rejected {name}: {answer.get('error', status_code)}"
+        hint = _AGAIN if status_code >= _SERVER_ERROR else "see docs/reference/faults.md for the accepted values"
         raise RehearsalError(message, hint=hint)
     return answer
 
@@ -305,7 +305,7 @@ def _exchange(cloud: Cloud, method: str, target: str, body: bytes, limit_s: floa
 
 
 def _recorded(files: RehearsalFiles) -> Cloud | None:
-    """The cloud that the last server wrote down; it may be dead."""
+    """Return the cloud in the endpoint file; its server may have exited."""
     try:
         row = read_json(files.endpoint, SETTINGS_BYTES)
         key = load(files.keys).caller
@@ -317,7 +317,7 @@ def _recorded(files: RehearsalFiles) -> Cloud | None:
 
 
 def _health(cloud: Cloud) -> dict[str, Any] | None:
-    """What the server says of itself, or None when nobody or a stranger listens there."""
+    """Return the server's health, or None if no server or another process listens on its port."""
     try:
         health = call(cloud, "GET", "health", limit_s=_HEALTH_LIMIT_S)
     except RehearsalError:
@@ -333,38 +333,38 @@ def _start(home: Home, files: RehearsalFiles, clock: Clock, options: Sequence[st
     pid = process.spawn(home, files, options)
     deadline = clock.monotonic() + _START_LIMIT_S
     while clock.monotonic() < deadline:
-        found = running(home)
-        if found is not None:
-            return found
-        # The server of a starter that was killed may still be on its way up: ours ended because of it.
+        cloud = running(home)
+        if cloud is not None:
+            return cloud
+        # A server that an earlier, killed command started may still be starting up; then ours exits because of it.
         if not process.alive(pid) and process.holder(files) is None:
-            found = running(home)
-            if found is None:
-                raise _ended(files)
-            return found
+            cloud = running(home)
+            if cloud is None:
+                raise _start_error(files)
+            return cloud
         clock.sleep(_POLL_S)
-    message = f"the rehearsal server did not answer within {_START_LIMIT_S:.0f} s: {process.last_lines(files.log)}"
-    raise RehearsalError(message, hint=f"its log is {files.log}")
+    message = f"the rehearsal server did not respond within {_START_LIMIT_S:.0f} s: {process.last_log_lines(files.log)}"
+    raise RehearsalError(message, hint=f"see {files.log}")
 
 
 def known_id(files: RehearsalFiles) -> str:
-    """The access key id that the last server wrote beside its address."""
+    """Return the access key id in the endpoint file, or an empty string."""
     try:
         return str(read_json(files.endpoint, SETTINGS_BYTES)["access_key_id"])
     except (OSError, ValueError, KeyError, TypeError):
         return ""
 
 
-def _ended(files: RehearsalFiles) -> RehearsalError:
-    """Why a server ended at its start: in its own words, else the end of its log.
+def _start_error(files: RehearsalFiles) -> RehearsalError:
+    """Return the error that the server saved before it exited, else one with the end of its log.
 
     Raises:
-        StateError: The disk is full, so that the server could leave no words.
+        StateError: The disk is full, so the server could not save its error.
     """
     try:
-        found = read_json(files.failure, SETTINGS_BYTES)
-        return RehearsalError(str(found["message"]), hint=str(found["hint"]))
+        failure = read_json(files.failure, SETTINGS_BYTES)
+        return RehearsalError(str(failure["message"]), hint=str(failure["hint"]))
     except (OSError, ValueError, KeyError, TypeError):
         ensure_writable(files.root, _START_BYTES)
-        message = f"the rehearsal server ended: {process.last_lines(files.log)}"
-        return RehearsalError(message, hint=f"its log is {files.log}")
+        message = f"the rehearsal server exited: {process.last_log_lines(files.log)}"
+        return RehearsalError(message, hint=f"see {files.log}")

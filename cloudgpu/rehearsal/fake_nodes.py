@@ -1,4 +1,4 @@
-"""A node host without nodes: what it carries lies in one JSON file, so that it outlives a killed server."""
+"""A node host without nodes. Its records are in a JSON file, so that they survive a killed server."""
 
 import base64
 import hashlib
@@ -11,13 +11,13 @@ from pathlib import Path
 from cloudgpu.errors import RehearsalError
 from cloudgpu.rehearsal.faults.node_faults import NodeFault
 from cloudgpu.rehearsal.node_spec import NodeSpec
-from cloudgpu.rehearsal.nodes.fault_injection import Misfortune
+from cloudgpu.rehearsal.nodes.fault_injection import FaultInjector
 from cloudgpu.rehearsal.nodes.servers.spot_notices import SPOT_END
 from cloudgpu.rehearsal.nodes.values import NodeReport, Opened, PoweredOff, RoleCredentials, StartedNode
 
 
 class FakeHost:
-    """Implements `cloudgpu.rehearsal.aws_api.world.NodeHost` for whoever wants the API alone.
+    """Implements `cloudgpu.rehearsal.aws_api.world.NodeHost` for tests that need only the API.
 
     Attributes:
         refuse: A message: boots fail with it.
@@ -39,7 +39,7 @@ class FakeHost:
         self.reach: dict[str, tuple[bool, bool]] = {}
         self.images: dict[str, str] = {}
         self.mountable: dict[str, dict[str, str]] = {}
-        self._misfortune = Misfortune()
+        self._fault_injector = FaultInjector()
         self._spot_ends: dict[str, float] = {}
 
     def _nodes(self) -> dict[str, dict[str, str]]:
@@ -51,11 +51,11 @@ class FakeHost:
         draft.replace(self._path)
 
     def start(self, spec: NodeSpec) -> StartedNode:
-        """Pretend to boot; the same id again is adopted."""
+        """Pretend to boot; an existing id is adopted."""
         with self._lock:
             if self.refuse:
                 raise RehearsalError(self.refuse)
-            befallen = self._misfortune.at_boot(spec)
+            befallen = self._fault_injector.at_boot(spec)
             if any(fault.do == "boot-fails" for fault in befallen):
                 raise RehearsalError("Internal error on launch (simulated fault)")
             self._notice(spec.instance_id, befallen)
@@ -67,7 +67,7 @@ class FakeHost:
             return StartedNode(row["address"], 2222, "SHA256:fake")
 
     def stop(self, instance_id: str) -> None:
-        """Pretend to end."""
+        """Pretend to stop."""
         self._set(instance_id, "off")
 
     def power_off(self, instance_id: str) -> None:
@@ -75,7 +75,7 @@ class FakeHost:
         self._set(instance_id, "off")
 
     def reboot(self, instance_id: str) -> None:
-        """Pretend to boot again."""
+        """Pretend to reboot."""
         self._set(instance_id, "running")
 
     def _set(self, instance_id: str, state: str) -> None:
@@ -93,11 +93,11 @@ class FakeHost:
             self._write(nodes)
 
     def give_credentials(self, credentials: RoleCredentials) -> None:
-        """Keep them for a look."""
+        """Record the credentials."""
         self.credentials = credentials
 
     def list(self) -> tuple[NodeReport, ...]:
-        """What was started and not forgotten."""
+        """Return the nodes that were started and not forgotten."""
         with self._lock:
             nodes = self._nodes()
         return tuple(
@@ -106,7 +106,7 @@ class FakeHost:
         )
 
     def console(self, instance_id: str) -> bytes:
-        """What cloud-init prints of a node's host key, so that whoever waits for it goes on."""
+        """Return a console with a host key, as cloud-init prints it."""
         digest = base64.b64encode(hashlib.sha256(instance_id.encode()).digest()).decode().rstrip("=")
         lines = (
             f"console of {instance_id}",
@@ -117,17 +117,17 @@ class FakeHost:
         return "".join(f"{line}\r\n" for line in lines).encode()
 
     def events(self) -> Iterator[PoweredOff]:
-        """Power-offs that `power_itself_off` made."""
+        """Yield the power-offs of `power_itself_off`."""
         while (event := self._events.get()) is not None:
             yield event
 
     def power_itself_off(self, instance_id: str) -> None:
-        """Let a node end by itself."""
+        """Pretend that a node powers itself off."""
         self._set(instance_id, "off")
         self._events.put(PoweredOff(instance_id, "shutdown"))
 
     def advance(self, seconds: float) -> None:
-        """Add up; spot nodes whose notice is over end."""
+        """Advance the clock and interrupt spot nodes whose notice has expired."""
         self.advanced_s += seconds
         for instance_id, due_s in tuple(self._spot_ends.items()):
             if due_s <= self.advanced_s:
@@ -136,20 +136,20 @@ class FakeHost:
                 self._events.put(PoweredOff(instance_id, SPOT_END))
 
     def put_reach(self, instance_id: str, opened: Opened) -> None:
-        """Keep it for a look."""
+        """Record the access."""
         self.reach[instance_id] = (opened.ssh, opened.egress)
         self.mountable[instance_id] = dict(opened.mountable)
 
     def keep_image(self, instance_id: str, image_id: str) -> None:
-        """Keep it for a look."""
+        """Record the image."""
         self.images[image_id] = instance_id
 
     def put_faults(self, faults: Sequence[NodeFault]) -> None:
-        """Keep them; launches that fail and spot notices are all that befalls nodes that only pretend."""
+        """Replace the faults; only failed launches and spot notices have an effect here."""
         with self._lock:
-            self._misfortune.put(faults)
+            self._fault_injector.put(faults)
             for spec in self.started:
-                self._notice(spec.instance_id, self._misfortune.now(spec))
+                self._notice(spec.instance_id, self._fault_injector.now(spec))
 
     def _notice(self, instance_id: str, befallen: Sequence[NodeFault]) -> None:
         for fault in befallen:
@@ -157,5 +157,5 @@ class FakeHost:
                 self._spot_ends.setdefault(instance_id, self.advanced_s + fault.seconds)
 
     def shutdown(self) -> None:
-        """End the listening."""
+        """End the event stream."""
         self._events.put(None)

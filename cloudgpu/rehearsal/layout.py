@@ -1,4 +1,4 @@
-"""File names below `Home.rehearsal`. Everything of one rehearsal cloud lies here, private to its owner."""
+"""Paths of the files of a rehearsal cloud below `Home.rehearsal`, all private to their owner."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -7,12 +7,12 @@ from typing import Final
 from cloudgpu.paths import Home
 
 LIMIT_DAYS: Final = 3650
-"""How far the simulated clock may be from the machine's: further on, dates no longer fit in what computes with them."""
+"""Maximum offset of the simulated clock from the machine's; beyond it, date arithmetic may overflow."""
 
 
 def shift_within_limits(seconds: float) -> bool:
-    """Return True if a clock may be ahead (or behind, below zero) by this much."""
-    return -LIMIT_DAYS * 86400 <= seconds <= LIMIT_DAYS * 86400  # never true of NaN, and integers may be of any size
+    """Return True if this offset of a clock, positive or negative, is allowed."""
+    return -LIMIT_DAYS * 86400 <= seconds <= LIMIT_DAYS * 86400  # False for NaN; works for integers of any size
 
 
 @dataclass(frozen=True)
@@ -23,12 +23,12 @@ class RehearsalFiles:
 
     @classmethod
     def of(cls, home: Home) -> "RehearsalFiles":
-        """The files of this home's rehearsal cloud."""
+        """Return the files of this home's rehearsal cloud."""
         return cls(home.rehearsal)
 
     @property
     def endpoint(self) -> Path:
-        """Address and process of the server that runs now, or of the last one that did."""
+        """Address and pid of the running server, or of the last one."""
         return self.root / "endpoint.json"
 
     @property
@@ -38,22 +38,22 @@ class RehearsalFiles:
 
     @property
     def log(self) -> Path:
-        """What the server says; read back when it dies at the start."""
+        """Log of the server, quoted in the error if it fails to start."""
         return self.root / "server.log"
 
     @property
     def start_lock(self) -> Path:
-        """Held by whoever starts the server; the kernel frees it when that process dies."""
+        """Held by the process that starts the server; the kernel releases it if that process dies."""
         return self.root / "start.lock"
 
     @property
     def server_lock(self) -> Path:
-        """Held by the server for its life, so that two servers never share one state."""
+        """Held by the server while it runs, so that two servers never share the same state."""
         return self.root / "server.lock"
 
     @property
     def state(self) -> Path:
-        """Snapshots, one file a service and region."""
+        """Snapshots, one file per service and region."""
         return self.root / "state"
 
     @property
@@ -63,7 +63,7 @@ class RehearsalFiles:
 
     @property
     def reserve(self) -> Path:
-        """Space held back for deletions on a full disk."""
+        """Reserved disk space, so that deletions still work on a full disk."""
         return self.root / "reserve"
 
     @property
@@ -73,15 +73,15 @@ class RehearsalFiles:
 
     @property
     def time(self) -> Path:
-        """How far the simulated time is ahead."""
+        """Offset of the simulated time."""
         return self.root / "time.json"
 
     @property
     def failure(self) -> Path:
-        """Why the last server could not start, and what to do about it."""
+        """Error and hint of the last server that failed to start."""
         return self.root / "failure.json"
 
     @property
     def nodes(self) -> Path:
-        """The node host's own directory."""
+        """Directory of the node host."""
         return self.root / "nodes"

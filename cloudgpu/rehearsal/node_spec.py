@@ -1,11 +1,11 @@
-"""What the simulated AWS tells the node host about an instance to run."""
+"""The specification of a node, sent from the simulated AWS to the node host."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
 class NodeSpec:
-    """One simulated instance. Hardware figures come from the catalogue and are always labelled simulated."""
+    """One simulated instance. Hardware figures come from the catalog and are always labelled as simulated."""
 
     instance_id: str
     instance_type: str
@@ -13,23 +13,23 @@ class NodeSpec:
     zone: str
     image_id: str
     address: str
-    """Loopback address of the node, public and private at once; empty: the node host picks one."""
+    """Loopback address, used as both public and private address. If empty, the node host chooses one."""
     user: str
-    """Login name, for instance `ubuntu`."""
+    """Login name, such as `ubuntu`."""
     authorized_keys: tuple[str, ...]
     """OpenSSH public key lines."""
     user_data: bytes
-    """As given to RunInstances, decoded from base64."""
+    """User data of RunInstances, decoded from base64."""
     gpu: str
     gpus: int
     gpu_memory_mib: int
     efa_interfaces: int
     spot: bool = False
     ssh_open: bool = True
-    """Whether security groups and routes let callers reach port 22."""
+    """Security groups and routes allow SSH from outside."""
     egress: bool = True
-    """Whether they let the node reach the internet."""
+    """Security groups and routes allow access to the internet."""
     role: str = ""
     """Name of the IAM role of the instance profile."""
     mountable: tuple[tuple[str, str], ...] = ()
-    """What its groups, its zone and its attachments let it mount: source, and the name of the folder for it."""
+    """Storage that security groups, zone and attachments allow: mount source and name of the folder that backs it."""

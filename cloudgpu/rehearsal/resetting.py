@@ -1,4 +1,4 @@
-"""Delete a home's rehearsal cloud, whatever state its files are in."""
+"""Delete a home's rehearsal cloud, even if its files are damaged."""
 
 import contextlib
 import os
@@ -17,18 +17,18 @@ _END_LIMIT_S: Final = 20.0
 
 
 def reset(home: Home) -> bool:
-    """End the server and its nodes, and delete everything simulated; returns whether there was anything.
+    """Stop the server and its nodes, and delete all simulated state. Return True if there was any.
 
-    The keys stay: their id names the cloud in the records of clusters, which `down` clears afterwards.
+    The keys are kept: cluster records identify the cloud by the access key id, and `down` clears them afterwards.
 
     Raises:
-        RehearsalError: A process does not end.
+        RehearsalError: A process does not exit.
         StateError: The files cannot be deleted.
     """
     files = RehearsalFiles.of(home)
     if not os.path.lexists(files.root):
         return False
-    # A server that holds its lock and does not answer would keep `stop` waiting for the whole of its start.
+    # If the server holds its lock but does not respond, `stop` would wait for the whole start limit.
     if client.running(home) is not None or process.holder(files) is None:
         with contextlib.suppress(CloudGpuError):
             client.stop(home)
@@ -43,12 +43,12 @@ def _end_server(files: RehearsalFiles) -> None:
     pid = process.holder(files)
     if pid is None or (pid and process.end(pid, _END_LIMIT_S)):
         return
-    message = f"the rehearsal server of {files.root} does not end"
+    message = f"the rehearsal server of {files.root} did not exit"
     raise RehearsalError(message, hint=command("fuser", "-k", str(files.server_lock)))
 
 
 def _end_nodes(files: RehearsalFiles) -> None:
-    """End what runs on without a server; a host that is started for it takes over what an earlier one left."""
+    """Stop nodes that run without a server. A node host started for this adopts the nodes of an earlier one."""
     host = NodeHostClient(files.nodes)
     instances = files.nodes / "instances"
     if instances.is_dir() and any(instances.iterdir()):
@@ -62,8 +62,8 @@ def _delete(files: RehearsalFiles) -> bool:
         if files.root.is_symlink() or not files.root.is_dir():
             files.root.unlink()
             return True
-        found = [path for path in files.root.iterdir() if path != files.keys]
-        for path in found:
+        paths = [path for path in files.root.iterdir() if path != files.keys]
+        for path in paths:
             if path.is_dir() and not path.is_symlink():
                 shutil.rmtree(path)
             else:
@@ -71,4 +71,4 @@ def _delete(files: RehearsalFiles) -> bool:
     except OSError as err:
         message = f"cannot delete {files.root}: {err.strerror}"
         raise StateError(message, hint=command("rm", "-r", str(files.root))) from err
-    return bool(found)
+    return bool(paths)

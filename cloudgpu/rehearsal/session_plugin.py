@@ -1,8 +1,8 @@
-"""Stands in for AWS's session-manager-plugin on the rehearsal cloud: same arguments, same variable, real bytes.
+"""Replacement for AWS's session-manager-plugin on the rehearsal cloud, with the same arguments and variable.
 
-Run as a program by the path `PLUGIN`; needs nothing but the standard library. It connects to the stream that the
-rehearsal cloud's `StartSession` named, shows the session's token, and carries standard input and output from then on.
-Streams anywhere but on this machine are refused: the token is for the cloud that gave it.
+Run as a program at the path `PLUGIN`; uses only the standard library. It connects to the stream URL in the response of
+the rehearsal cloud's `StartSession`, sends the session's token and then forwards standard input and output. Streams on
+other machines are rejected: the token is meant for the cloud that issued it.
 """
 
 import json
@@ -19,7 +19,7 @@ _USAGE = 2
 
 
 def main(arguments: list[str], environ: dict[str, str]) -> int:
-    """Carry one session; the exit status."""
+    """Forward one session. Return the exit status."""
     variable, _region, operation, _profile, request, _endpoint = arguments
     wanted, response = json.loads(request), json.loads(environ[variable])
     stream = urlsplit(response["StreamUrl"])

@@ -1,4 +1,4 @@
-"""The time that everything scheduled follows: the machine's clock, moved by `rehearsal advance`."""
+"""The clock of everything scheduled: the machine's clock plus the offset of `rehearsal advance`."""
 
 import json
 import logging
@@ -21,21 +21,21 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class SimulatedTime:
-    """How far it is ahead is kept in a file: the nodes' timers, too, outlive the server."""
+    """The simulated time. Its offset is stored in a file, because the nodes' timers outlive the server as well."""
 
     path: Path
     clock: Clock
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
 
     def now(self) -> datetime:
-        """The simulated moment, UTC."""
+        """Return the simulated time, UTC."""
         return self.clock.now() + self.ahead()
 
     def advance(self, seconds: float) -> None:
-        """Move it, on the disk before this returns.
+        """Advance the simulated time and save the offset to disk.
 
         Raises:
-            ValueError: It is no number of seconds, or the clock would be too far from the machine's.
+            ValueError: Not a number of seconds, or the clock would be too far from the machine's.
             StateError: The disk is full or unwritable.
         """
         with self._lock:
@@ -46,7 +46,7 @@ class SimulatedTime:
             write_durably(self.path, json.dumps({"ahead_s": ahead_s}).encode())
 
     def ahead(self) -> timedelta:
-        """How far it is ahead. A file that makes no sense is put aside: the clock is the machine's again."""
+        """Return the offset. A damaged file is renamed and the offset reset to zero."""
         try:
             ahead_s = files.read_json(self.path, files.SETTINGS_BYTES)["ahead_s"]
         except FileNotFoundError:
@@ -60,8 +60,8 @@ class SimulatedTime:
 
     def _put_aside(self) -> None:
         aside = self.path.with_suffix(".damaged")
-        _log.warning("%s makes no sense and is put aside as %s: the clock is the machine's", self.path, aside.name)
+        _log.warning("%s is damaged: renaming it to %s and using this machine's clock", self.path, aside.name)
         try:
             self.path.replace(aside)
         except OSError as err:
-            _log.warning("%s cannot be put aside: %s", self.path, err)
+            _log.warning("cannot rename %s: %s", self.path, err)

@@ -12,7 +12,7 @@ from cloudgpu.rehearsal.layout import RehearsalFiles
 from cloudgpu.rehearsal.server import process
 
 pytestmark = pytest.mark.rehearsal
-NETWORK = ("network", "connection refused", "does not answer", "could not connect", "Traceback")
+NETWORK = ("network", "connection refused", "does not answer", "does not respond", "could not connect", "Traceback")
 
 
 def pipe(path: Path) -> None:

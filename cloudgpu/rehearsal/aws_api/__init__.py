@@ -1,1 +1,1 @@
-"""What AWS refuses and moto does not, and what AWS has and moto lacks: one file a concern, one table of rules."""
+"""Rules that AWS enforces and moto does not, and APIs that moto lacks: one module per topic, one table of rules."""

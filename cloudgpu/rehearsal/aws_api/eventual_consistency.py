@@ -1,11 +1,11 @@
-"""Eventual consistency: what was just made is not found for a moment by calls that name it."""
+"""Eventual consistency: calls that use the id of a new resource do not find it for a moment."""
 
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from cloudgpu.rehearsal.aws_api.rules import AwsError
-from cloudgpu.rehearsal.faults.active_conditions import Behaviour
+from cloudgpu.rehearsal.faults.active_conditions import ActiveConditions
 
 _CODES: Mapping[str, str] = {
     "i": "InvalidInstanceID.NotFound",
@@ -38,8 +38,8 @@ _MADE_BY: Mapping[str, str] = {
 }
 
 
-def note_made(behaviour: Behaviour, action: str, body: str | bytes) -> None:
-    """Remember what the answer of a creating call says was made."""
+def note_made(behaviour: ActiveConditions, action: str, body: str | bytes) -> None:
+    """Record the ids of new resources in the response of a creating call."""
     prefix = _MADE_BY.get(action)
     if prefix is None or not behaviour.now.unseen_calls:
         return
@@ -48,11 +48,11 @@ def note_made(behaviour: Behaviour, action: str, body: str | bytes) -> None:
         behaviour.made(resource_id)
 
 
-def refuse_unseen(behaviour: Behaviour, params: Any) -> None:  # noqa: ANN401 - wire data
-    """Refuse a call that names something too new.
+def refuse_unseen(behaviour: ActiveConditions, params: Any) -> None:  # noqa: ANN401 - wire data
+    """Reject a call that names a resource that is not visible yet.
 
     Raises:
-        AwsError: Not found, in the words for its kind.
+        AwsError: The resource is not found, with the code for its kind.
     """
     if not behaviour.now.unseen_calls:
         return
@@ -66,8 +66,8 @@ def _texts(value: Any) -> Iterator[str]:  # noqa: ANN401 - wire data
     if isinstance(value, str):
         yield value
     elif isinstance(value, Mapping):
-        for one in value.values():
-            yield from _texts(one)
+        for item in value.values():
+            yield from _texts(item)
     elif isinstance(value, list | tuple):
-        for one in value:
-            yield from _texts(one)
+        for item in value:
+            yield from _texts(item)

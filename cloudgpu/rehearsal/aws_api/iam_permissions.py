@@ -1,4 +1,4 @@
-"""What a role may do by its own policies, as far as cloudgpu's programs write them."""
+"""Evaluate the policies of a role, as far as cloudgpu uses them."""
 
 from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
@@ -13,13 +13,13 @@ _TAG_KEYS = ("aws:ResourceTag/", "ec2:ResourceTag/")
 
 
 def role_of(arn: str) -> Any:  # noqa: ANN401 - moto's role
-    """The role with this ARN, or None."""
+    """Return the role with this ARN, or None."""
     roles = iam_backends[DEFAULT_ACCOUNT_ID]["aws"].roles.values()
     return next((role for role in roles if role.arn == arn), None)
 
 
 def trusts(role: Any, service: str, source_arn: str) -> bool:  # noqa: ANN401
-    """Whether this service may take the role on behalf of this resource."""
+    """Return True if this service may assume the role on behalf of this resource."""
     for statement in _statements(role.assume_role_policy_document):
         principal = statement.get("Principal") or {}
         services = _listed(principal.get("Service")) if isinstance(principal, dict) else []
@@ -29,7 +29,7 @@ def trusts(role: Any, service: str, source_arn: str) -> bool:  # noqa: ANN401
 
 
 def allows(role: Any, action: str, arn: str, tags: Mapping[str, str]) -> bool:  # noqa: ANN401
-    """Whether an inline policy of the role allows this action on this resource."""
+    """Return True if an inline policy of the role allows this action on this resource."""
     facts = {f"{prefix}{key}": value for prefix in _TAG_KEYS for key, value in tags.items()}
     return any(
         _matches(statement.get("Action"), action)
@@ -52,7 +52,7 @@ def _statements(document: Any) -> Iterator[dict[str, Any]]:  # noqa: ANN401 - te
 
 
 def _holds(statement: Mapping[str, Any], facts: Mapping[str, str]) -> bool:
-    """Conditions that are not understood do not hold: a simulated AWS must not be kinder than the real one."""
+    """Evaluate the conditions; unknown ones are false, so that the simulation is never more permissive than AWS."""
     conditions = statement.get("Condition") or {}
     if not isinstance(conditions, dict) or not all(isinstance(keys, dict) for keys in conditions.values()):
         return False
@@ -71,4 +71,4 @@ def _matches(patterns: Any, text: str) -> bool:  # noqa: ANN401 - text or list
 def _listed(value: Any) -> list[str]:  # noqa: ANN401
     if value is None:
         return []
-    return [str(one) for one in value] if isinstance(value, list) else [str(value)]
+    return [str(item) for item in value] if isinstance(value, list) else [str(value)]

@@ -1,4 +1,4 @@
-"""Services that moto lacks and that speak JSON: one function an action, one table a service."""
+"""JSON services that moto lacks: one function per action, one table per service."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -11,11 +11,11 @@ from cloudgpu.rehearsal.aws_api.world import World
 
 _MOST = 1000
 Action = Callable[[World, str, Mapping[str, Any]], dict[str, Any]]
-"""From the world, the region and the parameters to the members of the answer."""
+"""Maps world, region and parameters to the members of the response."""
 
 
 class JsonError(Exception):
-    """An error answer of a JSON service."""
+    """An error response of a JSON service."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
@@ -24,7 +24,7 @@ class JsonError(Exception):
 
 
 def answer(actions: Mapping[str, Action], world: World, region: str, target: str, body: bytes) -> Any:  # noqa: ANN401
-    """Status, headers and body of one call; `target` is its `X-Amz-Target`."""
+    """Return status, headers and body of one call; `target` is its `X-Amz-Target` header."""
     name = target.rpartition(".")[2]
     work = actions.get(name)
     if work is None:
@@ -36,10 +36,10 @@ def answer(actions: Mapping[str, Action], world: World, region: str, target: str
 
 
 def paged(rows: list[Any], params: Mapping[str, Any], *, limit: int = 100) -> tuple[list[Any], dict[str, str]]:
-    """One page of a listing, and the members that lead to the next one.
+    """Return one page of a listing, and the members that point to the next page.
 
     Raises:
-        JsonError: The token is not one that a listing gave.
+        JsonError: The token does not come from a listing.
     """
     text = str(params.get("NextToken") or "0")
     try:

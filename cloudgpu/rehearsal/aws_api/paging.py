@@ -1,4 +1,4 @@
-"""`MaxResults` and `NextToken` for every listing that AWS pages and moto answers as a whole."""
+"""Apply `MaxResults` and `NextToken` to listings that AWS pages and moto returns as a whole."""
 
 from functools import cache
 from typing import Any
@@ -11,7 +11,7 @@ from cloudgpu.rehearsal.aws_api.rules import page
 
 @cache
 def _listings() -> dict[str, dict[str, Any]]:
-    """By action: which member of the answer is the list, as botocore's own paginators have it."""
+    """Return botocore's paginator of each action, which names the list in the response."""
     rows: dict[str, dict[str, Any]] = Loader().load_service_model("ec2", "paginators-1")["pagination"]
     return {action: row for action, row in rows.items() if row.get("limit_key") == "MaxResults" and _one_list(row)}
 
@@ -21,13 +21,13 @@ def _one_list(row: dict[str, Any]) -> bool:
 
 
 def paged(action: str, params: dict[str, Any], answer: ActionResult) -> ActionResult:
-    """The page that was asked for; an answer that has a token of its own, or no page size, stays as it is.
+    """Return the requested page. A response with its own token, or without a page size, is returned unchanged.
 
     Raises:
-        AwsError: The token is not one that a listing gave.
+        AwsError: The token does not come from a listing.
     """
-    asked = params.get("MaxResults") or params.get("NextToken")
-    listing = _listings().get(action) if asked else None
+    is_paged = params.get("MaxResults") or params.get("NextToken")
+    listing = _listings().get(action) if is_paged else None
     members = answer.result
     if listing is None or not isinstance(members, dict) or "NextToken" in members:
         return answer

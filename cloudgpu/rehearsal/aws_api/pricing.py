@@ -1,4 +1,4 @@
-"""The price list: on-demand prices of the catalogue or as the rehearser set them, in the shape of `GetProducts`."""
+"""The AWS price list: on-demand prices of the catalog, or those set by the user, in the form of `GetProducts`."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -12,7 +12,7 @@ from cloudgpu.rehearsal.aws_api.world import World
 
 _SERVICE = "AmazonEC2"
 _SERVED_IN = ("us-east-1", "eu-central-1", "ap-south-1")
-"""AWS has no endpoint for prices elsewhere; each of these answers for all regions."""
+"""Regions with a price list endpoint on AWS; each serves the prices of all regions."""
 _LARGEST_PAGE = 100
 _ATTRIBUTES = {
     "operatingSystem": "Linux",
@@ -46,8 +46,8 @@ def _services(_: World, region: str, ___: Mapping[str, Any]) -> dict[str, Any]:
 def _values(world: World, region: str, params: Mapping[str, Any]) -> dict[str, Any]:
     _require_endpoint(region)
     name = str(params.get("AttributeName") or "")
-    found = sorted({str(row["product"]["attributes"].get(name, "")) for row in _rows(world, {})} - {""})
-    rows, more = _paged([{"Value": value} for value in found], params)
+    values = sorted({str(row["product"]["attributes"].get(name, "")) for row in _rows(world, {})} - {""})
+    rows, more = _paged([{"Value": value} for value in values], params)
     return {"AttributeValues": rows, **more}
 
 
@@ -61,9 +61,9 @@ def _require_endpoint(region: str) -> None:
 
 def _wanted(params: Mapping[str, Any]) -> dict[str, str]:
     rows = params.get("Filters") or []
-    strange = [row["Type"] for row in rows if row.get("Type") != "TERM_MATCH"]
-    if strange:
-        raise JsonError("InvalidParameterException", f"The rehearsal cloud knows TERM_MATCH, not {strange[0]}.")
+    unknown = [row["Type"] for row in rows if row.get("Type") != "TERM_MATCH"]
+    if unknown:
+        raise JsonError("InvalidParameterException", f"The rehearsal cloud supports TERM_MATCH, not {unknown[0]}.")
     return {row["Field"]: row["Value"] for row in rows}
 
 
@@ -78,7 +78,7 @@ def _paged(rows: list[Any], params: Mapping[str, Any]) -> tuple[list[Any], dict[
 
 
 def _rows(world: World, named: Mapping[str, str]) -> Iterator[dict[str, Any]]:
-    """Retired types too: the price list of AWS still carries them, so a price is no promise."""
+    """Yield rows including retired types: the price list of AWS still has them, so a price does not imply capacity."""
     for kind in catalog.load().types.values():
         if kind.provider != "aws" or named.get(_TYPE, kind.name) != kind.name:
             continue

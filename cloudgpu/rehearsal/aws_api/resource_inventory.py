@@ -1,4 +1,4 @@
-"""Everything that costs money or lingers, in every region, from the endpoint's own state."""
+"""List every resource that costs money or is left over, in every region, from the endpoint's own state."""
 
 from typing import Any
 
@@ -13,24 +13,24 @@ from cloudgpu.rehearsal.state.records import records_of
 
 
 def census() -> dict[str, list[dict[str, Any]]]:
-    """Lists by kind; default networks, AWS's own roles and terminated instances are not counted."""
-    found: dict[str, list[dict[str, Any]]] = {kind: [] for kind in _KINDS}
+    """Return the resources by kind, without default networks, AWS's own roles and terminated instances."""
+    resources: dict[str, list[dict[str, Any]]] = {kind: [] for kind in _KINDS}
     for _, _, backend in list(ec2_backends.iter_backends()):
         for kind, rows in _of_region(backend).items():
-            found[kind] += [{"region": backend.region_name, **row} for row in rows]
+            resources[kind] += [{"region": backend.region_name, **row} for row in rows]
     for _, _, backend in _iter(iam_backends):
-        found["roles"] += [_tagged(role.name, role) for role in backend.roles.values()]
-        found["instance_profiles"] += [_tagged(row.name, row) for row in backend.instance_profiles.values()]
+        resources["roles"] += [_tagged(role.name, role) for role in backend.roles.values()]
+        resources["instance_profiles"] += [_tagged(row.name, row) for row in backend.instance_profiles.values()]
     for _, _, backend in _iter(scheduler_backends):
-        for group in [one for one in backend.schedule_groups.values() if one.name != "default"]:
-            # Schedules carry no tags: they are found by those of their group.
+        for group in [group for group in backend.schedule_groups.values() if group.name != "default"]:
+            # Schedules have no tags of their own; the tags of their group apply.
             row = {"region": backend.region_name, "tags": backend.tagger.get_tag_dict_for_resource(group.arn)}
-            found["schedule_groups"].append({"id": group.name, **row})
-            found["schedules"] += [{"id": f"{group.name}/{name}", **row} for name in group.schedules]
+            resources["schedule_groups"].append({"id": group.name, **row})
+            resources["schedules"] += [{"id": f"{group.name}/{name}", **row} for name in group.schedules]
     for _, _, backend in _iter(s3_backends):
-        found["buckets"] += [{"id": name, "region": bucket.region_name} for name, bucket in backend.buckets.items()]
-    found["file_systems"] = file_systems()
-    return found
+        resources["buckets"] += [{"id": name, "region": bucket.region_name} for name, bucket in backend.buckets.items()]
+    resources["file_systems"] = file_systems()
+    return resources
 
 
 _KINDS = (
@@ -41,11 +41,11 @@ _KINDS = (
 
 
 _OVER = frozenset({"deleted", "failed"})
-"""States of a NAT gateway in which it costs nothing and serves nobody."""
+"""States of a NAT gateway that costs nothing and does not forward traffic."""
 
 
 def _is_main(table: Any) -> bool:  # noqa: ANN401 - moto is untyped
-    """The route table that comes and goes with its VPC."""
+    """Return True for the route table that is created and deleted with its VPC."""
     return str(table.main_association_id or "") != ""
 
 
@@ -71,10 +71,10 @@ def _of_region(backend: Any) -> dict[str, list[dict[str, Any]]]:  # noqa: ANN401
         "volumes": [row(name) for name in backend.volumes],
         "interfaces": [row(name) for name in backend.enis],
         "addresses": [row(address.allocation_id) for address in backend.addresses],
-        "nat_gateways": [row(name) for name, one in backend.nat_gateways.items() if one.state not in _OVER],
-        "endpoints": [row(name) for name, one in backend.vpc_end_points.items() if one.state != "deleted"],
+        "nat_gateways": [row(name) for name, gateway in backend.nat_gateways.items() if gateway.state not in _OVER],
+        "endpoints": [row(name) for name, point in backend.vpc_end_points.items() if point.state != "deleted"],
         "gateways": [row(name) for name in backend.internet_gateways],
-        "route_tables": [row(name) for name, one in backend.route_tables.items() if not _is_main(one)],
+        "route_tables": [row(name) for name, table in backend.route_tables.items() if not _is_main(table)],
         "groups": [row(group.id, name=group.name) for group in groups],
         "launch_templates": [row(name, name=item.name) for name, item in backend.launch_templates.items()],
         "fleets": [row(name) for name, fleet in records.fleets.items() if not fleet.deleted],
@@ -86,7 +86,7 @@ def _of_region(backend: Any) -> dict[str, list[dict[str, Any]]]:  # noqa: ANN401
 
 
 def _tagged(name: str, item: Any) -> dict[str, Any]:  # noqa: ANN401
-    """Moto keeps the tags of roles and profiles as a list or as a mapping, depending on the call that set them."""
+    """Return name and tags. Moto stores tags of roles and profiles as a list or a mapping, depending on the call."""
     tags = getattr(item, "tags", None) or {}
     rows = tags.values() if isinstance(tags, dict) else tags
     return {"id": name, "tags": {row["Key"]: row["Value"] for row in rows}}

@@ -1,4 +1,4 @@
-"""One EC2 call as the rules see it, the table of rules, and the error they raise."""
+"""The table of rules for EC2 actions, the calls passed to them, and the errors that they raise."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class AwsError(EC2ClientError):
-    """An error answer with AWS's own code."""
+    """An error response with an AWS error code."""
 
     def __init__(self, code: str, message: str, *, http: int = 400) -> None:
         super().__init__(code, message)
@@ -32,19 +32,19 @@ class Call:
     records: Records
     world: "World"
     proceed: Callable[[], Any]
-    """Run moto's own implementation; raises its errors."""
+    """Runs moto's implementation of the action; raises its errors."""
 
     def texts(self, name: str) -> list[str]:
-        """A list parameter."""
+        """Return a list parameter as strings."""
         return [str(value) for value in self.params.get(name) or []]
 
     def filters(self) -> dict[str, list[str]]:
-        """The `Filters` parameter."""
+        """Return the `Filters` parameter as a mapping."""
         rows = self.params.get("Filters") or []
         return {row["Name"]: [str(value) for value in row.get("Values", [])] for row in rows}
 
     def tags_for(self, resource_type: str) -> dict[str, str]:
-        """Tags that `TagSpecifications` gives to this type."""
+        """Return the tags that `TagSpecifications` assigns to this resource type."""
         return tags_for(self.params.get("TagSpecifications"), resource_type)
 
 
@@ -53,7 +53,7 @@ RULES: dict[str, Rule] = {}
 
 
 def rule(action: str) -> Callable[[Rule], Rule]:
-    """Register a function as the strict implementation of an EC2 action; it returns the answer's members."""
+    """Register a function as the implementation of an EC2 action; it returns the members of the response."""
 
     def register(function: Rule) -> Rule:
         RULES[action] = function
@@ -63,7 +63,7 @@ def rule(action: str) -> Callable[[Rule], Rule]:
 
 
 def tags_for(specifications: Any, resource_type: str) -> dict[str, str]:  # noqa: ANN401 - wire data
-    """Tags that a list of tag specifications gives to one resource type."""
+    """Return the tags that a list of tag specifications assigns to one resource type."""
     return {
         tag["Key"]: tag.get("Value", "")
         for row in specifications or []
@@ -73,15 +73,15 @@ def tags_for(specifications: Any, resource_type: str) -> dict[str, str]:  # noqa
 
 
 def tag_list(tags: dict[str, str]) -> list[dict[str, str]]:
-    """Tags in the shape of an answer."""
+    """Return tags in the form of a response."""
     return [{"Key": key, "Value": value} for key, value in tags.items()]
 
 
 def page(rows: list[Any], params: dict[str, Any], *, limit: int = 1000) -> tuple[list[Any], str | None]:
-    """One page of a listing and the token of the next one.
+    """Return one page of a listing, and the token of the next page.
 
     Raises:
-        AwsError: The token is not one that a listing gave.
+        AwsError: The token does not come from a listing.
     """
     text = str(params.get("NextToken") or "0")
     try:

@@ -1,4 +1,4 @@
-"""What S3 does that moto does not: the tags of a CreateBucket call are the bucket's from its first moment."""
+"""Set the tags of a CreateBucket call on the new bucket, which moto does not do."""
 
 import re
 from typing import Any
@@ -14,21 +14,21 @@ _OK = 300
 
 
 def tag_new(request: HttpRequest, status: int) -> None:
-    """Give a bucket that was made a moment ago the tags that it was asked for with."""
-    made = request.method == "PUT" and status < _OK and not request.query() and _CREATES.fullmatch(request.raw_path)
-    tags = _tags(request.body) if made else {}
+    """Tag a bucket that was just created with the tags of its request."""
+    created = request.method == "PUT" and status < _OK and not request.query() and _CREATES.fullmatch(request.raw_path)
+    tags = _tags(request.body) if created else {}
     if tags:
         s3_backends[DEFAULT_ACCOUNT_ID]["aws"].put_bucket_tagging(request.raw_path.strip("/"), tags)
 
 
 def _tags(body: bytes) -> dict[str, str]:
     try:
-        root = ElementTree.fromstring(body)  # noqa: S314 - signed by this home's own key
+        root = ElementTree.fromstring(body)  # noqa: S314 - signed with a key of this home
     except ElementTree.ParseError:
         return {}
-    found: dict[str, str] = {}
+    tags: dict[str, str] = {}
     for row in root.iter():
         if row.tag.endswith("Tag"):
             texts: dict[str, Any] = {member.tag.rpartition("}")[2]: member.text or "" for member in row}
-            found[texts["Key"]] = texts["Value"]
-    return found
+            tags[texts["Key"]] = texts["Value"]
+    return tags

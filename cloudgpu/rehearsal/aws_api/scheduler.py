@@ -1,4 +1,4 @@
-"""moto's EventBridge Scheduler with the refusals that it lacks."""
+"""moto's EventBridge Scheduler plus the validation that it lacks."""
 
 import json
 import re
@@ -16,7 +16,7 @@ _TOKENS = "rehearsal_tokens"
 
 
 class SchedulerError(JsonRESTError):
-    """A refusal with AWS's own code."""
+    """An error response with an AWS error code."""
 
     def __init__(self, code: str, message: str, http: int = 400) -> None:
         self.code = http
@@ -24,10 +24,10 @@ class SchedulerError(JsonRESTError):
 
 
 class StrictScheduler(EventBridgeSchedulerResponse):
-    """One request."""
+    """Handles one request."""
 
     def create_schedule_group(self) -> str:
-        """Names are unique; the same token again is the same group."""
+        """Create a group. Names are unique; a repeated client token returns the existing group."""
         name = _checked(str(self._get_param("Name")))
         backend = self.scheduler_backend
         if name in backend.schedule_groups and not self._repeated("group", name):
@@ -38,7 +38,7 @@ class StrictScheduler(EventBridgeSchedulerResponse):
         return str(super().create_schedule_group())
 
     def delete_schedule_group(self) -> str:
-        """A group that is not there is not found; AWS's own cannot be deleted."""
+        """Delete a group. AWS's default group cannot be deleted."""
         name = self._last_of_path()
         if name == "default":
             raise SchedulerError("ValidationException", "The default schedule group cannot be deleted.")
@@ -47,17 +47,17 @@ class StrictScheduler(EventBridgeSchedulerResponse):
         return str(super().delete_schedule_group())
 
     def list_tags_for_resource(self) -> str:
-        """Only groups carry tags."""
+        """List the tags of a group; only groups have tags."""
         self._tagged_group()
         return str(super().list_tags_for_resource())
 
     def tag_resource(self) -> str:
-        """Only groups carry tags."""
+        """Tag a group; only groups have tags."""
         self._tagged_group()
         return str(super().tag_resource())
 
     def create_schedule(self) -> str:
-        """Refuse what AWS refuses: an unknown group, a role that it may not take, a time that it cannot read."""
+        """Create a schedule after checking its group, role and time."""
         name, group = _checked(self._last_of_path()), self._group()
         if name in group.schedules and self._repeated("schedule", f"{group.name}/{name}"):
             return json.dumps({"ScheduleArn": group.schedules[name].arn})
@@ -68,11 +68,11 @@ class StrictScheduler(EventBridgeSchedulerResponse):
         return str(super().create_schedule())
 
     def update_schedule(self) -> str:
-        """As for a new one; what is left out gets its default."""
+        """Update a schedule; omitted fields get their defaults."""
         group = self._group()
         self._check(group)
         answer = str(super().update_schedule())
-        # moto forgets the one, and its default is none.
+        # moto does not update ActionAfterCompletion; its default on AWS is NONE.
         changed = group.schedules[self._last_of_path()]
         changed.action_after_completion = self._get_param("ActionAfterCompletion") or "NONE"
         changed.state = self._get_param("State") or "ENABLED"
@@ -106,9 +106,9 @@ class StrictScheduler(EventBridgeSchedulerResponse):
         return str(self.uri.split("?")[0].split("/")[-1])
 
     def _tokens(self) -> dict[tuple[str, str], str]:
-        """On moto's own back end, so that one snapshot holds both."""
-        found: dict[tuple[str, str], str] = self.scheduler_backend.__dict__.setdefault(_TOKENS, {})
-        return found
+        """Return the client tokens, stored on moto's back end so that a snapshot contains them."""
+        tokens: dict[tuple[str, str], str] = self.scheduler_backend.__dict__.setdefault(_TOKENS, {})
+        return tokens
 
     def _repeated(self, kind: str, name: str) -> bool:
         token = str(self._get_param("ClientToken") or "")

@@ -1,4 +1,4 @@
-"""Schedules come due: the calls that AWS makes by itself. Callers hold the world's lock."""
+"""Carry out schedules that are due. Callers must hold the world's lock."""
 
 import json
 import logging
@@ -23,13 +23,13 @@ _log = logging.getLogger(__name__)
 
 
 def carry_out_due(now: datetime, keeper: Keeper) -> bool:
-    """Carry out every one-time schedule whose moment has come; whether there was one."""
+    """Carry out every one-time schedule that is due. Return True if there was one."""
     due = [(group, schedule) for group, schedule in _all() if _is_due(schedule, now)]
     for group, schedule in due:
         try:
             _invoke(group, schedule, keeper, now)
         except ValueError as err:
-            # As on AWS: nobody waits for the answer of a schedule, so a refusal only stands in a log.
+            # As on AWS, no caller receives the response of a schedule, so an error only appears in the log.
             _log.warning("schedule %s failed: %s", schedule.arn, err)
         if schedule.action_after_completion == "DELETE":
             group.delete_schedule(schedule.name)
@@ -47,77 +47,77 @@ def _all() -> Iterator[tuple[Any, Any]]:
 
 
 def _is_due(schedule: Any, now: datetime) -> bool:  # noqa: ANN401 - moto is untyped
-    found = _ONCE.fullmatch(schedule.schedule_expression)
-    if schedule.state != "ENABLED" or found is None or schedule.schedule_expression_timezone != "UTC":
+    match = _ONCE.fullmatch(schedule.schedule_expression)
+    if schedule.state != "ENABLED" or match is None or schedule.schedule_expression_timezone != "UTC":
         return False
-    return datetime.fromisoformat(found[1]).replace(tzinfo=UTC) <= now
+    return datetime.fromisoformat(match[1]).replace(tzinfo=UTC) <= now
 
 
 def _invoke(group: Any, schedule: Any, keeper: Keeper, now: datetime) -> None:  # noqa: ANN401
-    """Make the call as the schedule's role.
+    """Make the call with the schedule's role.
 
     Raises:
-        ValueError: AWS would refuse it.
+        ValueError: AWS would reject the call.
     """
     target = schedule.target
-    made = _CALLS.get(target["Arn"].rpartition(_SDK)[2]) if _SDK in target["Arn"] else None
-    if made is None:
+    call = _CALLS.get(target["Arn"].rpartition(_SDK)[2]) if _SDK in target["Arn"] else None
+    if call is None:
         message = f"the rehearsal cloud does not simulate the target {target['Arn']}"
         raise ValueError(message)
     role = role_of(target["RoleArn"])
     if role is None or not trusts(role, SERVICE, group.arn):
-        message = f"the role {target['RoleArn']} may not be taken"
+        message = f"EventBridge Scheduler cannot assume the role {target['RoleArn']}"
         raise ValueError(message)
     region = schedule.arn.split(":")[3]
-    instances = made(region, role, json.loads(target.get("Input") or "{}"))
-    living = [instance for instance in instances if instance.state != "terminated"]
-    shut_down(living, now)
-    _log.info("schedule %s ends %s", schedule.arn, ", ".join(instance.id for instance in living) or "nothing")
-    keeper.end(region, [instance.id for instance in living])
+    instances = call(region, role, json.loads(target.get("Input") or "{}"))
+    running = [instance for instance in instances if instance.state != "terminated"]
+    shut_down(running, now)
+    _log.info("schedule %s terminates %s", schedule.arn, ", ".join(instance.id for instance in running) or "nothing")
+    keeper.end(region, [instance.id for instance in running])
 
 
 def _terminated(region: str, role: Any, parameters: Mapping[str, Any]) -> list[Any]:  # noqa: ANN401
-    """All of them or none, as TerminateInstances has it.
+    """Return the instances to terminate: all or none, as TerminateInstances does.
 
     Raises:
-        ValueError: One is not known any more, or not the role's to end.
+        ValueError: An instance is unknown, or the role may not terminate it.
     """
     ids = parameters.get("InstanceIds") or []
     known = {instance.id: instance for instance in ec2_backends[DEFAULT_ACCOUNT_ID][region].all_instances()}
-    missing = [one for one in ids if one not in known]
+    missing = [instance_id for instance_id in ids if instance_id not in known]
     if missing:
         message = f"InvalidInstanceID.NotFound: {', '.join(missing)}"
         raise ValueError(message)
-    for one in ids:
-        _check(region, role, "TerminateInstances", f"instance/{one}", one)
-    return [known[one] for one in ids]
+    for instance_id in ids:
+        _check(region, role, "TerminateInstances", f"instance/{instance_id}", instance_id)
+    return [known[instance_id] for instance_id in ids]
 
 
 def _deleted(region: str, role: Any, parameters: Mapping[str, Any]) -> list[Any]:  # noqa: ANN401
-    """What is left of instant fleets; one that is not known spares the others.
+    """Return the instances of the instant fleets to delete. Unknown fleets are skipped.
 
     Raises:
-        ValueError: One is not the role's to delete, or its instances were to be kept.
+        ValueError: The role may not delete a fleet, or the call would keep its instances.
     """
     if not parameters.get("TerminateInstances"):
         message = "NoTerminateInstances is not supported for fleets of type instant"
         raise ValueError(message)
     ids = parameters.get("FleetIds") or []
-    for one in ids:
-        _check(region, role, "DeleteFleets", f"fleet/{one}", one)
+    for fleet_id in ids:
+        _check(region, role, "DeleteFleets", f"fleet/{fleet_id}", fleet_id)
     backend = ec2_backends[DEFAULT_ACCOUNT_ID][region]
     known = records_of(backend).fleets
-    fleets = [known[one] for one in ids if one in known]
+    fleets = [known[fleet_id] for fleet_id in ids if fleet_id in known]
     for fleet in fleets:
         fleet.deleted = True
-    members = {one for fleet in fleets for one in fleet.instance_ids()}
-    return [one for one in backend.all_instances() if one.id in members]
+    members = {instance_id for fleet in fleets for instance_id in fleet.instance_ids()}
+    return [instance for instance in backend.all_instances() if instance.id in members]
 
 
 def _check(region: str, role: Any, call: str, resource: str, resource_id: str) -> None:  # noqa: ANN401
     tags = ec2_backends[DEFAULT_ACCOUNT_ID][region].tags.get(resource_id, {})
     if not allows(role, f"ec2:{call}", f"arn:aws:ec2:{region}:{DEFAULT_ACCOUNT_ID}:{resource}", tags):
-        message = f"the role {role.name} may not end {resource_id}"
+        message = f"the role {role.name} may not terminate {resource_id}"
         raise ValueError(message)
 
 

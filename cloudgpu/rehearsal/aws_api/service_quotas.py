@@ -1,4 +1,4 @@
-"""Service Quotas of EC2: vCPUs by bucket of instance families and market, and Elastic IPs."""
+"""Service Quotas of EC2: vCPUs by instance family bucket and market, and Elastic IPs."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,14 +9,14 @@ from cloudgpu.rehearsal.aws_api.json_service import Action, JsonError, paged
 from cloudgpu.rehearsal.aws_api.world import World
 
 DEFAULT_VCPUS = 100_000
-"""Where the quota table has no row: enough for any rehearsal, and a figure, as on AWS."""
+"""Default if the quota table has no row: a number, as on AWS, that no rehearsal reaches."""
 ELASTIC_IPS = 5
 _ACCOUNT = "123456789012"
 
 
 @dataclass(frozen=True)
 class Quota:
-    """One quota. `bucket` and `market` name its row in the table; without a bucket it is fixed at `fixed`."""
+    """A quota. `bucket` and `market` identify its row in the table; without a bucket the value is `fixed`."""
 
     code: str
     name: str
@@ -38,7 +38,7 @@ QUOTAS = (
 
 
 def vcpus_allowed(market: Market, region: str, bucket: str, kind: str) -> int:
-    """VCPUs that may run in a bucket; a row of the `p` bucket binds P5 spot as well unless `p5` has its own."""
+    """Return the vCPU limit of a bucket. The `p` row also limits P5 spot unless there is a `p5` row."""
     limit = market.quota_of(region, bucket, kind)
     if limit is None and bucket == "p5":
         limit = market.quota_of(region, "p", kind)
@@ -48,10 +48,10 @@ def vcpus_allowed(market: Market, region: str, bucket: str, kind: str) -> int:
 def _get(world: World, region: str, params: Mapping[str, Any]) -> dict[str, Any]:
     _require_ec2(params)
     code = str(params.get("QuotaCode") or "")
-    found = next((quota for quota in QUOTAS if quota.code == code), None)
-    if found is None:
+    quota = next((quota for quota in QUOTAS if quota.code == code), None)
+    if quota is None:
         raise JsonError("NoSuchResourceException", "The request failed because the specified quota does not exist.")
-    return {"Quota": _shown(world, region, found)}
+    return {"Quota": _shown(world, region, quota)}
 
 
 def _list(world: World, region: str, params: Mapping[str, Any]) -> dict[str, Any]:

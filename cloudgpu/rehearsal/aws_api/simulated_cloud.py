@@ -1,4 +1,4 @@
-"""The simulated services with their state and their nodes. Importing this loads moto."""
+"""The simulated services with their state and nodes. Importing this module loads moto."""
 
 import contextlib
 import logging
@@ -31,7 +31,7 @@ _log = logging.getLogger(__name__)
 
 
 class SimulatedCloud:
-    """Everything behind the endpoint."""
+    """The simulated cloud behind the endpoint."""
 
     def __init__(self, parts: Parts) -> None:
         self._lock = parts.lock
@@ -47,26 +47,26 @@ class SimulatedCloud:
         )
 
     def restore(self) -> None:
-        """Read the state back and bring nodes and instances into step.
+        """Load the state and reconcile nodes and instances.
 
         Raises:
             StateError: The state is damaged.
         """
         self._store.load()
-        with contextlib.suppress(StateError):  # each call tries again
+        with contextlib.suppress(StateError):  # retried by every call
             self._reserve.hold()
         if any(True for _ in self._instances()):
             self._keeper.reconcile()
 
     def answer(self, request: HttpRequest, scope: Scope, *, lag_s: float = 0.0) -> HttpResponse:
-        """Carry a verified request out; searches by tag are behind by `lag_s`."""
+        """Carry out a verified request; tag searches lag by `lag_s` seconds."""
         with self._search_lag.hiding(request.body, lag_s):
             answer = self._services.answer(request, scope)
         self._search_lag.note()
         return answer
 
     def admit(self, *, frees: bool) -> None:
-        """Refuse a call on a full disk before it has an effect; one that frees resources may use the reserve.
+        """Reject a call up front if the disk is full. Calls that free resources may use the reserve.
 
         Raises:
             NotSavedError: The disk is full or unwritable.
@@ -79,7 +79,7 @@ class SimulatedCloud:
             raise not_saved(err) from err
 
     def save(self, *, mutated: bool) -> None:
-        """Make the effect of a call durable, or take it back: callers are not shown what the next server lacks.
+        """Make the effect of a call durable, or undo it, so that clients never see state that a restart would lose.
 
         Raises:
             NotSavedError: The disk is full or unwritable.
@@ -90,48 +90,48 @@ class SimulatedCloud:
             if mutated:
                 self._take_back()
                 raise not_saved(err) from err
-            _log.warning("a region's first use is not saved yet: %s", err.message)
+            _log.warning("cannot save the first use of a region yet: %s", err.message)
 
     def _take_back(self) -> None:
-        """Return to what was saved last. Work that the call began for nodes finds no reason for it any more."""
+        """Return to the last saved state. Node work that the call started will find nothing to do."""
         try:
             self._store.load()
-        except Exception:  # noqa: BLE001 - whatever it is
-            # What is in memory now is neither state, and must not be saved. The next server says what is wrong.
-            _log.critical("the saved state cannot be read back: ending as if killed", exc_info=True)
+        except Exception:  # noqa: BLE001 - any failure is fatal here
+            # The state in memory is inconsistent and must not be saved. The next server reports what is wrong.
+            _log.critical("cannot reload the saved state: exiting as if killed", exc_info=True)
             os._exit(1)
         for backend in book.backends():
             retell(self._host, backend, records_of(backend))
 
     def regions(self) -> set[str]:
-        """Regions that hold anything of the caller's."""
+        """Return the regions with resources of the caller."""
         return {str(row["region"]) for rows in census().values() for row in rows if row.get("region")}
 
     def census(self) -> dict[str, list[dict[str, Any]]]:
-        """Everything that costs or lingers."""
+        """Return every resource that costs money or is left over."""
         return census()
 
     def nodes(self) -> list[dict[str, Any]]:
-        """Every instance that is not terminated, with where its node listens."""
+        """Return every instance that is not terminated, with the address of its node."""
         with self._lock:
             return [_shown(instance) for instance in self._instances() if instance.state != "terminated"]
 
     def housekeep(self) -> None:
-        """Forget what ended long ago, carry out what is due, and save what nodes changed."""
+        """Forget old terminated instances, carry out due schedules, and save changes that nodes made."""
         with self._lock:
             tidy(self._shared, holding())
         self._keeper.forget_old()
         self.carry_out_schedules()
 
     def carry_out_schedules(self) -> None:
-        """Make the calls whose time has come, durably."""
+        """Carry out due schedules and save the result."""
         with self._lock:
             if carry_out_due(self._time.now(), self._keeper):
                 self._keeper.note_change()
             self._save_nodes()
 
     def close(self, *, end_nodes: bool) -> None:
-        """Begin nothing more; the state says afterwards what is true: with `end_nodes` nothing runs any more."""
+        """Stop background work and save the state; with `end_nodes`, terminate every node first."""
         self._keeper.close()
         if end_nodes:
             self._keeper.terminate_all()
@@ -139,7 +139,7 @@ class SimulatedCloud:
         self._save_nodes()
 
     def _save_nodes(self) -> None:
-        """Save what happened without a call; it stays to be saved where that fails.
+        """Save changes that did not come from a call; on failure they are saved with the next attempt.
 
         Raises:
             StateError: The disk is full or unwritable.

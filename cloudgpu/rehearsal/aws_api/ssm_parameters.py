@@ -1,4 +1,4 @@
-"""moto's SSM with the public parameters that name machine images."""
+"""moto's SSM plus the public parameters of machine images."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -12,15 +12,15 @@ _SINCE = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 class StrictSsm(SimpleSystemManagerResponse):
-    """One request."""
+    """Handles one request."""
 
     def get_parameter(self) -> ActionResult:
-        """A public image parameter, or whatever moto holds."""
-        found = self._public(str(self._get_param("Name")))
-        return ActionResult({"Parameter": found}) if found else super().get_parameter()
+        """Return a public image parameter, or a parameter stored in moto."""
+        parameter = self._public(str(self._get_param("Name")))
+        return ActionResult({"Parameter": parameter}) if parameter else super().get_parameter()
 
     def get_parameters(self) -> ActionResult:
-        """Several at once."""
+        """Return several parameters."""
         names = [str(name) for name in self._get_param("Names") or []]
         public = [row for row in (self._public(name) for name in names) if row]
         taken = {row["Name"] for row in public}

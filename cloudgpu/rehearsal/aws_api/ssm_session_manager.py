@@ -1,4 +1,4 @@
-"""`ssm:StartSession` for SSH: only where the node's agent could really have called in."""
+"""`ssm:StartSession` for SSH, if the node's SSM agent could really connect to the service."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -26,10 +26,10 @@ _ENDPOINTS = ("ssm", "ssmmessages")
 
 
 def start_session(sessions: Sessions, region: str, params: Mapping[str, Any]) -> dict[str, Any]:
-    """A channel to port 22 of a node.
+    """Open a channel to port 22 of a node.
 
     Raises:
-        JsonError: As AWS refuses it. Why an agent has not called in it does not say, and neither do we.
+        JsonError: As on AWS, which does not say why an agent is not connected.
     """
     if params.get("DocumentName") != _DOCUMENT:
         raise JsonError(
@@ -45,9 +45,10 @@ def start_session(sessions: Sessions, region: str, params: Mapping[str, Any]) ->
 
 
 def _connected(sessions: Sessions, region: str, target: str) -> bool:
-    """Whether the agent runs, may call in by the node's role, and gets out to the service."""
+    """Return True if the agent runs, the node's role permits the calls, and the service is reachable."""
     backend = ec2_backends[DEFAULT_ACCOUNT_ID][region]
-    instance = next((one for one in backend.all_instances() if one.id == target and one.state == "running"), None)
+    running = (instance for instance in backend.all_instances() if instance.state == "running")
+    instance = next((instance for instance in running if instance.id == target), None)
     record = records_of(backend).nodes.get(target)
     if instance is None or record is None or not sessions.agent_calls(target):
         return False
@@ -56,15 +57,15 @@ def _connected(sessions: Sessions, region: str, target: str) -> bool:
 
 def _may_call(role_name: str) -> bool:
     roles = iam_backends[DEFAULT_ACCOUNT_ID]["aws"].roles.values()
-    role = next((one for one in roles if role_name in (one.name, one.arn)), None)
+    role = next((role for role in roles if role_name in (role.name, role.arn)), None)
     return role is not None and all(allows(role, action, "*", {}) for action in _NEEDED)
 
 
 def _has_endpoints(backend: Any, instance: Any, region: str) -> bool:  # noqa: ANN401 - moto is untyped
-    """The service's own endpoints in the VPC stand in for a way to the internet."""
-    here = {
-        one.service_name
-        for one in backend.vpc_end_points.values()
-        if one.vpc_id == instance.vpc_id and one.state != "deleted" and one.subnet_ids
+    """Return True if the VPC has endpoints of the service, which replace internet access."""
+    services = {
+        point.service_name
+        for point in backend.vpc_end_points.values()
+        if point.vpc_id == instance.vpc_id and point.state != "deleted" and point.subnet_ids
     }
-    return here >= {f"com.amazonaws.{region}.{name}" for name in _ENDPOINTS}
+    return services >= {f"com.amazonaws.{region}.{name}" for name in _ENDPOINTS}

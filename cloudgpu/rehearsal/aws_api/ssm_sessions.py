@@ -1,7 +1,7 @@
-"""Session Manager's data channels: a stream to the SSH server of a node that nothing outside may connect to.
+"""Session Manager data channels: streams to the SSH server of a node that is not reachable from outside.
 
-Every session has a listener of its own on 127.0.0.1, which lets one client in, and only with the session's token. It
-leads to a socket that the node itself serves, as AWS's agent does, so that neither rules nor addresses matter.
+Every session has its own listener on 127.0.0.1, which accepts one client, and only with the session's token. It
+forwards to a socket that the node itself serves, like AWS's agent, so security groups and addresses do not matter.
 """
 
 import contextlib
@@ -22,7 +22,7 @@ _TOKEN_BYTES = 512
 
 @dataclass(frozen=True)
 class Channel:
-    """Where a session's client connects to, and what it has to show."""
+    """URL and token with which a client connects to its session."""
 
     session_id: str
     token: str
@@ -30,20 +30,20 @@ class Channel:
 
 
 class Sessions:
-    """Opens channels to the nodes below one directory."""
+    """Opens channels to the nodes below a directory."""
 
     def __init__(self, nodes: Path) -> None:
         self._nodes = nodes
 
     def agent_calls(self, instance_id: str) -> bool:
-        """Whether the agent of a node is there."""
+        """Return True if the agent of the node is connected."""
         return self._agent(instance_id).exists()
 
     def open(self, instance_id: str) -> Channel:
-        """A channel that waits a minute for its client.
+        """Open a channel that waits a minute for its client.
 
         Raises:
-            OSError: No port is to be had.
+            OSError: No port is available.
         """
         channel_id, token = f"rehearsal-{secrets.token_hex(9)}", secrets.token_urlsafe(48)
         listener = socket.create_server(("127.0.0.1", 0))
@@ -70,14 +70,14 @@ class Sessions:
 
 
 def _line(client: socket.socket) -> bytes:
-    """The first line; byte by byte, for what follows it is not ours."""
-    found = b""
-    while len(found) < _TOKEN_BYTES and not found.endswith(b"\n"):
+    """Read the first line byte by byte, because what follows belongs to the forwarded stream."""
+    line = b""
+    while len(line) < _TOKEN_BYTES and not line.endswith(b"\n"):
         piece = client.recv(1)
         if not piece:
             break
-        found += piece
-    return found.rstrip(b"\n")
+        line += piece
+    return line.rstrip(b"\n")
 
 
 def _pour(source: socket.socket, sink: socket.socket) -> None:

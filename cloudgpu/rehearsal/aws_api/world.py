@@ -1,4 +1,4 @@
-"""What the rules of one rehearsal cloud share."""
+"""Interfaces and values that the rules of one rehearsal cloud share."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from typing import Protocol
 
 from cloudgpu.clock import Clock
 from cloudgpu.rehearsal.aws_api.ec2.market import Market
-from cloudgpu.rehearsal.faults.active_conditions import Behaviour
+from cloudgpu.rehearsal.faults.active_conditions import ActiveConditions
 from cloudgpu.rehearsal.faults.node_faults import NodeFault
 from cloudgpu.rehearsal.layout import RehearsalFiles
 from cloudgpu.rehearsal.node_spec import NodeSpec
@@ -17,69 +17,69 @@ from cloudgpu.rehearsal.simulated_time import SimulatedTime
 
 
 class NodeHost(Protocol):
-    """The process that carries the nodes; `cloudgpu.rehearsal.nodes.host_client` has the real one."""
+    """The process that runs the nodes; implemented by `cloudgpu.rehearsal.nodes.host_client`."""
 
     def start(self, spec: NodeSpec) -> StartedNode:
-        """Boot a node; the same instance id again adopts it."""
+        """Boot a node; an existing instance id is adopted."""
 
     def stop(self, instance_id: str) -> None:
-        """End a node; returns when everything of it is dead and its disk is gone."""
+        """Stop a node; return once all its processes are dead and its disk is removed."""
 
     def power_off(self, instance_id: str) -> None:
-        """End a node's processes and keep its disk."""
+        """Kill a node's processes and keep its disk."""
 
     def reboot(self, instance_id: str) -> None:
-        """Boot it again from the same disk."""
+        """Reboot a node from the same disk."""
 
     def forget(self, instance_id: str) -> None:
-        """Remove its record and console."""
+        """Remove the node's record and console."""
 
     def give_credentials(self, credentials: RoleCredentials) -> None:
-        """Set the keys that nodes with a role get from their metadata service."""
+        """Set the keys that the metadata service gives to nodes with a role."""
 
     def list(self) -> tuple[NodeReport, ...]:
-        """Every node that the host knows."""
+        """Return every node of the host."""
 
     def console(self, instance_id: str) -> bytes:
-        """What the node printed."""
+        """Return the console output of a node."""
 
     def events(self) -> Iterator[PoweredOff]:
-        """Power-offs, as they come."""
+        """Yield power-offs as they happen."""
 
     def advance(self, seconds: float) -> None:
-        """Move the clock of power-off timers."""
+        """Advance the clock of power-off timers."""
 
     def put_reach(self, instance_id: str, opened: Opened) -> None:
-        """Let a node know who reaches it, whether it reaches the internet, and what it may mount."""
+        """Set who can reach a node, whether it can reach the internet, and what it may mount."""
 
     def keep_image(self, instance_id: str, image_id: str) -> None:
-        """Let nodes of this image begin with what is installed on a node now."""
+        """Let nodes of this image start with the packages installed on a node now."""
 
     def put_faults(self, faults: Sequence[NodeFault]) -> None:
-        """Replace what goes wrong with nodes."""
+        """Replace all node faults."""
 
     def shutdown(self) -> None:
-        """End every node and the host itself."""
+        """Stop every node and the host."""
 
 
 class Keeper(Protocol):
-    """Makes nodes follow instances; called with `lock` held, works later."""
+    """Applies instance changes to nodes. Called with `lock` held; the work is done later."""
 
     def boot(self, region: str, instance_ids: list[str]) -> None:
-        """Start the nodes of pending instances."""
+        """Boot the nodes of pending instances."""
 
     def end(self, region: str, instance_ids: list[str]) -> None:
-        """End the nodes of instances that shut down or stop."""
+        """Stop the nodes of instances that are terminating or stopping."""
 
     def reboot(self, region: str, instance_ids: list[str]) -> None:
-        """Boot the nodes of running instances again."""
+        """Reboot the nodes of running instances."""
 
 
 @dataclass(frozen=True)
 class Parts:
-    """The parts of one server. `lock` guards moto's back ends and every record; `role` is the nodes' key.
+    """The parts of one server. `lock` guards moto's back ends and all records; `role` is the nodes' access key.
 
-    `time` is what schedules follow.
+    `time` is the clock of schedules.
     """
 
     files: RehearsalFiles
@@ -88,16 +88,16 @@ class Parts:
     host: NodeHost
     lock: "RLock"
     role: AccessKey
-    behaviour: Behaviour
+    behaviour: ActiveConditions
     time: SimulatedTime
 
 
 @dataclass(frozen=True)
 class World:
-    """What the rules may use."""
+    """What rules may use."""
 
     clock: Clock
     market: Market
     host: NodeHost
     keeper: Keeper
-    behaviour: Behaviour
+    behaviour: ActiveConditions

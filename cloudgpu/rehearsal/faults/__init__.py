@@ -1,1 +1,1 @@
-"""Fault injection: scripts, the library of named ones, and what is in force."""
+"""Fault injection: fault scripts, the built-in library, and the faults that are active on a server."""

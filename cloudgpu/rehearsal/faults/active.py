@@ -1,4 +1,4 @@
-"""The fault script in force: put whole, shown whole."""
+"""The active faults of one server, replaced and reported as a whole."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -6,8 +6,8 @@ from typing import Any
 
 from cloudgpu.rehearsal.aws_api.ec2.market import Market
 from cloudgpu.rehearsal.aws_api.world import NodeHost
-from cloudgpu.rehearsal.faults.active_conditions import Behaviour
-from cloudgpu.rehearsal.faults.api_faults import FaultScript
+from cloudgpu.rehearsal.faults.active_conditions import ActiveConditions
+from cloudgpu.rehearsal.faults.api_faults import FaultRules
 from cloudgpu.rehearsal.faults.conditions import conditions_from
 from cloudgpu.rehearsal.faults.node_faults import NodeFault, node_fault_from
 
@@ -17,31 +17,31 @@ _PARTS: Mapping[str, type] = {
 
 
 @dataclass
-class Applied:
-    """What is applied to one server. Rules, conditions and node faults live in memory, limits on the disk."""
+class ActiveFaults:
+    """Active faults of one server. Rules, conditions and node faults live in memory, market limits on disk."""
 
-    faults: FaultScript
+    faults: FaultRules
     market: Market
-    behaviour: Behaviour
+    behaviour: ActiveConditions
     host: NodeHost
     names: list[str] = field(default_factory=list)
     cloud: dict[str, Any] = field(default_factory=dict)
     nodes: list[NodeFault] = field(default_factory=list)
 
     def put(self, row: Mapping[str, Any]) -> None:
-        """Replace everything that was applied.
+        """Replace all active faults.
 
         Raises:
-            ValueError: A part makes no sense; then most of it is as it was.
-            CloudGpuError: The nodes cannot be told.
+            ValueError: A part is not valid. Market limits may already have been replaced.
+            CloudGpuError: The node host could not be reached.
         """
         parts = {name: row.get(name, kind()) for name, kind in _PARTS.items()}
         for name, kind in _PARTS.items():
             if not isinstance(parts[name], kind):
                 message = f"{name} is not a {kind.__name__}"
-                raise ValueError(message)  # noqa: TRY004 - what the caller turns into an answer
+                raise ValueError(message)  # noqa: TRY004 - the caller turns it into an HTTP response
         conditions = conditions_from(parts["cloud"])
-        nodes = [node_fault_from(one) for one in parts["nodes"]]
+        nodes = [node_fault_from(fault) for fault in parts["nodes"]]
         self.market.put_capacity(parts["capacity"])
         self.market.put_quotas(parts["quotas"])
         self.faults.put(parts["rules"])
@@ -52,7 +52,7 @@ class Applied:
         self.nodes = nodes
 
     def shown(self) -> dict[str, Any]:
-        """What is in force."""
+        """Return the active faults as JSON values."""
         return {
             "names": self.names,
             "rules": self.faults.shown()["rules"],

@@ -1,4 +1,7 @@
-"""The conditions that hold, and what was counted under them. Lives in memory, like fault rules."""
+"""Runtime state of the conditions of a fault script: what is active and the calls counted so far.
+
+Kept in memory, like fault rules.
+"""
 
 import threading
 from datetime import datetime, timedelta
@@ -7,8 +10,8 @@ from cloudgpu.clock import Clock
 from cloudgpu.rehearsal.faults.conditions import Conditions
 
 
-class Behaviour:
-    """Asked by the strict rules at every turn; safe for several threads."""
+class ActiveConditions:
+    """The active conditions. The API rules query it on every call; thread-safe."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -16,7 +19,7 @@ class Behaviour:
         self.put(Conditions())
 
     def put(self, now: Conditions) -> None:
-        """Replace the conditions and start counting afresh."""
+        """Replace the conditions and reset all counters."""
         with self._lock:
             self.now = now
             self.since = self._clock.now()
@@ -25,21 +28,21 @@ class Behaviour:
             self._tokens: dict[str, tuple[float, float]] = {}
 
     def skewed(self) -> datetime:
-        """What the clock of AWS shows."""
+        """Return the time of day on the simulated AWS, UTC."""
         return self._clock.now() + timedelta(seconds=self.now.clock_skew_s)
 
     def made(self, resource_id: str) -> None:
-        """Something new has this id."""
+        """Start counting the calls that do not find a new resource yet."""
         if self.now.unseen_calls:
             with self._lock:
                 self._left["id", resource_id] = self.now.unseen_calls
 
     def unseen(self, resource_id: str) -> bool:
-        """Whether a call that names this id does not find it yet; counts the call."""
+        """Count a call that names this id. Return True if the call does not find it yet."""
         return self._spent("id", resource_id)
 
     def profile_unknown(self, profile_id: str, made: datetime) -> bool:
-        """Whether a launch does not find this instance profile yet; counts the launch."""
+        """Count a launch with this instance profile. Return True if EC2 does not know the profile yet."""
         if not self.now.profile_calls or made < self.since:
             return False
         with self._lock:
@@ -47,7 +50,7 @@ class Behaviour:
         return self._spent("profile", profile_id)
 
     def console_silent(self, instance_id: str) -> bool:
-        """Whether this console shows nothing yet; counts the look."""
+        """Count a read of this console. Return True if the console is still empty."""
         if self.now.console_empty:
             self.strike()
             return True
@@ -58,7 +61,7 @@ class Behaviour:
         return self._spent("console", instance_id)
 
     def throttles(self, region: str) -> bool:
-        """Take one call from the region's bucket; True when there is none left."""
+        """Take one call from the region's token bucket. Return True if the bucket is empty."""
         rate, burst = self.now.calls_per_s, float(self.now.burst)
         if not rate:
             return False
@@ -72,12 +75,12 @@ class Behaviour:
         return refused
 
     def strike(self) -> None:
-        """A condition made itself felt."""
+        """Count one effect of a condition."""
         with self._lock:
             self.struck += 1
 
     def _spent(self, kind: str, name: str) -> bool:
-        """Count one call down; False once nothing is left."""
+        """Count down one call. Return False when no calls are left."""
         with self._lock:
             left = self._left.get((kind, name), 0)
             if left:
@@ -87,18 +90,18 @@ class Behaviour:
 
 
 class SkewedClock:
-    """The machine's clock, but for the time of day, which is that of the simulated AWS."""
+    """The machine's clock, except that the time of day is that of the simulated AWS."""
 
-    def __init__(self, clock: Clock, behaviour: Behaviour) -> None:
+    def __init__(self, clock: Clock, behaviour: ActiveConditions) -> None:
         self._clock = clock
         self._behaviour = behaviour
 
     def now(self) -> datetime:
-        """The time of day on AWS, UTC."""
+        """Return the time of day on the simulated AWS, UTC."""
         return self._behaviour.skewed()
 
     def monotonic(self) -> float:
-        """Seconds from an unknown beginning."""
+        """Return seconds since an arbitrary point."""
         return self._clock.monotonic()
 
     def sleep(self, seconds: float) -> None:

@@ -1,4 +1,4 @@
-"""Scripted faults: which API call is refused, delayed, held or cut, before or after its effect, or does not see yet."""
+"""Rules that make an API call fail, hang, lag or lose its connection, before or after it takes effect."""
 
 import re
 import threading
@@ -28,13 +28,13 @@ _KEYS = frozenset(
     )
 ) | {"drop"}
 _FREEING = re.compile("Delete|Terminate|Detach|Disassociate|Revoke|Remove|Release|Cancel|Deregister|Abort|Untag")
-_DEEDS = ("error", "drop", "hold", "delay", "die", "lag")
-"""`lag`: a search by tag does not find what is younger than `seconds`; the others say what they do."""
+_EFFECTS = ("error", "drop", "hold", "delay", "die", "lag")
+"""`lag`: tag searches do not find resources tagged less than `seconds` ago."""
 
 
 @dataclass(frozen=True)
 class ApiCall:
-    """What a rule looks at. `facts` holds `zone`, `instance_type` and the like where they are known."""
+    """The API call that a rule is matched against. `facts` holds `zone`, `instance_type` and the like if known."""
 
     service: str
     action: str
@@ -44,13 +44,13 @@ class ApiCall:
 
     @property
     def frees(self) -> bool:
-        """Whether it gives resources up; such calls are carried out on a full disk too."""
+        """Return True if the call releases resources; such calls are accepted even when the disk is full."""
         return bool(_FREEING.match(self.action))
 
 
 @dataclass
-class Rule:
-    """One fault. `nth` counts the calls that this rule matches since the rules were put, from 1."""
+class FaultRule:
+    """One fault rule. `nth` counts, from 1, the calls that match the rule since it became active."""
 
     id: str
     action: str = "*"
@@ -66,12 +66,12 @@ class Rule:
     http: int = 500
     seconds: float = 0.0
     drop: bool = False
-    """With `hold`: cut the connection instead of going on after the release."""
+    """With `hold`: drop the connection on release instead of continuing."""
     seen: int = 0
     fired: int = 0
 
     def applies(self, call: ApiCall, phase: Phase) -> bool:
-        """Count the call where it matches, and say whether the fault happens now."""
+        """Count a matching call. Return True if the fault occurs now."""
         if phase != self.phase or not self._matches(call):
             return False
         self.seen += 1
@@ -91,35 +91,35 @@ class Rule:
         return all(fnmatchcase(facts.get(name, ""), pattern) for name, pattern in self.match.items())
 
 
-def rule_from(row: Mapping[str, Any], position: int) -> Rule:
-    """Read one rule of a fault script.
+def rule_from(row: Mapping[str, Any], position: int) -> FaultRule:
+    """Parse one rule of a fault script.
 
     Raises:
-        ValueError: An unknown key or deed; the message names it.
+        ValueError: A key is unknown or a value is not valid; the message names it.
     """
     if not isinstance(row, Mapping):
         message = f"fault rule {position} is not a mapping"
-        raise ValueError(message)  # noqa: TRY004 - what callers turn into an answer
+        raise ValueError(message)  # noqa: TRY004 - callers turn it into an HTTP response
     unknown = sorted(str(name) for name in set(row) - _KEYS)
     if unknown:
         message = f"fault rule {position}: unknown key {unknown[0]!r}"
         raise ValueError(message)
-    if row.get("do", "error") not in _DEEDS or row.get("phase", "before") not in ("before", "after_effect"):
-        message = f"fault rule {position}: `do` is one of {', '.join(_DEEDS)}; `phase` is before or after_effect"
+    if row.get("do", "error") not in _EFFECTS or row.get("phase", "before") not in ("before", "after_effect"):
+        message = f"fault rule {position}: `do` must be one of {', '.join(_EFFECTS)}; `phase` before or after_effect"
         raise ValueError(message)
     try:
-        return decoded(Rule, {"id": f"rule-{position}", **row})
+        return decoded(FaultRule, {"id": f"rule-{position}", **row})
     except ValueError as err:
         message = f"fault rule {position}: {err}"
         raise ValueError(message) from err
 
 
-class FaultScript:
-    """The rules in force. Counters live in memory: a restarted server has no faults."""
+class FaultRules:
+    """The active fault rules. Counters live in memory: a restarted server has no faults."""
 
     def __init__(self) -> None:
         self._change = threading.Condition()
-        self._rules: list[Rule] = []
+        self._rules: list[FaultRule] = []
         self._held: dict[int, dict[str, str]] = {}
         self._next_hold = 0
         self._released = 0
@@ -127,10 +127,10 @@ class FaultScript:
         self._mutating = 0
 
     def put(self, rows: list[Mapping[str, Any]]) -> None:
-        """Replace the rules and start counting afresh; held calls are let go.
+        """Replace the rules, reset all counters and release held calls.
 
         Raises:
-            ValueError: A rule makes no sense.
+            ValueError: A rule is not valid.
         """
         rules = [rule_from(row, position) for position, row in enumerate(rows)]
         with self._change:
@@ -138,8 +138,8 @@ class FaultScript:
             self._calls = self._mutating = 0
             self._let_go()
 
-    def find(self, call: ApiCall, phase: Phase) -> Rule | None:
-        """The first rule that strikes this call in this phase."""
+    def find(self, call: ApiCall, phase: Phase) -> FaultRule | None:
+        """Count the call and return the first rule that applies to it in this phase."""
         with self._change:
             if phase == "before":
                 self._calls += 1
@@ -148,14 +148,14 @@ class FaultScript:
             return struck[0] if struck else None
 
     def lag_s(self, call: ApiCall) -> float:
-        """By how many seconds a search in this call lags."""
+        """Return how many seconds tag searches in this call lag."""
         with self._change:
             return max(
                 (rule.seconds for rule in self._rules if rule.do == "lag" and rule.applies(call, "before")), default=0
             )
 
-    def hold(self, rule: Rule, call: ApiCall, *, limit_s: float = 600.0) -> None:
-        """Keep the calling thread here until `release`, at most `limit_s`."""
+    def hold(self, rule: FaultRule, call: ApiCall, *, limit_s: float = 600.0) -> None:
+        """Block the calling thread until `release`, at most `limit_s` seconds."""
         with self._change:
             ticket = self._next_hold
             self._next_hold += 1
@@ -165,7 +165,7 @@ class FaultScript:
             del self._held[ticket]
 
     def release(self) -> int:
-        """Let every held call go on; returns how many there were."""
+        """Release every held call and return their number."""
         with self._change:
             count = len(self._held)
             self._let_go()
@@ -176,7 +176,7 @@ class FaultScript:
         self._change.notify_all()
 
     def shown(self) -> dict[str, Any]:
-        """Rules with their counters, what is held now, and the calls seen since the rules were put."""
+        """Return the rules with their counters, the held calls, and the calls since the rules were set."""
         with self._change:
             rules = [
                 {"id": rule.id, "action": rule.action, "do": rule.do, "phase": rule.phase, "seen": rule.seen,

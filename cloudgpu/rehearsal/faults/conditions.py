@@ -1,4 +1,4 @@
-"""How the simulated AWS behaves as a whole beside the calls that fail: what is slow, late, short or gone."""
+"""Conditions of the simulated AWS as a whole: delays, throttling, clock skew and missing capacity."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
@@ -12,56 +12,56 @@ _TYPES: Mapping[str, tuple[type, ...]] = {"int": (int,), "float": (int, float), 
 
 @dataclass(frozen=True)
 class Conditions:
-    """What holds now. Everything counts calls, never seconds, unless its name ends in `_s`."""
+    """The conditions of a fault script. Values count calls, unless the name ends in `_s` (seconds)."""
 
     unseen_calls: int = 0
-    """A new id is unknown to so many calls that name it: eventual consistency."""
+    """Number of calls that do not find a new id yet: eventual consistency."""
     profile_calls: int = 0
-    """A new instance profile is unknown to so many launches."""
+    """Number of launches that do not find a new instance profile yet."""
     terminate_looks: int = 0
-    """An instance stays shutting-down until it was described so often."""
+    """Number of describe calls that show a terminated instance as `shutting-down`."""
     console_calls: int = 0
-    """A console is empty for its first so many readers."""
+    """Number of reads for which a console is empty."""
     console_empty: bool = False
-    """No console shows anything."""
+    """All consoles stay empty."""
     calls_per_s: float = 0.0
-    """EC2 calls that a region takes in the long run; 0 is without limit."""
+    """Sustained rate of EC2 calls in a region; 0 means no limit."""
     burst: int = 20
-    """EC2 calls that it takes at once."""
+    """Number of EC2 calls that a region accepts in a burst."""
     clock_skew_s: float = 0.0
-    """How far the clock of AWS is ahead of this machine's."""
+    """Seconds by which the clock of AWS is ahead of this machine's."""
     fleet_short_by: int = 0
-    """A fleet launches so many instances fewer than it must, in spite of its minimum."""
+    """Number of instances by which a fleet falls short of its minimum."""
     retired: tuple[str, ...] = ()
-    """Instance types that are no more; patterns."""
+    """Instance types that AWS no longer offers; patterns."""
     free_addresses: Mapping[str, int] = field(default_factory=dict)
-    """Free private addresses of a zone's subnets, by pattern."""
+    """Free private addresses in a zone's subnets, by zone pattern."""
 
     def is_retired(self, instance_type: str) -> bool:
-        """Whether this type is no more."""
+        """Return True if AWS no longer offers this instance type."""
         return any(fnmatchcase(instance_type, pattern) for pattern in self.retired)
 
     def addresses_in(self, zone: str) -> int | None:
-        """Free addresses in a zone's subnets; None is as many as they have."""
+        """Return the free addresses in a zone's subnets, or None if no condition limits them."""
         return min((free for pattern, free in self.free_addresses.items() if fnmatchcase(zone, pattern)), default=None)
 
 
 def conditions_from(row: Mapping[str, Any]) -> Conditions:
-    """Read the `cloud` part of a fault script.
+    """Parse the `cloud` part of a fault script.
 
     Raises:
-        ValueError: An unknown name, or a value that makes no sense; the message names it.
+        ValueError: A name is unknown or a value is not valid; the message names it.
     """
     if not isinstance(row, Mapping):
-        message = "the conditions are not a mapping"
-        raise ValueError(message)  # noqa: TRY004 - what callers turn into an answer
+        message = "the `cloud` conditions must be a mapping"
+        raise ValueError(message)  # noqa: TRY004 - callers turn it into an HTTP response
     known = {item.name: _name(item.type) for item in fields(Conditions)}
     for name, value in row.items():
         if name not in known:
-            message = f"unknown condition {name!r}; known are {', '.join(known)}"
+            message = f"unknown condition {name!r}; choose from {', '.join(known)}"
             raise ValueError(message)
         if not _fits(known[name], value):
-            message = f"condition {name}: {value!r} makes no sense"
+            message = f"condition {name}: {value!r} is not valid"
             raise ValueError(message)
     return decoded(Conditions, dict(row))
 
@@ -74,7 +74,7 @@ def _fits(kind: str, value: object) -> bool:
     if kind in _TYPES:
         return isinstance(value, _TYPES[kind]) and isinstance(value, bool) == (kind == "bool")
     if kind.startswith("tuple"):
-        return isinstance(value, list) and all(isinstance(one, str) for one in value)
+        return isinstance(value, list) and all(isinstance(item, str) for item in value)
     return isinstance(value, dict) and all(
-        isinstance(one, int) and not isinstance(one, bool) and one >= 0 for one in value.values()
+        isinstance(item, int) and not isinstance(item, bool) and item >= 0 for item in value.values()
     )

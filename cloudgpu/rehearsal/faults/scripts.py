@@ -1,4 +1,4 @@
-"""Fault scripts: what they may hold, the library of named ones, and several of them put together."""
+"""Parse fault scripts, find them in the built-in library or a file, and combine several of them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,7 +22,7 @@ _PARTS: Mapping[str, type] = {"rules": list, "capacity": dict, "quotas": dict, "
 
 @dataclass(frozen=True)
 class Script:
-    """One fault script as written: values may hold `{parameter}`."""
+    """A fault script as written; values may contain `{parameter}` placeholders."""
 
     name: str
     description: str = ""
@@ -30,10 +30,10 @@ class Script:
     parts: Mapping[str, Any] = field(default_factory=dict)
 
     def filled(self, given: Mapping[str, str]) -> dict[str, Any]:
-        """Its parts with the parameters put in; `given` wins over the defaults.
+        """Return the parts with all placeholders replaced; `given` overrides the defaults.
 
         Raises:
-            UsageError: A value is not of its default's kind.
+            UsageError: A value does not have the type of its default.
         """
         values = dict(self.parameters)
         for name, text in given.items():
@@ -44,37 +44,37 @@ class Script:
 
 @cache
 def library() -> Mapping[str, Script]:
-    """Every named script, by name."""
+    """Return the built-in fault scripts by name."""
     folder = files("cloudgpu.rehearsal.faults.library")
-    found = sorted(item.name for item in folder.iterdir() if item.name.endswith(".yaml"))
-    texts = {name.removesuffix(".yaml"): (folder / name).read_text("utf-8") for name in found}
+    file_names = sorted(item.name for item in folder.iterdir() if item.name.endswith(".yaml"))
+    texts = {name.removesuffix(".yaml"): (folder / name).read_text("utf-8") for name in file_names}
     return {name: parsed(name, text) for name, text in texts.items()}
 
 
 def find(name_or_file: str) -> Script:
-    """A script of the library, else of a file.
+    """Return a fault script by its name in the library or by its file name.
 
     Raises:
-        UsageError: It is neither, or makes no sense.
+        UsageError: There is no such script, or it is not valid.
     """
     if name_or_file in library():
         return library()[name_or_file]
     path = Path(name_or_file)
     if path.suffix not in (".yaml", ".yml", ".json") and not path.is_file():
-        message = f"there is no fault script {name_or_file}{suggestion(name_or_file, library())}"
-        raise UsageError(message, hint="`cloudgpu rehearsal fault list` shows them; a file works too")
+        message = f"unknown fault script {name_or_file}{suggestion(name_or_file, library())}"
+        raise UsageError(message, hint="list them with `cloudgpu rehearsal fault list`, or give the path of a file")
     try:
         return parsed(path.name, read_text(path, SETTINGS_BYTES))
     except OSError as err:
-        message = f"the fault script {path} cannot be read: {err}"
-        raise UsageError(message, hint="docs/reference/faults.md has an example") from err
+        message = f"cannot read the fault script {path}: {err}"
+        raise UsageError(message, hint="see the example in docs/reference/faults.md") from err
 
 
 def parsed(name: str, text: str) -> Script:
-    """Read a script: a mapping of parts, or a bare list of rules.
+    """Parse a script: a mapping of parts, or a bare list of rules.
 
     Raises:
-        UsageError: It is no such thing.
+        UsageError: The text is not a valid script.
     """
     document = parse(text)
     if document.problems:
@@ -84,34 +84,34 @@ def parsed(name: str, text: str) -> Script:
     if isinstance(value, list):
         value = {"rules": value}
     if not isinstance(value, dict):
-        raise _senseless(name, "it is neither a mapping nor a list of rules")
+        raise _senseless(name, "it must be a mapping or a list of rules")
     for key, part in value.items():
         if key not in (*_ABOUT, *_PARTS):
-            raise _senseless(name, f"unknown part {key!r}; known are {', '.join((*_ABOUT, *_PARTS))}")
+            raise _senseless(name, f"unknown part {key!r}; choose from {', '.join((*_ABOUT, *_PARTS))}")
         if key in _PARTS and not isinstance(part, _PARTS[key]):
-            raise _senseless(name, f"{key} is not a {_PARTS[key].__name__}")
+            raise _senseless(name, f"{key} must be a {_PARTS[key].__name__}")
     parts = {key: part for key, part in value.items() if key in _PARTS}
     return Script(name, str(value.get("description", "")), dict(value.get("parameters") or {}), parts)
 
 
 def together(scripts: Sequence[Script], given: Mapping[str, str]) -> dict[str, Any]:
-    """What several scripts come to: lists one after the other, tables laid over each other.
+    """Combine several scripts: concatenate their lists and merge their mappings, the last one winning.
 
     Raises:
-        UsageError: A parameter that none of them has, or a part that makes no sense.
+        UsageError: No script has a given parameter, or a part is not valid.
     """
     known = {name for script in scripts for name in script.parameters}
     for name in given:
         if name not in known:
             message = f"none of these fault scripts has a parameter {name}"
-            raise UsageError(message, hint=f"they have {', '.join(sorted(known)) or 'none'}")
-    whole: dict[str, Any] = {name: kind() for name, kind in _PARTS.items()}
+            raise UsageError(message, hint=f"available parameters: {', '.join(sorted(known)) or 'none'}")
+    combined: dict[str, Any] = {name: kind() for name, kind in _PARTS.items()}
     for script in scripts:
         parts = script.filled(given)
         _check(script.name, parts)
         for name, part in parts.items():
-            whole[name] = whole[name] + part if isinstance(part, list) else {**whole[name], **part}
-    return whole
+            combined[name] = combined[name] + part if isinstance(part, list) else {**combined[name], **part}
+    return combined
 
 
 def _check(name: str, parts: Mapping[str, Any]) -> None:
@@ -126,7 +126,7 @@ def _check(name: str, parts: Mapping[str, Any]) -> None:
 
 
 def _senseless(name: str, why: str) -> UsageError:
-    return UsageError(f"the fault script {name} makes no sense: {why}", hint="docs/reference/faults.md lists its parts")
+    return UsageError(f"fault script {name} is not valid: {why}", hint="docs/reference/faults.md lists its parts")
 
 
 def _like(default: object, text: str, name: str) -> object:
@@ -136,20 +136,20 @@ def _like(default: object, text: str, name: str) -> object:
         return type(default)(text)
     except MALFORMED as err:
         message = f"{name}={text} is not a number"
-        raise UsageError(message, hint=f"for instance {name}={default}") from err
+        raise UsageError(message, hint=f"for example {name}={default}") from err
 
 
 def _put(value: Any, values: Mapping[str, Any]) -> Any:  # noqa: ANN401 - YAML
-    """A text that is one `{parameter}` and nothing else becomes its value, numbers included."""
+    """Replace placeholders. A text that consists of a single `{parameter}` takes the type of its value."""
     if isinstance(value, str):
-        whole = value[1:-1] if value.startswith("{") and value.endswith("}") else ""
-        if whole in values:
-            return values[whole]
+        parameter = value[1:-1] if value.startswith("{") and value.endswith("}") else ""
+        if parameter in values:
+            return values[parameter]
         for name, given in values.items():
             value = value.replace(f"{{{name}}}", str(given))
         return value
     if isinstance(value, list):
-        return [_put(one, values) for one in value]
+        return [_put(item, values) for item in value]
     if isinstance(value, dict):
-        return {_put(key, values): _put(one, values) for key, one in value.items()}
+        return {_put(key, values): _put(item, values) for key, item in value.items()}
     return value

@@ -1,4 +1,4 @@
-"""Search by tag that lags: what was made a moment ago is there, but its tags do not lead to it yet, as on AWS."""
+"""Delayed tag search: a new resource exists, but searches by its tags do not find it yet, as on AWS."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -6,25 +6,25 @@ from typing import Any
 from urllib.parse import parse_qsl
 
 from cloudgpu.clock import Clock
-from cloudgpu.rehearsal.aws_api.ec2 import instance_store as book
+from cloudgpu.rehearsal.aws_api.ec2 import instance_store
 
 
 class SearchLag:
-    """Knows since when each thing carries tags. Callers hold the world's lock."""
+    """Remembers since when each resource has tags. The caller must hold the world's lock."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._since: dict[tuple[str, str], float] = {}
 
     def note(self) -> None:
-        """Look at what carries tags now; to be called after everything that may have tagged something."""
+        """Record which resources have tags now. Call it after every call that may have tagged a resource."""
         now = self._clock.monotonic()
-        tagged = [(str(backend.region_name), name) for backend in book.backends() for name in backend.tags]
+        tagged = [(str(backend.region_name), name) for backend in instance_store.backends() for name in backend.tags]
         self._since = {key: self._since.get(key, now) for key in tagged}
 
     @contextmanager
     def hiding(self, body: bytes, lag_s: float) -> Iterator[None]:
-        """While a call is answered: without the tags that are younger than the lag, if it searches by tag."""
+        """Hide tags that are younger than the lag while a call that searches by tag is handled."""
         hidden = self._hide(lag_s) if lag_s > 0 and _searches_by_tag(body) else []
         try:
             yield
@@ -37,7 +37,7 @@ class SearchLag:
         young = {key for key, since in self._since.items() if since > before}
         return [
             (backend, name, backend.tags.pop(name))
-            for backend in book.backends()
+            for backend in instance_store.backends()
             for name in list(backend.tags)
             if (str(backend.region_name), name) in young
         ]

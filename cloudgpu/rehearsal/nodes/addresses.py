@@ -1,4 +1,4 @@
-"""Which loopback address a node gets, and its sockets."""
+"""Choose the loopback addresses of nodes and bind their sockets."""
 
 import errno
 import hashlib
@@ -17,7 +17,7 @@ _TAKEN = (errno.EADDRINUSE, errno.EACCES)
 
 @dataclass(frozen=True)
 class Claim:
-    """Two bound sockets of one address. The metadata socket listens already, which is what keeps others off it."""
+    """The two bound sockets of an address. The metadata socket listens at once, which reserves the address."""
 
     address: str
     ssh: socket.socket
@@ -25,25 +25,25 @@ class Claim:
 
     @property
     def port(self) -> int:
-        """Of the SSH server."""
+        """Port of the SSH server."""
         return int(self.ssh.getsockname()[1])
 
     @property
     def metadata_port(self) -> int:
-        """Of the metadata service."""
+        """Port of the metadata service."""
         return int(self.metadata.getsockname()[1])
 
     def close(self) -> None:
-        """Give both up."""
+        """Close both sockets."""
         self.ssh.close()
         self.metadata.close()
 
 
 def claim_new(directory: Path, wanted: str, used: set[str]) -> Claim:
-    """Bind the wanted address, else the next free one of this home, else a free port of 127.0.0.1.
+    """Bind the wanted address, or the next free one of this home, or a free port of 127.0.0.1.
 
     Raises:
-        RehearsalError: Nothing can be bound.
+        RehearsalError: No address can be bound.
     """
     for address in (*((wanted,) if wanted else ()), *_candidates(directory)):
         if address in used:
@@ -65,7 +65,7 @@ def claim(address: str, port: int, metadata_port: int) -> Claim:
     """Bind both sockets of an address.
 
     Raises:
-        OSError: Somebody has one of them.
+        OSError: Another process uses one of the ports.
     """
     metadata = _bound(address, metadata_port)
     try:
@@ -77,17 +77,17 @@ def claim(address: str, port: int, metadata_port: int) -> Claim:
 
 
 def rebound(old: Claim, port: int) -> Claim:
-    """The same claim with its SSH port bound again: a server that was closed took its socket along.
+    """Return the claim with its SSH port bound again, because closing a server closes its socket.
 
     Raises:
-        OSError: Somebody took the port meanwhile.
+        OSError: Another process took the port in the meantime.
     """
     old.ssh.close()
     return Claim(old.address, _bound(old.address, port), old.metadata)
 
 
 def _candidates(directory: Path) -> Iterator[str]:
-    """127.x.y.z with x and y from the home, so that two homes hardly ever meet."""
+    """Yield addresses 127.x.y.z with x and y derived from the home, so that two homes rarely collide."""
     digest = hashlib.sha256(str(directory).encode()).digest()
     second = 16 + digest[0] % 224
     for step in range(256):
@@ -99,7 +99,7 @@ def _candidates(directory: Path) -> Iterator[str]:
 def _bound(address: str, port: int) -> socket.socket:
     bound = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     try:
-        # Connections of a node that just ended linger, and the node that boots again needs its port.
+        # Connections of a node that was just stopped linger, and a rebooting node needs its port.
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.bind((address, port))
         bound.settimeout(0)

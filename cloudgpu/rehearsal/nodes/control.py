@@ -1,4 +1,4 @@
-"""What callers may ask of the host: one JSON line a request on its Unix socket."""
+"""The control API of the node host: one JSON line per request on its Unix socket."""
 
 import asyncio
 import base64
@@ -27,20 +27,20 @@ _LIMIT_BYTES = 64 * 1024 * 1024
 
 
 class Control:
-    """Serves callers of the same user."""
+    """Serves requests from processes of the same user."""
 
     def __init__(self, fleet: Fleet, save: Callable[[], None]) -> None:
-        """Nothing listens yet.
+        """Create the control without listening.
 
         Args:
             fleet: The nodes.
-            save: Keeps the clock and the credentials for the next host.
+            save: Saves the clock and the credentials for the next host process.
         """
         self._fleet = fleet
         self._save = save
         self._listeners: dict[asyncio.StreamWriter, asyncio.Event] = {}
         self.over = asyncio.Event()
-        """Set when somebody asked the host to end."""
+        """Set when a client asked the host to shut down."""
         self.last_asked_s = time.monotonic()
         fleet.changed = self._tell
         self._operations: dict[str, Callable[[dict[str, Any]], Awaitable[Any]]] = {
@@ -70,11 +70,11 @@ class Control:
 
     @property
     def listened_to(self) -> bool:
-        """Whether somebody waits for events."""
+        """True if a client is waiting for events."""
         return bool(self._listeners)
 
     def release(self) -> None:
-        """Let those who asked for the end, and those who wait for events, see that it is over."""
+        """Close the connections of clients that wait for the shutdown or for events."""
         for writer in (*self._closing, *self._listeners):
             writer.close()
 
@@ -100,17 +100,17 @@ class Control:
     async def _answer(self, request: dict[str, Any]) -> dict[str, Any]:
         operation = self._operations.get(str(request.get("op")))
         if operation is None:
-            return {"error": f"the node host does not know the operation {request.get('op')!r}"}
+            return {"error": f"unknown operation of the node host: {request.get('op')!r}"}
         try:
             return {"result": await operation(request)}
         except CloudGpuError as err:
             return {"error": err.message, "hint": err.hint}
         except MALFORMED as err:
             _LOG.warning("bad request", exc_info=err)
-            return {"error": f"the node host cannot read the request: {type(err).__name__}: {err}"}
+            return {"error": f"the node host cannot parse the request: {type(err).__name__}: {err}"}
         except OSError as err:
             _LOG.warning("failed request", exc_info=err)
-            return {"error": f"the node host cannot do that: {err}"}
+            return {"error": f"the node host cannot carry out the request: {err}"}
 
     async def _start(self, request: dict[str, Any]) -> dict[str, object]:
         return asdict(await self._fleet.start(spec_from_json(request["spec"])))
@@ -148,7 +148,7 @@ class Control:
         return self._fleet.resident_mib()
 
     async def _events(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Send what is unheard, one at a time, each again to the next listener until somebody confirms it."""
+        """Send unacknowledged events one at a time; each goes again to the next listener until it is acknowledged."""
         news = self._listeners[writer] = asyncio.Event()
         answer = asyncio.ensure_future(reader.readline())
         try:
@@ -158,9 +158,9 @@ class Control:
                 if waiting:
                     writer.write(json.dumps(asdict(waiting[0])).encode() + b"\n")
                 else:
-                    told = asyncio.ensure_future(news.wait())
-                    await asyncio.wait({told, answer}, return_when=asyncio.FIRST_COMPLETED)
-                    told.cancel()
+                    changed = asyncio.ensure_future(news.wait())
+                    await asyncio.wait({changed, answer}, return_when=asyncio.FIRST_COMPLETED)
+                    changed.cancel()
                     if not answer.done():
                         continue
                 line = await answer
@@ -185,7 +185,7 @@ def _request(line: bytes) -> dict[str, Any]:
 
 
 def _same_user(writer: asyncio.StreamWriter) -> bool:
-    """Whether the peer is our own user; the socket's mode says so already, this holds where modes do not count."""
+    """Return True if the peer is the same user. The socket's mode ensures that too, except where modes are ignored."""
     peer = writer.get_extra_info("socket")
     if sys.platform != "linux" or peer is None:
         return True

@@ -1,4 +1,4 @@
-"""All nodes of one home: started, adopted and ended, each by one caller at a time."""
+"""Start, adopt and stop all nodes of one home. A lock per node serializes its callers."""
 
 import asyncio
 import logging
@@ -21,7 +21,7 @@ from cloudgpu.rehearsal.layout import LIMIT_DAYS, shift_within_limits
 from cloudgpu.rehearsal.node_spec import NodeSpec
 from cloudgpu.rehearsal.nodes import addresses, record
 from cloudgpu.rehearsal.nodes.boot.baked_images import Images
-from cloudgpu.rehearsal.nodes.fault_injection import Misfortune
+from cloudgpu.rehearsal.nodes.fault_injection import FaultInjector
 from cloudgpu.rehearsal.nodes.mounts import namespace_script
 from cloudgpu.rehearsal.nodes.mounts.shared_storage import SharedFiles
 from cloudgpu.rehearsal.nodes.namespaced import CagedBody
@@ -43,13 +43,13 @@ class Fleet:
     """The nodes of one home."""
 
     def __init__(self, directory: Path, surroundings: Surroundings, isolation: str, offset_s: float = 0.0) -> None:
-        """Nothing is looked at yet.
+        """Create the fleet without adopting nodes.
 
         Args:
-            directory: Where each node has a folder under `instances`.
-            surroundings: What nodes may see of the machine.
+            directory: Directory of the node host; each node has a folder under `instances`.
+            surroundings: Paths of the machine that nodes may see.
             isolation: `cage` or `plain`.
-            offset_s: How far the clock of timers is ahead.
+            offset_s: Offset of the timer clock, seconds.
         """
         self._instances = directory / "instances"
         self._directory = directory
@@ -58,17 +58,17 @@ class Fleet:
         self._mounts = namespace_script.machine_mounts(_mount_table())
         self._nodes: dict[str, Node] = {}
         self._locks: dict[str, asyncio.Lock] = {}
-        self._misfortune = Misfortune()
+        self._fault_injector = FaultInjector()
         self._shared = SharedFiles(directory)
         self._images = Images(directory / "images.json")
         self._endings: set[asyncio.Task[None]] = set()
         self.offset_s = offset_s
         self.credentials: RoleCredentials | None = None
         self.changed: Callable[[], None] = lambda: None
-        """Called when a node ended by itself."""
+        """Called when a node powered itself off."""
 
     async def adopt(self) -> None:
-        """Find the nodes of an earlier host: take over those that still run, boot the others of them again.
+        """Adopt the nodes of an earlier host process. Running nodes whose init is gone are booted again.
 
         Raises:
             OSError: The folder cannot be read or written.
@@ -78,7 +78,7 @@ class Fleet:
             try:
                 stored = record.load_in(folder)
             except (OSError, *MALFORMED) as err:
-                _LOG.warning("%s has no usable record (%s): removed", folder.name, err)
+                _LOG.warning("removing %s: its record cannot be used (%s)", folder.name, err)
                 continue
             self._nodes[folder.name] = self._node(stored)
         _end_strays(self._instances, {node.record.pid for node in self._nodes.values()})
@@ -88,17 +88,17 @@ class Fleet:
         await asyncio.gather(*(self._adopt(node) for node in self._nodes.values()))
 
     async def start(self, spec: NodeSpec) -> StartedNode:
-        """Boot a node; one that runs is answered as it is.
+        """Boot a node. If it is already running, return its address.
 
         Raises:
-            RehearsalError: The spec is wrong, or the machine does not permit it.
+            RehearsalError: The spec is not valid, or the machine does not permit it.
         """
         if not _NAME.fullmatch(spec.instance_id) or not _USER.fullmatch(spec.user):
-            raise RehearsalError(f"no node can be called {spec.instance_id!r} with a user {spec.user!r}")
+            raise RehearsalError(f"invalid node name {spec.instance_id!r} or user {spec.user!r}")
         async with self._lock(spec.instance_id):
             node = self._nodes.get(spec.instance_id)
             starting = node is None or node.record.state != "running"
-            if starting and any(fault.do == "boot-fails" for fault in self._misfortune.at_boot(spec)):
+            if starting and any(fault.do == "boot-fails" for fault in self._fault_injector.at_boot(spec)):
                 raise RehearsalError("Internal error on launch (simulated fault)")
             if node is None or not node.record.disk:
                 node = await self._create(spec)
@@ -107,10 +107,10 @@ class Fleet:
             return StartedNode(node.record.address, node.record.port, node.record.host_key)
 
     async def stop(self, instance_id: str) -> None:
-        """End a node and remove its disk; unknown ones are ended already.
+        """Stop a node and remove its disk. Idempotent.
 
         Raises:
-            RehearsalError: Some process does not end.
+            RehearsalError: A process does not exit.
         """
         async with self._lock(instance_id):
             node = self._nodes.get(instance_id)
@@ -124,10 +124,10 @@ class Fleet:
                 await node.remove_disk()
 
     async def power_off(self, instance_id: str) -> None:
-        """End a node and keep its disk.
+        """Stop a node and keep its disk.
 
         Raises:
-            RehearsalError: Some process does not end.
+            RehearsalError: A process does not exit.
         """
         async with self._lock(instance_id):
             node = self._nodes.get(instance_id)
@@ -135,23 +135,23 @@ class Fleet:
                 await node.power_off("it was powered off", unheard=False)
 
     async def reboot(self, instance_id: str) -> None:
-        """Boot a running node again, from its disk.
+        """Reboot a running node from its disk.
 
         Raises:
-            RehearsalError: It does not run.
+            RehearsalError: The node is not running.
         """
         async with self._lock(instance_id):
             node = self.find(instance_id)
             if node.record.state != "running":
-                raise RehearsalError(f"the node {instance_id} is off")
+                raise RehearsalError(f"node {instance_id} is off")
             await node.power_off("it was rebooted", unheard=False)
             await self._power_on(node)
 
     async def forget(self, instance_id: str) -> None:
-        """End a node and remove everything about it.
+        """Stop a node and remove its record, console and disk.
 
         Raises:
-            RehearsalError: Some process does not end.
+            RehearsalError: A process does not exit.
         """
         await self.stop(instance_id)
         async with self._lock(instance_id):
@@ -160,37 +160,37 @@ class Fleet:
                 shutil.rmtree(node.paths.root, ignore_errors=True)
 
     async def stop_all(self) -> None:
-        """End every node, in parallel.
+        """Stop all nodes in parallel.
 
         Raises:
-            RehearsalError: Some process does not end.
+            RehearsalError: A process does not exit.
         """
         await asyncio.gather(*(self.stop(name) for name in tuple(self._nodes)))
 
     def find(self, instance_id: str) -> Node:
-        """The node of that id.
+        """Return the node with this id.
 
         Raises:
-            RehearsalError: There is none.
+            RehearsalError: There is no such node.
         """
         if instance_id not in self._nodes:
             raise RehearsalError(f"there is no node {instance_id}")
         return self._nodes[instance_id]
 
     def reports(self) -> list[NodeReport]:
-        """Every node."""
+        """Return a report of every node."""
         return [
             replace(node.record.report(), befallen=tuple(fault.do for fault in node.faults))
             for node in self._nodes.values()
         ]
 
     def unheard(self) -> list[PoweredOff]:
-        """Nodes that ended by themselves and nobody was told about."""
+        """Return the nodes that powered themselves off and whose event no client has acknowledged."""
         nodes = [node.record for node in self._nodes.values() if node.record.unheard]
         return [PoweredOff(item.spec.instance_id, item.reason) for item in nodes]
 
     def heard(self, instance_id: str) -> None:
-        """Somebody was told.
+        """Record that a client acknowledged the event.
 
         Raises:
             OSError: The record cannot be written.
@@ -200,17 +200,17 @@ class Fleet:
             node.heard()
 
     def now_s(self) -> float:
-        """Seconds since the epoch, on the clock of timers."""
+        """Return the time of the timer clock, in seconds since the epoch."""
         return time.time() + self.offset_s
 
     def advance(self, seconds: float) -> None:
-        """Move that clock.
+        """Advance the timer clock.
 
         Raises:
-            ValueError: It would be too far from the machine's.
+            ValueError: The clock would be too far from the machine's.
         """
         if not shift_within_limits(self.offset_s + seconds):
-            message = f"the clock of timers can be at most {LIMIT_DAYS} days from this machine's clock"
+            message = f"the timer clock can be at most {LIMIT_DAYS} days from this machine's clock"
             raise ValueError(message)
         self.offset_s += seconds
         for node in self._nodes.values():
@@ -218,53 +218,53 @@ class Fleet:
                 node.arm()
 
     async def put_reach(self, instance_id: str, opened: Opened) -> None:
-        """Let a node know who reaches it, whether it reaches the internet, and what it may mount.
+        """Set who can reach a node, whether it can reach the internet, and what it may mount.
 
         Raises:
-            RehearsalError: There is none of that id.
-            OSError: Its record cannot be written, or its port is somebody else's.
+            RehearsalError: There is no such node.
+            OSError: The record cannot be written, or another process uses the port.
         """
         async with self._lock(instance_id):
             await self.find(instance_id).put_reach(opened)
 
     def keep_image(self, instance_id: str, image_id: str) -> None:
-        """Note what is installed on a node as what an image that is made of it has.
+        """Record the packages installed on a node as those of an image made from it.
 
         Raises:
-            RehearsalError: There is none of that id.
-            OSError: It cannot be written.
+            RehearsalError: There is no such node.
+            OSError: The image list cannot be written.
         """
         self._images.keep(image_id, self.find(instance_id).record.installed)
 
     async def put_faults(self, faults: Sequence[NodeFault]) -> None:
-        """Replace what goes wrong with nodes; it befalls living ones at once, where it can.
+        """Replace all node faults; those that can affect running nodes take effect at once.
 
         Raises:
             OSError: A record cannot be written, or a port is taken.
         """
-        self._misfortune.put(faults)
+        self._fault_injector.put(faults)
         for name, node in tuple(self._nodes.items()):
             async with self._lock(name):
                 if node.record.state == "running":
-                    await node.befall(self._misfortune.now(node.record.spec))
+                    await node.apply_faults(self._fault_injector.now(node.record.spec))
 
     def any_running(self) -> bool:
-        """Whether any node has power."""
+        """Return True if any node is running."""
         return any(node.record.state == "running" for node in self._nodes.values())
 
     def trim_consoles(self) -> None:
-        """Keep what nodes print within bounds."""
+        """Limit the size of the nodes' console logs."""
         for node in self._nodes.values():
             node.console.trim()
 
     def resident_mib(self) -> float:
-        """Memory of this process and of every process of every node."""
+        """Return the memory of this process and of all processes of the nodes, in MiB."""
         folders = {Path("/proc/self")}
         for node in self._nodes.values():
             folders.update(node.body.resident_files())
         return sum(_resident_kib(folder) for folder in folders) / 1024
 
-    # Inside.
+    # Internals.
 
     def _lock(self, instance_id: str) -> asyncio.Lock:
         return self._locks.setdefault(instance_id, asyncio.Lock())
@@ -322,22 +322,22 @@ class Fleet:
 
     async def _power_on(self, node: Node) -> None:
         claim = self._claim(node.record)
-        node.faults = self._misfortune.at_boot(node.record.spec)
+        node.faults = self._fault_injector.at_boot(node.record.spec)
         try:
             await node.power_on(claim)
         except OSError as err:
-            await node.power_off(f"it did not boot: {err.strerror}", unheard=False)
-            raise RehearsalError(f"the node {node.record.spec.instance_id} did not boot: {err}") from err
+            await node.power_off(f"boot failed: {err.strerror}", unheard=False)
+            raise RehearsalError(f"node {node.record.spec.instance_id} did not boot: {err}") from err
         except RehearsalError as err:
             claim.close()
-            await node.power_off(f"it did not boot: {err.message}", unheard=False)
+            await node.power_off(f"boot failed: {err.message}", unheard=False)
             raise
 
     def _claim(self, stored: NodeRecord) -> addresses.Claim:
         try:
             return addresses.claim(stored.address, stored.port, stored.metadata_port)
         except OSError as err:
-            raise RehearsalError(f"the address {stored.address}:{stored.port} is taken: {err.strerror}") from err
+            raise RehearsalError(f"address {stored.address}:{stored.port} is in use: {err.strerror}") from err
 
     async def _adopt(self, node: Node) -> None:
         stored = node.record
@@ -347,13 +347,11 @@ class Fleet:
             return
         await node.body.power_off()
         if stored.state == "running":
-            _LOG.warning(
-                "%s: found without its init or in the middle of its boot: booted again", stored.spec.instance_id
-            )
+            _LOG.warning("%s has no init or did not finish its boot: booting it again", stored.spec.instance_id)
             await self._power_on(node)
 
     def _ended(self, node: Node, action: Action, reason: str) -> None:
-        """A node asked for its end; its own tasks are cancelled by that, so it is done from here."""
+        """Power off a node in a separate task, because that cancels the node's own tasks."""
         task = asyncio.get_running_loop().create_task(self._end(node, action, reason))
         self._endings.add(task)
         task.add_done_callback(self._endings.discard)
@@ -376,7 +374,7 @@ def _mount_table() -> str:
 
 def _resident_kib(folder: Path) -> int:
     try:
-        # Proportional: hundreds of inits share the very same pages.
+        # Proportional set size: hundreds of inits share the same pages.
         found = re.search(r"^Pss:\s+(\d+)", (folder / "smaps_rollup").read_text(), re.MULTILINE)
     except OSError:
         return 0
@@ -384,7 +382,7 @@ def _resident_kib(folder: Path) -> int:
 
 
 def _end_strays(instances: Path, known: set[int]) -> None:
-    """Kill nodes that a host started and did not live to write down."""
+    """Kill nodes that an earlier host process started but did not record before it died."""
     if sys.platform != "linux":
         return
     marker = f"{instances}/".encode()
@@ -396,5 +394,5 @@ def _end_strays(instances: Path, known: set[int]) -> None:
             continue
         ours = words[0].endswith(b"unshare") and any(word.startswith(marker) for word in words)
         if ours and not known & {int(child) for child in children}:
-            _LOG.warning("stray node init behind process %s: killed", folder.name)
+            _LOG.warning("killing an unrecorded node init behind process %s", folder.name)
             os.kill(int(folder.name), signal.SIGKILL)

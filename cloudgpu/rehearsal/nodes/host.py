@@ -1,6 +1,6 @@
 """The node host process: `python -m cloudgpu.rehearsal.nodes.host --directory DIR --home DIR --envs DIR`.
 
-Returns once its detached child listens, or at once when another host of the same directory runs.
+Returns once the detached child process listens, or at once if a host of the same directory is already running.
 """
 
 import argparse
@@ -36,7 +36,7 @@ _LOG_LIMIT_BYTES = 4 * 1024 * 1024
 
 @dataclass(frozen=True)
 class Settings:
-    """What the command line says."""
+    """Command-line options."""
 
     directory: Path
     home: Path
@@ -45,12 +45,12 @@ class Settings:
 
     @property
     def clock(self) -> Path:
-        """How far the clock of timers is ahead, and the credentials of roles."""
+        """File with the offset of the timer clock and the role credentials."""
         return self.directory / "host.json"
 
 
 def main(arguments: list[str]) -> int:
-    """Start the host in the background, unless it runs; the exit status says whether one listens."""
+    """Start the host in the background unless it is running. Return 0 if a host listens."""
     settings = _settings(arguments)
     try:
         settings.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -65,7 +65,7 @@ def main(arguments: list[str]) -> int:
     ready, tell = os.pipe()
     if os.fork() != 0:
         os.close(tell)
-        # Nothing comes when the child dies first: its reason went to our standard error.
+        # Nothing arrives if the child dies first; it wrote the reason to standard error.
         return 0 if os.read(ready, 1) else 1
     os.close(ready)
     os.setsid()
@@ -77,7 +77,7 @@ def _child(settings: Settings, lock: int, tell: int) -> int:
         asyncio.run(_serve(settings, lock, tell))
     except (CloudGpuError, OSError) as err:
         sys.stderr.write(f"{err}\n")
-        _LOG.exception("the host ended")
+        _LOG.exception("the node host failed")
         return 1
     return 0
 
@@ -107,27 +107,27 @@ async def _serve(settings: Settings, lock: int, tell: int) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, control.over.set)
     await _until_over(settings, control, fleet, lock)
-    # The socket goes first: whoever comes now starts a host of their own, which waits for the lock.
+    # Remove the socket first: a client that connects now starts a new host, which waits for the lock.
     (settings.directory / "host.sock").unlink(missing_ok=True)
     server.close()
     await fleet.stop_all()
-    _LOG.info("host %s is done", os.getpid())
+    _LOG.info("host %s exits", os.getpid())
     os.close(lock)
     control.release()
 
 
 async def _until_over(settings: Settings, control: Control, fleet: Fleet, lock: int) -> None:
-    """Until somebody asks for the end, the home is gone, or nobody has wanted anything for long."""
+    """Wait until a client requests the shutdown, the home is deleted, or the host is idle for long."""
     while not control.over.is_set():
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(control.over.wait(), _LOOK_EVERY_S)
         if not _still_ours(settings.directory / "host.lock", lock):
-            _LOG.warning("%s is gone", settings.directory)
+            _LOG.warning("%s was deleted", settings.directory)
             return
         fleet.trim_consoles()
         busy = fleet.any_running() or control.listened_to
         if not busy and time.monotonic() - control.last_asked_s > _IDLE_S:
-            _LOG.info("idle")
+            _LOG.info("idle, exiting")
             return
 
 
@@ -139,7 +139,7 @@ def _still_ours(path: Path, lock: int) -> bool:
 
 
 def _isolation(settings: Settings) -> str:
-    """Try the cage unless it is not wanted; asked for by name, its refusal is an error."""
+    """Return the isolation to use. `auto` falls back to `plain`; with `cage` a refusal is an error."""
     if settings.isolation == "plain":
         return "plain"
     probe = settings.directory / "probe"
@@ -156,11 +156,11 @@ def _isolation(settings: Settings) -> str:
 
 
 def _stored_offset(settings: Settings) -> float:
-    """How far the clock of timers is ahead; one that makes no sense is the machine's."""
+    """Return the stored offset of the timer clock, or 0 if it is not valid."""
     offset_s = _stored(settings).get("offset_s") or 0.0
     if isinstance(offset_s, int | float) and shift_within_limits(offset_s):
         return float(offset_s)
-    _LOG.warning("%s: %r is no shift of a clock: it is the machine's", settings.clock, offset_s)
+    _LOG.warning("%s: %r is not a valid clock offset; using the machine's clock", settings.clock, offset_s)
     return 0.0
 
 
@@ -171,8 +171,8 @@ def _stored_credentials(settings: Settings) -> RoleCredentials | None:
     try:
         return decoded(RoleCredentials, stored)
     except ValueError as err:
-        _LOG.warning("%s: no credentials of roles can be read: %s", settings.clock, err)
-        return None  # the server gives them anew
+        _LOG.warning("%s: cannot read the role credentials: %s", settings.clock, err)
+        return None  # the server sends them again
 
 
 def _stored(settings: Settings) -> dict[str, object]:
@@ -189,7 +189,7 @@ def _store(settings: Settings, fleet: Fleet) -> None:
 
 
 def _detach(log: Path) -> None:
-    """Leave the caller's terminal, folder and pipes: it waits for the end of the last one."""
+    """Detach from the caller's terminal, directory and pipes, as the caller waits until the pipes are closed."""
     if log.exists() and log.stat().st_size > _LOG_LIMIT_BYTES:
         log.replace(log.with_suffix(".log.1"))
     output = files.open_descriptor(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
@@ -204,7 +204,7 @@ def _detach(log: Path) -> None:
 
 
 def _watch_children_by_descriptor() -> None:
-    """Python 3.11 waits for every child with a thread of its own unless told otherwise; later ones do this anyway."""
+    """Wait for child processes by pidfd. Python 3.11 uses a thread per child by default, later versions a pidfd."""
     if sys.version_info < (3, 12) and sys.platform == "linux":
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)

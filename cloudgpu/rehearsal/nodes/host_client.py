@@ -1,4 +1,4 @@
-"""How the rehearsal cloud talks to the node host. Standard library only; starts the host when it is absent."""
+"""Client of the node host. Uses only the standard library, and starts the host if it is not running."""
 
 import base64
 import io
@@ -31,11 +31,11 @@ _CALL_TIMEOUT_S = 150.0
 _START_TIMEOUT_S = 30.0
 _ATTEMPTS = 5
 _NOT_TWICE = frozenset({"advance", "reboot"})
-"""What must not be sent again when nobody knows whether it was done; everything else may."""
+"""Operations that are not idempotent and are therefore not retried."""
 
 
 class NodeHostClient:
-    """One home's node host. Safe to share between threads: every call has a connection of its own."""
+    """Client of one home's node host. Thread-safe: every call has its own connection."""
 
     def __init__(
         self,
@@ -45,13 +45,13 @@ class NodeHostClient:
         envs: Path | None = None,
         isolation: Isolation = "auto",
     ) -> None:
-        """Nothing is started yet.
+        """Create a client without starting the host.
 
         Args:
-            directory: Where the host keeps its socket, log, records and disks.
-            home: The state home that nodes must not see; the folder around `rehearsal` unless given.
-            envs: Shared Python environments; `<home>/envs` unless given.
-            isolation: Of a host that this client starts; a running one keeps its own.
+            directory: Directory of the host's socket, log, records and disks.
+            home: State home, hidden from nodes; default: the folder that contains `rehearsal`.
+            envs: Shared Python environments; default `<home>/envs`.
+            isolation: Isolation if this client starts the host; a running host keeps its own.
         """
         self.directory = directory.absolute()
         self._home = (home or _home_around(self.directory)).absolute()
@@ -59,9 +59,9 @@ class NodeHostClient:
         self._isolation = isolation
 
     def start(self, spec: NodeSpec) -> StartedNode:
-        """Boot a node, or boot one that is off again; returns once its SSH server listens.
+        """Boot a node, also one that is off; return once its SSH server listens.
 
-        A node that runs already is answered as it is. A boot hook that takes longer than a minute is not waited for.
+        A running node is returned unchanged. Boot hooks are awaited for at most a minute.
 
         Raises:
             RehearsalError: The node did not start.
@@ -69,47 +69,47 @@ class NodeHostClient:
         return StartedNode(**self._call("start", spec=spec_to_json(spec)))
 
     def stop(self, instance_id: str) -> None:
-        """End a node; returns when every process of it is dead and its disk is removed. Twice is not an error.
+        """Stop a node; return once all its processes are dead and its disk is removed. Idempotent.
 
         Raises:
-            RehearsalError: It could not be ended.
+            RehearsalError: The node could not be stopped.
         """
         self._call("stop", instance_id=instance_id)
 
     def power_off(self, instance_id: str) -> None:
-        """End every process of a node and keep its disk, as StopInstances does; `start` boots it again.
+        """Kill all processes of a node but keep its disk, like StopInstances; `start` boots it again.
 
         Raises:
-            RehearsalError: It could not be ended.
+            RehearsalError: The node could not be stopped.
         """
         self._call("power_off", instance_id=instance_id)
 
     def reboot(self, instance_id: str) -> None:
-        """End every process of a node and boot it from the same disk.
+        """Kill all processes of a node and boot it from the same disk.
 
         Raises:
-            RehearsalError: There is no such running node.
+            RehearsalError: No such node is running.
         """
         self._call("reboot", instance_id=instance_id)
 
     def forget(self, instance_id: str) -> None:
-        """End a node if it runs, and remove its record and console.
+        """Stop a node and remove its record and console.
 
         Raises:
-            RehearsalError: It could not be ended.
+            RehearsalError: The node could not be stopped.
         """
         self._call("forget", instance_id=instance_id)
 
     def list(self) -> tuple[NodeReport, ...]:
-        """Every node that was not forgotten, those that are off too.
+        """Return every node that was not forgotten, including those that are off.
 
         Raises:
-            RehearsalError: The host does not answer.
+            RehearsalError: The host does not respond.
         """
         return tuple(NodeReport(**item) for item in self._call("list"))
 
     def console(self, instance_id: str) -> bytes:
-        """The last 64 KiB of a node's console, lines ended as a serial port does (CR LF).
+        """Return the last 64 KiB of a node's console with CR LF line ends, as on a serial port.
 
         Raises:
             RehearsalError: There is no such node.
@@ -117,23 +117,23 @@ class NodeHostClient:
         return base64.b64decode(self._call("console", instance_id=instance_id))
 
     def advance(self, seconds: float) -> None:
-        """Move the clock that power-off timers follow.
+        """Advance the clock of power-off timers.
 
         Raises:
-            RehearsalError: The host does not answer.
+            RehearsalError: The host does not respond.
         """
         self._call("advance", seconds=seconds)
 
     def give_credentials(self, credentials: RoleCredentials) -> None:
-        """Set the keys that nodes with a role get from their metadata service.
+        """Set the keys that the metadata service gives to nodes with a role.
 
         Raises:
-            RehearsalError: The host does not answer.
+            RehearsalError: The host does not respond.
         """
         self._call("credentials", **(asdict(credentials) | {"expires_at": credentials.expires_at.isoformat()}))
 
     def put_reach(self, instance_id: str, opened: Opened) -> None:
-        """Let a node know whether callers reach its port 22, it reaches the internet, and what it may mount.
+        """Set whether a node accepts SSH, whether it can reach the internet, and what it may mount.
 
         Raises:
             RehearsalError: There is no such node.
@@ -141,7 +141,7 @@ class NodeHostClient:
         self._call("reach", instance_id=instance_id, **asdict(opened))
 
     def keep_image(self, instance_id: str, image_id: str) -> None:
-        """Let nodes of this image begin with what is installed on a node now.
+        """Let nodes of this image start with the packages installed on a node now.
 
         Raises:
             RehearsalError: There is no such node.
@@ -149,25 +149,25 @@ class NodeHostClient:
         self._call("keep_image", instance_id=instance_id, image_id=image_id)
 
     def put_faults(self, faults: Sequence[NodeFault]) -> None:
-        """Replace what goes wrong with nodes. Forgotten when the host ends.
+        """Replace all node faults. They are lost when the host exits.
 
         Raises:
-            RehearsalError: The host does not answer.
+            RehearsalError: The host does not respond.
         """
         self._call("faults", faults=[node_fault_json(fault) for fault in faults])
 
     def resident_mib(self) -> float:
-        """Resident memory of the host process and of every process of its nodes; 0 where it cannot be told.
+        """Return the resident memory of the host and all node processes, or 0 if unknown.
 
         Raises:
-            RehearsalError: The host does not answer.
+            RehearsalError: The host does not respond.
         """
         return float(self._call("resident"))
 
     def events(self) -> Iterator[PoweredOff]:
-        """Nodes that end by themselves, as they do; blocks. One that nobody heard about comes first.
+        """Yield nodes that power themselves off; blocks. Starts with unacknowledged events.
 
-        An event counts as heard when the next one is asked for, so a listener that dies in between hears it again.
+        Requesting the next event acknowledges the previous one, so a listener that dies in between gets it again.
         The iterator ends when the host shuts down.
 
         Raises:
@@ -183,7 +183,7 @@ class NodeHostClient:
                     _send(stream, {"heard": event["instance_id"]})
 
     def running(self) -> bool:
-        """Whether a host answers; never starts one."""
+        """Return True if a host is running; never starts one."""
         try:
             sockets.connect(self._socket, 5.0).close()
         except OSError:
@@ -191,10 +191,10 @@ class NodeHostClient:
         return True
 
     def shutdown(self) -> None:
-        """End every node and the host; returns when its process is gone. Nothing happens when none runs.
+        """Stop all nodes and the host; return once its process has exited. Idempotent.
 
         Raises:
-            RehearsalError: It did not end in time.
+            RehearsalError: The host did not exit in time.
         """
         try:
             peer = sockets.connect(self._socket, _CALL_TIMEOUT_S)
@@ -218,15 +218,15 @@ class NodeHostClient:
             try:
                 line = self._ask({"op": operation, **arguments})
             except OSError as err:
-                # A host that is just ending, or was killed, takes a connection along; the next attempt starts another.
+                # A host that is exiting, or was killed, drops the connection; the next attempt starts another host.
                 if attempts_left == 1:
                     raise RehearsalError(
-                        f"the node host did not answer {operation}: {err}", hint=self._log_hint
+                        f"the node host did not respond to {operation}: {err}", hint=self._log_hint
                     ) from err
             if line:
                 break
         if not line:
-            raise RehearsalError(f"the node host ended during {operation}", hint=self._log_hint)
+            raise RehearsalError(f"the node host exited during {operation}", hint=self._log_hint)
         answer = json.loads(line)
         if "error" in answer:
             raise RehearsalError(answer["error"], hint=answer.get("hint", ""))
@@ -247,7 +247,7 @@ class NodeHostClient:
             try:
                 return sockets.connect(self._socket, _CALL_TIMEOUT_S)
             except (FileNotFoundError, NotADirectoryError, ConnectionRefusedError):
-                # A host that is just ending still holds the lock, so the next attempt waits a little.
+                # A host that is just exiting still holds the lock, so wait a little before the next attempt.
                 time.sleep(0.1 * attempt)
                 self._spawn()
         try:
@@ -258,7 +258,7 @@ class NodeHostClient:
             ) from err
 
     def _spawn(self) -> None:
-        """Run the host, which returns once its detached child listens, or at once when another one does."""
+        """Run the host program, which returns once a host listens."""
         command = [sys.executable, "-m", "cloudgpu.rehearsal.nodes.host"]
         command += ["--directory", str(self.directory), "--home", str(self._home)]
         command += ["--envs", str(self._envs), "--isolation", self._isolation]

@@ -1,4 +1,4 @@
-"""A node in namespaces of its own: root, processes, hostname and IPC. Linux, as root."""
+"""A node with its own root, process, hostname and IPC namespaces. Requires root on Linux."""
 
 import asyncio
 import fcntl
@@ -24,13 +24,13 @@ _REPLACED = ("/usr", "/bin", "/sbin", "/lib", "/etc", "/opt", "/var", "/var/log"
 
 
 class CagedBody:
-    """One node's namespaces, held open by its init."""
+    """The namespaces of one node, kept alive by its init process."""
 
     def __init__(self, cage: namespace_script.Cage) -> None:
-        """Nothing runs yet.
+        """Create the body without starting a process.
 
         Args:
-            cage: Where the parts of the root come from.
+            cage: Locations of the parts of the node's root.
         """
         self._cage = cage
         self._pidfd = -1
@@ -38,36 +38,36 @@ class CagedBody:
         self.layer = Layer(cage.disk / "upper", "", cage.surroundings)
 
     def environment(self) -> dict[str, str]:
-        """The variables that every process of the node starts with."""
+        """Return the environment variables of every process of the node."""
         return dict(self._cage.surroundings.environment) | {"PATH": self._cage.surroundings.path}
 
     def limit_home(self, kib: int) -> None:
-        """At the next boot the login user's home has room for so much."""
+        """Limit the size of the login user's home from the next boot on."""
         self._cage = replace(self._cage, home_kib=kib)
 
     def home(self, user: str) -> str:
-        """The login user's home as the node sees it."""
+        """Return the login user's home as seen inside the node."""
         return f"/home/{user}"
 
     def command(self, argv: list[str], *, cwd: str, terminal: bool) -> list[str]:
-        """What to run on the machine so that `argv` runs in the node."""
+        """Return the machine command that runs `argv` inside the node."""
         enter = [*self.entering(), *namespace_script.LIMITED]
         session = ["setsid", "--ctty"] if terminal else ["setsid"]
         return [*enter, *session, "/bin/sh", "-c", _ENTER, cwd, *argv]
 
     def entering(self) -> list[str]:
-        """What stands before a command of this host's that keeps its rights in the node."""
+        """Return the prefix that enters the node with the host's privileges."""
         return ["nsenter", "--target", str(self.process[0]), *_NAMESPACES, "--"]
 
     @property
     def take_terminal(self) -> None:
-        """Nothing: `setsid --ctty` does it inside, and could not if the terminal had an owner already."""
+        """None: `setsid --ctty` sets the terminal inside, which fails if the terminal already has an owner."""
 
     def open_terminal(self) -> tuple[int, int]:
-        """A terminal of the node's own `/dev/pts`, so that `tty` and `/dev/tty` work inside.
+        """Open a terminal in the node's own `/dev/pts`, so that `tty` and `/dev/tty` work inside.
 
         Raises:
-            OSError: None is left, or the node is gone.
+            OSError: No terminal is free, or the node has terminated.
         """
         master = os.open(f"/proc/{self.process[0]}/root/dev/pts/ptmx", os.O_RDWR | os.O_NOCTTY)
         try:
@@ -78,7 +78,7 @@ class CagedBody:
             raise
 
     def send_signal(self, pid: int, number: signal.Signals) -> None:
-        """Signal the group of the one child of `nsenter`, which leads a session of its own."""
+        """Signal the process group of the only child of `nsenter`, which leads its own session."""
         try:
             for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
                 os.killpg(int(child), number)
@@ -86,7 +86,7 @@ class CagedBody:
             return
 
     async def power_on(self) -> None:
-        """Start the init and wait until its root is built.
+        """Start the init process and wait until its root is set up.
 
         Raises:
             RehearsalError: The machine does not permit it.
@@ -100,15 +100,15 @@ class CagedBody:
             start_new_session=True, env={"PATH": self._cage.surroundings.path, "LC_ALL": "C"},
         )  # fmt: skip
         try:
-            said = await asyncio.wait_for(_until_ready(process), _BOOT_TIMEOUT_S)
+            pid = await asyncio.wait_for(_until_ready(process), _BOOT_TIMEOUT_S)
         except (RehearsalError, TimeoutError) as err:
             if process.returncode is None:
                 process.kill()
-            raise RehearsalError(f"a node's namespaces could not be made: {str(err) or 'no answer in time'}") from err
-        self._take(said)
+            raise RehearsalError(f"cannot create the namespaces of a node: {str(err) or 'timed out'}") from err
+        self._take(pid)
 
     def adopt(self, process: tuple[int, int]) -> bool:
-        """Take over the init of an earlier host; False when it is gone, or its number is somebody else's now."""
+        """Take over the init of an earlier host. Return False if it has exited or its pid was reused."""
         if process[0] == 0 or _started(process[0]) != process[1]:
             return False
         try:
@@ -118,7 +118,7 @@ class CagedBody:
         return self.process == process
 
     async def ended(self) -> None:
-        """Wait until the init ends."""
+        """Wait until the init exits."""
         done = asyncio.Event()
         descriptor = os.dup(self._pidfd)
         loop = asyncio.get_running_loop()
@@ -130,10 +130,10 @@ class CagedBody:
             os.close(descriptor)
 
     async def power_off(self) -> None:
-        """Kill the init; the kernel kills and reaps everything in its namespace before the init is gone.
+        """Kill the init; the kernel first kills and reaps everything else in its namespace.
 
         Raises:
-            RehearsalError: The kernel did not end it in time.
+            RehearsalError: The init did not exit in time.
         """
         if self._pidfd < 0:
             return
@@ -143,12 +143,12 @@ class CagedBody:
         except ProcessLookupError:
             pass
         except TimeoutError as err:
-            raise RehearsalError(f"the processes of a node (init {self.process[0]}) did not end") from err
+            raise RehearsalError(f"the processes of a node (init {self.process[0]}) did not exit") from err
         os.close(self._pidfd)
         self._pidfd, self.process = -1, (0, 0)
 
     def resident_files(self) -> list[Path]:
-        """The `/proc` folders of every process in the node's namespace."""
+        """Return the `/proc` folders of every process in the node's namespace."""
         try:
             own = str(Path(f"/proc/{self.process[0]}/ns/pid").readlink())
         except OSError:
@@ -160,7 +160,7 @@ class CagedBody:
         for name in ("upper", "work", "merged", "own", "own/home"):
             (disk / name).mkdir(exist_ok=True)
         laid = disk / "upper" / "home"
-        # At the first boot only: the login user's home moves where the node finds it as a mount.
+        # At the first boot only: move the login user's home to where the node mounts it.
         if not laid.is_symlink() and laid.is_dir() and not any((disk / "own" / "home").iterdir()):
             for home in laid.iterdir():
                 home.rename(disk / "own" / "home" / home.name)
@@ -171,8 +171,8 @@ class CagedBody:
 
 
 async def _until_ready(process: asyncio.subprocess.Process) -> int:
-    """The number of the init, once it says `ready`."""
-    assert process.stdout is not None  # noqa: S101 - asked for by the caller
+    """Return the pid of the init once it prints `ready`."""
+    assert process.stdout is not None  # noqa: S101 - the caller requested a pipe
     lines: list[str] = []
     pid = 0
     while line := (await process.stdout.readline()).decode(errors="replace").strip():
@@ -181,13 +181,13 @@ async def _until_ready(process: asyncio.subprocess.Process) -> int:
         if line.startswith("pid "):
             pid = int(line.split()[1])
         lines.append(line)
-    raise RehearsalError("; ".join(lines[-3:]) or "its init ended")
+    raise RehearsalError("; ".join(lines[-3:]) or "its init exited")
 
 
 def _started(pid: int) -> int:
-    """When a process started, in clock ticks since boot; 0 when there is none."""
+    """Return the start time of a process in clock ticks since boot, or 0 if there is no such process."""
     try:
-        # The name in parentheses may hold anything; what follows the last one does not.
+        # The name in parentheses may contain anything, so split after the last parenthesis.
         return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
     except (OSError, IndexError, ValueError):
         return 0
@@ -201,17 +201,17 @@ def _link(path: Path) -> str:
 
 
 def refusal(probe: Path) -> str:
-    """Why nodes cannot have namespaces here, or nothing when they can. Tries it, in an empty folder `probe`.
+    """Return why nodes cannot have namespaces here, or an empty string. Tries it in the empty folder `probe`.
 
     Raises:
         OSError: The folder cannot be written.
     """
     if sys.platform != "linux" or os.geteuid() != 0:
-        return "namespaces need Linux and the superuser"
+        return "namespaces require root on Linux"
     points = namespace_script.machine_mounts(Path("/proc/self/mountinfo").read_text())
     separate = [point for point in points if point in _REPLACED]
     if separate:
-        return f"{separate[0]} is a file system of its own"
+        return f"{separate[0]} is a separate file system"
     for name in ("upper", "work", "merged"):
         (probe / name).mkdir(parents=True, exist_ok=True)
     attempt = (

@@ -1,4 +1,4 @@
-"""One node: powered on or off, with its servers, its boot and its timers."""
+"""A node: power state, servers, boot and timers."""
 
 import asyncio
 import contextlib
@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 import asyncssh
 
 from cloudgpu.errors import RehearsalError
-from cloudgpu.rehearsal.faults.node_faults import Deed, NodeFault
+from cloudgpu.rehearsal.faults.node_faults import NodeFault, NodeFaultKind
 from cloudgpu.rehearsal.nodes import addresses, record, superuser
 from cloudgpu.rehearsal.nodes.alarms import Alarms
 from cloudgpu.rehearsal.nodes.boot import user_data
@@ -36,25 +36,25 @@ _HOOK_PATIENCE_S = 60.0
 
 @dataclass(frozen=True)
 class Surrounding:
-    """What a node needs of its host."""
+    """What a node needs from its host."""
 
     now_s: Callable[[], float]
     credentials: Callable[[], RoleCredentials | None]
     ended: Callable[["Node", Action, str], None]
-    """The node asks to be ended, or to be booted again, with the reason."""
+    """Called when the node wants to be powered off or rebooted, with the reason."""
     shared: SharedFiles
 
 
 class Node:
-    """One simulated instance. Its methods are called one at a time; `fleet` sees to that."""
+    """One simulated instance. `fleet` serializes the calls of its methods."""
 
     def __init__(self, stored: NodeRecord, paths: NodePaths, body: Body, around: Surrounding) -> None:
-        """Nothing runs yet.
+        """Create the node without starting it.
 
         Args:
-            stored: What is known about it.
+            stored: Its record.
             paths: Its files.
-            body: What carries its processes.
+            body: Runs its processes.
             around: Its host.
         """
         self.record = stored
@@ -63,7 +63,7 @@ class Node:
         self.console = Console(paths.console)
         self.booting = False
         self.faults: tuple[NodeFault, ...] = ()
-        """What befalls it at its next boot, and since."""
+        """Faults since the last boot, or for the next one."""
         self._around = around
         self._claim: addresses.Claim | None = None
         self._doors = SshDoors(self.paths.run)
@@ -77,7 +77,7 @@ class Node:
         self._listening = asyncio.Event()
 
     async def power_on(self, claim: addresses.Claim) -> None:
-        """Boot; returns once SSH listens, or when a boot hook takes longer than a minute.
+        """Boot the node; return once SSH listens, or after a minute if a boot hook takes longer.
 
         Raises:
             RehearsalError: The machine does not permit it.
@@ -86,18 +86,18 @@ class Node:
         self._boot_over.clear()
         self._listening.clear()
         self.console.write("")
-        if self._suffers("boot-hangs"):
+        if self._active_fault("boot-hangs"):
             self._claim = claim
             self._keep(state="running", reason="", unheard=False, booted=False, timers=())
             return
-        tiny = self._suffers("disk-full")
+        tiny = self._active_fault("disk-full")
         self.body.limit_home(tiny.kib if tiny else 0)
         await self.body.power_on()
         self._keep(state="running", reason="", unheard=False, booted=False, timers=())
         await self._serve(claim)
         self._show_egress()
         await self._show_disks()
-        await self.befall(())
+        await self.apply_faults(())
         self._spawn(self._boot(claim))
         waiting = asyncio.ensure_future(self._listening.wait())
         await asyncio.wait({waiting}, timeout=_HOOK_PATIENCE_S)
@@ -107,7 +107,7 @@ class Node:
         """Take over a node that an earlier host booted.
 
         Raises:
-            OSError: Its sockets cannot be served.
+            OSError: The sockets cannot be served.
         """
         self._keep(address=claim.address, port=claim.port, metadata_port=claim.metadata_port)
         await self._serve(claim)
@@ -116,10 +116,10 @@ class Node:
         self.arm()
 
     async def power_off(self, reason: str, *, unheard: bool) -> None:
-        """End everything of it but its disk, console and record.
+        """Stop everything except disk, console and record.
 
         Raises:
-            RehearsalError: Some process does not end.
+            RehearsalError: A process does not exit.
             OSError: The record cannot be written.
         """
         self._silence()
@@ -132,10 +132,10 @@ class Node:
         record.save(self.paths.record, self.record)
 
     async def remove_disk(self) -> None:
-        """Throw away what the node wrote; only while it is off.
+        """Delete everything that the node wrote; only while it is off.
 
         Raises:
-            OSError: Something could not be removed.
+            OSError: A file could not be removed.
         """
         loop = asyncio.get_running_loop()
         if self.paths.disk.exists():
@@ -143,32 +143,32 @@ class Node:
         shutil.rmtree(self.paths.run, ignore_errors=True)
         self._keep(disk=False)
 
-    async def befall(self, more: Sequence[NodeFault]) -> None:
-        """Let faults befall the node that can befall a living one.
+    async def apply_faults(self, more: Sequence[NodeFault]) -> None:
+        """Apply those faults that can affect a running node.
 
         Raises:
-            OSError: Its record cannot be written, or its port is somebody else's.
+            OSError: The record cannot be written, or another process uses the port.
         """
         self.faults = (*self.faults, *more)
-        if self._suffers("metadata-off") and self._metadata is not None:
+        if self._active_fault("metadata-off") and self._metadata is not None:
             self._metadata.close()
-        if self._suffers("sshd-dies"):
+        if self._active_fault("sshd-dies"):
             await self._doors.close()
         elif any(fault.do == "host-key-changes" for fault in more) and self._doors.is_open:
             await self._doors.close()
             await self._listen_again()
-        notice = self._suffers("spot-notice")
+        notice = self._active_fault("spot-notice")
         if notice and not self.record.spot_end_epoch_s:
             self._keep(spot_end_epoch_s=self._around.now_s() + notice.seconds)
             self.arm()
-        if self._suffers("rebalance") and not self.record.rebalance_epoch_s:
+        if self._active_fault("rebalance") and not self.record.rebalance_epoch_s:
             self._keep(rebalance_epoch_s=self._around.now_s())
 
     async def put_reach(self, opened: Opened) -> None:
-        """Open or close the node towards callers, internet and storage; connections that stand are not cut.
+        """Allow or block callers, internet and storage; open connections are kept.
 
         Raises:
-            OSError: Its record cannot be written, or its port is somebody else's.
+            OSError: The record cannot be written, or another process uses the port.
         """
         before = self.record.spec
         self._keep(spec=replace(before, ssh_open=opened.ssh, egress=opened.egress, mountable=opened.mountable))
@@ -184,7 +184,7 @@ class Node:
             await self._listen_again()
 
     def arm(self) -> None:
-        """Set every alarm anew; called when a timer or the clock changed."""
+        """Set all alarms again after a timer or the clock changed."""
         now = self._now_s()
         waits_s = [timer.due_epoch_s - now for timer in self.record.timers]
         if self.record.spot_end_epoch_s:
@@ -192,7 +192,7 @@ class Node:
         self._alarms.put(waits_s)
 
     def heard(self) -> None:
-        """Somebody was told that the node ended by itself.
+        """Record that a client acknowledged that the node powered itself off.
 
         Raises:
             OSError: The record cannot be written.
@@ -212,7 +212,7 @@ class Node:
             await self._listen(claim)
             await boot.every_boot()
             if not self.record.scripts_done:
-                # Noted before they run, as cloud-init does: a boot in their middle does not start them again.
+                # Saved before they run, as cloud-init does, so that a reboot during a script does not start it again.
                 self._keep(scripts_done=True)
                 await boot.scripts()
             boot.late(name, key)
@@ -233,7 +233,7 @@ class Node:
         self._spawn(self._watch())
 
     async def _listen(self, claim: addresses.Claim) -> None:
-        if self._suffers("sshd-dies"):
+        if self._active_fault("sshd-dies"):
             self._listening.set()
             return
         spec = self.record.spec
@@ -250,19 +250,19 @@ class Node:
         self._listening.set()
 
     def _shown_key(self) -> asyncssh.SSHKey:
-        """The host key that its console printed, or one that nobody has seen."""
-        if self._suffers("host-key-changes"):
+        """Return the host key that the console printed, or a new one if the fault is active."""
+        if self._active_fault("host-key-changes"):
             return asyncssh.generate_private_key("ssh-ed25519")
         return asyncssh.read_private_key(self.paths.host_key)
 
     async def _listen_again(self) -> None:
-        """On the same port: the server that listened took its socket along."""
-        if self._claim is not None and not self._suffers("sshd-dies"):
+        """Listen on the same port again, because closing the server closed its socket."""
+        if self._claim is not None and not self._active_fault("sshd-dies"):
             self._claim = addresses.rebound(self._claim, self.record.port)
             await self._listen(self._claim)
 
     def _show_egress(self) -> None:
-        """Where programs of the node look before they pretend to fetch something."""
+        """Create or remove the file that programs of the node check before they simulate a download."""
         mark = self.paths.run / NO_EGRESS
         if self.record.spec.egress:
             mark.unlink(missing_ok=True)
@@ -270,7 +270,7 @@ class Node:
             mark.touch()
 
     async def _show_disks(self) -> None:
-        """Attached volumes appear as devices."""
+        """Make attached volumes appear as devices."""
         command = shared_folders.appearing(dict(self.record.spec.mountable), self.body.layer.shown)
         if command:
             await self._run(command)
@@ -307,7 +307,7 @@ class Node:
             self._keep(timers=after.timers, mounted=after.mounted, installed=after.installed)
 
     def _answered(self, reply: command_answers.Reply) -> None:
-        """Only now: the command that asked has its answer before its node ends."""
+        """Act on a reply after the command has received it, as this may power off the node."""
         if reply.run:
             self._spawn(self._run(list(reply.run)))
         if reply.arm is not None or reply.disarm:
@@ -320,7 +320,7 @@ class Node:
         spec, mounted, root = self.record.spec, self.record.mounted, self.body.layer.shown
         return command_answers.Scene(
             spec, now, self.record.timers, boot_finished=not self.booting, boot_failed=self._boot_failed,
-            installed=self.record.installed, bare=self._suffers("bare-image") is not None,
+            installed=self.record.installed, bare=self._active_fault("bare-image") is not None,
             disks=shared_folders.Disks(dict(spec.mountable), mounted, root, self._around.shared.formatted()),
         )  # fmt: skip
 
@@ -344,23 +344,23 @@ class Node:
             self._around.ended(self, action, f"its timer {timer.unit} fired")
 
     async def _run(self, argv: list[str]) -> int:
-        """A command of the node's superuser, its output on the console; its exit status."""
+        """Run a command as the node's superuser with its output on the console. Return the exit status."""
         return await superuser.run(self.body, self.console, argv, self._environment())
 
-    # What befalls it.
+    # Faults.
 
-    def _suffers(self, deed: Deed) -> NodeFault | None:
+    def _active_fault(self, deed: NodeFaultKind) -> NodeFault | None:
         return next((fault for fault in self.faults if fault.do == deed), None)
 
     def _now_s(self) -> float:
-        """The time that its timers follow: of a node whose clock is wrong, not that of the others."""
-        skew = self._suffers("clock-skew")
+        """Return the time of the node's timers, which may be skewed by a fault."""
+        skew = self._active_fault("clock-skew")
         return self._around.now_s() + (skew.seconds if skew else 0.0)
 
     def _notices(self) -> Mapping[str, str]:
         return spot_notices.standing(self.record.spot_end_epoch_s, self.record.rebalance_epoch_s)
 
-    # Bookkeeping.
+    # Record and tasks.
 
     def _keep(self, **changes: object) -> None:
         pid, started = self.body.process
@@ -378,7 +378,7 @@ class Node:
             _LOG.error("%s: %s", self.record.spec.instance_id, err, exc_info=err)
             if isinstance(err, OSError | RehearsalError):
                 with contextlib.suppress(OSError):
-                    self.console.write(f"cloud-init: the boot stopped: {err}\n")
+                    self.console.write(f"cloud-init: the boot failed: {err}\n")
 
     def _silence(self) -> None:
         self._alarms.clear()

@@ -1,4 +1,4 @@
-"""A node without namespaces: ordinary processes, told apart by a variable in their environment."""
+"""A node without namespaces: ordinary processes, marked by an environment variable."""
 
 import asyncio
 import fcntl
@@ -21,15 +21,15 @@ _ENTER = 'cd "$0" 2>/dev/null || cd /; exec "$@"'
 
 
 class PlainBody:
-    """One node's processes. Every path that it should use lies under `CLOUDGPU_NODE_ROOT`."""
+    """The processes of one node. All paths that they should use are below `CLOUDGPU_NODE_ROOT`."""
 
     def __init__(self, root: Path, run: Path, surroundings: Surroundings) -> None:
-        """Nothing runs yet.
+        """Create the body without starting a process.
 
         Args:
-            root: The folder that stands for the node's `/`.
-            run: Where its socket to the host lies.
-            surroundings: What it may use of the machine.
+            root: Folder that serves as the node's `/`.
+            run: Folder of the socket to the host.
+            surroundings: What the node may use of the machine.
         """
         self._root = root
         self._run = run
@@ -38,7 +38,7 @@ class PlainBody:
         self.layer = Layer(root, str(root), surroundings)
 
     def environment(self) -> dict[str, str]:
-        """The variables that every process of the node starts with."""
+        """Return the environment variables of every process of the node."""
         temporary = str(self._root / "tmp")
         return dict(self._surroundings.environment) | {
             "CLOUDGPU_NODE_ROOT": str(self._root),
@@ -48,58 +48,58 @@ class PlainBody:
         }
 
     def limit_home(self, kib: int) -> None:
-        """Nothing: without a mount namespace the home is as large as the disk it lies on."""
+        """Do nothing: without a mount namespace the home is limited only by the disk."""
 
     def home(self, user: str) -> str:
-        """The login user's home as the node sees it."""
+        """Return the login user's home as seen by the node."""
         return str(self._root / "home" / user)
 
     def command(self, argv: list[str], *, cwd: str, terminal: bool) -> list[str]:
-        """The command itself; the caller gives it a session of its own and its terminal."""
+        """Return the command itself; the caller gives it its own session and terminal."""
         del terminal
         return ["/bin/sh", "-c", _ENTER, cwd, *argv]
 
     def entering(self) -> list[str]:
-        """Nothing: there are no namespaces to enter."""
+        """Return nothing: there are no namespaces to enter."""
         return []
 
     @property
     def take_terminal(self) -> Callable[[], None]:
-        """The new process leads a session already; its standard input becomes that session's terminal."""
+        """Make standard input the terminal of the session that the new process leads."""
         return _take_terminal
 
     def open_terminal(self) -> tuple[int, int]:
-        """A terminal of the machine.
+        """Open a terminal of the machine.
 
         Raises:
-            OSError: None is left.
+            OSError: No terminal is free.
         """
         return pty.openpty()
 
     def send_signal(self, pid: int, number: signal.Signals) -> None:
-        """Signal the process group that a command leads."""
+        """Signal the process group of a command."""
         try:
             os.killpg(pid, number)
         except (ProcessLookupError, PermissionError):
             return
 
     async def power_on(self) -> None:
-        """Nothing to do: there is no init."""
+        """Do nothing: there is no init."""
 
     def adopt(self, process: tuple[int, int]) -> bool:
-        """Always possible: whatever still runs is found by its environment."""
+        """Return True: running processes are found by their environment."""
         del process
         return True
 
     async def ended(self) -> None:
-        """Never: there is no init."""
+        """Wait forever: there is no init."""
         await asyncio.get_running_loop().create_future()
 
     async def power_off(self) -> None:
-        """Kill what carries the node's root in its environment, until a whole look finds nothing.
+        """Kill the processes with the node's root in their environment until none is left.
 
         Raises:
-            RehearsalError: Something does not die.
+            RehearsalError: A process does not exit.
         """
         loop = asyncio.get_running_loop()
         for _ in range(_ROUNDS):
@@ -109,10 +109,10 @@ class PlainBody:
             for pid in found:
                 self._kill(pid)
             await asyncio.sleep(_ROUND_S)
-        raise RehearsalError(f"processes of the node in {self._root} did not end")
+        raise RehearsalError(f"processes of the node in {self._root} did not exit")
 
     def resident_files(self) -> list[Path]:
-        """The `/proc` folders of the node's processes; none on systems without `/proc`."""
+        """Return the `/proc` folders of the node's processes; empty on systems without `/proc`."""
         return [Path(f"/proc/{pid}") for pid in self._processes()] if sys.platform == "linux" else []
 
     @staticmethod
@@ -135,7 +135,7 @@ def _marked_linux(marker: str) -> list[int]:
     wanted, found = marker.encode(), []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
-            # A zombie's environment reads empty: it is dead already and only waits to be reaped.
+            # A zombie's environment reads as empty: it is dead and only waits to be reaped.
             if wanted in (folder / "environ").read_bytes().split(b"\0"):
                 found.append(int(folder.name))
         except OSError:

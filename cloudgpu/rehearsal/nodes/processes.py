@@ -1,4 +1,4 @@
-"""What carries a node's processes: a cage of namespaces, or plain processes told apart by their environment."""
+"""Interface of what runs a node's processes: namespaces (a cage), or plain processes."""
 
 import signal
 from collections.abc import Callable
@@ -9,67 +9,67 @@ from cloudgpu.rehearsal.nodes.boot.base_image import Layer
 
 
 class Body(Protocol):
-    """The machine side of one node."""
+    """Runs the processes of one node on the machine."""
 
     @property
     def layer(self) -> Layer:
-        """Where the node's files lie and how it sees them."""
+        """Location of the node's files, on the machine and inside the node."""
 
     @property
     def process(self) -> tuple[int, int]:
-        """Number and start time of the init, to find it again; (0, 0) where there is none."""
+        """Pid and start time of the init; (0, 0) without an init."""
 
     def environment(self) -> dict[str, str]:
-        """The variables that every process of the node starts with."""
+        """Return the environment variables of every process of the node."""
 
     def home(self, user: str) -> str:
-        """The login user's home as the node sees it."""
+        """Return the login user's home as seen inside the node."""
 
     def command(self, argv: list[str], *, cwd: str, terminal: bool) -> list[str]:
-        """What to run on the machine so that `argv` runs in the node, with a terminal as its own if there is one."""
+        """Return the machine command that runs `argv` in the node, with its own terminal if requested."""
 
     def entering(self) -> list[str]:
-        """What stands before a command that this host carries out in the node, with rights that nobody there has.
+        """Return the prefix for a command that the host runs inside the node with its own privileges.
 
-        Empty where the node has no namespaces.
+        Empty if the node has no namespaces.
         """
 
     @property
     def take_terminal(self) -> Callable[[], None] | None:
-        """What a new process must do to get its terminal, where `command` does not do it."""
+        """What a new process must call to get its terminal, if `command` does not take care of it."""
 
     def open_terminal(self) -> tuple[int, int]:
-        """A new pseudo-terminal of the node: master and slave descriptors.
+        """Open a new pseudo-terminal of the node: master and slave descriptors.
 
         Raises:
-            OSError: None is left.
+            OSError: No terminal is free.
         """
 
     def send_signal(self, pid: int, number: signal.Signals) -> None:
-        """Signal the process group of a command that was started from `command`; gone ones are ignored."""
+        """Signal the process group of a command started with `command`; exited ones are ignored."""
 
     def limit_home(self, kib: int) -> None:
-        """At the next boot the login user's home has room for so much; where there are no namespaces, for more."""
+        """Limit the login user's home from the next boot on; no effect without namespaces."""
 
     async def power_on(self) -> None:
-        """Get ready to run processes.
+        """Prepare to run processes.
 
         Raises:
             RehearsalError: The machine does not permit it.
         """
 
     def adopt(self, process: tuple[int, int]) -> bool:
-        """Take over what an earlier host powered on; False when it is gone."""
+        """Take over what an earlier host powered on. Return False if it has exited."""
 
     async def ended(self) -> None:
-        """Wait until the node's init ends; for ever where there is none."""
+        """Wait until the node's init exits; forever if there is none."""
 
     async def power_off(self) -> None:
-        """Kill every process; returns when all are dead.
+        """Kill every process; return once all have exited.
 
         Raises:
-            RehearsalError: Some are not.
+            RehearsalError: A process does not exit.
         """
 
     def resident_files(self) -> list[Path]:
-        """The `/proc` folders of every process of the node that can be seen."""
+        """Return the `/proc` folders of the node's visible processes."""

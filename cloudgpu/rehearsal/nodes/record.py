@@ -1,4 +1,4 @@
-"""What the host keeps about a node, so that its successor finds the node again."""
+"""The stored record of a node, by which the next host process finds the node again."""
 
 import json
 from dataclasses import asdict, dataclass, fields, replace
@@ -12,13 +12,13 @@ from cloudgpu.rehearsal.nodes.mounts.shared_folders import Mounted
 from cloudgpu.rehearsal.nodes.values import NodeReport, PowerState, spec_to_json
 
 _LARGEST: Final = 253_402_300_799
-"""The last second that a date can name; no other number of a record comes near it."""
+"""The last second that a date can represent; no valid number in a record comes close to it."""
 _SHOWN: Final = 40
 
 
 @dataclass(frozen=True)
 class Timer:
-    """A unit that fires at an absolute time on the host's clock; `command` is what it runs inside the node."""
+    """A unit that fires at an absolute time of the timer clock; `command` runs inside the node."""
 
     unit: str
     due_epoch_s: float
@@ -26,32 +26,32 @@ class Timer:
 
 
 class Changes(Protocol):
-    """What a stand-in does to its node, as far as the record goes."""
+    """The changes of a simulated command that the record keeps."""
 
     @property
     def disarm(self) -> str:
-        """A timer's unit, or nothing."""
+        """Unit of the timer to remove, or an empty string."""
 
     @property
     def arm(self) -> Timer | None:
-        """A timer."""
+        """Timer to add."""
 
     @property
     def mounted(self) -> Mounted | None:
-        """A mount."""
+        """Mount to add."""
 
     @property
     def unmounted(self) -> Mounted | None:
-        """A mount that is no more."""
+        """Mount to remove."""
 
     @property
     def installed(self) -> tuple[str, ...]:
-        """Packages."""
+        """Packages to add."""
 
 
 @dataclass(frozen=True)
 class NodeRecord:
-    """One node. `pid` and `pid_started` name its init; 0 where it has none."""
+    """The record of a node. `pid` and `pid_started` identify its init; 0 if it has none."""
 
     spec: NodeSpec
     address: str
@@ -62,25 +62,25 @@ class NodeRecord:
     state: PowerState = "off"
     reason: str = ""
     unheard: bool = False
-    """It ended by itself and nobody was told yet."""
+    """The node powered itself off and no client has acknowledged it yet."""
     scripts_done: bool = False
     booted: bool = False
-    """The boot went through to its end; a host that finds it otherwise boots the node again."""
+    """The boot finished; otherwise a new host process boots the node again."""
     disk: bool = True
     pid: int = 0
     pid_started: int = 0
     timers: tuple[Timer, ...] = ()
     mounted: tuple[Mounted, ...] = ()
-    """Until it loses its power."""
+    """Active mounts, until power-off."""
     installed: tuple[str, ...] = ()
-    """Packages that its stand-ins remember, those of its image first; gone with its disk."""
+    """Simulated packages, starting with those of the image; lost with the disk."""
     spot_end_epoch_s: float = 0.0
-    """When AWS takes the spot node back; 0 while it does not."""
+    """Time of the spot interruption; 0 if none is scheduled."""
     rebalance_epoch_s: float = 0.0
-    """When AWS recommended to leave it; 0 while it did not."""
+    """Time of the rebalance recommendation; 0 if there was none."""
 
     def report(self) -> NodeReport:
-        """The record as callers see it."""
+        """Return the report of the node for clients."""
         return NodeReport(
             instance_id=self.spec.instance_id,
             state=self.state,
@@ -92,17 +92,17 @@ class NodeRecord:
         )
 
     def after(self, reply: "Changes") -> "NodeRecord":
-        """The record of the node after what a stand-in did."""
+        """Return the record with the changes of a simulated command."""
         timers = tuple(timer for timer in self.timers if timer.unit != reply.disarm)
         if reply.arm is not None:
             timers = (*(timer for timer in timers if timer.unit != reply.arm.unit), reply.arm)
         mounted = self.mounted if reply.mounted is None else (*self.mounted, reply.mounted)
-        mounted = tuple(one for one in mounted if one != reply.unmounted)
+        mounted = tuple(mount for mount in mounted if mount != reply.unmounted)
         installed = tuple(dict.fromkeys((*self.installed, *reply.installed)))
         return replace(self, timers=timers, mounted=mounted, installed=installed)
 
     def off(self, reason: str, *, unheard: bool) -> "NodeRecord":
-        """The record of the same node without power."""
+        """Return the record of the node after power-off."""
         return replace(
             self,
             state="off",
@@ -119,37 +119,37 @@ class NodeRecord:
 
 @dataclass(frozen=True)
 class NodePaths:
-    """The files of one node on its machine."""
+    """The files of one node on the machine."""
 
     root: Path
 
     @property
     def record(self) -> Path:
-        """The record."""
+        """The node's record."""
         return self.root / "record.json"
 
     @property
     def console(self) -> Path:
-        """Everything that the node printed while booting."""
+        """Console output of the node."""
         return self.root / "console.log"
 
     @property
     def host_key(self) -> Path:
-        """The private key of its SSH server."""
+        """Private key of the SSH server."""
         return self.root / "host_key"
 
     @property
     def disk(self) -> Path:
-        """What the node wrote; gone when the node is."""
+        """Files that the node wrote; deleted with the node."""
         return self.root / "disk"
 
     @property
     def run(self) -> Path:
-        """Seen by the node as well: its end of the socket to the host, and the sign that the host's files exist."""
+        """Folder shared with the node: the socket to the host, and a file that shows that the host's files exist."""
         return self.root / "run"
 
     def create(self) -> None:
-        """Make the folders, private to their owner.
+        """Create the folders with access only for the owner.
 
         Raises:
             OSError: The disk is full or not writable.
@@ -160,7 +160,7 @@ class NodePaths:
 
 
 def save(path: Path, record: NodeRecord) -> None:
-    """Replace the stored record at once, or leave the old one.
+    """Replace the stored record atomically.
 
     Raises:
         OSError: The disk is full or not writable.
@@ -170,11 +170,11 @@ def save(path: Path, record: NodeRecord) -> None:
 
 
 def load(path: Path) -> NodeRecord:
-    """Read a record.
+    """Read and validate a record.
 
     Raises:
-        OSError: It is not there.
-        ValueError: It is damaged, or lacks something.
+        OSError: The file cannot be read.
+        ValueError: The record is damaged or incomplete.
     """
     record = decoded(NodeRecord, files.read_json(path))
     for part in (record, record.spec, *record.timers, *record.mounted):
@@ -186,30 +186,30 @@ def load_in(folder: Path) -> NodeRecord:
     """Read the record in a node's folder.
 
     Raises:
-        OSError, ValueError: As `load`; ValueError too where it is another node's.
+        OSError, ValueError: As `load`; also ValueError if the record belongs to another node.
     """
     record = load(folder / "record.json")
     if record.spec.instance_id != folder.name:
-        message = f"the record of another node, {record.spec.instance_id!r}"
+        message = f"the record belongs to another node, {record.spec.instance_id!r}"
         raise ValueError(message)
     return record
 
 
 def _check_numbers(part: Any) -> None:  # noqa: ANN401 - any dataclass
-    """Refuse a number that no date can be made of: it would end the host when it is first computed with.
+    """Reject numbers beyond the range of dates: they would crash the host at the first computation.
 
     Raises:
-        ValueError: There is one.
+        ValueError: A number is out of range.
     """
     for field in fields(part):
         value = getattr(part, field.name)
         if isinstance(value, int | float) and not -_LARGEST <= value <= _LARGEST:
-            message = f"{field.name} is {str(value)[:_SHOWN]!r}"
+            message = f"{field.name} is out of range: {str(value)[:_SHOWN]!r}"
             raise ValueError(message)
 
 
 def write_private(path: Path, text: str) -> None:
-    """Write a file that only its owner may read, as a whole or not at all.
+    """Write a file atomically, readable only by its owner.
 
     Raises:
         OSError: The disk is full or not writable.

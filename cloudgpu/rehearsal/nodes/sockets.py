@@ -1,4 +1,4 @@
-"""Unix sockets under directories of any length: the kernel takes 108 bytes for a socket's path, homes are longer."""
+"""Unix sockets at paths of any length: the kernel limits socket paths to 108 bytes, and homes may be longer."""
 
 import os
 import socket
@@ -9,16 +9,16 @@ from pathlib import Path
 from cloudgpu.errors import RehearsalError
 
 AGENT = "agent.sock"
-"""In a node's run directory: where its SSH server is reached by the node's own agent, whatever its rules say."""
+"""Name of the socket in a node's run directory through which its SSM agent reaches SSH, regardless of rules."""
 _LIMIT_BYTES = 100
-"""Linux takes 107, macOS 103."""
+"""The limit is 107 on Linux and 103 on macOS."""
 
 
 def connect(path: Path, timeout_s: float | None) -> socket.socket:
-    """A connected stream socket.
+    """Return a connected stream socket.
 
     Raises:
-        OSError: Nobody listens there.
+        OSError: No process listens there.
         RehearsalError: The path is too long for this system.
     """
     peer = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -33,7 +33,7 @@ def connect(path: Path, timeout_s: float | None) -> socket.socket:
 
 
 def bind(path: Path) -> socket.socket:
-    """A bound, non-blocking stream socket that only its owner may connect to; replaces what lay there.
+    """Return a bound, non-blocking stream socket that only its owner may connect to; replaces an existing file.
 
     Raises:
         OSError: The directory cannot be written.

@@ -1,4 +1,4 @@
-"""Commands of a node's superuser, with their output on the console."""
+"""Run commands as a node's superuser, with their output on the console."""
 
 import asyncio
 import os
@@ -11,7 +11,7 @@ from cloudgpu.rehearsal.nodes.processes import Body
 async def run(
     body: Body, console: Console, argv: Sequence[str], environment: Mapping[str, str], stdin: bytes | None = None
 ) -> int:
-    """Carry one command out; its exit status. Without `stdin` it has nothing to read.
+    """Run one command and return its exit status. Without `stdin`, standard input is empty.
 
     Raises:
         OSError: The console cannot be written.

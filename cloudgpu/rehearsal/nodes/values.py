@@ -1,4 +1,4 @@
-"""What travels between the node host and its callers, and how it is written as JSON."""
+"""Values exchanged between the node host and its clients, and their JSON form."""
 
 import base64
 from collections.abc import Iterable, Sequence
@@ -11,12 +11,12 @@ from cloudgpu.rehearsal.node_spec import NodeSpec
 
 PowerState = Literal["running", "off"]
 Isolation = Literal["auto", "cage", "plain"]
-"""`cage`: own namespaces and root. `plain`: stand-ins on PATH only. `auto`: a cage where the machine permits one."""
+"""`cage`: own namespaces and root. `plain`: simulated commands on PATH only. `auto`: `cage` if permitted."""
 
 
 @dataclass(frozen=True)
 class StartedNode:
-    """Where a node's SSH server listens, and the fingerprint of its host key (`SHA256:...`)."""
+    """Address of a node's SSH server, and the fingerprint of its host key (`SHA256:...`)."""
 
     address: str
     port: int
@@ -25,7 +25,7 @@ class StartedNode:
 
 @dataclass(frozen=True)
 class NodeReport:
-    """One node as the host knows it. `reason` says why it is off."""
+    """A node as the host knows it. `reason` says why it is off."""
 
     instance_id: str
     state: PowerState
@@ -35,12 +35,12 @@ class NodeReport:
     host_key: str
     reason: str = ""
     befallen: tuple[str, ...] = ()
-    """What fault scripts have done to it."""
+    """Kinds of faults that affected the node."""
 
 
 @dataclass(frozen=True)
 class PoweredOff:
-    """A node ended by itself: its timer, its own command, or the death of its init."""
+    """A node powered itself off: by a timer, by its own command, or because its init died."""
 
     instance_id: str
     reason: str
@@ -48,7 +48,7 @@ class PoweredOff:
 
 @dataclass(frozen=True)
 class RoleCredentials:
-    """The keys that the metadata service hands to every node that has a role."""
+    """The keys that the metadata service gives to every node with a role."""
 
     access_key_id: str
     secret_access_key: str
@@ -58,7 +58,7 @@ class RoleCredentials:
 
 @dataclass(frozen=True)
 class Opened:
-    """What is open to a node. `mountable`: source of a mount, and the folder that stands for it."""
+    """Access of a node. `mountable`: mount sources and the folders that back them."""
 
     ssh: bool
     egress: bool
@@ -66,12 +66,12 @@ class Opened:
 
 
 def pairs(rows: Iterable[Sequence[str]]) -> tuple[tuple[str, str], ...]:
-    """Pairs of text as JSON carries them."""
+    """Return pairs of strings from JSON rows."""
     return tuple((str(first), str(second)) for first, second in rows)
 
 
 def spec_to_json(spec: NodeSpec) -> dict[str, Any]:
-    """A spec as plain JSON values; user data in base64."""
+    """Return a spec as JSON values, with user data in base64."""
     return asdict(spec) | {
         "authorized_keys": list(spec.authorized_keys),
         "user_data": base64.b64encode(spec.user_data).decode(),
@@ -79,9 +79,9 @@ def spec_to_json(spec: NodeSpec) -> dict[str, Any]:
 
 
 def spec_from_json(values: dict[str, Any]) -> NodeSpec:
-    """The inverse of `spec_to_json`; keys of a newer version are ignored.
+    """Return the spec of `spec_to_json`; unknown keys are ignored.
 
     Raises:
-        ValueError: A required value is missing, or one is of another kind; the user data is base64.
+        ValueError: A value is missing or has the wrong type, or the user data is not base64.
     """
     return decoded(NodeSpec, values)

@@ -1,4 +1,4 @@
-"""What of the machine a node may see: interpreters, package caches and settings, and nothing private."""
+"""Paths of the machine that a node may see: interpreters, package caches and settings, but nothing private."""
 
 import os
 import shutil
@@ -17,32 +17,32 @@ _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 @dataclass(frozen=True)
 class Surroundings:
-    """Paths of the machine. `hidden` is empty inside a node, but for what is listed in the other two."""
+    """Visible paths of the machine. `hidden` folders are empty inside a node, except for `readable` and `writable`."""
 
     base_python: str
     commands: tuple[tuple[str, str], ...]
-    """Name on a node's PATH, and what it runs."""
+    """Command name on a node's PATH, and the program that it runs."""
     environment: tuple[tuple[str, str], ...]
     readable: tuple[Path, ...]
     writable: tuple[Path, ...]
     hidden: tuple[Path, ...]
     path: str = _PATH
     shared: tuple[Path, Path] | None = None
-    """What stands for storage: the folders that nodes write in, and where they see them without that right."""
+    """Folders that back shared storage: where nodes write, and where they see it read-only."""
 
 
 def survey(
     home: Path, envs: Path, environment: Mapping[str, str], shared: tuple[Path, Path] | None = None
 ) -> Surroundings:
-    """Look at this machine and its user. Creates the shared folders when they are missing.
+    """Inspect this machine and user. Creates missing shared folders.
 
     Raises:
-        OSError: One of them cannot be created.
+        OSError: A folder cannot be created.
     """
-    # Real paths only: inside a node nothing is mounted on a path that has a link in it.
+    # Real paths only: inside a node nothing can be mounted on a path that contains a symlink.
     user_home, home, envs = _real(Path.home()), _real(home), _real(envs)
     caches = {name: str(_real(Path(path))) for name, path in _caches(user_home, envs, environment).items()}
-    # What lies below the environments comes with them: mounted on its own, no file could be linked across.
+    # Folders below the environments are mounted with them: as separate mounts, no hard links between them would work.
     writable = [envs, *(Path(path) for path in caches.values() if not Path(path).is_relative_to(envs))]
     for folder in writable:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -52,7 +52,7 @@ def survey(
     passed |= _settings(user_home, environment) | caches
     passed |= {"CLOUDGPU_ENVS": str(envs)}
     if environment.get("UV_CACHE_DIR"):
-        passed.setdefault("UV_LINK_MODE", "copy")  # cache and environments are different mounts: no hard links
+        passed.setdefault("UV_LINK_MODE", "copy")  # cache and environments are separate mounts: no hard links
     return Surroundings(
         base_python=base,
         commands=tuple(commands.items()),
@@ -74,7 +74,7 @@ def _caches(user_home: Path, envs: Path, environment: Mapping[str, str]) -> dict
     pip = mac / "pip" if sys.platform == "darwin" else cache / "pip"
     found = {
         "PIP_CACHE_DIR": environment.get("PIP_CACHE_DIR") or str(pip),
-        # Beside the environments uv links its files into them: elsewhere every gigabyte would be there twice.
+        # On the same mount as the environments uv hard-links its files; elsewhere it would store every file twice.
         "UV_CACHE_DIR": environment.get("UV_CACHE_DIR") or str(envs / ".uv"),
     }
     pythons = environment.get("UV_PYTHON_INSTALL_DIR") or str(user_home / ".local" / "share" / "uv" / "python")
@@ -84,7 +84,7 @@ def _caches(user_home: Path, envs: Path, environment: Mapping[str, str]) -> dict
 
 
 def _settings(user_home: Path, environment: Mapping[str, str]) -> dict[str, str]:
-    """The user's pip and uv settings; a node has another home, so they are named instead of found."""
+    """Return the user's pip and uv settings. A node has a different home, so they are passed by variable."""
     config = Path(environment.get("XDG_CONFIG_HOME") or user_home / ".config")
     candidates = {
         "PIP_CONFIG_FILE": (config / "pip" / "pip.conf", user_home / ".pip" / "pip.conf"),
@@ -111,7 +111,7 @@ def _commands(base: str, environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def _readable(commands: Mapping[str, str], passed: Mapping[str, str], writable: list[Path]) -> set[Path]:
-    """Files and folders that must be there even under a hidden folder."""
+    """Return the files and folders that must be visible even below a hidden folder."""
     found = {_real(Path(sys.base_prefix)), _real(Path(sys.prefix)), Path(cloudgpu.__file__).resolve().parent}
     for path in commands.values():
         found |= _prefixes(Path(path))
@@ -119,7 +119,7 @@ def _readable(commands: Mapping[str, str], passed: Mapping[str, str], writable: 
         if value.startswith("/") and Path(value).exists():
             found.add(Path(value))
     found = {_real(path.parent) / path.name for path in found}
-    # What lies below a folder that nodes write to comes with it: a read-only mount on it would take that right away.
+    # Folders below a writable one are mounted with it: a read-only mount would take the write access away.
     covered = {path for path in found if any(path.is_relative_to(folder) for folder in writable)}
     return found - covered - {Path("/")}
 
@@ -129,10 +129,10 @@ def _real(path: Path) -> Path:
 
 
 def _prefixes(program: Path) -> set[Path]:
-    """What a program needs: its own file, and the environment or installation of Python that it belongs to."""
+    """Return the paths that a program needs: its file, and its Python environment or installation."""
     real = Path(os.path.realpath(program))
     found = {program, real}
-    # Only what is surely Python's: the folder above a tool's `bin` may be the user's whole `~/.local`.
+    # Only if it is certainly Python's: the folder above a tool's `bin` may be the user's whole `~/.local`.
     if (program.parent.parent / "pyvenv.cfg").is_file():
         found.add(program.parent.parent)
     if real.name.startswith("python") and any((real.parent.parent / "lib").glob("python3*/os.py")):

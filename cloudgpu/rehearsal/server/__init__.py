@@ -1,1 +1,1 @@
-"""The simulated endpoint: HTTP, signatures, control calls and the way of a request to its service."""
+"""The simulated endpoint: HTTP server, signatures, control calls and request routing."""

@@ -1,4 +1,4 @@
-"""`python -m cloudgpu.rehearsal.server`."""
+"""Entry point of `python -m cloudgpu.rehearsal.server`."""
 
 from cloudgpu.rehearsal.server.main import main
 

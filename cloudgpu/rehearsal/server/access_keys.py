@@ -1,4 +1,4 @@
-"""Access keys of one rehearsal cloud: random per home, so that no other user or web page can launch anything."""
+"""Access keys of a rehearsal cloud. They are random per home, so that no other user or web page can launch anything."""
 
 import base64
 import json
@@ -20,7 +20,7 @@ _KEY_ID = re.compile(r"AKIA[A-Z2-7]{16}")
 
 @dataclass(frozen=True)
 class AccessKey:
-    """An access key id and its secret, shaped like AWS's own."""
+    """An access key id and its secret, in the format of AWS."""
 
     access_key_id: str
     secret_access_key: str = field(repr=False)
@@ -28,13 +28,13 @@ class AccessKey:
 
 @dataclass(frozen=True)
 class Keyring:
-    """`caller` is the user's key; `role` is what the metadata service of nodes hands out."""
+    """The user's key (`caller`) and the key that the metadata service gives to nodes (`role`)."""
 
     caller: AccessKey
     role: AccessKey
 
     def secret_of(self, access_key_id: str) -> str | None:
-        """The secret that belongs to this id, or None for a stranger's."""
+        """Return the secret of this access key id, or None if the id is unknown."""
         for key in (self.caller, self.role):
             if secrets.compare_digest(key.access_key_id.encode(), access_key_id.encode()):
                 return key.secret_access_key
@@ -42,7 +42,7 @@ class Keyring:
 
 
 def load_or_create(path: Path) -> Keyring:
-    """Read the home's keys, or make them; two processes that race agree on one set.
+    """Read the home's keys, creating them if necessary. Concurrent callers get the same keys.
 
     Raises:
         StateError: The file cannot be written, or is damaged.
@@ -67,9 +67,9 @@ def load(path: Path) -> Keyring:
 
 
 def repair(path: Path, known_id: str) -> Keyring:
-    """Make new keys where they cannot be read. Only for whoever knows that no server runs: it would keep its own.
+    """Replace keys that cannot be read. The caller must make sure that no server is running, as it would keep its own.
 
-    The caller's access key id names this cloud in the records of clusters, so it stays where anybody knows it.
+    Cluster records identify this cloud by the caller's access key id, so that id is kept if it is known.
 
     Raises:
         StateError: The disk is full or unwritable.
@@ -86,7 +86,7 @@ def repair(path: Path, known_id: str) -> Keyring:
 
 
 def _create(path: Path) -> None:
-    """Write a complete file under another name and link it: the loser of a race keeps the winner's keys."""
+    """Write the keys to a temporary file and link it, so that the first of several concurrent callers wins."""
     draft = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
     keyring = Keyring(_random_key(), _random_key())
     write_durably(draft, json.dumps({"caller": asdict(keyring.caller), "role": asdict(keyring.role)}).encode())
@@ -103,13 +103,13 @@ def _create(path: Path) -> None:
 def _key(row: dict[str, str]) -> AccessKey:
     key = AccessKey(**row)
     if not all(isinstance(text, str) and text for text in asdict(key).values()):
-        message = "a key is not text"
+        message = "an access key is empty or not a string"
         raise ValueError(message)
     return key
 
 
 def write(path: Path, keyring: Keyring) -> None:
-    """Put the keys in the place of a damaged file.
+    """Write the keys over a damaged file.
 
     Raises:
         StateError: The disk is full or unwritable.

@@ -1,4 +1,4 @@
-"""Decode S3's `aws-chunked` uploads: chunks with signatures in their headers and checksums in a trailer."""
+"""Decode S3's `aws-chunked` uploads: signed chunks, and checksums in a trailer."""
 
 from cloudgpu.rehearsal.server.http_message import HttpRequest
 
@@ -6,20 +6,20 @@ _OWN_FIELDS = ("x-amz-decoded-content-length", "x-amz-trailer", "x-amz-content-s
 
 
 def is_streaming(request: HttpRequest) -> bool:
-    """Whether the body carries aws-chunked framing."""
+    """Return True if the body uses aws-chunked framing."""
     return request.headers.find("x-amz-content-sha256").startswith("STREAMING-")
 
 
 def plain(request: HttpRequest) -> HttpRequest:
-    """The same request with its real body; trailing checksums become ordinary header fields.
+    """Return the request with its decoded body; trailing checksums become ordinary headers.
 
     Raises:
-        ValueError: The framing is broken.
+        ValueError: The framing is invalid.
     """
     body, trailer = _decode(request.body)
     expected = request.headers.find("x-amz-decoded-content-length")
     if expected and int(expected) != len(body):
-        message = f"x-amz-decoded-content-length says {expected}, the chunks hold {len(body)} bytes"
+        message = f"x-amz-decoded-content-length is {expected}, but the chunks contain {len(body)} bytes"
         raise ValueError(message)
     left = [part for part in _encodings(request) if part != "aws-chunked"]
     headers = request.headers.without(*_OWN_FIELDS, "content-encoding").with_fields(trailer)

@@ -1,6 +1,7 @@
-"""Read botocore's descriptions of services once: moto asks for EC2's, the largest, with a new loader each time.
+"""Cache botocore's service models.
 
-Three such readings are a third of the processor time that a server's start and its first call take.
+Moto loads the EC2 model, the largest, three times with a new loader each. That takes a third of the CPU time of a
+server's start and first call.
 """
 
 import functools
@@ -17,5 +18,5 @@ def _read_once(path: str) -> Any:  # noqa: ANN401 - JSON
 
 
 def remember() -> None:
-    """Have every loader of this process share what one of them read."""
+    """Make all loaders of this process share one cache."""
     JSONFileLoader.load_file = lambda _, path: _read_once(path)  # type: ignore[method-assign,assignment]

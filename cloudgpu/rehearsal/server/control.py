@@ -1,4 +1,4 @@
-"""The rehearsal cloud's own calls under `/_cloudgpu/`: faults, capacity, census, nodes, time, stop."""
+"""The control API of the rehearsal cloud under `/_cloudgpu/`: faults, capacity, resources, nodes, time, stop."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -9,51 +9,51 @@ from cloudgpu.decoding import MALFORMED, decoded, described
 from cloudgpu.errors import CloudGpuError
 from cloudgpu.files import parse_json
 from cloudgpu.rehearsal.aws_api.ec2.market import Market
-from cloudgpu.rehearsal.faults.active import Applied
-from cloudgpu.rehearsal.faults.api_faults import FaultScript
-from cloudgpu.rehearsal.server.control_auth import HEADER, seal_holds
+from cloudgpu.rehearsal.faults.active import ActiveFaults
+from cloudgpu.rehearsal.faults.api_faults import FaultRules
+from cloudgpu.rehearsal.server.control_auth import HEADER, signature_is_valid
 from cloudgpu.rehearsal.server.http_message import HttpRequest, HttpResponse
 
 PREFIX = "/_cloudgpu/"
 
 
-class Controlled(Protocol):
-    """What the server lets be looked at and moved."""
+class ControlTarget(Protocol):
+    """The operations of a server that control calls use."""
 
     def health(self) -> dict[str, Any]:
-        """Whether it is ready, and who it is."""
+        """Return the server's identity and whether it is ready."""
 
     def nodes(self) -> list[dict[str, Any]]:
-        """Every instance that is not terminated."""
+        """Return every instance that is not terminated."""
 
     def census(self) -> dict[str, list[dict[str, Any]]]:
-        """Everything that costs or lingers."""
+        """Return every resource that costs money or is left over."""
 
     def advance(self, seconds: float) -> None:
-        """Move the clock of the nodes' power-off timers and of schedules."""
+        """Advance the clock of power-off timers and schedules."""
 
     def request_stop(self) -> None:
-        """Stop soon after this call is answered."""
+        """Stop shortly after the response to this call."""
 
 
 @dataclass(frozen=True)
 class Control:
-    """Answers control calls that carry a seal made with the home's key."""
+    """Handles control calls, which must be signed with the home's key."""
 
     secret: str
-    faults: FaultScript
+    faults: FaultRules
     market: Market
-    server: Controlled
-    applied: Applied
+    server: ControlTarget
+    active_faults: ActiveFaults
 
     def answer(self, request: HttpRequest) -> HttpResponse:
         """Carry out one control call."""
-        sealed = request.headers.find(HEADER)
-        if not seal_holds(self.secret, sealed, request.method, request.target, request.body):
-            return _json({"error": "this call needs the seal of this home's key"}, 403)
+        signature = request.headers.find(HEADER)
+        if not signature_is_valid(self.secret, signature, request.method, request.target, request.body):
+            return _json({"error": "the request is not signed with this home's key"}, 403)
         work = self._routes().get((request.method, request.raw_path.removeprefix(PREFIX)))
         if work is None:
-            return _json({"error": f"no such control call: {request.method} {request.raw_path}"}, 404)
+            return _json({"error": f"unknown control call: {request.method} {request.raw_path}"}, 404)
         try:
             return _json(work(parse_json(request.body or b"null")))
         except MALFORMED as err:
@@ -68,7 +68,7 @@ class Control:
             ("GET", "census"): lambda _: self.server.census(),
             ("GET", "faults"): lambda _: self.faults.shown(),
             ("PUT", "faults"): self._put_faults,
-            ("GET", "script"): lambda _: self.applied.shown(),
+            ("GET", "script"): lambda _: self.active_faults.shown(),
             ("PUT", "script"): self._put_script,
             ("POST", "release"): lambda _: {"released": self.faults.release()},
             ("GET", "capacity"): lambda _: self.market.capacity,
@@ -86,8 +86,8 @@ class Control:
         return self.faults.shown()
 
     def _put_script(self, row: Any) -> dict[str, Any]:  # noqa: ANN401
-        self.applied.put(_of_type(row or {}, dict))
-        return self.applied.shown()
+        self.active_faults.put(_of_type(row or {}, dict))
+        return self.active_faults.shown()
 
     def _put_capacity(self, table: Any) -> dict[str, int]:  # noqa: ANN401
         self.market.put_capacity(_of_type(table or {}, dict))
@@ -113,8 +113,8 @@ class Control:
 
 def _of_type(value: Any, wanted: type[Any]) -> Any:  # noqa: ANN401 - JSON
     if not isinstance(value, wanted):
-        message = f"the body is a JSON {type(value).__name__}, not a {wanted.__name__}"
-        raise ValueError(message)  # noqa: TRY004 - what the caller turns into an answer
+        message = f"the request body is a JSON {type(value).__name__}, not a {wanted.__name__}"
+        raise ValueError(message)  # noqa: TRY004 - the caller turns it into an HTTP response
     return value
 
 

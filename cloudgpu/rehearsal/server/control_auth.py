@@ -1,4 +1,4 @@
-"""Signatures on control calls: the key itself never travels, so a stranger on a reused port learns nothing."""
+"""Signatures of control calls. The key itself is never sent, so another process on a reused port learns nothing."""
 
 import hashlib
 import hmac
@@ -9,14 +9,14 @@ _TOLERANCE_S = 300.0
 
 
 def seal(secret: str, method: str, target: str, body: bytes, *, at: float | None = None) -> str:
-    """The header value for one control call; `at` is Unix time in seconds."""
+    """Return the signature header of one control call; `at` is Unix time in seconds."""
     stamp = f"{time.time() if at is None else at:.3f}"
     text = b"\n".join([stamp.encode(), method.encode(), target.encode(), hashlib.sha256(body).hexdigest().encode()])
     return f"{stamp}:{hmac.new(secret.encode(), text, hashlib.sha256).hexdigest()}"
 
 
-def seal_holds(secret: str, value: str, method: str, target: str, body: bytes) -> bool:
-    """Whether this header was made with `secret` for exactly this call, within five minutes."""
+def signature_is_valid(secret: str, value: str, method: str, target: str, body: bytes) -> bool:
+    """Return True if the header was made with `secret` for exactly this call, less than five minutes ago."""
     stamp, _, _ = value.partition(":")
     try:
         at = float(stamp)

@@ -1,4 +1,4 @@
-"""The way of one request: guard, control, signature, faults, service, disk, faults, answer."""
+"""Process a request: guard, control call, signature, faults before, service, save, faults after, response."""
 
 import logging
 import os
@@ -11,11 +11,11 @@ from typing import Protocol
 
 from cloudgpu.clock import Clock
 from cloudgpu.errors import CloudGpuError
-from cloudgpu.rehearsal.faults.api_faults import ApiCall, FaultScript, Phase, Rule
+from cloudgpu.rehearsal.faults.api_faults import ApiCall, FaultRule, FaultRules, Phase
 from cloudgpu.rehearsal.server import aws_chunked
 from cloudgpu.rehearsal.server.access_keys import Keyring
 from cloudgpu.rehearsal.server.control import PREFIX, Control
-from cloudgpu.rehearsal.server.error_responses import error_answer
+from cloudgpu.rehearsal.server.error_responses import error_response
 from cloudgpu.rehearsal.server.http_guard import refusal
 from cloudgpu.rehearsal.server.http_message import DropConnectionError, HttpRequest, HttpResponse
 from cloudgpu.rehearsal.server.operation import identify
@@ -29,35 +29,35 @@ class Cloud(Protocol):
     """The simulated services and their state."""
 
     def answer(self, request: HttpRequest, scope: Scope, *, lag_s: float) -> HttpResponse:
-        """Carry a verified request out; searches by tag are behind by `lag_s`."""
+        """Carry out a verified request; tag searches lag by `lag_s` seconds."""
 
     def admit(self, *, frees: bool) -> None:
-        """Refuse what changes something before it has an effect, where the disk is full."""
+        """Reject a change up front if the disk is full, unless it frees resources."""
 
     def save(self, *, mutated: bool) -> None:
-        """Make its effect durable, or take it back."""
+        """Make the effect of a call durable, or undo it."""
 
 
 @dataclass
 class Endpoint:
-    """One server's request handling; an `Application` for the HTTP server.
+    """Request handling of one server; an `Application` for the HTTP server.
 
     Attributes:
-        cloud: Returns the services, waiting for them to be loaded; raises CloudGpuError when they cannot be.
-        touched: Called for every request that came from a client.
+        cloud: Returns the services once they are loaded; raises CloudGpuError if loading failed.
+        touched: Called for every request from a client.
     """
 
     port: int
     keyring: Keyring
     control: Control
-    faults: FaultScript
+    faults: FaultRules
     lock: RLock
     clock: Clock
     cloud: Callable[[], Cloud]
     touched: Callable[[], None]
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
-        """Answer one request."""
+        """Return the response to one request."""
         refused = refusal(request, self.port)
         if refused is not None:
             return refused
@@ -67,47 +67,47 @@ class Endpoint:
             scope = verify(request, self.keyring.secret_of, self.clock.now())
             request = aws_chunked.plain(request) if aws_chunked.is_streaming(request) else request
         except SignatureError as err:
-            return error_answer(_service_of(request), err.code, err.message, 403)
+            return error_response(_service_of(request), err.code, err.message, 403)
         except ValueError as err:
-            return error_answer("s3", "InvalidRequest", str(err), 400)
+            return error_response("s3", "InvalidRequest", str(err), 400)
         self.touched()
         return self._carry_out(request, scope, identify(request, scope))
 
     def guard(self, request: HttpRequest) -> HttpResponse | None:
-        """Refuse a large body that no key of this home vouches for."""
+        """Reject a large body that is not signed with a key of this home."""
         refused = refusal(request, self.port)
         if refused is not None or request.raw_path.startswith(PREFIX):
-            return refused or HttpResponse(413, {"Content-Type": "text/plain"}, b"the body is too large")
+            return refused or HttpResponse(413, {"Content-Type": "text/plain"}, b"the request body is too large")
         try:
             verify_head(request, self.keyring.secret_of, self.clock.now())
         except SignatureError as err:
             status = 413 if err.code == "RequestEntityTooLarge" else 403
-            return error_answer(_service_of(request), err.code, err.message, status)
+            return error_response(_service_of(request), err.code, err.message, status)
         return None
 
     def _carry_out(self, request: HttpRequest, scope: Scope, call: ApiCall) -> HttpResponse:
-        struck = self._strike(call, "before")
+        struck = self._apply_fault(call, "before")
         if struck is not None:
             return struck
         try:
             answer = self._effect(request, scope, call)
         except NotSavedError as err:
             _log.error("%s refused: %s", call.action, err.message)
-            # A client error: clients repeat others by themselves, and nothing is better a second later.
-            return error_answer(call.service, "InsufficientStorage", f"{err.message}; {err.hint}", 400)
+            # A client error: SDKs retry server errors on their own, and the disk is still full a second later.
+            return error_response(call.service, "InsufficientStorage", f"{err.message}; {err.hint}", 400)
         except CloudGpuError as err:
             _log.exception("%s failed", call.action)
-            return error_answer(call.service, "InternalFailure", err.message, 500)
-        # In the form of the service: a client that cannot read an answer takes it for a fault of the network.
-        except Exception as err:  # noqa: BLE001 - whatever moto makes of a request that nobody thought of
+            return error_response(call.service, "InternalFailure", err.message, 500)
+        # In the format of the service: a client that cannot parse a response reports a network error.
+        except Exception as err:  # noqa: BLE001 - moto may raise anything for a request it does not expect
             _log.exception("%s failed", call.action)
-            message = f"the rehearsal cloud has a bug ({type(err).__name__}): see its server.log"
-            return error_answer(call.service, "InternalFailure", message, 500)
-        struck = self._strike(call, "after_effect")
+            message = f"bug in the rehearsal cloud ({type(err).__name__}): see its server.log"
+            return error_response(call.service, "InternalFailure", message, 500)
+        struck = self._apply_fault(call, "after_effect")
         return answer if struck is None else struck
 
     def _effect(self, request: HttpRequest, scope: Scope, call: ApiCall) -> HttpResponse:
-        """Do it and make it durable before anybody hears of it."""
+        """Carry out the call and make it durable before the client gets a response."""
         cloud = self.cloud()
         lag_s = self.faults.lag_s(call)
         with self.lock:
@@ -120,14 +120,14 @@ class Endpoint:
         _log.info("%s %s %s -> %d in %.0f ms", call.service, call.action, call.region, answer.status, took_ms)
         return answer
 
-    def _strike(self, call: ApiCall, phase: Phase) -> HttpResponse | None:
+    def _apply_fault(self, call: ApiCall, phase: Phase) -> HttpResponse | None:
         rule = self.faults.find(call, phase)
         if rule is None:
             return None
-        _log.info("fault %s strikes %s (%s)", rule.id, call.action, phase)
+        _log.info("fault %s applies to %s (%s)", rule.id, call.action, phase)
         return self._fault(rule, call)
 
-    def _fault(self, rule: Rule, call: ApiCall) -> HttpResponse | None:
+    def _fault(self, rule: FaultRule, call: ApiCall) -> HttpResponse | None:
         if rule.do == "die":
             os.kill(os.getpid(), signal.SIGKILL)
         if rule.do == "delay":
@@ -137,12 +137,12 @@ class Endpoint:
         if rule.do == "drop" or (rule.do == "hold" and rule.drop):
             raise DropConnectionError
         if rule.do == "error":
-            return error_answer(call.service, rule.code, rule.message, rule.http)
+            return error_response(call.service, rule.code, rule.message, rule.http)
         return None
 
 
 def _service_of(request: HttpRequest) -> str:
-    """The service that an unverified request claims, to answer in its own form."""
+    """Return the service that an unverified request names, so that the error has its format."""
     scope = request.headers.find("authorization").partition("Credential=")[2].partition(",")[0].split("/")
     if len(scope) == 5:  # noqa: PLR2004 - id, date, region, service, terminator
         return scope[3]

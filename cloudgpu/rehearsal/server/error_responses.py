@@ -1,4 +1,4 @@
-"""Error answers in the form of each AWS protocol, written by serializers: a message may hold any character."""
+"""Error responses in the format of each AWS protocol. Serializers write them: a message may hold any character."""
 
 import json
 import re
@@ -32,18 +32,18 @@ PROTOCOLS: Final[dict[str, Protocol]] = {
     "pricing": "json",
     "budgets": "json",
 }
-"""By the name that requests are signed with; every other service speaks `query`."""
+"""Protocol by the service name in the request's signature; all other services use `query`."""
 _REQUEST_ID: Final = "rehearsal"
 NO_XML: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-"""Characters that XML 1.0 cannot hold, not even escaped."""
+"""Characters that XML 1.0 cannot contain, not even escaped."""
 _NO_CODE: Final = re.compile(r"[^A-Za-z0-9_.:#/-]")
 _CODE: Final = re.compile(r"<Code>(.*?)</Code>", re.DOTALL)
 _MESSAGE: Final = re.compile(r"<Message>(.*?)</Message>", re.DOTALL)
 _ERROR: Final = 400
 
 
-def error_answer(service: str, code: str, message: str, status: int) -> HttpResponse:
-    """Return an error in the form that clients of this service read."""
+def error_response(service: str, code: str, message: str, status: int) -> HttpResponse:
+    """Return an error in the format that clients of this service expect."""
     protocol = PROTOCOLS.get(service, "query")
     code = _NO_CODE.sub("_", code)
     if protocol in ("json", "rest-json"):
@@ -55,20 +55,20 @@ def error_answer(service: str, code: str, message: str, status: int) -> HttpResp
     return HttpResponse(status, {"Content-Type": "text/xml"}, content)
 
 
-def readable(service: str, status: int, headers: dict[str, str], body: bytes) -> HttpResponse:
-    """Return an answer of moto, written anew where it is an error that no client could read.
+def repair_error_xml(service: str, status: int, headers: dict[str, str], body: bytes) -> HttpResponse:
+    """Return moto's response, rebuilding an error whose XML is not well-formed.
 
-    Moto puts messages into its XML as they are, and a message quotes what the request held.
+    Moto copies messages into its XML unescaped, and a message may quote the request.
     """
     answer = HttpResponse(status, headers, body)
     if status < _ERROR or not body or PROTOCOLS.get(service, "query") in ("json", "rest-json"):
         return answer
     try:
-        ET.fromstring(body)  # noqa: S314 - our own answer, in which no entity is declared
+        ET.fromstring(body)  # noqa: S314 - our own response, which declares no entities
     except (ET.ParseError, ValueError):
         text = body.decode(errors="replace")
         code, message = _CODE.search(text), _MESSAGE.search(text)
-        return error_answer(service, code[1] if code else "InternalFailure", message[1] if message else text, status)
+        return error_response(service, code[1] if code else "InternalFailure", message[1] if message else text, status)
     return answer
 
 

@@ -1,4 +1,4 @@
-"""One HTTP request and its answer, as plain values."""
+"""An HTTP request and its response as plain values."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -6,29 +6,29 @@ from urllib.parse import parse_qsl
 
 
 class Headers(dict[str, str]):
-    """Header fields, looked up without regard to case; the spelling that arrived is kept."""
+    """HTTP headers with case-insensitive lookup that keep their original spelling."""
 
     def __init__(self, items: Mapping[str, str] | None = None) -> None:
         super().__init__(items or {})
         self._spelling = {name.lower(): name for name in self}
 
     def find(self, name: str, default: str = "") -> str:
-        """The value of a field, whatever its case."""
+        """Return the value of a header, regardless of case."""
         return self.get(self._spelling.get(name.lower(), name), default)
 
     def without(self, *names: str) -> "Headers":
-        """A copy that lacks these fields."""
+        """Return a copy without these headers."""
         dropped = {name.lower() for name in names}
         return Headers({name: value for name, value in self.items() if name.lower() not in dropped})
 
     def with_fields(self, fields: Mapping[str, str]) -> "Headers":
-        """A copy with these fields set."""
+        """Return a copy with these headers set."""
         return Headers({**self.without(*fields), **fields})
 
 
 @dataclass(frozen=True)
 class HttpRequest:
-    """A request whose body has been read. `target` is the path and query exactly as they arrived."""
+    """A request with its whole body. `target` is the path and query exactly as received."""
 
     method: str
     target: str
@@ -37,22 +37,22 @@ class HttpRequest:
 
     @property
     def raw_path(self) -> str:
-        """The path, still percent-encoded."""
+        """The path, percent-encoded."""
         return self.target.partition("?")[0] or "/"
 
     @property
     def raw_query(self) -> str:
-        """The query, still percent-encoded."""
+        """The query string, percent-encoded."""
         return self.target.partition("?")[2]
 
     def query(self) -> dict[str, str]:
-        """Decoded query parameters; the last one wins."""
+        """Return the decoded query parameters; the last of equal names wins."""
         return dict(parse_qsl(self.raw_query, keep_blank_values=True))
 
 
 @dataclass
 class HttpResponse:
-    """An answer."""
+    """An HTTP response."""
 
     status: int = 200
     headers: dict[str, str] = field(default_factory=dict)
@@ -60,11 +60,11 @@ class HttpResponse:
 
 
 class DropConnectionError(Exception):
-    """Close the connection without an answer."""
+    """Close the connection without a response."""
 
 
 Application = Callable[[HttpRequest], HttpResponse]
-"""Answers a request."""
+"""Returns the response to a request."""
 
 LargeBodyGuard = Callable[[HttpRequest], HttpResponse | None]
-"""Looks at a request without its body, which is large; returns the refusal, or None to have the body read."""
+"""Inspects a request with a large body before the body is read; returns an error, or None to read the body."""

@@ -1,4 +1,4 @@
-"""A small threaded HTTP/1.1 server on 127.0.0.1: whole bodies in, whole answers out, connections kept."""
+"""A small threaded HTTP/1.1 server on 127.0.0.1 with buffered bodies and keep-alive."""
 
 import logging
 import re
@@ -20,16 +20,16 @@ from cloudgpu.rehearsal.server.http_message import (
 
 _MAX_BODY = 1 << 30
 _LARGE_BODY = 1 << 20
-"""More is held in memory only for who proves to be allowed: any local process can connect."""
+"""Larger bodies need a valid signature before they are kept in memory: any local process can connect."""
 _PIECE = 1 << 18
 _IDLE_CONNECTION_S = 120
 _NO_FIELD = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
-"""A line break in a value would begin another field, or the body."""
+"""A line break in a header value would start another header, or the body."""
 _log = logging.getLogger(__name__)
 
 
 class LoopbackServer(ThreadingHTTPServer):
-    """Serves one application on 127.0.0.1; port 0 takes any free port."""
+    """Serves one application on 127.0.0.1; port 0 picks a free port."""
 
     daemon_threads = True
     request_queue_size = 256
@@ -44,32 +44,32 @@ class LoopbackServer(ThreadingHTTPServer):
 
     @property
     def port(self) -> int:
-        """The port that was taken."""
+        """The listening port."""
         return int(self.server_address[1])
 
     def begin(self) -> None:
-        """Count a request that will be answered."""
+        """Count a request in progress."""
         with self._answering:
             self._open_requests += 1
 
     def finish(self) -> None:
-        """Its answer is on the wire, or nobody waits for it any more."""
+        """Count down a request whose response was sent or whose client disconnected."""
         with self._answering:
             self._open_requests -= 1
             self._answering.notify_all()
 
     def drain(self, limit_s: float) -> None:
-        """Wait for answers under way: the end of the process would cut them off."""
+        """Wait for responses in progress, which the end of the process would cut off."""
         with self._answering:
             self._answering.wait_for(lambda: self._open_requests == 0, timeout=limit_s)
 
     def handle_error(self, request: object, client_address: object) -> None:  # noqa: ARG002 - set by socketserver
-        """Log a failed connection; the default prints to stderr without a time."""
+        """Log a failed connection; the default prints to stderr without a timestamp."""
         _log.error("connection from %s failed", client_address, exc_info=True)
 
 
 def _is_large(length: str) -> bool:
-    """Whether a body of this announced length needs a permit; what is no length is refused where the body is read."""
+    """Return True if a body of this announced length needs a signature. Invalid lengths are rejected later."""
     try:
         return bounds.whole(length) > _LARGE_BODY
     except ValueError:
@@ -81,7 +81,7 @@ class _Handler(BaseHTTPRequestHandler):
     server_version = "cloudgpu-rehearsal"
     sys_version = ""
     timeout = _IDLE_CONNECTION_S
-    disable_nagle_algorithm = True  # a header and a body in two packets would wait 40 ms for each other
+    disable_nagle_algorithm = True  # a header and a body in two packets would each wait 40 ms
     wbufsize = -1
 
     def handle_one_request(self) -> None:
@@ -91,7 +91,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True
 
     def handle_expect_100(self) -> bool:
-        """Say `continue` at once: left in the buffer, every upload would wait a second for it."""
+        """Send `100 Continue` at once: left in the buffer, it would delay every upload by a second."""
         if _is_large(self.headers.get("Content-Length") or ""):
             refused = cast("LoopbackServer", self.server).guard(self._head())
             if refused is not None:
@@ -129,7 +129,7 @@ class _Handler(BaseHTTPRequestHandler):
             return
         except Exception:
             self.close_connection = True
-            self._send(HttpResponse(500, {"Content-Type": "text/plain"}, b"the rehearsal cloud has a bug: see its log"))
+            self._send(HttpResponse(500, {"Content-Type": "text/plain"}, b"bug in the rehearsal cloud: see its log"))
             raise
         self._send(answer)
 
@@ -142,7 +142,7 @@ class _Handler(BaseHTTPRequestHandler):
         return HttpRequest(self.command, self.path, Headers(fields))
 
     def _read_body(self, head: HttpRequest, guard: LargeBodyGuard) -> tuple[HttpResponse | None, bytes]:
-        """Read the whole body, chunked or not; that of a refused request is read and thrown away.
+        """Read the whole body, chunked or not. The body of a rejected request is read and discarded.
 
         Raises:
             ValueError: The framing is wrong or the body is too large.
@@ -154,7 +154,7 @@ class _Handler(BaseHTTPRequestHandler):
         for piece in self._chunks() if chunked else self._pieces(int(self.headers.get("Content-Length") or 0)):
             before, total = total, total + len(piece)
             if total > _MAX_BODY:
-                message = "the body is too large"
+                message = "the request body is too large"
                 raise ValueError(message)
             if before <= _LARGE_BODY < total:
                 refused = guard(head)
@@ -173,12 +173,12 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _pieces(self, size: int) -> Iterator[bytes]:
         if not 0 <= size <= _MAX_BODY:
-            message = f"a body of {size} bytes is not accepted"
+            message = f"a request body of {size} bytes is not allowed"
             raise ValueError(message)
         while size:
             piece = self.rfile.read(min(size, _PIECE))
             if not piece:
-                message = "the connection ended inside a body"
+                message = "the connection closed inside a request body"
                 raise ConnectionError(message)
             size -= len(piece)
             yield piece
@@ -201,4 +201,4 @@ class _Handler(BaseHTTPRequestHandler):
         self.connection.shutdown(socket.SHUT_RDWR)
 
     def log_message(self, format: str, *args: object) -> None:
-        """Say nothing: the endpoint logs calls itself, without query strings that may hold signatures."""
+        """Log nothing: the endpoint logs calls itself, without query strings, which may contain signatures."""

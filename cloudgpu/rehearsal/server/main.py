@@ -25,9 +25,9 @@ from cloudgpu.files import SETTINGS_BYTES, open_for_appending, read_json
 from cloudgpu.paths import Home
 from cloudgpu.rehearsal.aws_api.ec2.market import Market
 from cloudgpu.rehearsal.aws_api.world import NodeHost, Parts
-from cloudgpu.rehearsal.faults.active import Applied
-from cloudgpu.rehearsal.faults.active_conditions import Behaviour, SkewedClock
-from cloudgpu.rehearsal.faults.api_faults import FaultScript
+from cloudgpu.rehearsal.faults.active import ActiveFaults
+from cloudgpu.rehearsal.faults.active_conditions import ActiveConditions, SkewedClock
+from cloudgpu.rehearsal.faults.api_faults import FaultRules
 from cloudgpu.rehearsal.layout import RehearsalFiles
 from cloudgpu.rehearsal.nodes.host_client import NodeHostClient
 from cloudgpu.rehearsal.server import access_keys
@@ -47,7 +47,7 @@ _log = logging.getLogger(__name__)
 
 
 class RehearsalServer:
-    """One home's simulated cloud: an HTTP endpoint, its state, and the nodes behind it."""
+    """The simulated cloud of one home: HTTP endpoint, state and nodes."""
 
     def __init__(self, home: Home, host: NodeHost, clock: Clock, *, idle_minutes: float = _IDLE_MINUTES) -> None:
         self._files = RehearsalFiles.of(home)
@@ -60,20 +60,20 @@ class RehearsalServer:
         self._loaded = threading.Event()
         self._end_nodes = False
         self._failure: CloudGpuError | None = None
-        self._trouble = ""
+        self._last_failure = ""
         self._cloud: Any = None
         self._row: dict[str, Any] = {}
         self._started = clock.now().isoformat()
         self.keyring = access_keys.load_or_create(self._files.keys)
-        self.faults = FaultScript()
+        self.faults = FaultRules()
         self.market = Market(self._files.market)
-        self.behaviour = Behaviour(clock)
+        self.behaviour = ActiveConditions(clock)
         self._time = SimulatedTime(self._files.time, clock)
         role = self.keyring.role
         self._parts = Parts(self._files, clock, self.market, host, self._lock, role, self.behaviour, self._time)
         self._http = _bound(self._application, self._guard, self._files.endpoint)
-        applied = Applied(self.faults, self.market, self.behaviour, host)
-        control = Control(self.keyring.caller.secret_access_key, self.faults, self.market, self, applied)
+        active_faults = ActiveFaults(self.faults, self.market, self.behaviour, host)
+        control = Control(self.keyring.caller.secret_access_key, self.faults, self.market, self, active_faults)
         self._endpoint = Endpoint(
             self._http.port,
             self.keyring,
@@ -91,7 +91,7 @@ class RehearsalServer:
         return self._http.port
 
     def run(self) -> None:
-        """Serve until told to stop or idle for long enough.
+        """Serve requests until the server is stopped or idle for too long.
 
         Raises:
             CloudGpuError: The state cannot be loaded.
@@ -112,7 +112,7 @@ class RehearsalServer:
             raise self._failure
 
     def health(self) -> dict[str, Any]:
-        """Who this is, whether it is ready, and how long it may idle."""
+        """Return the server's identity, whether it is ready, and how long it may stay idle."""
         return {
             "pid": os.getpid(),
             "home": str(self._files.root),
@@ -124,21 +124,21 @@ class RehearsalServer:
         }
 
     def nodes(self) -> list[dict[str, Any]]:
-        """Every instance that is not terminated."""
+        """Return every instance that is not terminated."""
         return list(self._ready_cloud().nodes())
 
     def census(self) -> dict[str, list[dict[str, Any]]]:
-        """Everything that costs or lingers."""
+        """Return every resource that costs money or is left over."""
         with self._lock:
-            found: dict[str, list[dict[str, Any]]] = self._ready_cloud().census()
-        return found
+            resources: dict[str, list[dict[str, Any]]] = self._ready_cloud().census()
+        return resources
 
     def advance(self, seconds: float) -> None:
-        """Move the clock of power-off timers and of schedules, or neither of them.
+        """Advance the clock of power-off timers and schedules. If one of them fails, neither moves.
 
         Raises:
-            ValueError: It would be too far from the machine's.
-            CloudGpuError: It cannot be written, or the node host does not answer.
+            ValueError: The clock would be too far from the machine's clock.
+            CloudGpuError: The time cannot be saved, or the node host does not respond.
         """
         self._time.advance(seconds)
         try:
@@ -149,12 +149,12 @@ class RehearsalServer:
         self._ready_cloud().carry_out_schedules()
 
     def request_stop(self) -> None:
-        """Stop soon, and end every node: nothing of this cloud runs afterwards."""
+        """Stop soon and terminate every node, so that nothing of this cloud keeps running."""
         self._end_nodes = True
         self._stop.set()
 
     def leave(self) -> None:
-        """Stop soon and leave the nodes running: the next server of this home takes them over."""
+        """Stop soon but leave the nodes running; the next server of this home adopts them."""
         self._stop.set()
 
     def _application(self, request: HttpRequest) -> HttpResponse:
@@ -173,8 +173,8 @@ class RehearsalServer:
         return self._cloud
 
     def _load(self) -> None:
-        """Import moto and bring the state back; a second of work that the first request waits for."""
-        gc.disable()  # nothing of what is imported is garbage, and looking for it takes a fifth of the time
+        """Import moto and restore the state. This takes about a second; the first request waits for it."""
+        gc.disable()  # importing creates no garbage, and looking for it takes a fifth of the time
         try:
             importlib.import_module("cloudgpu.rehearsal.server.botocore_models").remember()
             module = importlib.import_module("cloudgpu.rehearsal.aws_api.simulated_cloud")
@@ -185,7 +185,7 @@ class RehearsalServer:
             self._failure = err
             self._stop.set()
         except Exception as err:
-            self._failure = RehearsalError(f"the rehearsal cloud could not be loaded: {err}")
+            self._failure = RehearsalError(f"cannot load the rehearsal cloud: {err}")
             self._stop.set()
             raise
         finally:
@@ -196,14 +196,14 @@ class RehearsalServer:
         try:
             self._housekeep()
         except StateError as err:
-            # Once, not every two seconds: the log may lie on the disk that is full.
-            if err.message != self._trouble:
+            # Log it once, not every two seconds: the log may be on the full disk.
+            if err.message != self._last_failure:
                 _log.error("housekeeping failed: %s", err.message)
-            self._trouble = err.message
-        except Exception:  # noqa: BLE001 - a server that ends over its housekeeping leaves its nodes alone
+            self._last_failure = err.message
+        except Exception:  # noqa: BLE001 - a server that dies from its housekeeping leaves its nodes unattended
             _log.exception("housekeeping failed")
         else:
-            self._trouble = ""
+            self._last_failure = ""
 
     def _housekeep(self) -> None:
         if not self._loaded.is_set() or self._failure is not None:
@@ -212,11 +212,11 @@ class RehearsalServer:
         self._cloud.housekeep()
         idle = self._clock.monotonic() - self._last_request > self._idle_s
         if idle and not self._cloud.nodes():
-            _log.info("idle for %.0f s: stopping", self._idle_s)
+            _log.info("idle for %.0f s, stopping", self._idle_s)
             self._stop.set()
 
     def _repair_files(self) -> None:
-        """Write anew what commands find this server by, where it was damaged: they cannot tell it to stop otherwise."""
+        """Rewrite damaged files that clients use to find this server; without them it cannot be stopped."""
         try:
             intact = read_json(self._files.endpoint, SETTINGS_BYTES) == self._row
         except (OSError, ValueError):
@@ -231,7 +231,7 @@ class RehearsalServer:
             access_keys.write(self._files.keys, self.keyring)
 
     def _close(self) -> None:
-        """Let answers under way go out; the node host goes too unless it still carries nodes."""
+        """Finish responses in progress, then shut down; the node host stays if it still has nodes."""
         self._http.shutdown()
         self.faults.release()
         self._http.drain(_DRAIN_S)
@@ -239,14 +239,14 @@ class RehearsalServer:
         if self._cloud is not None:
             try:
                 self._cloud.close(end_nodes=self._end_nodes)
-            except StateError as err:  # the nodes end all the same; the next server finds that out by itself
-                _log.error("the last changes are not saved: %s", err.message)
+            except StateError as err:  # the nodes are terminated anyway, which the next server detects
+                _log.error("cannot save the last changes: %s", err.message)
         if self._end_nodes or self._cloud is None or not self._cloud.nodes():
             self._host.shutdown()
 
 
 def resident_mib() -> float:
-    """Memory of this process, MiB; 0 where the system does not say."""
+    """Return the resident memory of this process in MiB, or 0 if the system does not report it."""
     statm = Path("/proc/self/statm")
     if not statm.exists():
         return 0.0
@@ -254,7 +254,7 @@ def resident_mib() -> float:
 
 
 def _bound(application: Application, guard: LargeBodyGuard, endpoint: Path) -> LoopbackServer:
-    """Listen on the port of this home's last server where it is free: presigned URLs stay good over a restart."""
+    """Listen on the port of this home's previous server if it is free: presigned URLs stay valid over a restart."""
     try:
         port = int(read_json(endpoint, SETTINGS_BYTES)["url"].rpartition(":")[2])
         return LoopbackServer(application, guard, port)
@@ -264,14 +264,14 @@ def _bound(application: Application, guard: LargeBodyGuard, endpoint: Path) -> L
 
 @contextmanager
 def sole_server(files: RehearsalFiles) -> Iterator[None]:
-    """Hold the home's server lock; the kernel frees it when this process dies.
+    """Hold the home's server lock; the kernel releases it when this process dies.
 
     Raises:
-        RehearsalError: Another server has it.
+        RehearsalError: Another server holds it.
     """
     with open_for_appending(files.server_lock) as lock:
         if not _locked(lock):
-            message = f"another rehearsal server runs in {files.root}"
+            message = f"another rehearsal server is already running in {files.root}"
             raise RehearsalError(message)
         lock.truncate(0)
         lock.write(str(os.getpid()).encode())
@@ -280,7 +280,7 @@ def sole_server(files: RehearsalFiles) -> Iterator[None]:
 
 
 def _locked(lock: BufferedWriter) -> bool:
-    """Take the lock. A command that only looks whether a server runs holds it for a moment, so it is tried again."""
+    """Take the lock. Retry, because a command that checks for a running server holds it for a moment."""
     for left in reversed(range(_LOCK_TRIES)):
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -293,7 +293,7 @@ def _locked(lock: BufferedWriter) -> bool:
 
 
 def _clean_environment() -> None:
-    """Take the user's AWS settings away: moto reads them, and a profile that is not there would break it."""
+    """Remove the user's AWS settings: moto reads them, and fails on a profile that does not exist."""
     for name in [name for name in os.environ if name.startswith(("AWS_", "MOTO_"))]:
         del os.environ[name]
     os.environ.update(
@@ -302,13 +302,13 @@ def _clean_environment() -> None:
 
 
 def _note_failure(files: RehearsalFiles, err: CloudGpuError) -> None:
-    """Leave the reason, with its hint, to the command that waits for this server."""
+    """Save the error and its hint for the command that waits for this server."""
     with contextlib.suppress(StateError):
         write_durably(files.failure, json.dumps({"message": err.message, "hint": err.hint}).encode())
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one server in the foreground; returns the exit status."""
+    """Run one server in the foreground. Return the exit status."""
     parser = argparse.ArgumentParser(prog="cloudgpu.rehearsal.server")
     parser.add_argument("--home", type=Path, required=True)
     parser.add_argument("--idle-minutes", type=float, default=_IDLE_MINUTES)
@@ -318,7 +318,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     logging.Formatter.converter = time.gmtime
     _clean_environment()
     home = Home(options.home.absolute())
-    os.chdir("/")  # hold no directory of the caller's busy
+    os.chdir("/")  # do not keep the caller's directory busy
     files = RehearsalFiles.of(home)
     try:
         files.root.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Name the API call that a request is: for fault rules, for the log, and to know whether it changes anything."""
+"""Identify the API call of a request, for fault rules, for the log, and to tell whether it changes anything."""
 
 import re
 from urllib.parse import parse_qsl
@@ -25,7 +25,7 @@ _S3_PARTS = {
     "versions": "ObjectVersions",
     "uploads": "MultipartUploads",
 }
-"""Words in the query of a bucket's address -> what of the bucket is meant."""
+"""Query parameter of a bucket URL -> the part of the bucket that it refers to."""
 _S3_LISTS = ("versions", "uploads")
 _EFS = {
     ("POST", "file-systems"): "CreateFileSystem",
@@ -40,11 +40,11 @@ _EFS = {
     ("DELETE", "resource-tags"): "UntagResource",
     ("GET", "resource-tags"): "ListTagsForResource",
 }
-"""EFS names no action: method and first word of the path say which it is."""
+"""EFS requests do not name their action; it follows from the method and the first part of the path."""
 
 
 def identify(request: HttpRequest, scope: Scope) -> ApiCall:
-    """Service, action and what a fault rule may match on."""
+    """Return the service, the action and the facts that fault rules match on."""
     if scope.service == "s3":
         action = _s3_action(request)
         return ApiCall("s3", action, scope.region, request.method not in ("GET", "HEAD"))
@@ -60,7 +60,7 @@ def identify(request: HttpRequest, scope: Scope) -> ApiCall:
 
 
 def _scheduler_action(request: HttpRequest) -> str:
-    """By method and path: `PUT /schedules/NAME` is UpdateSchedule."""
+    """Return the action by method and path: `PUT /schedules/NAME` is UpdateSchedule."""
     kind, _, name = request.raw_path.lstrip("/").partition("/")
     if kind == "tags":
         verbs = {"GET": "ListTagsForResource", "POST": "TagResource", "DELETE": "UntagResource"}
@@ -79,16 +79,16 @@ def _form(request: HttpRequest) -> dict[str, str]:
 
 
 def _facts(fields: dict[str, str]) -> dict[str, str]:
-    found: dict[str, str] = {}
+    facts: dict[str, str] = {}
     for fact, pattern in _FACTS.items():
         for name, value in fields.items():
             if pattern.search(name):
-                found.setdefault(fact, value)
-    return found
+                facts.setdefault(fact, value)
+    return facts
 
 
 def _efs_action(request: HttpRequest) -> str:
-    """`/2015-02-01/mount-targets/fsmt-1` with its method, as the action that it is."""
+    """Return the action by method and path, such as `/2015-02-01/mount-targets/fsmt-1`."""
     _, _, rest = request.raw_path.lstrip("/").partition("/")
     return _EFS.get((request.method, rest.partition("/")[0]), f"{request.method} {request.raw_path}")
 

@@ -1,4 +1,4 @@
-"""The server's process: one starter at a time, a start that outlives its starter, and whether it still runs."""
+"""Start, find and kill the server process. One command at a time starts it, and it survives that command."""
 
 import contextlib
 import fcntl
@@ -19,12 +19,12 @@ _LAST_LINES = 15
 _POLL_S = 0.05
 _LAST_BYTES = 1 << 16
 _HEARD: Final = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM)
-"""A shell starts what it puts in the background deaf to Ctrl-C, and nohup to hang-ups: nodes must not inherit that."""
+"""Signals reset to their default in the server: background jobs ignore Ctrl-C, `nohup` ignores hang-ups."""
 
 
 @contextmanager
-def one_starter(files: RehearsalFiles) -> Iterator[None]:
-    """Let one process at a time start a server; a killed starter leaves no lock behind."""
+def start_lock_held(files: RehearsalFiles) -> Iterator[None]:
+    """Hold the lock that lets one process at a time start a server; the kernel releases it if that process dies."""
     try:
         files.root.mkdir(mode=0o700, parents=True, exist_ok=True)
         lock = open_for_appending(files.start_lock)
@@ -36,9 +36,9 @@ def one_starter(files: RehearsalFiles) -> Iterator[None]:
 
 
 def holder(files: RehearsalFiles) -> int | None:
-    """Return the process that holds the server's lock, 0 where it has not said who it is; None where nobody holds it.
+    """Return the pid of the running server from its lock, 0 if it has not written its pid yet, None if none runs.
 
-    This is known of a server even where its endpoint file or the keys to talk to it are damaged.
+    This works even if the endpoint file or the keys are damaged.
     """
     try:
         lock = open_descriptor(files.server_lock, os.O_RDWR)
@@ -56,7 +56,7 @@ def holder(files: RehearsalFiles) -> int | None:
 
 
 def end(pid: int, limit_s: float) -> bool:
-    """End a server that does not answer; return True once it is gone."""
+    """Kill a server that does not respond. Return True once it has exited."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, number)
@@ -69,16 +69,16 @@ def end(pid: int, limit_s: float) -> bool:
 
 
 def options(envs: Path | None, idle_minutes: float | None) -> list[str]:
-    """Of the server's command line; what is None is left to it."""
+    """Return the server's command-line options; None leaves the server's default."""
     chosen = [] if envs is None else ["--envs", str(envs.absolute())]
     return chosen if idle_minutes is None else [*chosen, "--idle-minutes", str(idle_minutes)]
 
 
 def spawn(home: Home, files: RehearsalFiles, given: Sequence[str]) -> int:
-    """Start the server in a session of its own, so that neither Ctrl-C nor the end of this process reaches it.
+    """Start the server in its own session, so that neither Ctrl-C nor the exit of this process reaches it.
 
     Raises:
-        StateError: Its log cannot be written.
+        StateError: The server log cannot be written.
     """
     try:
         log = open_descriptor(files.log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
@@ -96,19 +96,19 @@ def spawn(home: Home, files: RehearsalFiles, given: Sequence[str]) -> int:
         os.close(log)
 
 
-def last_lines(log: Path) -> str:
-    """What the server wrote last, in one line."""
+def last_log_lines(log: Path) -> str:
+    """Return the last log lines of the server, joined into one line."""
     try:
         with open_for_reading(log) as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - _LAST_BYTES))
             lines = file.read(_LAST_BYTES).decode(errors="replace").splitlines()
     except OSError:
-        return "it wrote nothing"
-    return " | ".join(lines[-_LAST_LINES:]) or "it wrote nothing"
+        return "no output"
+    return " | ".join(lines[-_LAST_LINES:]) or "no output"
 
 
 def alive(pid: int) -> bool:
-    """Whether the process runs. A dead one that nobody reaped counts as dead: a long `train` may be its parent."""
+    """Return True if the process is running. Reap it if it is an exited child of this process."""
     try:
         if os.waitpid(pid, os.WNOHANG)[0] == pid:
             return False
@@ -125,5 +125,5 @@ def _unreaped(pid: int) -> bool:
     try:
         state = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[0]
     except OSError:
-        return False  # gone by now, or a system without /proc: the next look tells
+        return False  # it has exited, or the system has no /proc: the next check decides
     return state in {"Z", "X"}

@@ -1,4 +1,4 @@
-"""Refuse what AWS refuses before it carries a request out, and what would leave answers that no client can read."""
+"""Reject requests that AWS rejects up front, and requests whose responses no client could parse."""
 
 import re
 from collections import Counter
@@ -6,17 +6,17 @@ from typing import Final
 from urllib.parse import parse_qsl
 
 from cloudgpu.files import parse_json
-from cloudgpu.rehearsal.server.error_responses import NO_XML, PROTOCOLS, error_answer
+from cloudgpu.rehearsal.server.error_responses import NO_XML, PROTOCOLS, error_response
 from cloudgpu.rehearsal.server.http_message import HttpRequest, HttpResponse
 
 MAX_TAGS: Final = 50
-"""On one resource, as on AWS."""
+"""Maximum number of tags on a resource, as on AWS."""
 _MAX_FIELDS: Final = 20_000
 _TAG_KEY: Final = re.compile(r"((?:.*\.)?Tag)\.\d+\.Key")
 
 
-def body_refusal(request: HttpRequest, service: str) -> HttpResponse | None:
-    """Return an error for a body that is refused, else None."""
+def body_error(request: HttpRequest, service: str) -> HttpResponse | None:
+    """Return an error if the body is not acceptable, else None."""
     protocol = PROTOCOLS.get(service, "query")
     if protocol in ("json", "rest-json"):
         return _json_refusal(request.body, service)
@@ -25,11 +25,11 @@ def body_refusal(request: HttpRequest, service: str) -> HttpResponse | None:
 
 def _json_refusal(body: bytes, service: str) -> HttpResponse | None:
     try:
-        found = parse_json(body or b"{}")
+        body_value = parse_json(body or b"{}")
     except ValueError as err:
-        return error_answer(service, "SerializationException", f"The body is not JSON: {err}", 400)
-    if not isinstance(found, dict):
-        return error_answer(service, "SerializationException", "The body is not a JSON object.", 400)
+        return error_response(service, "SerializationException", f"The body is not JSON: {err}", 400)
+    if not isinstance(body_value, dict):
+        return error_response(service, "SerializationException", "The body is not a JSON object.", 400)
     return None
 
 
@@ -39,14 +39,14 @@ def _form_refusal(request: HttpRequest, service: str) -> HttpResponse | None:
         fields = parse_qsl(text, keep_blank_values=True, max_num_fields=_MAX_FIELDS)
     except ValueError:
         message = f"The request holds more than {_MAX_FIELDS} parameters."
-        return error_answer(service, "MalformedQueryString", message, 400)
+        return error_response(service, "MalformedQueryString", message, 400)
     for name, value in fields:
-        # Stored, and shown in every description from then on, it would make each of those unreadable.
+        # AWS would store it, and every later describe response that contains it would be unreadable.
         if NO_XML.search(name) or NO_XML.search(value):
             message = f"The parameter {name[:100]!a} holds a character that is not allowed."
-            return error_answer(service, "InvalidParameterValue", message, 400)
-    tags = Counter(found[1] for name, _ in fields if (found := _TAG_KEY.fullmatch(name)))
+            return error_response(service, "InvalidParameterValue", message, 400)
+    tags = Counter(match[1] for name, _ in fields if (match := _TAG_KEY.fullmatch(name)))
     if any(count > MAX_TAGS for count in tags.values()):
         message = f"The maximum number of tags for a resource, {MAX_TAGS}, is exceeded."
-        return error_answer(service, "TagLimitExceeded", message, 400)
+        return error_response(service, "TagLimitExceeded", message, 400)
     return None

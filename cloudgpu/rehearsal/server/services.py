@@ -1,4 +1,4 @@
-"""Hand a verified request to the right simulated service. Importing this loads moto (about a second)."""
+"""Route a verified request to its simulated service. Importing this module loads moto (about a second)."""
 
 import re
 from collections.abc import Mapping
@@ -21,9 +21,9 @@ from cloudgpu.rehearsal.aws_api.scheduler import StrictScheduler
 from cloudgpu.rehearsal.aws_api.ssm_parameters import StrictSsm
 from cloudgpu.rehearsal.aws_api.ssm_sessions import Sessions
 from cloudgpu.rehearsal.aws_api.world import World
-from cloudgpu.rehearsal.server.error_responses import error_answer, readable
+from cloudgpu.rehearsal.server.error_responses import error_response, repair_error_xml
 from cloudgpu.rehearsal.server.http_message import HttpRequest, HttpResponse
-from cloudgpu.rehearsal.server.request_guard import body_refusal
+from cloudgpu.rehearsal.server.request_guard import body_error
 from cloudgpu.rehearsal.server.sigv4 import Scope
 
 _GLOBAL = ("iam", "budgets", "cloudfront", "route53")
@@ -31,15 +31,15 @@ _JSON = {"fsx": lustre.ACTIONS, "servicequotas": service_quotas.ACTIONS, "pricin
 
 
 class Services:
-    """Every simulated service of one server."""
+    """The simulated services of one server."""
 
     def __init__(self, world: World, sessions: Sessions) -> None:
         self._world = world
         self._sessions = sessions
 
     def answer(self, request: HttpRequest, scope: Scope) -> HttpResponse:
-        """Carry the request out; what nobody simulates is refused by name."""
-        refused = body_refusal(request, scope.service)
+        """Carry out the request. Services and actions that are not simulated are rejected by name."""
+        refused = body_error(request, scope.service)
         if refused is not None:
             return refused
         url = _url(request, scope)
@@ -53,7 +53,7 @@ class Services:
         if scope.service == "s3":
             s3_buckets.tag_new(request, int(status))
         content = body.encode(errors="replace") if isinstance(body, str) else bytes(body)
-        return readable(scope.service, int(status), _text_fields(headers), content)
+        return repair_error_xml(scope.service, int(status), _text_fields(headers), content)
 
     def _carry_out(self, request: Request, url: str, scope: Scope) -> Any:  # noqa: ANN401 - moto's triple
         if scope.service == "ec2":
@@ -74,7 +74,7 @@ class Services:
         raise NotImplementedError(message)
 
     def _actions(self, service: str, name: str) -> Mapping[str, json_service.Action] | None:
-        """The table that has an action; None where moto has it."""
+        """Return the table that has this action, or None if moto implements it."""
         if service == "ssm" and name in ssm_session_manager.ACTIONS:
             return {
                 name: lambda _world, region, given: ssm_session_manager.start_session(self._sessions, region, given)
@@ -83,7 +83,7 @@ class Services:
 
 
 def _url(request: HttpRequest, scope: Scope) -> str:
-    """The address that the request would have had on AWS; moto finds service and region by it."""
+    """Return the URL that the request would have on AWS; moto derives service and region from it."""
     host = (
         f"{scope.service}.amazonaws.com"
         if scope.service in _GLOBAL
@@ -117,10 +117,10 @@ def _text_fields(headers: Any) -> dict[str, str]:  # noqa: ANN401 - dict or head
 
 def _refused(service: str, err: Exception) -> HttpResponse:
     if isinstance(err, ServiceException):
-        return error_answer(service, err.code, err.message, 400)
+        return error_response(service, err.code, err.message, 400)
     if isinstance(err, NotImplementedError):
         message = f"The rehearsal cloud does not simulate this: {err}"
-        return error_answer(service, "NotImplemented", message, 501)
+        return error_response(service, "NotImplemented", message, 501)
     if isinstance(err, ExpatError):
-        return error_answer(service, "MalformedXML", f"The XML is not well-formed: {err}", 400)
-    return error_answer(service, "InvalidAction", str(err), 400)
+        return error_response(service, "MalformedXML", f"The XML is not well-formed: {err}", 400)
+    return error_response(service, "InvalidAction", str(err), 400)

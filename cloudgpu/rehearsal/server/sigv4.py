@@ -27,7 +27,7 @@ SecretOf = Callable[[str], str | None]
 
 @dataclass(frozen=True)
 class Scope:
-    """Who signed, and for which region and service."""
+    """Access key, region and service of a signature."""
 
     access_key_id: str
     region: str
@@ -35,7 +35,7 @@ class Scope:
 
 
 class SignatureError(Exception):
-    """The request is not signed, or not by a key of this home. `code` is AWS's own."""
+    """The request is not signed, or not with a key of this home. `code` is an AWS error code."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
@@ -44,7 +44,7 @@ class SignatureError(Exception):
 
 
 def verify(request: HttpRequest, secret_of: SecretOf, now: datetime) -> Scope:
-    """Return who signed this request.
+    """Verify the signature of a request and return its scope.
 
     Raises:
         SignatureError: No signature, an unknown key, a wrong signature, or one that is too old.
@@ -55,10 +55,10 @@ def verify(request: HttpRequest, secret_of: SecretOf, now: datetime) -> Scope:
 
 
 def verify_head(request: HttpRequest, secret_of: SecretOf, now: datetime) -> Scope:
-    """Return who signed a request whose body has not been read: S3's signatures name its digest, or leave it out.
+    """Verify a request whose body has not been read; S3 signatures cover only the body's digest, or nothing of it.
 
     Raises:
-        SignatureError: As `verify`; code `RequestEntityTooLarge` where the signature needs the body.
+        SignatureError: As `verify`; code `RequestEntityTooLarge` if verifying the signature needs the body.
     """
     in_header = bool(request.headers.find("authorization"))
     query = request.query()
@@ -96,7 +96,7 @@ def _verify_header(request: HttpRequest, secret_of: SecretOf, now: datetime, *, 
 
 
 def _skewed(scope: Scope, stamp: str, now: datetime) -> SignatureError:
-    """Every service has its own words for a caller whose clock is wrong."""
+    """Return the service-specific error for a caller whose clock is wrong."""
     if scope.service == "s3":
         text = "The difference between the request time and the current time is too large."
         return SignatureError("RequestTimeTooSkewed", text)
@@ -121,13 +121,13 @@ def _verify_presigned(request: HttpRequest, query: dict[str, str], secret_of: Se
 
 
 def _refuse_outside(made: datetime, lifetime: timedelta, now: datetime) -> None:
-    # Differences alone: a sum with a date of the year 1 or 9999 does not exist.
+    # Compare differences: adding to a date in the years 1 or 9999 may overflow.
     if made - now > _SKEW or now - made > lifetime:
         raise SignatureError("AccessDenied", "Request has expired")
 
 
 def _verify_s3_query(request: HttpRequest, query: dict[str, str], secret_of: SecretOf, now: datetime) -> Scope:
-    """Check the signature that SDKs still put into presigned S3 URLs of older regions (HMAC-SHA1)."""
+    """Verify the HMAC-SHA1 signature that SDKs still use in presigned S3 URLs of older regions."""
     scope = Scope(query["AWSAccessKeyId"], "us-east-1", "s3")
     if now.timestamp() > _seconds(query.get("Expires", "0"), longest=1 << 40):
         raise SignatureError("AccessDenied", "Request has expired")

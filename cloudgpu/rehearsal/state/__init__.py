@@ -1,1 +1,1 @@
-"""What the simulated AWS remembers: records beside moto's, snapshots on disk, and how they are written."""
+"""State of the simulated AWS: records in addition to moto's, and snapshots on disk."""

@@ -1,4 +1,4 @@
-"""Space that the rehearsal cloud holds back on its disk, so that deletions can be recorded on a full one."""
+"""Reserved disk space, so that deletions can be saved even when the disk is full."""
 
 import errno
 import os
@@ -10,19 +10,19 @@ from cloudgpu import files
 from cloudgpu.paths import unwritable
 
 SIZE: Final = 2 * files.MIB
-"""Room for the old and the new snapshot of a region with some hundred instances, and for a batch with both."""
+"""Enough for the old and new snapshot of a region with hundreds of instances, and for a batch with both."""
 
 
 class Reserve:
-    """One file that nobody reads. Callers hold the world's lock."""
+    """A file that only reserves space. Callers must hold the world's lock."""
 
     def __init__(self, path: Path) -> None:
-        """Nothing is made yet."""
+        """Create nothing yet."""
         self._path = path
         self._held = False
 
     def hold(self) -> None:
-        """Make the file if it is not there.
+        """Create the file if it does not exist.
 
         Raises:
             StateError: The disk is full or cannot be written.
@@ -48,11 +48,11 @@ class Reserve:
         return True
 
     def _make(self) -> None:
-        # Looked up first: taking the last blocks for a moment would make other writers of this disk fail.
+        # Check the free space first: taking the last blocks even briefly would make other writers fail.
         if shutil.disk_usage(self._path.parent).free < SIZE:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         try:
-            # Not zeros: a file system that compresses would hold nothing back for them.
+            # Random bytes: a compressing file system would reserve nothing for zeros.
             files.create(self._path, os.urandom(SIZE), durable=False)
         except OSError:
             self._path.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""Files that are either the old or the new version after a crash, never half of one."""
+"""Write files atomically: after a crash a file is either the old or the new version."""
 
 from pathlib import Path
 
@@ -8,19 +8,19 @@ from cloudgpu.paths import unwritable
 
 
 class NotSavedError(StateError):
-    """A call that could not be made durable, and therefore had no effect."""
+    """A call could not be saved to disk and therefore had no effect."""
 
 
 def not_saved(cause: StateError) -> NotSavedError:
-    """Return the error of a call that had no effect because of this one."""
+    """Return the error for a call that had no effect because saving it failed."""
     return NotSavedError(
         f"the rehearsal cloud cannot save this call, so it had no effect: {cause.message}",
-        hint="free some space there, then repeat it; calls that delete something still work",
+        hint="free some space there, then retry; deletions still work",
     )
 
 
 def write_durably(path: Path, content: bytes) -> None:
-    """Replace `path` by `content`, mode 0600, on the disk before this returns.
+    """Replace the file with `content`, mode 0600, and flush it to disk.
 
     Raises:
         StateError: The disk is full or the directory cannot be written.

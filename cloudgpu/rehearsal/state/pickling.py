@@ -1,4 +1,4 @@
-"""Take apart what `pickle` cannot: local functions, default dictionaries with a constructor of their own, KMS keys."""
+"""Pickle objects that `pickle` does not support: local functions, subclasses of defaultdict, and KMS keys."""
 
 import importlib
 import marshal
@@ -16,7 +16,7 @@ MODULES_OF_0_1 = {
     "cloudgpu.rehearsal.strict.lustre_records": "cloudgpu.rehearsal.aws_api.fsx.records",
     "cloudgpu.rehearsal.strict.own_images": "cloudgpu.rehearsal.aws_api.ec2.baked_images",
 }
-"""Where snapshots of version 0.1.0 name classes and functions, and where these are now."""
+"""Modules named in snapshots of version 0.1.0, and their present names."""
 
 
 def current_module(name: str) -> str:
@@ -25,14 +25,14 @@ def current_module(name: str) -> str:
 
 
 def take_apart(value: object) -> tuple[Any, ...] | None:
-    """What `pickle` needs to make the value again, or None when it can manage by itself."""
+    """Return a pickle reduction of the value, or None if `pickle` supports it."""
     if isinstance(value, FunctionType) and "<" in value.__qualname__:
         return _function(value)
     if isinstance(value, defaultdict) and type(value) is not defaultdict:
         made = (type(value), value.default_factory)
         return _bare_dictionary, made, value.__dict__, None, iter(list(dict.items(value)))
     if isinstance(value, get_args(PrivateKeyTypes)):
-        # A simulated key of KMS, worth nothing anywhere else.
+        # A simulated KMS key, which has no value outside this cloud.
         return _private_key, (value.private_bytes(Encoding.DER, PrivateFormat.PKCS8, NoEncryption()),)
     return None
 
@@ -48,7 +48,7 @@ def _bare_dictionary(kind: type[Any], factory: Any) -> Any:  # noqa: ANN401 - an
 
 
 def _function(function: FunctionType) -> tuple[Any, ...]:
-    """Code first, what it closes over later, so that cycles are possible."""
+    """Reduce a function to its code and, separately, its closure, so that cycles are possible."""
     cells = function.__closure__ or ()
     code = marshal.dumps(function.__code__)
     made = (function.__module__, code, function.__defaults__, len(cells))

@@ -1,4 +1,4 @@
-"""What moto does not know about a region. Kept on moto's own back end object, so that one snapshot holds both."""
+"""Records that moto lacks, stored on moto's back end object of the region so that one snapshot has both."""
 
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -26,7 +26,7 @@ class PlacementGroup:
 
 @dataclass
 class FleetRecord:
-    """An instant fleet with what it launched and what went wrong, in the API's own terms."""
+    """An instant fleet with its instances and errors, as the API reports them."""
 
     id: str
     request: dict[str, Any]
@@ -37,7 +37,7 @@ class FleetRecord:
     deleted: bool = False
 
     def instance_ids(self) -> list[str]:
-        """Every instance it launched, ended ones too."""
+        """Return the ids of all launched instances, including terminated ones."""
         return [instance_id for row in self.instances for instance_id in row["InstanceIds"]]
 
 
@@ -54,22 +54,22 @@ class NodeRecord:
     placement_group: str = ""
     fleet_id: str = ""
     reservation: str = ""
-    """Capacity reservation that the instance runs in."""
+    """Capacity reservation that the instance uses."""
     address: str = ""
     port: int = 0
     host_key: str = ""
     original_address: str = ""
-    """The address moto gave; it goes back to the subnet with the instance."""
+    """Address that moto assigned; it is returned to the subnet with the instance."""
     ended: datetime | None = None
     opened: Opened = _OPEN
-    """What the node was told: who reaches it, what it reaches and may mount."""
+    """Access last sent to the node: who can reach it, what it can reach and what it may mount."""
     lingers: int | None = None
-    """So often it is still described as shutting-down; None before its end began."""
+    """Number of further describe calls that show it as shutting-down; None before the termination."""
 
 
 @dataclass
 class CapacityReservation:
-    """Capacity that is kept for its owner, by the hour or bought for a time; moto has none. Times are UTC."""
+    """Reserved capacity, by the hour or as a Capacity Block; moto has none. Times are UTC."""
 
     id: str
     kind: str
@@ -84,7 +84,7 @@ class CapacityReservation:
 
 @dataclass
 class SavedAnswer:
-    """What a call with a client token was answered, and a digest of its parameters."""
+    """The response to a call with a client token, and a digest of the call's parameters."""
 
     digest: str
     status: int
@@ -94,7 +94,7 @@ class SavedAnswer:
 
 @dataclass
 class Records:
-    """Everything of one region that only the strict layer knows."""
+    """The records of one region in addition to moto's."""
 
     placement_groups: dict[str, PlacementGroup] = field(default_factory=dict)
     fleets: dict[str, FleetRecord] = field(default_factory=dict)
@@ -105,9 +105,9 @@ class Records:
 
 
 def records_of(backend: Any) -> Records:  # noqa: ANN401 - moto is untyped
-    """The records of the region that this EC2 back end serves."""
-    found = backend.__dict__.get(_ATTRIBUTE)
-    if not isinstance(found, Records):
-        found = Records()
-        backend.__dict__[_ATTRIBUTE] = found
-    return found
+    """Return the records of the region of this EC2 back end."""
+    records = backend.__dict__.get(_ATTRIBUTE)
+    if not isinstance(records, Records):
+        records = Records()
+        backend.__dict__[_ATTRIBUTE] = records
+    return records

@@ -1,4 +1,4 @@
-"""Durable state: moto's back ends and our records, one snapshot file a service and region.
+"""Durable state: moto's back ends and our records, one snapshot file per service and region.
 
 S3 contents are not in the snapshots but in files named by their digest, written once: a 50 MiB object does not
 make every later call 50 MiB slower.
@@ -44,7 +44,7 @@ _OBJECT_BYTES = 5 << 30
 
 
 class Store:
-    """Writes what changed since the last time, and reads everything back."""
+    """Saves what changed since the last save, and loads everything."""
 
     def __init__(self, state: Path, objects: Path, reserve: Reserve) -> None:
         self._state = state
@@ -60,10 +60,10 @@ class Store:
                 raise unwritable(directory, err) from err
 
     def save(self, *, mutated: bool) -> None:
-        """Make the present state durable; after a read only back ends that are new (a region's first use).
+        """Save the current state; after a read only back ends that are new (a region's first use).
 
         Raises:
-            StateError: The disk is full or unwritable: what lies there is what was saved last.
+            StateError: The disk is full or unwritable; the files still hold the last saved state.
         """
         changed: dict[str, bytes] = {}
         for name, backend in _live():
@@ -80,7 +80,7 @@ class Store:
             self._write(changed)
 
     def load(self) -> None:
-        """Bring every snapshot back, in the place of whatever there is now.
+        """Replace the current state with the saved snapshots.
 
         Raises:
             StateError: A snapshot is damaged or was written by another version.
@@ -94,7 +94,7 @@ class Store:
                 _shelve(name, self._backend(content, path))
             except StateError:
                 raise
-            # Rubbish makes pickle raise nearly anything, and whatever it is: this file is what is wrong.
+            # Damaged data makes pickle raise almost any exception; in every case this file is the cause.
             except Exception as err:
                 raise _damaged(path, f"{type(err).__name__}: {err}") from err
             if name not in batch:
@@ -102,12 +102,12 @@ class Store:
         self._drop_orphans()
 
     def snapshot(self) -> dict[str, bytes]:
-        """The present state as a value, by service and region; `bring_back` takes it. Nothing is written."""
+        """Return the current state by service and region, for `bring_back`. Nothing is written."""
         kept = {name: self._dump(name, backend) for name, backend in _live()}
         return {name: content for name, content in kept.items() if content}
 
     def bring_back(self, snapshot: Mapping[str, bytes]) -> None:
-        """Put the state of a snapshot of this server in the place of the present one."""
+        """Replace the current state with a snapshot of this server."""
         BackendDict.reset()
         self._written.clear()
         # In the order of `load`: file systems refer to EC2's subnets.
@@ -115,10 +115,10 @@ class Store:
             _shelve(name, _Unpickler(io.BytesIO(content), self._objects).load())
 
     def _write(self, changed: Mapping[str, bytes]) -> None:
-        """Write all of these snapshots or none."""
+        """Write all of these snapshots, or none."""
         if len(changed) > 1 or (changed and self._batch.exists()):
             write_durably(self._batch, _FORMAT + pickle.dumps(dict(changed)))
-            with contextlib.suppress(StateError):  # the batch holds, and the next save writes them again
+            with contextlib.suppress(StateError):  # the batch is saved, and the next save writes them again
                 self._write_each(changed)
                 self._drop_batch()
         else:
@@ -130,7 +130,7 @@ class Store:
             self._written[name] = _digest(content)
 
     def _drop_batch(self) -> None:
-        """Delete the batch for good: after a power cut an old one would take later changes back."""
+        """Delete the batch durably: after a power failure an old batch would undo later changes."""
         try:
             self._batch.unlink(missing_ok=True)
             files.sync_directory(self._state)
@@ -155,18 +155,18 @@ class Store:
         if not content.startswith(_FORMAT):
             raise StateError(
                 f"{path} was written by another version of the rehearsal cloud",
-                hint=f"{_RESET} starts an empty one; or use the version that wrote it",
+                hint=f"use the version that wrote it, or start an empty one: {_RESET}",
             )
         return content[len(_FORMAT) :]
 
     def _backend(self, content: bytes, path: Path) -> BaseBackend:
         backend = _Unpickler(io.BytesIO(content), self._objects).load()
         if not isinstance(backend, BaseBackend):
-            raise _damaged(path, f"it holds a {type(backend).__name__}")
+            raise _damaged(path, f"it contains a {type(backend).__name__}")
         return backend
 
     def _forget(self) -> None:
-        """Drop every back end but those that no snapshot holds."""
+        """Drop every back end that a snapshot can restore."""
         registered: list[Any] = list(vars(BackendDict)["_instances"])
         for backends in registered:
             for account, region, _ in list(backends.iter_backends()):
@@ -176,20 +176,20 @@ class Store:
         self._written.clear()
 
     def _dump(self, name: str, backend: Any) -> bytes:  # noqa: ANN401
-        """Serialise one back end; one that cannot be is remembered as volatile rather than breaking every call."""
+        """Serialize a back end. One that cannot be serialized is marked as volatile, so that calls still work."""
         buffer = io.BytesIO()
         try:
             _Pickler(buffer, self._objects, name.partition("@")[0]).dump(backend)
         except (pickle.PicklingError, TypeError, AttributeError):
             if name.startswith(_DURABLE):
                 raise
-            _log.warning("moto's %s cannot be saved: its state is lost when the server ends", name, exc_info=True)
+            _log.warning("cannot save moto's %s: its state is lost when the server stops", name, exc_info=True)
             self._volatile.add(name)
             return b""
         return buffer.getvalue()
 
     def _drop_orphans(self) -> None:
-        """Delete contents that no object names any more; only at the start, when nobody writes."""
+        """Delete contents that no object refers to; only at start, when no call can write."""
         named = {getattr(key, _SHELF, ("", 0))[0] for key in _all_keys()}
         for path in self._objects.iterdir():
             if path.name not in named:
@@ -198,8 +198,8 @@ class Store:
 
 
 def _damaged(path: Path, why: str) -> StateError:
-    message = f"the state of the rehearsal cloud cannot be read: {path} is damaged ({why})"
-    return StateError(message, hint=f"{_RESET} starts an empty one")
+    message = f"cannot read the state of the rehearsal cloud: {path} is damaged ({why})"
+    return StateError(message, hint=f"start an empty one: {_RESET}")
 
 
 def _live() -> Iterator[tuple[str, Any]]:
@@ -239,7 +239,7 @@ def _all_keys() -> Iterator[FakeKey]:
 
 @dataclass(frozen=True)
 class _Contents:
-    """Stands for an S3 object's bytes inside a snapshot."""
+    """Placeholder for an S3 object's contents in a snapshot."""
 
     digest: str
 
@@ -253,13 +253,13 @@ class _Pickler(pickle.Pickler):
         self._service = service
 
     def persistent_id(self, obj: Any) -> str | tuple[str, str, str] | None:  # noqa: ANN401 - protocol of pickle
-        """Write the digest where the contents would stand, and the id of a subnet that belongs to EC2's snapshot."""
+        """Return the digest of S3 contents, and the id of a subnet that belongs to EC2's snapshot."""
         if isinstance(obj, Subnet) and self._service != "ec2":
             return str(obj.ec2_backend.account_id), str(obj.ec2_backend.region_name), str(obj.id)
         return obj.digest if isinstance(obj, _Contents) else None
 
     def reducer_override(self, obj: Any) -> Any:  # noqa: ANN401 - protocol of pickle
-        """Take an S3 object apart without reading it again when it has not changed."""
+        """Reduce an S3 object; unchanged contents are not read again."""
         if not isinstance(obj, FakeKey):
             return take_apart(obj) or NotImplemented
         fields = obj.__dict__
@@ -274,7 +274,7 @@ def _bare_key() -> Any:  # noqa: ANN401 - a FakeKey without its state
 
 
 class _Unpickler(pickle.Unpickler):
-    """Reads a snapshot and the contents that it names."""
+    """Loads a snapshot and the S3 contents that it refers to."""
 
     def __init__(self, buffer: io.BytesIO, objects: Path) -> None:
         super().__init__(buffer)
@@ -285,7 +285,7 @@ class _Unpickler(pickle.Unpickler):
         return super().find_class(current_module(module_name), global_name)
 
     def persistent_load(self, pid: Any) -> Any:  # noqa: ANN401 - protocol of pickle
-        """The bytes of one S3 object, or EC2's own subnet: its snapshot is read before those that name it."""
+        """Return the contents of an S3 object, or EC2's subnet, as EC2's snapshot is loaded first."""
         if isinstance(pid, tuple):
             account, region, subnet_id = pid
             return ec2_backends[account][region].get_subnet(subnet_id)
@@ -293,7 +293,7 @@ class _Unpickler(pickle.Unpickler):
 
 
 def _put_object(objects: Path, content: bytes) -> str:
-    """Write the contents once.
+    """Write the contents unless the file exists. Return their digest.
 
     Raises:
         StateError: The disk is full or unwritable.

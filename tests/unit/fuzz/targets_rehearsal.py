@@ -17,7 +17,7 @@ from cloudgpu.files import FileRefusedError
 from cloudgpu.rehearsal import client
 from cloudgpu.rehearsal.aws_api.ec2.market import Market
 from cloudgpu.rehearsal.faults import conditions, scripts
-from cloudgpu.rehearsal.faults.api_faults import FaultScript
+from cloudgpu.rehearsal.faults.api_faults import FaultRules
 from cloudgpu.rehearsal.layout import RehearsalFiles
 from cloudgpu.rehearsal.node_spec import NodeSpec
 from cloudgpu.rehearsal.nodes import host, record
@@ -61,11 +61,11 @@ def _fault_script(content: bytes) -> None:
     given = {name: "5" for name in found.parameters if isinstance(name, str)}
     whole = scripts.together([found], given)
     json.dumps(whole)
-    FaultScript().put(whole["rules"])
+    FaultRules().put(whole["rules"])
 
 
 def _rules(value: Any) -> None:
-    script = FaultScript()
+    script = FaultRules()
     script.put(value if isinstance(value, list) else [value])
     call = identify(HttpRequest("POST", "/", Headers({}), b"Action=CreateFleet"), Scope("A", "us-east-1", "ec2"))
     for phase in ("before", "after_effect"):
@@ -197,12 +197,12 @@ class _Controlled:
 
 
 def _control(body: bytes) -> None:
-    from cloudgpu.rehearsal.faults.active import Applied
-    from cloudgpu.rehearsal.faults.active_conditions import Behaviour
+    from cloudgpu.rehearsal.faults.active import ActiveFaults
+    from cloudgpu.rehearsal.faults.active_conditions import ActiveConditions
 
-    market, faults = Market(scratch() / "no-market.json"), FaultScript()
-    applied = Applied(faults, market, Behaviour(ManualClock(NOW)), mock.Mock())
-    control = Control("secret", faults, market, _Controlled(), applied)  # type: ignore[arg-type]
+    market, faults = Market(scratch() / "no-market.json"), FaultRules()
+    active_faults = ActiveFaults(faults, market, ActiveConditions(ManualClock(NOW)), mock.Mock())
+    control = Control("secret", faults, market, _Controlled(), active_faults)  # type: ignore[arg-type]
     for method, name in (
         ("PUT", "faults"),
         ("PUT", "script"),

@@ -5,7 +5,7 @@ from cloudgpu.errors import RehearsalError
 from cloudgpu.rehearsal import client
 from cloudgpu.rehearsal.layout import RehearsalFiles
 from cloudgpu.rehearsal.server.http_message import Headers, HttpRequest
-from cloudgpu.rehearsal.server.request_guard import body_refusal
+from cloudgpu.rehearsal.server.request_guard import body_error
 from tests.unit.fuzz.hostile import files, spoiled
 from tests.unit.fuzz.target import Target, scratch, written
 
@@ -19,7 +19,7 @@ def _endpoint(content: bytes) -> None:
 def _failure(content: bytes) -> None:
     found = RehearsalFiles(scratch() / "rehearsal-files")
     written(str(found.failure.relative_to(scratch())), content)
-    raise client._ended(found)
+    raise client._start_error(found)
 
 
 def _fault_script(content: bytes) -> None:
@@ -28,7 +28,7 @@ def _fault_script(content: bytes) -> None:
 
 def _body(content: bytes) -> None:
     for service in ("ec2", "ssm", "s3"):
-        refused = body_refusal(HttpRequest("POST", "/", Headers(), content), service)
+        refused = body_error(HttpRequest("POST", "/", Headers(), content), service)
         assert refused is None or refused.status == 400
 
 

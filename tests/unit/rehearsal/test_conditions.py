@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from cloudgpu.clock import ManualClock
-from cloudgpu.rehearsal.faults.active_conditions import Behaviour, SkewedClock
+from cloudgpu.rehearsal.faults.active_conditions import ActiveConditions, SkewedClock
 from cloudgpu.rehearsal.faults.conditions import Conditions, conditions_from
 
 START = datetime(2026, 11, 21, tzinfo=UTC)
@@ -18,7 +18,7 @@ def clock():
 
 @pytest.fixture
 def behaviour(clock):
-    return Behaviour(clock)
+    return ActiveConditions(clock)
 
 
 @pytest.mark.parametrize(

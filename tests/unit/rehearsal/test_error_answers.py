@@ -6,7 +6,7 @@ from botocore.parsers import create_parser
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from cloudgpu.rehearsal.server.error_responses import PROTOCOLS, error_answer, readable
+from cloudgpu.rehearsal.server.error_responses import PROTOCOLS, error_response, repair_error_xml
 
 CLIENTS = {
     "ec2": "ec2",
@@ -48,7 +48,7 @@ def test_the_table_of_protocols_is_that_of_botocore(service):
 @pytest.mark.parametrize("service", CLIENTS)
 @pytest.mark.parametrize("message", HOSTILE, ids=lambda text: ascii(text)[:20])
 def test_a_client_reads_code_and_message(service, message):
-    found = parsed(service, error_answer(service, "SomeCode", message, 400))
+    found = parsed(service, error_response(service, "SomeCode", message, 400))
     assert found["Code"] == "SomeCode"
     if message.isprintable():
         assert (found["Message"] or "") == message
@@ -59,7 +59,7 @@ def test_a_client_reads_code_and_message(service, message):
 @given(service=st.sampled_from(sorted(CLIENTS)), code=st.text(), message=st.text())
 @example("ssm", "Bad\r\nX-Evil: 1", "")
 def test_any_code_and_message_can_be_read(service, code, message):
-    answer = error_answer(service, code, message, 500)
+    answer = error_response(service, code, message, 500)
     parsed(service, answer)
     assert all("\n" not in value and value.isascii() for value in answer.headers.values())
 
@@ -68,11 +68,11 @@ def test_any_code_and_message_can_be_read(service, code, message):
 @pytest.mark.parametrize("service", ["ec2", "iam", "s3"])
 def test_what_moto_wrote_without_escaping_is_written_anew(service, message):
     body = f"<Response><Errors><Error><Code>Some.Code</Code><Message>{message}</Message></Error></Errors></Response>"
-    answer = readable(service, 400, {}, body.encode(errors="replace"))
+    answer = repair_error_xml(service, 400, {}, body.encode(errors="replace"))
     parsed(service, answer)
     assert b"Code>" in answer.body
 
 
 def test_an_answer_that_can_be_read_is_left_alone():
-    answer = readable("ec2", 400, {"a": "b"}, b"<Response><Errors/></Response>")
+    answer = repair_error_xml("ec2", 400, {"a": "b"}, b"<Response><Errors/></Response>")
     assert (answer.headers, answer.body) == ({"a": "b"}, b"<Response><Errors/></Response>")

@@ -14,9 +14,9 @@ from cloudgpu.cli.render.fault import in_force_lines, library_lines, script_line
 from cloudgpu.errors import UsageError
 from cloudgpu.rehearsal.faults import scripts
 from cloudgpu.rehearsal.faults.conditions import Conditions
-from cloudgpu.rehearsal.faults.node_faults import Deed, NodeFault, node_fault_from, node_fault_json
+from cloudgpu.rehearsal.faults.node_faults import NodeFault, NodeFaultKind, node_fault_from, node_fault_json
 from cloudgpu.rehearsal.node_spec import NodeSpec
-from cloudgpu.rehearsal.nodes.fault_injection import Misfortune
+from cloudgpu.rehearsal.nodes.fault_injection import FaultInjector
 
 
 def spec(number: int, *, spot: bool = False, zone: str = "us-east-1c") -> NodeSpec:
@@ -75,15 +75,15 @@ def test_a_file_may_be_yaml_or_a_json_list_of_rules(tmp_path: Path):
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("true", "neither a mapping nor a list"),
-        ("[{", "makes no sense"),
+        ("true", "it must be a mapping or a list"),
+        ("[{", "is not valid"),
         ("weather: bad", "unknown part 'weather'"),
-        ("rules: {}", "rules is not a list"),
+        ("rules: {}", "rules must be a list"),
         ("rules: [{acton: X}]", "unknown key 'acton'"),
         ("cloud: {fog: 1}", "unknown condition 'fog'"),
-        ("nodes: [{do: explode}]", "`do` is one of"),
+        ("nodes: [{do: explode}]", "`do` must be one of"),
         ("nodes: [{do: sshd-dies, match: {colour: red}}]", "not colour"),
-        ("nodes: [{do: sshd-dies, count: two}]", "count 'two' is no number"),
+        ("nodes: [{do: sshd-dies, count: two}]", "count 'two' is not a number"),
         ("nodes: [{do: sshd-dies, whom: all}]", "unknown key 'whom'"),
     ],
 )
@@ -99,7 +99,7 @@ def test_a_script_that_makes_no_sense_says_why(text, words, tmp_path: Path):
 def test_an_unknown_name_is_told_the_nearest_one(tmp_path: Path):
     with pytest.raises(UsageError, match='did you mean "zone-dry"'):
         scripts.find("zone-dyr")
-    with pytest.raises(UsageError, match="cannot be read"):
+    with pytest.raises(UsageError, match="cannot read"):
         scripts.find(str(tmp_path / "none.yaml"))
 
 
@@ -111,7 +111,7 @@ def test_settings_of_faults_are_read():
 
 
 def test_a_fault_of_nodes_strikes_as_many_as_it_says_and_stays_with_them():
-    unlucky = Misfortune()
+    unlucky = FaultInjector()
     unlucky.put([NodeFault("sshd-dies", count=1), NodeFault("boot-hangs", {"zone": "*d"})])
     assert [fault.do for fault in unlucky.at_boot(spec(1))] == ["sshd-dies"]
     assert unlucky.at_boot(spec(2)) == ()
@@ -176,7 +176,7 @@ def test_the_page_has_every_fault_as_it_is(script):
 
 
 def test_the_page_has_every_condition_and_every_deed():
-    names = [item.name for item in fields(Conditions)] + list(get_args(Deed))
+    names = [item.name for item in fields(Conditions)] + list(get_args(NodeFaultKind))
     assert [name for name in names if f"`{name}`" not in PAGE] == []
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from cloudgpu.errors import StateError
 from cloudgpu.rehearsal.aws_api.ec2.market import Market
 from cloudgpu.rehearsal.aws_api.launch.fleet_allocation import Pool, Terms, allocate
-from cloudgpu.rehearsal.faults.api_faults import ApiCall, FaultScript
+from cloudgpu.rehearsal.faults.api_faults import ApiCall, FaultRules
 from cloudgpu.rehearsal.server.access_keys import load, load_or_create
 from cloudgpu.rehearsal.server.http_message import Headers, HttpRequest
 from cloudgpu.rehearsal.server.operation import identify
@@ -23,12 +23,12 @@ RUN = ApiCall("ec2", "RunInstances", "us-east-1", True, {"zone": "us-east-1c", "
 LOOK = ApiCall("ec2", "DescribeVpcs", "us-east-1", False)
 
 
-def strikes(script: FaultScript, *calls: ApiCall) -> list[bool]:
+def strikes(script: FaultRules, *calls: ApiCall) -> list[bool]:
     return [script.find(call, "before") is not None for call in calls]
 
 
 def test_the_kth_mutating_call_is_struck():
-    script = FaultScript()
+    script = FaultRules()
     script.put([{"action": "*", "mutating": True, "nth": 2}])
     assert strikes(script, RUN, LOOK, RUN, LOOK, RUN) == [False, False, True, False, False]
     assert script.shown()["mutating_calls"] == 3
@@ -36,20 +36,20 @@ def test_the_kth_mutating_call_is_struck():
 
 
 def test_a_rule_strikes_as_often_as_it_says_and_only_what_it_matches():
-    script = FaultScript()
+    script = FaultRules()
     script.put([{"action": "Run*", "service": "ec2", "match": {"zone": "*c", "region": "us-*"}, "times": 1}])
     assert strikes(script, LOOK, RUN, RUN) == [False, True, False]
 
 
 def test_phases_are_counted_apart():
-    script = FaultScript()
+    script = FaultRules()
     script.put([{"phase": "after_effect", "nth": 1}])
     assert script.find(RUN, "before") is None
     assert script.find(RUN, "after_effect") is not None
 
 
 def test_a_held_call_goes_on_when_released():
-    script = FaultScript()
+    script = FaultRules()
     script.put([{"id": "h", "do": "hold"}])
     rule = script.find(RUN, "before")
     done = threading.Event()
@@ -66,7 +66,7 @@ def test_a_held_call_goes_on_when_released():
 
 
 def test_new_rules_let_held_calls_go():
-    script = FaultScript()
+    script = FaultRules()
     script.put([{"do": "hold"}])
     rule = script.find(RUN, "before")
     thread = threading.Thread(target=script.hold, args=(rule, RUN))
@@ -81,7 +81,7 @@ def test_new_rules_let_held_calls_go():
 @pytest.mark.parametrize("row", [{"action": "X", "when": 1}, {"do": "explode"}, {"phase": "during"}])
 def test_a_rule_that_makes_no_sense_is_refused(row):
     with pytest.raises(ValueError, match="fault rule 0"):
-        FaultScript().put([row])
+        FaultRules().put([row])
 
 
 def test_the_tightest_row_holds_and_survives(tmp_path):

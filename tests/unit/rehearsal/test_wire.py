@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cloudgpu.rehearsal.server.aws_chunked import is_streaming, plain
-from cloudgpu.rehearsal.server.control_auth import seal, seal_holds
+from cloudgpu.rehearsal.server.control_auth import seal, signature_is_valid
 from cloudgpu.rehearsal.server.http_guard import refusal
 from cloudgpu.rehearsal.server.http_message import DropConnectionError, Headers, HttpRequest, HttpResponse
 from cloudgpu.rehearsal.server.http_server import LoopbackServer
@@ -48,17 +48,17 @@ def test_broken_chunks_are_an_error(body):
 
 def test_a_seal_holds_for_one_call_only():
     value = seal("secret", "PUT", "/_cloudgpu/faults", b"[]")
-    assert seal_holds("secret", value, "PUT", "/_cloudgpu/faults", b"[]")
-    assert not seal_holds("other", value, "PUT", "/_cloudgpu/faults", b"[]")
-    assert not seal_holds("secret", value, "GET", "/_cloudgpu/faults", b"[]")
-    assert not seal_holds("secret", value, "PUT", "/_cloudgpu/stop", b"[]")
-    assert not seal_holds("secret", value, "PUT", "/_cloudgpu/faults", b"[1]")
+    assert signature_is_valid("secret", value, "PUT", "/_cloudgpu/faults", b"[]")
+    assert not signature_is_valid("other", value, "PUT", "/_cloudgpu/faults", b"[]")
+    assert not signature_is_valid("secret", value, "GET", "/_cloudgpu/faults", b"[]")
+    assert not signature_is_valid("secret", value, "PUT", "/_cloudgpu/stop", b"[]")
+    assert not signature_is_valid("secret", value, "PUT", "/_cloudgpu/faults", b"[1]")
     assert "secret" not in value
 
 
 @pytest.mark.parametrize("value", ["", "x", "1:2", ":", "nan:0", "é:1"])
 def test_a_wrong_or_old_seal_does_not_hold(value):
-    assert not seal_holds("secret", value, "GET", "/", b"")
+    assert not signature_is_valid("secret", value, "GET", "/", b"")
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1:80", "localhost:80", "LOCALHOST:80"])

@@ -1,4 +1,4 @@
-"""moto's EC2 with the strict rules in front."""
+"""moto's EC2 with the rules of this package in front."""
 
 from typing import Any
 
@@ -39,18 +39,18 @@ from cloudgpu.rehearsal.aws_api.world import World
 from cloudgpu.rehearsal.state.records import SavedAnswer, records_of
 
 _CHECKS_ITSELF = ("RunInstances",)
-"""Actions that look at their parameters before they answer a dry run."""
+"""Actions that validate their parameters before a dry run."""
 
 
 class StrictEc2(EC2Response):
-    """One request; moto makes a response object a request."""
+    """Handles one request; moto creates a response object per request."""
 
     def __init__(self, world: World) -> None:
         super().__init__()
         self._world = world
 
     def call_action(self) -> tuple[int, dict[str, Any], Any]:
-        """Answer the request; errors become AWS's own error answers."""
+        """Return the response; errors become AWS error responses."""
         status = 0
         try:
             status, headers, body = self._answered()
@@ -84,10 +84,10 @@ class StrictEc2(EC2Response):
         return status, headers, body
 
     def _pass_the_gate(self, params: dict[str, Any]) -> None:
-        """What AWS looks at before it looks at the action.
+        """Apply the checks that AWS makes before those of the action.
 
         Raises:
-            AwsError: Too many calls, or one that names what is too new to be known.
+            AwsError: Too many calls, or a resource that is not visible yet.
         """
         if self._world.behaviour.throttles(str(self.region)):
             raise AwsError("RequestLimitExceeded", "Request limit exceeded.", http=503)
@@ -113,7 +113,7 @@ class StrictEc2(EC2Response):
         """Run moto's implementation.
 
         Raises:
-            AwsError: moto has none, so the rehearsal cloud has none.
+            AwsError: moto does not implement the action either.
         """
         method = getattr(self, camelcase_to_underscores(action), None)
         try:

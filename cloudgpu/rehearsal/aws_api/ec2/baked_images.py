@@ -1,4 +1,4 @@
-"""Images made of instances: who may be one, what it is called, and that it takes a moment to be usable.
+"""Images made from instances: validation, ids, and that they take a moment to become available.
 
 The disk of the node is not copied, but what its stand-ins remember of installed packages is: a node that boots such an
 image finds done what the bootstrap installed there. What else was written to the disk is not in the image.
@@ -18,7 +18,7 @@ _USABLE = ("running", "stopped", "stopping", "pending")
 
 
 class MadeAmi(Ami):
-    """An image whose snapshot is as large as the disk that it was made of; moto says 15 GiB of every image."""
+    """An image whose snapshot has the size of its source volume; moto reports 15 GiB for every image."""
 
     @property
     def block_device_mappings(self) -> list[dict[str, Any]]:
@@ -34,7 +34,7 @@ class MadeAmi(Ami):
 
 @rule("CreateImage")
 def create_image(call: Call) -> dict[str, str]:
-    """An image with its snapshot, both tagged in this call; it becomes available after somebody looked once."""
+    """Create an image and its snapshot with their tags; it becomes available after it was described once."""
     name = str(call.params.get("Name") or "")
     if not _NAME.fullmatch(name):
         raise AwsError(
@@ -70,7 +70,7 @@ def create_image(call: Call) -> dict[str, str]:
 
 @rule("DescribeImages")
 def describe_images(call: Call) -> Any:  # noqa: ANN401 - moto's answer
-    """As moto has it; what was pending is available the next time."""
+    """Describe images as moto does; pending ones become available for the next call."""
     answer = call.proceed()
     for ami in call.backend.amis.values():
         if ami.state == "pending":
@@ -83,7 +83,7 @@ def _me(call: Call) -> str:
 
 
 def _new_id(call: Call, name: str) -> str:
-    """Another one each time, also for the name of an image that is gone."""
+    """Return a new id, even for the name of a deleted image."""
     number = len(call.backend.amis) + len(call.backend.deleted_amis)
     return "ami-0" + hashlib.sha256(f"{call.region}:{name}:{number}".encode()).hexdigest()[:16]
 

@@ -1,4 +1,4 @@
-"""What AWS keeps while something stands on it: subnets with interfaces, gateways with public addresses."""
+"""Prevent deleting what is in use: subnets with interfaces, gateways with public addresses."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -8,7 +8,7 @@ from cloudgpu.rehearsal.aws_api.rules import AwsError, Call, rule
 
 @rule("DeleteSubnet")
 def delete_subnet(call: Call) -> Any:  # noqa: ANN401 - moto's answer
-    """Refuse while an interface of an instance, of a NAT gateway or of anybody's lies in it."""
+    """Reject deletion while the subnet contains an interface of an instance, a NAT gateway or a user."""
     subnet_id = str(call.params.get("SubnetId") or "")
     if any(interface.subnet.id == subnet_id for interface in call.backend.enis.values()):
         raise AwsError("DependencyViolation", f"The subnet '{subnet_id}' has dependencies and cannot be deleted.")
@@ -19,7 +19,7 @@ def delete_subnet(call: Call) -> Any:  # noqa: ANN401 - moto's answer
 
 @rule("DetachInternetGateway")
 def detach_gateway(call: Call) -> Any:  # noqa: ANN401 - moto's answer
-    """Refuse while anything in the VPC has a public address."""
+    """Reject detaching while an interface in the VPC has a public address."""
     vpc_id = str(call.params.get("VpcId") or "")
     if any(True for _ in _public_interfaces(call, vpc_id)):
         raise AwsError(
@@ -37,7 +37,7 @@ def _public_interfaces(call: Call, vpc_id: str) -> Iterator[Any]:
 
 
 def _forget_associations(call: Call, subnet_id: str) -> None:
-    """A subnet's route table is free again once the subnet is gone; moto keeps the association for ever."""
+    """Remove the route table association of a deleted subnet, which moto keeps forever."""
     for table in call.backend.route_tables.values():
         for association_id in [name for name, target in table._associations.items() if target == subnet_id]:
             del table._associations[association_id]

@@ -1,4 +1,4 @@
-"""DescribeInstances and its kin: filters and pages that moto lacks, the nodes' real console."""
+"""Describe calls with filters and pages that moto lacks, and the nodes' real console output."""
 
 import base64
 from typing import Any
@@ -27,7 +27,7 @@ moto_utils.filter_dict_attribute_mapping.update(
 
 @rule("DescribeInstances")
 def describe_instances(call: Call) -> dict[str, Any]:
-    """By id and filter, in pages."""
+    """Describe instances by id and filter, in pages."""
     ids = call.texts("InstanceIds")
     if ids:
         find(call, ids)
@@ -48,12 +48,12 @@ def describe_instances(call: Call) -> dict[str, Any]:
 
 
 def _is_seen(call: Call, instance: Any) -> bool:  # noqa: ANN401 - moto's instance
-    """A search that comes too early after a launch misses it."""
+    """Return False if a search comes too soon after the launch to find the instance."""
     return not call.world.behaviour.unseen(str(instance.id))
 
 
 def _looked_at(call: Call, instances: list[Any]) -> None:
-    """Count the looks that a slow end still takes."""
+    """Count the describe calls for which a termination still takes."""
     for instance in instances:
         record = call.records.nodes.get(instance.id)
         if record is not None and record.lingers and instance.state == "shutting-down":
@@ -64,14 +64,14 @@ def _looked_at(call: Call, instances: list[Any]) -> None:
 
 @rule("GetConsoleOutput")
 def console_output(call: Call) -> dict[str, Any]:
-    """The console log of the node, as its cloud-init printed it."""
+    """Return the console log of the node, as its cloud-init printed it."""
     instance = find(call, [str(call.params.get("InstanceId") or "")])[0]
     text = base64.b64encode(_console(call, instance)[-_CONSOLE_BYTES:]).decode()
     return {"InstanceId": instance.id, "Timestamp": call.world.clock.now(), "Output": text}
 
 
 def _console(call: Call, instance: Any) -> bytes:  # noqa: ANN401 - moto's instance
-    """What the node printed; nothing before it boots and after it is forgotten, as on AWS."""
+    """Return the console output; empty before the boot and after the node was forgotten, as on AWS."""
     if instance.state == "pending" or call.world.behaviour.console_silent(instance.id):
         return b""
     try:
@@ -82,7 +82,7 @@ def _console(call: Call, instance: Any) -> bytes:  # noqa: ANN401 - moto's insta
 
 @rule("DescribeLaunchTemplates")
 def describe_templates(call: Call) -> dict[str, Any]:
-    """In pages; moto cuts the list at 15 and gives no token."""
+    """Describe templates in pages; moto truncates the list at 15 without a token."""
     found = call.backend.describe_launch_templates(
         template_names=call.texts("LaunchTemplateNames"),
         template_ids=call.texts("LaunchTemplateIds"),

@@ -1,22 +1,22 @@
-"""Elastic IP addresses: five a region, one owner at a time, and an interface that has to be named."""
+"""Elastic IP addresses: limited per region, with one owner at a time and an explicit interface."""
 
 from typing import Any
 
 from cloudgpu.rehearsal.aws_api.rules import AwsError, Call, rule
 
 ALLOWED = 5
-"""AWS's own default; a row `region/elastic-ip/on-demand` of the quota table says otherwise."""
+"""AWS's default limit; a row `region/elastic-ip/on-demand` in the quota table overrides it."""
 
 
 def allowed(call: Call) -> int:
-    """How many the account may have in this region."""
+    """Return the number of addresses that the account may have in this region."""
     limit = call.world.market.quota_of(call.region, "elastic-ip", "on-demand")
     return ALLOWED if limit is None else limit
 
 
 @rule("AllocateAddress")
 def allocate(call: Call) -> Any:  # noqa: ANN401 - moto's answer
-    """Refuse the sixth."""
+    """Reject addresses above the limit."""
     if len(call.backend.addresses) >= allowed(call):
         raise AwsError("AddressLimitExceeded", "The maximum number of addresses has been reached.")
     return call.proceed()
@@ -24,7 +24,7 @@ def allocate(call: Call) -> Any:  # noqa: ANN401 - moto's answer
 
 @rule("DescribeAccountAttributes")
 def account_attributes(call: Call) -> dict[str, Any]:
-    """The limits that EC2 itself tells."""
+    """Return the limits that EC2 itself reports."""
     values = {"supported-platforms": "VPC", "vpc-max-elastic-ips": str(allowed(call)), "max-elastic-ips": "5"}
     wanted = call.texts("AttributeNames") or list(values)
     rows = [
@@ -37,7 +37,7 @@ def account_attributes(call: Call) -> dict[str, Any]:
 
 @rule("AssociateAddress")
 def associate(call: Call) -> dict[str, Any]:
-    """Give an address to one interface of a running instance whose network has a way to the internet."""
+    """Associate an address with an interface of a running instance whose VPC has an internet gateway."""
     address = _wanted(call)
     interface = _interface(call)
     _check_instance(interface)
@@ -60,7 +60,7 @@ def associate(call: Call) -> dict[str, Any]:
 
 @rule("DisassociateAddress")
 def disassociate(call: Call) -> Any:  # noqa: ANN401 - moto's answer
-    """Refuse what belongs to a NAT gateway: only its deletion sets it free."""
+    """Reject addresses of NAT gateways: only deleting the gateway releases them."""
     named = str(call.params.get("AssociationId") or "")
     held = next((one for one in call.backend.addresses if one.association_id == named), None)
     if held is not None and _of_gateway(call, held):
@@ -70,7 +70,7 @@ def disassociate(call: Call) -> Any:  # noqa: ANN401 - moto's answer
 
 @rule("ReleaseAddress")
 def release(call: Call) -> Any:  # noqa: ANN401 - moto's answer
-    """Refuse what is in use."""
+    """Reject addresses that are in use."""
     named = str(call.params.get("AllocationId") or "")
     held = next((one for one in call.backend.addresses if one.allocation_id == named), None)
     if held is not None and held.association_id:
@@ -82,7 +82,7 @@ def release(call: Call) -> Any:  # noqa: ANN401 - moto's answer
 
 @rule("DescribeNetworkInterfaces")
 def describe_interfaces(call: Call) -> dict[str, Any]:
-    """By id and filter; moto does not know the place of an interface on its instance as a filter."""
+    """Describe interfaces by id and filter; moto does not support filters on the attachment index."""
     filters = call.filters()
     places = {name: filters.pop(f"attachment.{name}", None) for name in ("device-index", "network-card-index")}
     found = call.backend.get_all_network_interfaces(call.texts("NetworkInterfaceIds"), filters)
@@ -99,7 +99,7 @@ def _attached_at(interface: Any, name: str) -> str:  # noqa: ANN401 - moto's int
 
 @rule("DeleteNetworkInterface")
 def delete_interface(call: Call) -> Any:  # noqa: ANN401 - moto's answer
-    """Refuse one that is attached; the code is that general one on AWS too."""
+    """Reject an attached interface; AWS uses the same generic error code."""
     named = str(call.params.get("NetworkInterfaceId") or "")
     interface = call.backend.enis.get(named)
     if interface is not None and (interface.instance is not None or _serves_gateway(call, interface)):
@@ -108,7 +108,7 @@ def delete_interface(call: Call) -> Any:  # noqa: ANN401 - moto's answer
 
 
 def take_away(address: Any) -> None:  # noqa: ANN401 - moto's address
-    """Take an address from whatever has it."""
+    """Remove an address from its current owner."""
     if address.eni is not None and address.eni.public_ip == address.public_ip:
         address.eni.public_ip = None
     address.instance = address.eni = address.association_id = None
@@ -150,7 +150,7 @@ def _check_instance(interface: Any) -> None:  # noqa: ANN401 - moto's interface
 
 
 def _has_gateway(call: Call, vpc_id: str) -> bool:
-    """A default VPC has one on AWS, which moto does not show."""
+    """Return True if the VPC has an internet gateway. Default VPCs do on AWS, though moto does not show it."""
     vpc = call.backend.vpcs.get(vpc_id)
     attached = any(one.vpc is not None and one.vpc.id == vpc_id for one in call.backend.internet_gateways.values())
     return attached or (vpc is not None and str(vpc.is_default).lower() == "true")

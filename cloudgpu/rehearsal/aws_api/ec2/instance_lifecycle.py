@@ -1,4 +1,4 @@
-"""Keep nodes and instances in step: nodes boot and end in the background, and what they do shows in the API."""
+"""Synchronize nodes and instances: nodes boot and stop in the background, and the API shows their changes."""
 
 import logging
 import threading
@@ -28,7 +28,7 @@ Work = Callable[[str, str], None]
 
 
 class NodeKeeper:
-    """Starts, ends and reconciles nodes.
+    """Boots, stops and reconciles nodes.
 
     What nodes do is saved a little later, by `changed`: after a crash an instance is at worst shown in its former
     state, and `reconcile` moves it on again. What callers ask for is saved before they are answered, elsewhere.
@@ -50,7 +50,7 @@ class NodeKeeper:
         self._submit(self._boot, region, instance_ids)
 
     def end(self, region: str, instance_ids: Iterable[str]) -> None:
-        """End nodes; what follows depends on the state that the instance is in."""
+        """Stop nodes; the instance's state decides between stop and terminate."""
         self._submit(self._end, region, instance_ids)
 
     def reboot(self, region: str, instance_ids: Iterable[str]) -> None:
@@ -58,7 +58,7 @@ class NodeKeeper:
         self._submit(self._reboot, region, instance_ids)
 
     def reconcile(self) -> None:
-        """After a restart: finish what was under way, start lost nodes again as a reboot would, end strangers."""
+        """After a restart: finish pending work, reboot lost nodes, and stop unknown ones."""
         self._watch_from_now_on()
         reports = {report.instance_id: report for report in self._host.list()}
         with self._lock:
@@ -68,18 +68,18 @@ class NodeKeeper:
         self._submit(self._forget, "", [name for name in reports if name not in known])
 
     def changed(self) -> bool:
-        """Whether nodes changed anything since the last time this was asked."""
+        """Return True if nodes changed anything since the last call."""
         with self._lock:
             dirty, self._dirty = self._dirty, False
             return dirty
 
     def note_change(self) -> None:
-        """Have `changed` say once more that there is something to save."""
+        """Make `changed` return True once more, because a save failed or is needed."""
         with self._lock:
             self._dirty = True
 
     def forget_old(self) -> None:
-        """Drop terminated instances an hour after their end, as AWS does."""
+        """Drop instances an hour after their termination, as AWS does."""
         before = self._clock.now() - _SHOWN_AFTER_END
         with self._lock:
             gone = [name for backend in book.backends() for name in book.forget(backend, before)]
@@ -87,14 +87,14 @@ class NodeKeeper:
         self._submit(self._forget, "", gone)
 
     def terminate_all(self) -> None:
-        """Mark every instance as ended; the caller ends the node host itself."""
+        """Mark every instance as terminated; the caller shuts down the node host."""
         with self._lock:
             for instance in [item for item in book.all_instances() if item.state != "terminated"]:
                 record = records_of(instance.ec2_backend).nodes[instance.id]
                 book.terminate(instance, record, self._clock.now())
 
     def close(self) -> None:
-        """Begin nothing more."""
+        """Accept no more work."""
         self._stopping.set()
         self._pool.shutdown(wait=False, cancel_futures=True)
 
@@ -103,7 +103,7 @@ class NodeKeeper:
             self._pool.submit(self._persistently, work, region, instance_id)
 
     def _persistently(self, work: Work, region: str, instance_id: str) -> None:
-        """Try until it works: an instance must not stay shutting-down because the node host was just restarting."""
+        """Retry until it works: an instance must not stay shutting-down because the node host was restarting."""
         while not self._stopping.is_set():
             try:
                 work(region, instance_id)
@@ -117,7 +117,7 @@ class NodeKeeper:
                 return
 
     def _watch_from_now_on(self) -> None:
-        """Follow power-offs once there are nodes; before, no node host need run."""
+        """Follow power-offs once there are nodes; before that no node host needs to run."""
         with self._lock:
             if self._watcher is None:
                 self._watcher = threading.Thread(target=self._watch, daemon=True, name="events")
@@ -149,7 +149,7 @@ class NodeKeeper:
             self._fail(region, instance_id, err.message)
             return
         with self._lock:
-            # Looked up anew: a call that could not be saved may have put the former state in the place of this one.
+            # Look it up again: a call that could not be saved may have replaced this state with the previous one.
             found = book.find(region, instance_id)
             wanted = found is not None and found[0].state == "pending"
             if found is not None and wanted:
@@ -158,10 +158,10 @@ class NodeKeeper:
                 tell(self._host, instance.ec2_backend, records_of(instance.ec2_backend))
                 self._dirty = True
         if not wanted:
-            self._end(region, instance_id)  # terminated while it booted: the other end may have come too early
+            self._end(region, instance_id)  # terminated while it booted: the other stop may have come too early
 
     def _credentials(self) -> RoleCredentials:
-        """The role key for nodes; the session token is for show, the signature decides."""
+        """Return the role key for nodes; the session token is only for show, the signature decides."""
         return RoleCredentials(
             access_key_id=self._role.access_key_id,
             secret_access_key=self._role.secret_access_key,
@@ -180,7 +180,7 @@ class NodeKeeper:
         with self._lock:
             found = book.find(region, instance_id)
             if found is None or found[0].state not in _ENDING:
-                return  # the call that was to end it could not be saved
+                return  # the call that was to stop it could not be saved
             work = self._host.power_off if found[0].state in ("stopping", "stopped") else self._host.stop
         work(instance_id)
         with self._lock:

@@ -1,4 +1,4 @@
-"""Instances as moto keeps them: finding, addressing, ending and forgetting. Callers hold the world's lock."""
+"""Find, address, terminate and forget instances in moto's state. Callers must hold the world's lock."""
 
 from collections.abc import Iterator
 from datetime import datetime
@@ -25,36 +25,36 @@ _TEXTS = {
 
 
 def backends() -> list[Any]:
-    """The EC2 back end of every region in use."""
+    """Return the EC2 back end of every region in use."""
     registered: list[Any] = list(ec2_backends.iter_backends())
     return [backend for _, _, backend in registered]
 
 
 def all_instances() -> Iterator[Any]:
-    """Every instance of every region, terminated ones too."""
+    """Yield every instance of every region, including terminated ones."""
     for backend in backends():
         yield from backend.all_instances()
 
 
 def find(region: str, instance_id: str) -> tuple[Any, NodeRecord] | None:
-    """Return an instance and its record; None where the call that made it was taken back."""
+    """Return an instance and its record, or None if the call that created it was undone."""
     backend = ec2_backends[DEFAULT_ACCOUNT_ID][region]
     record = records_of(backend).nodes.get(instance_id)
     return None if record is None else (backend.get_instance(instance_id), record)
 
 
 def search(instance_id: str) -> Any:  # noqa: ANN401 - moto's instance
-    """An instance of any region, or None."""
+    """Return an instance of any region, or None."""
     return next((instance for instance in all_instances() if instance.id == instance_id), None)
 
 
 def region_of(instance: Any) -> str:  # noqa: ANN401
-    """The region that an instance lives in."""
+    """Return the region of an instance."""
     return str(instance.ec2_backend.region_name)
 
 
 def spec(instance: Any, record: NodeRecord) -> NodeSpec:  # noqa: ANN401
-    """What the node host needs to boot this instance; the address stays the same over reboots."""
+    """Return the spec that the node host needs to boot this instance; the address survives reboots."""
     name, count, memory_mib = instance_types.gpus(str(instance.instance_type))
     record.opened = opened(instance.ec2_backend, instance, record.role)
     return NodeSpec(
@@ -80,14 +80,14 @@ def spec(instance: Any, record: NodeRecord) -> NodeSpec:  # noqa: ANN401
 
 
 def came_up(instance: Any, record: NodeRecord, address: str, port: int, host_key: str) -> None:  # noqa: ANN401
-    """Note where the node listens; private and public address are the loopback one that can be reached."""
+    """Record where the node listens; private and public address are its loopback address."""
     record.address, record.port, record.host_key = address, port, host_key
     _readdress(instance, address)
     set_state(instance, "running")
 
 
 def shut_down_by_itself(instance: Any) -> None:  # noqa: ANN401
-    """The node powered itself off: its launch said what becomes of the instance."""
+    """Stop or terminate an instance whose node powered itself off, as its launch specified."""
     ends = instance.instance_initiated_shutdown_behavior == "terminate"
     set_state(instance, "shutting-down" if ends else "stopping")
     instance.state_reason = StateReason(f"{OWN_SHUTDOWN}: {_TEXTS[OWN_SHUTDOWN]}", OWN_SHUTDOWN)
@@ -95,14 +95,14 @@ def shut_down_by_itself(instance: Any) -> None:  # noqa: ANN401
 
 
 def taken_back(instance: Any) -> None:  # noqa: ANN401
-    """AWS ended a spot instance: whatever its launch said of shutting down, it terminates."""
+    """Terminate an interrupted spot instance, regardless of its shutdown behavior."""
     set_state(instance, "shutting-down")
     instance.state_reason = StateReason(f"{SPOT_END}: {_TEXTS[SPOT_END]}", SPOT_END)
     instance._reason = SPOT_END
 
 
 def terminate(instance: Any, record: NodeRecord, now: datetime, *, failure: str = "") -> None:  # noqa: ANN401
-    """End an instance with what vanishes with it; `failure` says why the cloud itself ended it."""
+    """Terminate an instance and delete what belongs to it; `failure` says why the cloud itself terminated it."""
     reason, transition = instance.state_reason, instance._reason
     parts = [device.volume_id for _, device in instance.get_block_device_mapping]
     parts += [interface.id for interface in instance.nics.values()]
@@ -115,13 +115,13 @@ def terminate(instance: Any, record: NodeRecord, now: datetime, *, failure: str 
         backend.tags.pop(gone, None)
     set_state(instance, "terminated")
     instance.state_reason = reason if reason.code in (OWN_SHUTDOWN, SPOT_END) else _reason(failure)
-    # moto writes the present time, which is later than the call that ended it, and in its own format.
+    # moto writes the current time, which is later than the terminating call, and in its own format.
     instance._reason = "Server.InternalError" if failure else transition or transition_reason(now)
     record.ended = now
 
 
 def forget(backend: Any, before: datetime) -> list[str]:  # noqa: ANN401
-    """Drop instances that ended before this moment; returns their ids."""
+    """Drop instances that were terminated before this moment. Return their ids."""
     records = records_of(backend)
     old = {name for name, record in records.nodes.items() if record.ended is not None and record.ended < before}
     done = [name for name, row in backend.reservations.items() if all(item.id in old for item in row.instances)]

@@ -1,4 +1,4 @@
-"""Which types exist, where they are offered, and what they hold."""
+"""Instance types: which exist, where they are offered, and their hardware."""
 
 from fnmatch import fnmatchcase
 from functools import lru_cache
@@ -16,7 +16,7 @@ _BUCKETS = {"trn": "trn", "inf": "inf", "vt": "g", "dl": "dl", "p": "p", "g": "g
 
 @lru_cache(maxsize=64)
 def zones_by_type(region: str) -> dict[str, tuple[str, ...]]:
-    """Zones of this region by the instance type that they offer."""
+    """Return the zones of this region by the instance types that they offer."""
     table: dict[str, list[str]] = {}
     for row in INSTANCE_TYPE_OFFERINGS["availability-zone"].get(region, []):
         if not row["InstanceType"].startswith(RETIRED):
@@ -25,12 +25,12 @@ def zones_by_type(region: str) -> dict[str, tuple[str, ...]]:
 
 
 def is_retired(call: Call, instance_type: str) -> bool:
-    """Whether AWS has taken the type away, for good or by a fault script."""
+    """Return True if AWS no longer offers the type, permanently or by a fault script."""
     return instance_type.startswith(RETIRED) or call.world.behaviour.now.is_retired(instance_type)
 
 
 def require_type(call: Call, instance_type: str) -> dict[str, Any]:
-    """Facts of a type that this region has.
+    """Return the facts of a type in this region.
 
     Raises:
         AwsError: Retired or unknown (InvalidInstanceType, InvalidParameterValue), or not in this region.
@@ -49,10 +49,10 @@ def require_type(call: Call, instance_type: str) -> dict[str, Any]:
 
 
 def require_zone(region: str, instance_type: str, zone: str) -> None:
-    """Refuse a zone that does not offer the type.
+    """Reject a zone that does not offer the type.
 
     Raises:
-        AwsError: `Unsupported`, with the zones that do.
+        AwsError: `Unsupported`, with the zones that offer it.
     """
     offered = zones_by_type(region).get(instance_type, ())
     if zone not in offered:
@@ -65,25 +65,25 @@ def require_zone(region: str, instance_type: str, zone: str) -> None:
 
 
 def vcpus(instance_type: str) -> int:
-    """Virtual CPUs of one instance."""
+    """Return the vCPUs of one instance."""
     return int(INSTANCE_TYPES.get(instance_type, {}).get("VCpuInfo", {}).get("DefaultVCpus", 0))
 
 
 def bucket(instance_type: str) -> str:
-    """The quota bucket that a type counts against: `p`, `g`, `standard` and the like."""
+    """Return the quota bucket that a type counts against: `p`, `g`, `standard` and the like."""
     family = instance_type.partition(".")[0]
     letters = family[: next((at for at, letter in enumerate(family) if not letter.isalpha()), len(family))]
     return next((pool for prefix, pool in _BUCKETS.items() if letters.startswith(prefix)), "standard")
 
 
 def pool(instance_type: str, market: str) -> str:
-    """The bucket of a type in a market: spot P5 has a quota of its own, and P6 is counted with it."""
+    """Return the bucket of a type in a market: spot P5 has its own quota, which also covers P6."""
     found = bucket(instance_type)
     return "p5" if market == "spot" and instance_type.startswith(("p5", "p6")) else found
 
 
 def gpus(instance_type: str) -> tuple[str, int, int]:
-    """Name, count and memory (MiB each) of a type's GPUs; empty, 0, 0 without."""
+    """Return name, count and memory (MiB each) of a type's GPUs; empty, 0, 0 without GPUs."""
     rows = INSTANCE_TYPES.get(instance_type, {}).get("GpuInfo", {}).get("Gpus", [])
     if not rows:
         return "", 0, 0
@@ -92,7 +92,7 @@ def gpus(instance_type: str) -> tuple[str, int, int]:
 
 @rule("DescribeInstanceTypes")
 def describe(call: Call) -> dict[str, Any]:
-    """What this region has and AWS has not retired, in pages; another type that is named is unknown."""
+    """Describe the offered types of this region, in pages; other types are unknown."""
     named, here = call.texts("InstanceTypes"), zones_by_type(call.region)
     missing = [name for name in named if name not in here or is_retired(call, name)]
     if missing:
@@ -114,7 +114,7 @@ def describe(call: Call) -> dict[str, Any]:
 
 @rule("DescribeInstanceTypeOfferings")
 def describe_offerings(call: Call) -> dict[str, Any]:
-    """What this region offers and AWS has not retired, in pages; values of filters may hold `*`."""
+    """Describe the offerings of this region, in pages; filter values may contain `*`."""
     kind = str(call.params.get("LocationType") or "region")
     filters = call.filters()
     strange = sorted(filters.keys() - _OFFERING_FILTERS.keys())

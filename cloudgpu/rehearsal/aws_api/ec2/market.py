@@ -1,4 +1,4 @@
-"""How much of a type a zone still has, how many vCPUs the account may run, and what an hour costs."""
+"""Market tables: capacity by zone, vCPU quotas of the account, and prices."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class Market:
-    """Three tables, durable. Keys have three parts and may hold `*`.
+    """Three durable tables. Keys have three parts and may contain `*`.
 
     Capacity: `zone/type/market` -> instances that may exist at a time.
     Quotas: `region/bucket/market` -> vCPUs, where bucket is `p`, `g`, `standard` and the like.
@@ -37,7 +37,7 @@ class Market:
         """Replace the capacity table.
 
         Raises:
-            ValueError: A key or figure makes no sense.
+            ValueError: A key or value is not valid.
         """
         self.capacity = _checked(table)
         self._save()
@@ -46,7 +46,7 @@ class Market:
         """Replace the quota table.
 
         Raises:
-            ValueError: A key or figure makes no sense.
+            ValueError: A key or value is not valid.
         """
         self.quotas = _checked(table)
         self._save()
@@ -55,21 +55,21 @@ class Market:
         """Replace the price table.
 
         Raises:
-            ValueError: A key or figure makes no sense.
+            ValueError: A key or value is not valid.
         """
         self.prices = _priced(table)
         self._save()
 
     def capacity_of(self, zone: str, instance_type: str, market: str) -> int | None:
-        """Instances that may exist; None is unlimited. The tightest matching row holds."""
+        """Return the maximum number of instances, or None if unlimited. The lowest matching row wins."""
         return _tightest(self.capacity, (zone, instance_type, market))
 
     def quota_of(self, region: str, bucket: str, market: str) -> int | None:
-        """VCPUs that may run; None is unlimited."""
+        """Return the vCPU limit, or None if unlimited."""
         return _tightest(self.quotas, (region, bucket, market))
 
     def price_of(self, region: str, instance_type: str, market: str) -> Decimal | None:
-        """USD an hour; None where the catalogue's price holds. The row put last holds."""
+        """Return the price in USD per hour, or None for the catalog price. The last matching row wins."""
         found = [usd for _, usd in _matching(self.prices, (region, instance_type, market))]
         return Decimal(found[-1]) if found else None
 
@@ -79,7 +79,7 @@ class Market:
             self.capacity, self.quotas = _checked(row["capacity"]), _checked(row["quotas"])
             self.prices = _priced(row.get("prices", {}))
         except (OSError, *MALFORMED) as err:
-            message = f"the capacity, quotas and prices of the rehearsal cloud cannot be read: {self._path} is damaged"
+            message = f"cannot read the market tables of the rehearsal cloud: {self._path} is damaged"
             hint = f"{command('rm', str(self._path))}: capacity is unlimited then, and the catalog's prices hold"
             raise StateError(message, hint=hint) from err
 
@@ -93,7 +93,7 @@ def _tightest(table: Mapping[str, int], key: tuple[str, str, str]) -> int | None
 
 
 def _matching(table: Mapping[str, T], key: tuple[str, str, str]) -> Iterator[tuple[str, T]]:
-    """Rows whose pattern the key fits, in the order in which they were put."""
+    """Yield the rows that match the key, in insertion order."""
     for pattern, value in table.items():
         if all(fnmatchcase(part, piece) for part, piece in zip(key, pattern.split("/"), strict=True)):
             yield pattern, value

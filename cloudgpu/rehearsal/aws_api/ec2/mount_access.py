@@ -1,4 +1,4 @@
-"""What an instance may mount: by its security groups, its zone, its attached volumes and its role."""
+"""Storage that an instance may mount, by its security groups, zone, attached volumes and role."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
@@ -16,7 +16,7 @@ Pairs = tuple[tuple[str, str], ...]
 
 
 def mountable(backend: Any, instance: Any, role: str) -> Pairs:  # noqa: ANN401 - moto is untyped
-    """Source, as a mount names it, and the name of the folder that stands for it; sorted."""
+    """Return mount sources and the names of the folders that back them, sorted."""
     primary = instance.nics.get(0)
     groups = {str(group.id) for group in primary.group_set} if primary is not None else set()
     region = str(backend.region_name)
@@ -28,7 +28,7 @@ def mountable(backend: Any, instance: Any, role: str) -> Pairs:  # noqa: ANN401 
 
 
 def _efs(backend: Any, region: str, zone: str, groups: set[str]) -> Iterator[tuple[str, str]]:  # noqa: ANN401
-    """The name of a file system leads to its address in the zone of whoever asks."""
+    """Yield EFS file systems with a mount target in the instance's zone."""
     for name, system in efs_backends[DEFAULT_ACCOUNT_ID][region].file_systems_by_id.items():
         targets = [one for one in system._mount_targets.values() if one.availability_zone_name == zone]
         if any(_let_in(backend, one.security_groups or (), groups, _NFS) for one in targets):
@@ -54,7 +54,7 @@ def _buckets() -> Iterator[tuple[str, str]]:
 
 
 def _let_in(backend: Any, servers: Iterable[str], members: set[str], port: int) -> bool:  # noqa: ANN401
-    """Whether a group of the server lets members of one of these groups in."""
+    """Return True if a group of the server allows traffic from one of these groups."""
     for group_id in servers:
         group = backend.get_security_group_from_id(group_id)
         for row in group.ingress_rules if group is not None else ():

@@ -1,4 +1,4 @@
-"""NAT gateways: slow to come and slow to go, and what they hold stays held until they are gone."""
+"""NAT gateways: slow to create and delete; they hold their address and interface until they are deleted."""
 
 from datetime import timedelta
 from typing import Any
@@ -7,14 +7,14 @@ from cloudgpu.rehearsal.aws_api.ec2.elastic_ips import take_away
 from cloudgpu.rehearsal.aws_api.rules import AwsError, Call, page, rule, tag_list
 
 _LOOKS = 2
-"""How often one is described in the state that passes before it is in the next one."""
+"""Number of describe calls for which a gateway stays in a transitional state."""
 _SHOWN_AFTER_END = timedelta(hours=1)
 _MINUTES = ("pending", "deleting")
 
 
 @rule("CreateNatGateway")
 def create(call: Call) -> dict[str, Any]:
-    """Begin to make one. What is wrong with its address or network shows later, as the state `failed`."""
+    """Start creating a gateway. Problems with its address or network show later, as the state `failed`."""
     subnet_id, allocation_id = str(call.params.get("SubnetId") or ""), str(call.params.get("AllocationId") or "")
     if call.params.get("ConnectivityType") not in (None, "public"):
         raise AwsError("UnsupportedOperation", "The rehearsal cloud simulates public NAT gateways only.")
@@ -34,7 +34,7 @@ def create(call: Call) -> dict[str, Any]:
 
 @rule("DescribeNatGateways")
 def describe(call: Call) -> dict[str, Any]:
-    """By id and filter, in pages. Each look brings one that changes a step further."""
+    """Describe gateways by id and filter, in pages. Each call advances gateways in a transitional state."""
     _forget_old(call)
     ids = call.texts("NatGatewayIds")
     for missing in (one for one in ids if one not in call.backend.nat_gateways):
@@ -51,7 +51,7 @@ def describe(call: Call) -> dict[str, Any]:
 
 @rule("DeleteNatGateway")
 def delete(call: Call) -> dict[str, Any]:
-    """Begin to end one; its interface and address come free when it is gone."""
+    """Start deleting a gateway; its interface and address are released once it is deleted."""
     named = str(call.params.get("NatGatewayId") or "")
     gateway = call.backend.nat_gateways.get(named)
     if gateway is None or gateway.state == "deleted":

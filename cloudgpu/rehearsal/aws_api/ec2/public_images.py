@@ -1,4 +1,4 @@
-"""Machine images that public SSM parameters name: ids that are made up but stable, names that say `simulated`."""
+"""Machine images of public SSM parameters, with made-up but stable ids and names that contain `simulated`."""
 
 import hashlib
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ _CANONICAL, _AMAZON = "099720109477", "898082745236"
 
 @dataclass(frozen=True)
 class PublicImage:
-    """An image by the SSM parameter that names it."""
+    """An image and the SSM parameter that names it."""
 
     parameter: str
     name: str
@@ -22,7 +22,7 @@ class PublicImage:
     root_device: str = "/dev/sda1"
 
     def ami_id(self, region: str) -> str:
-        """The same in every rehearsal cloud; another one in each region, as on AWS."""
+        """Return the image id: the same in every rehearsal cloud, different in each region, as on AWS."""
         return "ami-0" + hashlib.sha256(f"{region}:{self.name}".encode()).hexdigest()[:16]
 
 
@@ -68,13 +68,13 @@ _BY_PARAMETER = {image.parameter: image for image in PUBLIC_IMAGES}
 
 
 def ami_of_parameter(name: str, region: str) -> str | None:
-    """The image id that a public parameter holds in this region, or None when it is not one of ours."""
+    """Return the image id of a public parameter in this region, or None if the parameter is unknown."""
     image = _BY_PARAMETER.get(name)
     return image.ami_id(region) if image else None
 
 
 def register(backend: Any) -> None:  # noqa: ANN401 - moto is untyped
-    """Let a region's back end know the public images; once is enough, again is harmless."""
+    """Add the public images to a region's back end. Idempotent."""
     for image in PUBLIC_IMAGES:
         ami_id = image.ami_id(backend.region_name)
         if ami_id not in backend.amis:
@@ -82,7 +82,7 @@ def register(backend: Any) -> None:  # noqa: ANN401 - moto is untyped
 
 
 def login_of(backend: Any, ami_id: str) -> str:  # noqa: ANN401
-    """The user that this image's cloud-init makes."""
+    """Return the login user that this image's cloud-init creates."""
     for image in PUBLIC_IMAGES:
         if image.ami_id(backend.region_name) == ami_id:
             return image.user

@@ -1,4 +1,4 @@
-"""Who reaches an instance, and what it reaches: from security groups, routes and gateways."""
+"""Reachability of an instance, from security groups, routes and gateways."""
 
 import ipaddress
 import logging
@@ -13,7 +13,7 @@ from cloudgpu.rehearsal.nodes.values import Opened
 from cloudgpu.rehearsal.state.records import Records
 
 CALLER = ipaddress.ip_address("127.0.0.1")
-"""Where every caller of this machine comes from, as nodes see it."""
+"""Source address of every caller on this machine, as nodes see it."""
 CHANGED_BY = frozenset(
     {
         "AttachVolume",
@@ -42,20 +42,20 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Reach:
-    """What gets through. `ssh`: the caller to port 22; `egress`: the node to the internet."""
+    """Allowed traffic. `ssh`: from the caller to port 22; `egress`: from the node to the internet."""
 
     ssh: bool
     egress: bool
 
 
 def opened(backend: Any, instance: Any, role: str) -> Opened:  # noqa: ANN401 - moto is untyped
-    """The same with what the instance may mount."""
+    """Return the reachability together with what the instance may mount."""
     reach = reach_of(backend, instance)
     return Opened(reach.ssh, reach.egress, mountable(backend, instance, role))
 
 
 def reach_of(backend: Any, instance: Any) -> Reach:  # noqa: ANN401 - moto is untyped
-    """What an instance's groups and its subnet's routes let through. A public address is not asked for."""
+    """Return what an instance's groups and its subnet's routes allow. A public address is not required."""
     primary = instance.nics.get(0)
     if primary is None:
         return Reach(ssh=False, egress=False)
@@ -69,7 +69,7 @@ def reach_of(backend: Any, instance: Any) -> Reach:  # noqa: ANN401 - moto is un
 
 
 def tell(host: NodeHost, backend: Any, records: Records) -> None:  # noqa: ANN401
-    """Let the nodes of running instances know what changed for them."""
+    """Send changed access to the nodes of running instances."""
     for instance in backend.all_instances():
         record = records.nodes.get(instance.id)
         if record is None or instance.state != "running":
@@ -82,7 +82,7 @@ def tell(host: NodeHost, backend: Any, records: Records) -> None:  # noqa: ANN40
 
 
 def retell(host: NodeHost, backend: Any, records: Records) -> None:  # noqa: ANN401
-    """Repeat to the nodes of running instances what holds: a call that told them otherwise was taken back."""
+    """Send the access of all running instances again, after a call that changed it was undone."""
     for instance in backend.all_instances():
         if instance.state == "running" and instance.id in records.nodes:
             _put(host, instance, records.nodes[instance.id].opened)
@@ -96,7 +96,7 @@ def _put(host: NodeHost, instance: Any, now: Opened) -> None:  # noqa: ANN401
 
 
 def _routed(backend: Any, subnet: Any) -> bool:  # noqa: ANN401
-    """Whether the subnet's table leads to the internet; that of a default VPC does, though moto leaves it out."""
+    """Return True if the subnet's route table leads to the internet; in default VPCs it does, though not in moto."""
     tables = [table for table in backend.route_tables.values() if table.vpc_id == subnet.vpc_id]
     own = [table for table in tables if subnet.id in table._associations.values()]
     if not own and backend.vpcs[subnet.vpc_id].is_default:
@@ -118,7 +118,7 @@ def _leads_out(backend: Any, table: Any) -> bool:  # noqa: ANN401
 
 
 def _lets(row: Any, port: int, fits: Callable[[str], bool]) -> bool:  # noqa: ANN401
-    """Whether a rule lets TCP traffic to a port through, for its range of addresses."""
+    """Return True if a rule allows TCP traffic to a port from a matching address range."""
     if row.ip_protocol not in ("-1", "tcp"):
         return False
     if row.ip_protocol == "tcp" and not row.from_port <= port <= row.to_port:

@@ -1,4 +1,4 @@
-"""DescribeRegions: those of the account's own partition that are enabled, unless all are asked for."""
+"""DescribeRegions: the enabled regions of the account's partition, or all of them on request."""
 
 from typing import Any
 
@@ -6,12 +6,12 @@ from cloudgpu.rehearsal.aws_api.rules import AwsError, Call, rule
 
 _OTHER_PARTITIONS = ("cn-", "us-gov-", "us-iso", "eu-isoe-", "eusc-")
 _OPT_IN_LATELY = frozenset({"af-south-1", "ap-southeast-3", "eu-south-1"})
-"""Moto takes these for enabled in every account; on AWS they are to be enabled first."""
+"""Moto treats these as enabled in every account; on AWS they must be enabled first."""
 
 
 @rule("DescribeRegions")
 def describe(call: Call) -> dict[str, Any]:
-    """Names with their endpoints; a name that does not exist is an error."""
+    """Return region names with their endpoints; an unknown name is an error."""
     wanted = call.texts("RegionNames")
     rows = [_shown(one) for one in call.backend.describe_regions() if not one.name.startswith(_OTHER_PARTITIONS)]
     missing = sorted(set(wanted) - {row["RegionName"] for row in rows})

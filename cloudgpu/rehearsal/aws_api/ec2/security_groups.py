@@ -1,4 +1,4 @@
-"""Security groups that are in use stay."""
+"""Prevent deleting security groups that are in use."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -8,7 +8,7 @@ from cloudgpu.rehearsal.aws_api.rules import AwsError, Call, rule
 
 @rule("DeleteSecurityGroup")
 def delete(call: Call) -> Any:  # noqa: ANN401 - moto's answer
-    """Refuse while an interface or another group's rule refers to the group, as AWS does."""
+    """Reject deletion while an interface or a rule of another group refers to the group, as AWS does."""
     named = str(call.params.get("GroupId") or call.params.get("GroupName") or "")
     group = call.backend.get_security_group_by_name_or_id(named)
     if group is not None and any(True for _ in _uses(call, str(group.id))):

@@ -1,4 +1,4 @@
-"""DescribeSpotPriceHistory from the catalogue, between the lowest and the highest price seen, or as it was set."""
+"""DescribeSpotPriceHistory from the catalog's range of prices, or as set by the user."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, time
@@ -19,7 +19,7 @@ _SIX_PLACES = Decimal("0.000001")
 
 @rule("DescribeSpotPriceHistory")
 def describe(call: Call) -> dict[str, Any]:
-    """Types without a known spot price have no rows, as types that are not sold as spot have none on AWS."""
+    """Return the price history. Types without a known spot price have no rows, like types not sold as spot on AWS."""
     filters = call.filters()
     wanted = {
         "InstanceType": set(call.texts("InstanceTypes") or filters.get("instance-type", [])),
@@ -52,7 +52,7 @@ def _rows(world: "World", region: str) -> Iterator[dict[str, Any]]:
 
 
 def _prices(world: "World", kind: InstanceType, region: str, zones: int) -> list[Decimal]:
-    """Evenly from the lowest to the highest, or as it was set; none where nobody knows any."""
+    """Spread prices evenly from lowest to highest, or use the set price; empty if none is known."""
     fixed = world.market.price_of(region, kind.name, "spot")
     if fixed is not None:
         return [fixed.quantize(_SIX_PLACES)] * zones

@@ -1,4 +1,4 @@
-"""Tags on what moto does not know, or shows with the tags of its creation."""
+"""Tags of resources that moto does not know, or describes with the tags of their creation."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from cloudgpu.rehearsal.server.request_guard import MAX_TAGS
 
 @rule("CreateTags")
 def create_tags(call: Call) -> dict[str, Any]:
-    """Set tags on things of any kind; one that does not exist is an error for all."""
+    """Set tags on resources of any kind; if one does not exist, the whole call fails."""
     ids = _checked(call)
     tags = {row["Key"]: str(row.get("Value") or "") for row in call.params.get("Tags") or []}
     if any(key.startswith("aws:") for key in tags):
@@ -23,7 +23,7 @@ def create_tags(call: Call) -> dict[str, Any]:
 
 @rule("DeleteTags")
 def delete_tags(call: Call) -> dict[str, Any]:
-    """Take tags away; without a value whatever the value is."""
+    """Delete tags; without a value, regardless of their value."""
     ids = _checked(call)
     call.backend.delete_tags(ids, {row["Key"]: row.get("Value") for row in call.params.get("Tags") or []})
     _show(call, ids)
@@ -38,7 +38,7 @@ def _checked(call: Call) -> list[str]:
 
 
 def _show(call: Call, ids: list[str]) -> None:
-    """Where moto keeps a second copy that it describes things with."""
+    """Update the copies of the tags that moto uses in its descriptions."""
     for one in ids:
         tags = dict(call.backend.tags.get(one, {}))
         if one in call.backend.launch_templates:

@@ -1,16 +1,16 @@
-"""Volumes: in a zone that is there, no smaller than what they come from, within what their type allows."""
+"""Volumes: validate zone, minimum size and the limits of the volume type."""
 
 from typing import Any
 
 from cloudgpu.rehearsal.aws_api.rules import AwsError, Call, rule
 
 _GP3 = {"size": (1, 65536), "iops": (3000, 80000), "throughput": (125, 2000)}
-"""Least and most of each: GiB, operations a second, MiB/s."""
+"""Minimum and maximum of each: GiB, IOPS, MiB/s."""
 
 
 @rule("CreateVolume")
 def create(call: Call) -> Any:  # noqa: ANN401 - moto's answer
-    """Refuse what EC2 refuses."""
+    """Create a volume after EC2's checks."""
     params = call.params
     zone = str(params.get("AvailabilityZone") or "")
     if not zone.startswith(call.region) or zone not in {one.name for one in call.backend.describe_availability_zones()}:
@@ -36,7 +36,7 @@ def create(call: Call) -> Any:  # noqa: ANN401 - moto's answer
 
 @rule("AttachVolume")
 def attach(call: Call) -> Any:  # noqa: ANN401 - moto's answer
-    """One instance at a time, in the volume's own zone, once it runs."""
+    """Attach a volume to one running instance in its own zone."""
     volume = call.backend.get_volume(str(call.params.get("VolumeId") or ""))
     instance = call.backend.get_instance(str(call.params.get("InstanceId") or ""))
     zone = str(instance.placement.zone)

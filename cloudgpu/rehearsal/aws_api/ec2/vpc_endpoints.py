@@ -1,4 +1,4 @@
-"""VPC endpoints: routes of gateway endpoints follow the tables they are given, and a VPC that has any stays."""
+"""VPC endpoints: gateway endpoints manage routes in their tables, and a VPC with endpoints cannot be deleted."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ _UNKNOWN = "The Vpc Endpoint Id '{}' does not exist"
 
 @rule("CreateVpcEndpoint")
 def create(call: Call) -> Any:  # noqa: ANN401 - moto's answer
-    """As moto, where the service exists in the region."""
+    """Create an endpoint if the service exists in the region."""
     kind = call.params.get("VpcEndpointType") or "Gateway"
     service = str(call.params.get("ServiceName") or "")
     if kind not in _SERVICES:
@@ -22,14 +22,14 @@ def create(call: Call) -> Any:  # noqa: ANN401 - moto's answer
     before = set(call.backend.vpc_end_points)
     answer = call.proceed()
     for name in set(call.backend.vpc_end_points) - before:
-        # moto keeps what was given, and nothing where AWS fills in its default.
+        # moto stores what was given, without AWS's defaults.
         call.backend.vpc_end_points[name].vpc_endpoint_type = kind
     return answer
 
 
 @rule("DescribeVpcEndpoints")
 def describe(call: Call) -> dict[str, Any]:
-    """By id and filter; a deleted one is not shown any more."""
+    """Describe endpoints by id and filter, without deleted ones."""
     living = {name: one for name, one in call.backend.vpc_end_points.items() if one.state != "deleted"}
     ids = call.texts("VpcEndpointIds")
     for missing in (one for one in ids if one not in living):
@@ -42,7 +42,7 @@ def describe(call: Call) -> dict[str, Any]:
 
 @rule("ModifyVpcEndpoint")
 def modify(call: Call) -> Any:  # noqa: ANN401 - moto's answer
-    """Move its routes with it; moto changes the list of tables only."""
+    """Change an endpoint and move its routes; moto only changes the list of tables."""
     named = str(call.params.get("VpcEndpointId") or "")
     endpoint = call.backend.vpc_end_points.get(named)
     if endpoint is None or endpoint.state == "deleted":
@@ -60,7 +60,7 @@ def modify(call: Call) -> Any:  # noqa: ANN401 - moto's answer
 
 @rule("DeleteVpcEndpoints")
 def delete(call: Call) -> dict[str, Any]:
-    """Each by itself: what is wrong with one stands inside the answer."""
+    """Delete endpoints one by one; errors of single endpoints are part of the response."""
     failed: list[dict[str, Any]] = []
     for named in call.texts("VpcEndpointIds"):
         endpoint = call.backend.vpc_end_points.get(named)
@@ -77,7 +77,7 @@ def delete(call: Call) -> dict[str, Any]:
 
 @rule("DeleteVpc")
 def delete_vpc(call: Call) -> Any:  # noqa: ANN401 - moto's answer
-    """Refuse while an endpoint or an attached gateway is in it."""
+    """Reject deletion while the VPC has an endpoint or an attached gateway."""
     vpc_id = str(call.params.get("VpcId") or "")
     endpoints = [one for one in call.backend.vpc_end_points.values() if one.vpc_id == vpc_id and one.state != "deleted"]
     gateways = [one for one in call.backend.internet_gateways.values() if one.vpc is not None and one.vpc.id == vpc_id]
@@ -87,7 +87,7 @@ def delete_vpc(call: Call) -> Any:  # noqa: ANN401 - moto's answer
 
 
 def _drop_route(call: Call, endpoint: Any, table_id: str) -> None:  # noqa: ANN401 - moto's endpoint
-    """The table may be gone before its endpoint."""
+    """Remove the route, unless its table is already deleted."""
     try:
         call.backend.delete_route(table_id, None, None, endpoint.destination_prefix_list_id)
     except EC2ClientError as err:

@@ -1,4 +1,4 @@
-"""Data repository associations: a directory of a Lustre file system that is a prefix of a bucket."""
+"""Data repository associations, which link a directory of a Lustre file system to a bucket prefix."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -68,7 +68,7 @@ def _check(host: Made, links: Mapping[str, Made], params: Params, lifecycle: str
 
 
 def _failure(path: str, region: str) -> str:
-    """Why FSx could not link it; empty when it can."""
+    """Return why FSx could not create the link, or an empty string."""
     name = path.removeprefix("s3://").partition("/")[0]
     bucket = s3_backends[DEFAULT_ACCOUNT_ID]["aws"].buckets.get(name)
     if bucket is None:

@@ -1,4 +1,4 @@
-"""FSx for Lustre: moto's has no life cycle, no mount name and no links to S3."""
+"""FSx for Lustre with life cycle, mount names and links to S3, which moto lacks."""
 
 from collections.abc import Mapping
 from typing import Any, Final

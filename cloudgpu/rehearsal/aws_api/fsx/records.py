@@ -1,4 +1,4 @@
-"""Lustre file systems and their links to S3. Kept on moto's EC2 back end, beside the interfaces they stand on."""
+"""Records of Lustre file systems and their links to S3, stored on moto's EC2 back end with their interfaces."""
 
 import secrets
 from collections.abc import Mapping
@@ -13,17 +13,17 @@ from cloudgpu.rehearsal.aws_api.json_service import JsonError
 
 _ATTRIBUTE: Final = "rehearsal_lustre"
 _TAKES: Final = timedelta(seconds=1)
-"""How long a file system or a link takes to come and to go; minutes on AWS."""
+"""Time that creating or deleting a file system or link takes; minutes on AWS."""
 
 
 @dataclass
 class Made:
-    """A file system or a link: what it was asked for with, and where it is in its life."""
+    """A file system or link: its request and its life cycle."""
 
     id: str
     arn: str
     request: dict[str, Any]
-    """As it stands now; `asked` is what the creating call said."""
+    """Current request; `asked` is the original one."""
     created: datetime
     tags: dict[str, str]
     asked: dict[str, Any] = field(default_factory=dict)
@@ -33,12 +33,12 @@ class Made:
 
     @property
     def mount_name(self) -> str:
-        """Old scratch file systems are all called `fsx`; newer ones have a name of their own."""
+        """Return the mount name: `fsx` for old scratch file systems, unique for newer ones."""
         deployment = (self.request.get("LustreConfiguration") or {}).get("DeploymentType", "SCRATCH_1")
         return "fsx" if deployment == "SCRATCH_1" else self.id[-9:-1]
 
     def lifecycle(self, now: datetime) -> str:
-        """As FSx names it."""
+        """Return the life cycle state in FSx's terms."""
         if self.ending is not None:
             return "DELETING"
         if now < self.created + _TAKES:
@@ -48,42 +48,42 @@ class Made:
 
 @dataclass
 class Shelf:
-    """Everything of one region."""
+    """The Lustre records of one region."""
 
     systems: dict[str, Made] = field(default_factory=dict)
     links: dict[str, Made] = field(default_factory=dict)
 
     def tagged(self, arn: str) -> Made | None:
-        """What has this ARN."""
+        """Return the record with this ARN, or None."""
         return next((one for one in (*self.systems.values(), *self.links.values()) if one.arn == arn), None)
 
 
 def region_of(name: str) -> Any:  # noqa: ANN401 - moto's back end
-    """EC2 of one region."""
+    """Return the EC2 back end of a region."""
     return ec2_backends[DEFAULT_ACCOUNT_ID][name]
 
 
 def shelf_of(backend: Any, now: datetime) -> Shelf:  # noqa: ANN401 - moto's back end
-    """What is there; what has ended meanwhile is taken away with its interface."""
-    found = backend.__dict__.get(_ATTRIBUTE)
-    if not isinstance(found, Shelf):
-        found = Shelf()
-        backend.__dict__[_ATTRIBUTE] = found
-    for rows in (found.links, found.systems):
-        for one in [one for one in rows.values() if one.ending is not None and now >= one.ending + _TAKES]:
-            del rows[one.id]
-            backend.enis.pop(one.interface, None)
-    return found
+    """Return a region's records, after removing deleted ones and their interfaces."""
+    shelf = backend.__dict__.get(_ATTRIBUTE)
+    if not isinstance(shelf, Shelf):
+        shelf = Shelf()
+        backend.__dict__[_ATTRIBUTE] = shelf
+    for rows in (shelf.links, shelf.systems):
+        for row in [row for row in rows.values() if row.ending is not None and now >= row.ending + _TAKES]:
+            del rows[row.id]
+            backend.enis.pop(row.interface, None)
+    return shelf
 
 
 def systems_of(backend: Any) -> list[Made]:  # noqa: ANN401 - moto's back end
-    """The file systems of a region as last told."""
-    found = backend.__dict__.get(_ATTRIBUTE)
-    return list(found.systems.values()) if isinstance(found, Shelf) else []
+    """Return the file systems of a region without removing deleted ones."""
+    shelf = backend.__dict__.get(_ATTRIBUTE)
+    return list(shelf.systems.values()) if isinstance(shelf, Shelf) else []
 
 
 def new(kind: str, region: str, request: Mapping[str, Any], now: datetime, *, parent: str = "") -> Made:
-    """A new `file-system` or `association`, with an id and an ARN of its own."""
+    """Create a `file-system` or `association` with a new id and ARN."""
     physical_id = f"{'fs' if kind == 'file-system' else 'dra'}-{secrets.token_hex(8)}0"
     place = f"{parent}/{physical_id}" if parent else physical_id
     arn = f"arn:aws:fsx:{region}:{DEFAULT_ACCOUNT_ID}:{kind}/{place}"
@@ -91,10 +91,10 @@ def new(kind: str, region: str, request: Mapping[str, Any], now: datetime, *, pa
 
 
 def system(shelf: Shelf, name: str) -> Made:
-    """A file system by its id.
+    """Return a file system by its id.
 
     Raises:
-        JsonError: There is none.
+        JsonError: There is no such file system.
     """
     if name not in shelf.systems:
         raise JsonError("FileSystemNotFound", f"File system '{name}' does not exist.")
@@ -102,10 +102,10 @@ def system(shelf: Shelf, name: str) -> Made:
 
 
 def repeated(rows: Mapping[str, Made], params: Mapping[str, Any]) -> Made | None:
-    """What this token has made already.
+    """Return what an earlier call with this token created, or None.
 
     Raises:
-        JsonError: The token came with other parameters.
+        JsonError: The token was used with other parameters.
     """
     token = params.get("ClientRequestToken")
     for one in rows.values() if token else ():
@@ -117,5 +117,5 @@ def repeated(rows: Mapping[str, Made], params: Mapping[str, Any]) -> Made | None
 
 
 def mapped(tags: Any) -> dict[str, str]:  # noqa: ANN401 - wire data
-    """Tags as a mapping."""
+    """Return tags as a mapping."""
     return {str(tag["Key"]): str(tag.get("Value", "")) for tag in tags or ()}

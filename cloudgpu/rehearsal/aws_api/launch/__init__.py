@@ -1,1 +1,1 @@
-"""RunInstances and CreateFleet: what is asked for, why AWS refuses it, and what is made."""
+"""RunInstances and CreateFleet: parse requests, validate them, and launch instances."""

@@ -1,4 +1,4 @@
-"""Everything that makes AWS refuse a launch, in the order in which AWS looks."""
+"""Validate a launch, in the order of AWS's own checks."""
 
 import re
 from collections.abc import Mapping
@@ -20,10 +20,10 @@ _EFA = ("efa", "efa-only")
 
 
 def admit(call: Call, wanted: Wanted) -> Wanted:
-    """Check one launch and settle its zone and subnet.
+    """Validate one launch and choose its zone and subnet.
 
     Raises:
-        AwsError: As AWS would refuse it; capacity and quota are not looked at here.
+        AwsError: As on AWS. Capacity and quotas are checked elsewhere.
     """
     facts = _type_facts(call, wanted)
     _check_image(call, wanted)
@@ -39,7 +39,7 @@ def admit(call: Call, wanted: Wanted) -> Wanted:
 
 
 def profile(call: Call, wanted: Wanted) -> Any:  # noqa: ANN401 - moto's instance profile
-    """The instance profile it names, or None when it names none.
+    """Return the requested instance profile, or None if the request has none.
 
     Raises:
         AwsError: There is no such profile.
@@ -60,7 +60,7 @@ def profile(call: Call, wanted: Wanted) -> Any:  # noqa: ANN401 - moto's instanc
 
 
 def _check_profile(call: Call, wanted: Wanted) -> None:
-    """IAM takes a moment to tell EC2 of a new profile."""
+    """Reject a new instance profile that EC2 does not know yet."""
     found = profile(call, wanted)
     if found is not None and call.world.behaviour.profile_unknown(str(found.id), found.create_date.replace(tzinfo=UTC)):
         raise AwsError("InvalidParameterValue", f"Value ({found.name}) for parameter iamInstanceProfile.name is "
@@ -90,7 +90,7 @@ def _check_key(call: Call, wanted: Wanted) -> None:
 
 
 def _place(call: Call, wanted: Wanted) -> Wanted:
-    """Settle the subnet and its zone; without either, the first zone that offers the type and has a subnet."""
+    """Choose subnet and zone. By default, the first zone that offers the type and has a subnet."""
     if wanted.subnet_id:
         subnet = _subnet(call, wanted.subnet_id)
         if wanted.zone and wanted.zone != subnet.availability_zone:

@@ -1,4 +1,4 @@
-"""How many instances the market and the account's quotas still allow."""
+"""Limit launches by capacity, quotas and free addresses."""
 
 from dataclasses import dataclass
 
@@ -13,14 +13,14 @@ _LIVE = ("pending", "running", "shutting-down", "stopping")
 
 @dataclass(frozen=True)
 class Room:
-    """`count` of the instances asked for fit; `why` says what stops the rest."""
+    """Number of requested instances that fit (`count`), and the error for the others (`why`)."""
 
     count: int
     why: AwsError | None
 
 
 def room_for(call: Call, wanted: Wanted, count: int) -> Room:
-    """How many of `count` instances fit, quota first as on AWS."""
+    """Return how many of `count` instances fit. Quotas come first, as on AWS."""
     held = reservations.room(call, wanted)
     if held is not None and held.count < count:
         return Room(held.count, held.why)
@@ -59,7 +59,7 @@ def _market_room(call: Call, wanted: Wanted) -> int | None:
 
 
 def _address_room(call: Call, wanted: Wanted) -> int:
-    """Instances that the subnet has private addresses for: one an interface."""
+    """Return the number of instances for which the subnet has private addresses, one per interface."""
     free = int(call.backend.get_subnet(wanted.subnet_id).available_ip_address_count)
     limit = call.world.behaviour.now.addresses_in(wanted.zone)
     return (free if limit is None else min(free, limit)) // max(len(wanted.interfaces), 1)

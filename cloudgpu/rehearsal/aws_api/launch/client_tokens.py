@@ -1,4 +1,4 @@
-"""Client tokens: the same call again gets the first answer; another call under the same token is refused."""
+"""Client tokens: a repeated call gets the first response; a different call with the same token is rejected."""
 
 import hashlib
 import json
@@ -13,7 +13,7 @@ Key = tuple[str, str, str]
 
 
 def key_of(action: str, params: dict[str, Any]) -> Key | None:
-    """What an idempotent call is known by; tokens of a zonal launch are separate in every zone."""
+    """Return the key of an idempotent call. Tokens of zonal launches are separate for each zone."""
     token = str(params.get("ClientToken") or "")
     if not token or params.get("DryRun"):
         return None
@@ -25,13 +25,13 @@ def key_of(action: str, params: dict[str, Any]) -> Key | None:
 
 
 def digest_of(params: dict[str, Any]) -> str:
-    """A digest of everything but the token."""
+    """Return a digest of the parameters without the token."""
     rest = {name: value for name, value in params.items() if name != "ClientToken"}
     return hashlib.sha256(json.dumps(rest, sort_keys=True, default=str).encode()).hexdigest()
 
 
 def replay(records: Records, key: Key, digest: str) -> SavedAnswer | None:
-    """The first answer, or None for a new token.
+    """Return the first response, or None for a new token.
 
     Raises:
         AwsError: The token was used with other parameters.
@@ -46,7 +46,7 @@ def replay(records: Records, key: Key, digest: str) -> SavedAnswer | None:
 
 
 def keep(records: Records, key: Key, answer: SavedAnswer) -> None:
-    """Remember an answer; the oldest go when there are very many."""
+    """Store a response; the oldest ones are dropped when there are too many."""
     records.answers[key] = answer
     while len(records.answers) > _KEPT:
         del records.answers[next(iter(records.answers))]

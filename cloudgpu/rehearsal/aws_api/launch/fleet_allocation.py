@@ -1,4 +1,4 @@
-"""How an instant fleet spreads its target over pools. Pure."""
+"""Allocate the target capacity of an instant fleet to pools. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Pool:
-    """One (override, zone) that could serve; `room` instances fit."""
+    """An override and zone that could provide capacity; `room` instances fit."""
 
     index: int
     instance_type: str
@@ -16,7 +16,7 @@ class Pool:
 
 @dataclass(frozen=True)
 class Terms:
-    """What the fleet asks for."""
+    """The requested capacity of a fleet."""
 
     target: int
     minimum: int = 0
@@ -25,7 +25,7 @@ class Terms:
 
 
 def allocate(pools: Sequence[Pool], terms: Terms) -> dict[int, int]:
-    """Instances a pool, by index; empty when the minimum cannot be reached. Pools come in order of preference."""
+    """Return instances per pool index, empty if the minimum is not reached. Pools are in order of preference."""
     attempts = [_fill([pool for pool in pools if _goes_with(pool, first, terms)], terms.target) for first in pools]
     if not attempts:
         return {}

@@ -1,4 +1,4 @@
-"""Instant fleets: all or nothing where asked, and HTTP 200 with `Errors` where there is no capacity."""
+"""Instant fleets: minimum capacity, and HTTP 200 with `Errors` if capacity is missing."""
 
 import secrets
 from collections.abc import Iterator, Mapping
@@ -22,7 +22,7 @@ _MOST_CONSTRAINED = 1000
 
 @dataclass(frozen=True)
 class _Choice:
-    """One pool with what its answer rows say."""
+    """A pool and the rows that describe it in the response."""
 
     wanted: Wanted
     described: dict[str, Any]
@@ -31,7 +31,7 @@ class _Choice:
 
 @rule("CreateFleet")
 def create(call: Call) -> dict[str, Any]:
-    """Launch what fits and say why the rest does not."""
+    """Launch what fits and report errors for the rest."""
     terms, market = _terms(call)
     choices = list(_choices(call, market, terms.target))
     pools = [
@@ -53,7 +53,7 @@ def create(call: Call) -> dict[str, Any]:
 
 @rule("DescribeFleets")
 def describe(call: Call) -> dict[str, Any]:
-    """Instant fleets are listed only when their ids are given, as on AWS."""
+    """Describe fleets. Instant fleets are only listed by id, as on AWS."""
     ids = call.texts("FleetIds")
     for missing in (fleet_id for fleet_id in ids if fleet_id not in call.records.fleets):
         raise AwsError("InvalidFleetId.NotFound", f"The fleet ID '{missing}' does not exist")
@@ -66,13 +66,13 @@ def describe(call: Call) -> dict[str, Any]:
 
 @rule("DescribeFleetInstances")
 def describe_instances(call: Call) -> dict[str, Any]:
-    """Not for instant fleets."""
+    """Reject the call for instant fleets, as AWS does."""
     raise AwsError("Unsupported", f"Fleet {call.params.get('FleetId')} is of type instant: use DescribeFleets.")
 
 
 @rule("DeleteFleets")
 def delete(call: Call) -> dict[str, Any]:
-    """Deleting an instant fleet ends its instances; keeping them is refused."""
+    """Delete instant fleets and terminate their instances; keeping the instances is rejected."""
     done: list[dict[str, Any]] = []
     failed: list[dict[str, Any]] = []
     for fleet_id in call.texts("FleetIds"):
@@ -88,7 +88,7 @@ def delete(call: Call) -> dict[str, Any]:
 
 
 def _shortened(plan: dict[int, int], by: int) -> dict[int, int]:
-    """A fleet that does not keep its word: fewer instances than its minimum."""
+    """Return a plan that falls short of the fleet's minimum."""
     kept = max(sum(plan.values()) - by, 0)
     shorter: dict[int, int] = {}
     for index, count in plan.items():
@@ -144,7 +144,7 @@ def _choices(call: Call, market: str, target: int) -> Iterator[_Choice]:
 
 
 def _choice(call: Call, wanted: Wanted, described: dict[str, Any], target: int) -> _Choice:
-    """Admit one pool; a refusal that another pool may not meet is this pool's error, others end the call."""
+    """Validate one pool. Errors that may not affect other pools are recorded, others fail the call."""
     try:
         admitted = admit(call, wanted)
     except ServiceException as err:
@@ -155,7 +155,7 @@ def _choice(call: Call, wanted: Wanted, described: dict[str, Any], target: int) 
 
 
 def _request(call: Call, override: Mapping[str, Any]) -> dict[str, Any]:
-    """What the fleet and one override add to the launch template."""
+    """Return the request fields that fleet and override add to the launch template."""
     request = {name: override.get(name) for name in ("InstanceType", "ImageId", "SubnetId")}
     placement = {**(override.get("Placement") or {})}
     if override.get("AvailabilityZone"):
@@ -166,7 +166,7 @@ def _request(call: Call, override: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _spread(call: Call, base: Wanted) -> Iterator[Wanted]:
-    """One pool a subnet, or one a zone that offers the type."""
+    """Yield one request per subnet, or per zone that offers the type."""
     if base.interfaces and base.data.get("SubnetId"):
         rows = [{**row, "SubnetId": base.data["SubnetId"]} for row in base.interfaces]
         base = replace(base, data={**base.data, "NetworkInterfaces": rows, "SubnetId": None})

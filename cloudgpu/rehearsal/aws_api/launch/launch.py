@@ -1,4 +1,4 @@
-"""Make admitted instances: moto keeps them, our records say what their nodes are."""
+"""Create validated instances in moto, with records of their nodes."""
 
 import base64
 import secrets
@@ -20,14 +20,14 @@ _EFA = ("efa", "efa-only")
 
 @dataclass(frozen=True)
 class Origin:
-    """What the launch belongs to: the client token and the fleet, where there is one."""
+    """Origin of a launch: its client token, and its fleet if it has one."""
 
     client_token: str = ""
     fleet_id: str = ""
 
 
 class _CardAwareAttachment(elastic_network_interfaces.Attachment):
-    """Shows the network card; moto always says 0."""
+    """Reports the network card; moto always reports 0."""
 
     def __init__(self, eni: Any) -> None:  # noqa: ANN401
         super().__init__(eni)
@@ -38,7 +38,7 @@ vars(elastic_network_interfaces)["Attachment"] = _CardAwareAttachment
 
 
 def launch(call: Call, wanted: Wanted, count: int, origin: Origin) -> Any:  # noqa: ANN401 - moto's reservation
-    """Create `count` instances in state pending and have their nodes started."""
+    """Create `count` pending instances and start their nodes."""
     reservation = call.backend.run_instances(
         str(wanted.data["ImageId"]),
         count,
@@ -68,7 +68,7 @@ def _moto_arguments(call: Call, wanted: Wanted, origin: Origin) -> dict[str, Any
         "security_group_ids": list(wanted.group_ids),
         "nics": [_moto_interface(row, wanted.subnet_id) for row in wanted.interfaces],
         "private_ip": data.get("PrivateIpAddress"),
-        # With several interfaces AWS gives no public address, whatever the subnet says.
+        # With several interfaces AWS assigns no public address, regardless of the subnet.
         "associate_public_ip": False if len(wanted.interfaces) > 1 else None,
         "tags": {kind: wanted.tags(kind) for kind in ("instance", "volume")},
         "ebs_optimized": bool(data.get("EbsOptimized")),
@@ -84,7 +84,7 @@ def _moto_arguments(call: Call, wanted: Wanted, origin: Origin) -> dict[str, Any
 
 
 def _moto_interface(row: dict[str, Any], subnet_id: str) -> dict[str, Any]:
-    """Moto keys interfaces by device index, which several cards share: give each card a range of its own."""
+    """Map a network card to its own range of device indexes, as moto identifies interfaces by device index."""
     card, device = int(row.get("NetworkCardIndex") or 0), int(row.get("DeviceIndex") or 0)
     kept = {name: value for name, value in row.items() if name not in ("NetworkCardIndex", "InterfaceType")}
     kept.setdefault("DeleteOnTermination", True)
@@ -92,7 +92,7 @@ def _moto_interface(row: dict[str, Any], subnet_id: str) -> dict[str, Any]:
 
 
 def _devices(call: Call, wanted: Wanted) -> list[dict[str, Any]]:
-    """The image's root device with the request's mappings laid over it."""
+    """Return the image's root device merged with the mappings of the request."""
     root = call.backend.amis[wanted.data["ImageId"]].root_device_name
     devices: dict[str, dict[str, Any]] = {root: {"VolumeSize": 8, "VolumeType": "gp3"}}
     for row in wanted.data.get("BlockDeviceMappings") or []:
@@ -115,7 +115,7 @@ def _volume(call: Call, ebs: dict[str, Any]) -> dict[str, Any]:
 
 
 def _finish(call: Call, wanted: Wanted, instance: Any, origin: Origin) -> None:  # noqa: ANN401 - moto's instance
-    """Set what moto's own launch forgets."""
+    """Set what moto's own launch leaves out."""
     instance._state.name, instance._state.code = "pending", 0
     _tag(wanted, instance, origin)
     _set_volumes(wanted, instance)
@@ -140,7 +140,7 @@ def _finish(call: Call, wanted: Wanted, instance: Any, origin: Origin) -> None: 
 
 
 def _authorized_keys(call: Call, wanted: Wanted) -> tuple[str, ...]:
-    """The public key at launch: deleting the key pair later takes nothing from the instance."""
+    """Return the public key at launch, so that deleting the key pair later does not affect the instance."""
     pair = call.backend.key_pairs.get(wanted.data.get("KeyName"))
     return (str(pair.public_key).strip(),) if pair else ()
 
@@ -179,7 +179,7 @@ def _set_interfaces(wanted: Wanted, instance: Any) -> None:  # noqa: ANN401
 
 
 def _set_profile(call: Call, wanted: Wanted, instance: Any) -> str:  # noqa: ANN401
-    """Attach the instance profile; returns the name of its role."""
+    """Attach the instance profile. Return the name of its role."""
     found = admission.profile(call, wanted)
     if found is None:
         return ""

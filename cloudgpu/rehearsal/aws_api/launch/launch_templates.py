@@ -1,4 +1,4 @@
-"""Launch templates: moto mixes a template's own tags into the tags of what it launches."""
+"""Launch templates: moto mixes a template's own tags into the tags of launched resources."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ _OWN = "launch-template"
 
 @rule("CreateLaunchTemplate")
 def create(call: Call) -> Any:  # noqa: ANN401 - moto's answer
-    """As moto, with the template's data as it was given."""
+    """Create a template as moto does, but store its data unchanged."""
     given = [dict(row) for row in (call.params.get("LaunchTemplateData") or {}).get("TagSpecifications") or []]
     answer = call.proceed()
     template = call.backend.get_launch_template_by_name(str(call.params.get("LaunchTemplateName")))

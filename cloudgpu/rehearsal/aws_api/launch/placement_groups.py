@@ -11,7 +11,7 @@ _STRATEGIES = ("cluster", "spread", "partition")
 
 @rule("CreatePlacementGroup")
 def create(call: Call) -> dict[str, Any]:
-    """Make a group; its name is unique in the region."""
+    """Create a group; its name is unique in the region."""
     name = str(call.params.get("GroupName") or "")
     strategy = str(call.params.get("Strategy") or "cluster")
     if not name:
@@ -36,7 +36,7 @@ def create(call: Call) -> dict[str, Any]:
 
 @rule("DescribePlacementGroups")
 def describe(call: Call) -> dict[str, Any]:
-    """List groups by name, id and filter."""
+    """Describe groups by name, id and filter."""
     groups = list(call.records.placement_groups.values())
     for wanted, key in ((call.texts("GroupNames"), "name"), (call.texts("GroupIds"), "id")):
         known = {getattr(group, key) for group in groups}
@@ -51,7 +51,7 @@ def describe(call: Call) -> dict[str, Any]:
 
 @rule("DeletePlacementGroup")
 def delete(call: Call) -> dict[str, Any]:
-    """Remove a group that no living instance uses."""
+    """Delete a group unless a running instance uses it."""
     name = str(call.params.get("GroupName") or "")
     group = find(call, name)
     if any(instance.placement.group_name == name for instance in _living(call)):
@@ -62,10 +62,10 @@ def delete(call: Call) -> dict[str, Any]:
 
 
 def find(call: Call, name: str) -> PlacementGroup:
-    """The group of this name or id.
+    """Return the group with this name or id.
 
     Raises:
-        AwsError: There is none.
+        AwsError: There is no such group.
     """
     for group in call.records.placement_groups.values():
         if name in (group.name, group.id):

@@ -1,4 +1,4 @@
-"""What a launch asks for, once the request and its launch template are merged."""
+"""A launch request merged with its launch template."""
 
 import base64
 from collections.abc import Mapping
@@ -23,48 +23,48 @@ class Wanted:
 
     @property
     def interfaces(self) -> list[dict[str, Any]]:
-        """Network interface specifications."""
+        """Return the network interface specifications."""
         return [dict(row) for row in self.data.get("NetworkInterfaces") or []]
 
     @property
     def group_ids(self) -> list[str]:
-        """Security groups of the instance, or of its first interface."""
+        """Return the security groups of the instance, or of its first interface."""
         return [str(value) for value in self.data.get("SecurityGroupIds") or []]
 
     @property
     def placement_group(self) -> str:
-        """Name or id of the placement group."""
+        """Return name or id of the placement group."""
         placement = self.data.get("Placement") or {}
         return str(placement.get("GroupName") or placement.get("GroupId") or "")
 
     @property
     def reservation(self) -> str:
-        """Capacity reservation that the launch is for; empty where it names none."""
+        """Return the requested capacity reservation, or an empty string."""
         specification = self.data.get("CapacityReservationSpecification") or {}
         return str((specification.get("CapacityReservationTarget") or {}).get("CapacityReservationId") or "")
 
     @property
     def user_data(self) -> bytes:
-        """The decoded user data.
+        """Return the decoded user data.
 
         Raises:
-            AwsError: It is not base64.
+            AwsError: The user data is not base64.
         """
         try:
             return base64.b64decode(str(self.data.get("UserData") or ""), validate=True)
-        except ValueError:  # also of a character that is not ASCII
+        except ValueError:  # also raised for non-ASCII characters
             raise AwsError("InvalidParameterValue", "Invalid BASE64 encoding of user data.") from None
 
     def tags(self, resource_type: str) -> dict[str, str]:
-        """Tags for what the launch creates."""
+        """Return the tags for a type of created resource."""
         return tags_for(self.data.get("TagSpecifications"), resource_type)
 
 
 def merge(call: Call, request: Mapping[str, Any], specification: Mapping[str, Any] | None) -> Wanted:
-    """Lay a request over the launch template it names.
+    """Merge a request with the launch template that it names.
 
     Raises:
-        AwsError: No such template or version.
+        AwsError: The template or version does not exist.
     """
     base, template = template_data(call, specification)
     given = {name: value for name, value in request.items() if value not in (None, [], {})}
@@ -86,7 +86,7 @@ def merge(call: Call, request: Mapping[str, Any], specification: Mapping[str, An
 
 
 def template_data(call: Call, specification: Mapping[str, Any] | None) -> tuple[dict[str, Any], tuple[str, int] | None]:
-    """The data of a template version, and its id and number."""
+    """Return the data of a template version, and its id and number."""
     if not specification:
         return {}, None
     if specification.get("LaunchTemplateId"):
@@ -99,7 +99,7 @@ def template_data(call: Call, specification: Mapping[str, Any] | None) -> tuple[
 
 
 def _merged_tags(base: Mapping[str, Any], given: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Tags of both, the request's winning; a template's own tags are no tags of instances."""
+    """Return the tags of both, those of the request taking precedence, without the template's own tags."""
     merged: list[dict[str, Any]] = []
     for kind in _LAUNCH_TAGS:
         tags = {**tags_for(base.get("TagSpecifications"), kind), **tags_for(given.get("TagSpecifications"), kind)}

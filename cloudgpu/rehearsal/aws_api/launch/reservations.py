@@ -1,4 +1,4 @@
-"""Capacity reservations and Capacity Blocks: one type in one zone, from a start to an end, and no instance more."""
+"""Capacity reservations and Capacity Blocks: one type in one zone, with start, end and instance count."""
 
 import secrets
 from dataclasses import dataclass, replace
@@ -12,14 +12,14 @@ from cloudgpu.rehearsal.state.records import CapacityReservation
 
 BLOCK = "capacity-block"
 _LAUNCHED_UNTIL = timedelta(minutes=30)
-"""In its last half hour a Capacity Block takes no instance any more."""
+"""A Capacity Block accepts no launches in its last half hour."""
 _LEAD = timedelta(minutes=30)
 _DAY = timedelta(days=1)
 
 
 @dataclass(frozen=True)
 class Held:
-    """How many instances a reservation has room for, and what AWS says of the others."""
+    """Number of instances that a reservation has room for, and the error for the others."""
 
     count: int
     why: AwsError
@@ -27,7 +27,7 @@ class Held:
 
 @rule("CreateCapacityReservation")
 def create(call: Call) -> dict[str, Any]:
-    """Keep capacity by the hour."""
+    """Reserve capacity by the hour."""
     instance_type, zone = str(call.params.get("InstanceType") or ""), str(call.params.get("AvailabilityZone") or "")
     instance_types.require_type(call, instance_type)
     instance_types.require_zone(call.region, instance_type, zone)
@@ -41,7 +41,7 @@ def create(call: Call) -> dict[str, Any]:
 
 @rule("DescribeCapacityBlockOfferings")
 def offerings(call: Call) -> dict[str, Any]:
-    """One offer a zone that has the type, from half an hour on or from the start that was asked for."""
+    """Return one offering per zone that has the type, from the requested start or in half an hour."""
     instance_type = str(call.params.get("InstanceType") or "")
     facts = instance_types.require_type(call, instance_type)
     if BLOCK not in facts.get("SupportedUsageClasses", []):
@@ -61,7 +61,7 @@ def offerings(call: Call) -> dict[str, Any]:
 
 @rule("PurchaseCapacityBlock")
 def purchase(call: Call) -> dict[str, Any]:
-    """Buy what was offered."""
+    """Purchase an offering."""
     named = str(call.params.get("CapacityBlockOfferingId") or "")
     offer = call.records.offerings.pop(named, None)
     if offer is None:
@@ -71,7 +71,7 @@ def purchase(call: Call) -> dict[str, Any]:
 
 @rule("DescribeCapacityReservations")
 def describe(call: Call) -> dict[str, Any]:
-    """By id and filter, in pages."""
+    """Describe reservations by id and filter, in pages."""
     ids = call.texts("CapacityReservationIds")
     for missing in (one for one in ids if one not in call.records.reservations):
         raise _unknown(missing)
@@ -84,7 +84,7 @@ def describe(call: Call) -> dict[str, Any]:
 
 @rule("CancelCapacityReservation")
 def cancel(call: Call) -> dict[str, Any]:
-    """A block is paid for and stays; what is kept by the hour can be given up."""
+    """Cancel an hourly reservation; Capacity Blocks cannot be cancelled."""
     named = str(call.params.get("CapacityReservationId") or "")
     found = call.records.reservations.get(named)
     if found is None:
@@ -96,7 +96,7 @@ def cancel(call: Call) -> dict[str, Any]:
 
 
 def room(call: Call, wanted: Wanted) -> Held | None:
-    """Room of the reservation that a launch names; None where it names none.
+    """Return the room of the reservation that a launch names, or None if it names none.
 
     Raises:
         AwsError: There is no such reservation.
@@ -138,7 +138,7 @@ def _state(call: Call, found: CapacityReservation) -> str:
 
 
 def _time(call: Call, name: str) -> datetime | None:
-    """The wire's times are UTC and do not say so once they are parsed."""
+    """Return a time parameter with the UTC time zone, which parsing drops."""
     value: datetime | None = call.params.get(name)
     return value.replace(tzinfo=UTC) if value is not None and value.tzinfo is None else value
 

@@ -1,4 +1,4 @@
-"""RunInstances, and the calls that change a running instance's state."""
+"""RunInstances, and calls that change the state of running instances."""
 
 from collections.abc import Iterable
 from datetime import datetime
@@ -17,7 +17,7 @@ CODES = {"pending": 0, "running": 16, "shutting-down": 32, "terminated": 48, "st
 
 @rule("RunInstances")
 def run_instances(call: Call) -> Any:  # noqa: ANN401 - moto's reservation
-    """All or nothing between MinCount and MaxCount, in one zone."""
+    """Launch between MinCount and MaxCount instances in one zone, or none."""
     least, most = _counts(call)
     wanted = admit(call, merge(call, call.params, call.params.get("LaunchTemplate")))
     room = room_for(call, wanted, most)
@@ -39,7 +39,7 @@ def _counts(call: Call) -> tuple[int, int]:
 
 @rule("TerminateInstances")
 def terminate(call: Call) -> dict[str, Any]:
-    """Answer shutting-down at once; nodes end in the background. Again is harmless."""
+    """Return `shutting-down` immediately; nodes are stopped in the background. Idempotent."""
     instances = find(call, call.texts("InstanceIds"))
     for instance in instances:
         if instance.disable_api_termination:
@@ -56,7 +56,7 @@ def terminate(call: Call) -> dict[str, Any]:
 
 
 def shut_down(instances: Iterable[Any], at: datetime) -> None:
-    """Begin to terminate instances on behalf of a caller of the API, and say since when, as AWS does."""
+    """Start terminating instances for an API caller, and set the transition time as AWS does."""
     for instance in instances:
         if instance.state not in ("shutting-down", "terminated"):
             set_state(instance, "shutting-down")
@@ -69,7 +69,7 @@ def transition_reason(at: datetime) -> str:
 
 
 def begin_end(call: Call, instances: list[Any]) -> None:
-    """Have the nodes of instances that shut down ended; AWS takes its time with some."""
+    """Stop the nodes of instances that shut down; some terminations take longer, as on AWS."""
     for instance in instances:
         record = call.records.nodes[instance.id]
         if record.lingers is None:
@@ -94,7 +94,7 @@ def stop(call: Call) -> dict[str, Any]:
 
 @rule("StartInstances")
 def start(call: Call) -> dict[str, Any]:
-    """Start stopped nodes again."""
+    """Start stopped nodes."""
     instances = find(call, call.texts("InstanceIds"))
     _require(instances, ("stopped", "pending", "running"))
     starting = [instance for instance in instances if instance.state == "stopped"]
@@ -107,7 +107,7 @@ def start(call: Call) -> dict[str, Any]:
 
 @rule("RebootInstances")
 def reboot(call: Call) -> dict[str, Any]:
-    """Boot nodes again, boot hooks included."""
+    """Reboot nodes, including boot hooks."""
     instances = find(call, call.texts("InstanceIds"))
     _require(instances, ("running",))
     call.world.keeper.reboot(call.region, [instance.id for instance in instances])
@@ -115,10 +115,10 @@ def reboot(call: Call) -> dict[str, Any]:
 
 
 def find(call: Call, ids: list[str]) -> list[Any]:
-    """The instances of these ids.
+    """Return the instances with these ids.
 
     Raises:
-        AwsError: None given, or one is unknown.
+        AwsError: No id is given, or one is unknown.
     """
     if not ids:
         raise AwsError("MissingParameter", "The request must contain the parameter InstanceId")
@@ -155,5 +155,5 @@ def _changed(instance: Any, before: str) -> dict[str, Any]:  # noqa: ANN401
 
 
 def set_state(instance: Any, name: str) -> None:  # noqa: ANN401
-    """Put a moto instance into a state."""
+    """Set the state of a moto instance."""
     instance._state.name, instance._state.code = name, CODES[name]

@@ -1,4 +1,4 @@
-"""What machine images that were made of nodes have installed, as far as the nodes' stand-ins remember it."""
+"""Packages installed in images that were made from nodes."""
 
 import json
 from pathlib import Path
@@ -9,10 +9,10 @@ from cloudgpu.rehearsal.nodes import record
 
 
 class Images:
-    """Those of one cloud, in one file."""
+    """The images of one cloud, stored in one file."""
 
     def __init__(self, path: Path) -> None:
-        """Nothing is read yet.
+        """Create the store without reading the file.
 
         Args:
             path: The file; it need not be there.
@@ -20,14 +20,14 @@ class Images:
         self._path = path
 
     def installed(self, image_id: str) -> tuple[str, ...]:
-        """Packages that a node of this image begins with; none for an image that was not made of a node."""
+        """Return the packages that a new node of this image starts with; empty if it was not made from a node."""
         return tuple(self._read().get(image_id, ()))
 
     def keep(self, image_id: str, installed: tuple[str, ...]) -> None:
-        """Note what an image has.
+        """Store the packages of an image.
 
         Raises:
-            OSError: It cannot be written.
+            OSError: The file cannot be written.
         """
         record.write_private(self._path, json.dumps(self._read() | {image_id: list(installed)}))
 

@@ -1,4 +1,4 @@
-"""What every node finds on its disk at first boot: stand-ins, interpreters, its user, its name."""
+"""The files of every node at first boot: simulated commands, interpreters, user and host name."""
 
 import importlib.resources
 import os
@@ -21,7 +21,7 @@ STAND_INS = (
     *("mount", "umount", "mountpoint", "mount-s3", "s3fs", "blkid", "mkfs.ext4", "modinfo"),
     *("iptables", "ip6tables", "nft", "ufw", "swapon", "swapoff", "mkswap"),
 )
-"""Commands answered by the node host. Real ones of these names on the machine are hidden from a node."""
+"""Commands that the node host simulates. Programs of these names on the machine are hidden from a node."""
 
 _STAND_IN = """\
 #!/bin/sh
@@ -29,9 +29,9 @@ exec {python} -I -S {program} "${{0##*/}}" "$@"
 """
 
 NO_EGRESS = "no-egress"
-"""A file of this name in the node's run folder says that it has no way to the internet."""
+"""A file of this name in the node's run folder means that the node has no access to the internet."""
 FETCHING = ("curl", "wget", "docker")
-"""Programs that fetch: run as they are on this machine, but for a node without a way out."""
+"""Programs that download: they run unchanged, except on a node without access to the internet."""
 
 _FETCHING = """\
 #!/bin/sh
@@ -86,7 +86,7 @@ class Layer:
     surroundings: Surroundings
 
     def lay(self, *, user: str, hostname: str, authorized_keys: tuple[str, ...], host_key_public: str) -> None:
-        """Write everything. Only before the node's first boot: later the folder is the node's, links included.
+        """Write all files. Only before the first boot: later the folder belongs to the node, links included.
 
         Raises:
             OSError: The disk is full or not writable.
@@ -103,7 +103,7 @@ class Layer:
             (self.folder / folder).mkdir(parents=True, exist_ok=True)
 
     def program(self, name: str) -> str:
-        """The path of a program of ours as the node sees it."""
+        """Return the path of one of our programs as seen by the node."""
         return f"{self.shown}/{_PROGRAM_FOLDER}/{name}"
 
     def _lay_programs(self) -> None:
@@ -115,7 +115,7 @@ class Layer:
         self._write(f"{_PROGRAM_FOLDER}/standin", text, mode=0o755)
 
     def _lay_links(self) -> None:
-        """One link a stand-in, in every folder where the machine has the real one, and first on PATH."""
+        """Link each simulated command first on PATH, and in every folder where the machine has the real one."""
         target = self.program("standin")
         for name in STAND_INS:
             for folder in self._folders_of(name):
@@ -131,16 +131,16 @@ class Layer:
         return found | {_real_folder(folder) for folder in _STANDARD_FOLDERS if os.path.lexists(f"/{folder}/{name}")}
 
     def _lay_interpreters(self) -> None:
-        """By small scripts, never by links: a linked interpreter of a virtual environment loses its packages."""
+        """Start interpreters by small scripts: a linked interpreter of a virtual environment loses its packages."""
         for name, path in self.surroundings.commands:
             self._write(f"usr/local/bin/{name}", f'#!/bin/sh\nexec {shlex.quote(path)} "$@"\n', mode=0o755)
 
     def _lay_fetching(self) -> None:
-        """In front of what the machine has; what it has not, a node has not either."""
+        """Wrap the download programs that the machine has."""
         first = "usr/local/bin" if self.shown else "usr/local/sbin"  # the first folder on a node's PATH
         for name in FETCHING:
             real = shutil.which(name, path=self.surroundings.path)
-            if real and (self.shown or Path(real).parent != Path("/", first)):  # or it would hide what it runs
+            if real and (self.shown or Path(real).parent != Path("/", first)):  # or it would hide the real program
                 text = _FETCHING.format(mark=NO_EGRESS, real=shlex.quote(real))
                 self._write(f"{first}/{name}", text, mode=0o755)
 
@@ -152,12 +152,12 @@ class Layer:
         self._write("etc/hostname", f"{hostname}\n")
         if self.shown:
             return
-        # The login user has number 0: it is what `sudo` would make of it, and shared files stay writable.
+        # The login user has uid 0, as it would after `sudo`, so shared files stay writable.
         self._write("etc/passwd", f"{user}:x:0:0:{user}:/home/{user}:/bin/bash\n{_machine_text('/etc/passwd', user)}")
         self._write("etc/shadow", f"{user}:*:19000:0:99999:7:::\nroot:*:19000:0:99999:7:::\n", mode=0o600)
         self._write("etc/gshadow", "", mode=0o600)
         self._write("etc/hosts", f"127.0.0.1 localhost\n::1 localhost\n127.0.1.1 {hostname}\n")
-        # Many systems link this file into /run, which a node has empty.
+        # Many systems link this file into /run, which is empty in a node.
         resolver = Path("/etc/resolv.conf")
         if resolver.is_symlink() and resolver.is_file():
             self._write("etc/resolv.conf", resolver.read_text(errors="replace"))
@@ -177,7 +177,7 @@ class Layer:
 
 
 def _real_folder(folder: str) -> str:
-    """`sbin` is a link to `usr/sbin` on most systems; a real folder of that name would hide what is behind it."""
+    """Resolve `sbin`, usually a link to `usr/sbin`: a real folder of that name would hide its contents."""
     return os.path.realpath(f"/{folder}").lstrip("/")
 
 

@@ -1,4 +1,4 @@
-"""What cloud-init does on a node, in its order: boot hooks, then scripts once, then the keys on the console."""
+"""The boot of a node in cloud-init's order: boot hooks, scripts (once), then the host keys on the console."""
 
 import time
 from collections.abc import Mapping
@@ -28,10 +28,10 @@ class HostKeyText:
 
     @classmethod
     def read(cls, path: Path) -> "HostKeyText":
-        """Of the private key in a file.
+        """Read the private key from a file.
 
         Raises:
-            OSError: It cannot be read.
+            OSError: The file cannot be read.
         """
         key = asyncssh.read_private_key(path)
         return cls(key.get_fingerprint(), " ".join(key.export_public_key().decode().split()[:2]))
@@ -41,7 +41,7 @@ class CloudInit:
     """One boot of one node."""
 
     def __init__(self, body: Body, console: Console, data: UserData, environment: Mapping[str, str]) -> None:
-        """Nothing runs yet.
+        """Create the boot without running anything.
 
         Args:
             body: Where the parts run.
@@ -57,7 +57,7 @@ class CloudInit:
         self.failed = bool(data.refused)
 
     async def early(self, hostname: str, key: HostKeyText) -> None:
-        """What runs before anybody can log in.
+        """Run the boot hooks, before anyone can log in.
 
         Raises:
             OSError: The console cannot be written.
@@ -71,7 +71,7 @@ class CloudInit:
         self._console.write(f"root@{hostname}\n")
 
     async def every_boot(self) -> None:
-        """What earlier boots have left to be run at every boot, while people may log in already.
+        """Run the scripts that earlier boots installed for every boot; logins are already possible.
 
         Raises:
             OSError: The console cannot be written.
@@ -83,7 +83,7 @@ class CloudInit:
             self._write(f"WARNING: scripts of every boot ended with {code}")
 
     async def scripts(self) -> None:
-        """What runs once in a node's life, while people may log in already.
+        """Run the scripts that run once per node; logins are already possible.
 
         Raises:
             OSError: The console cannot be written.
@@ -93,7 +93,7 @@ class CloudInit:
             await self._run(part)
 
     def late(self, hostname: str, key: HostKeyText) -> None:
-        """The host key, as the node's owner reads it from the console, and the last line of a boot.
+        """Print the host key, which clients read from the console, and the last line of the boot.
 
         Raises:
             OSError: The console cannot be written.

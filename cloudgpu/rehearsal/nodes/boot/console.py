@@ -1,4 +1,4 @@
-"""What a node printed, on the machine's disk, so that it outlives the node and its host."""
+"""The console output of a node, stored on the machine so that it survives the node and its host."""
 
 import os
 from dataclasses import dataclass
@@ -10,12 +10,12 @@ _LIMIT_BYTES = 4 * 1024 * 1024
 
 @dataclass(frozen=True)
 class Console:
-    """One node's serial console."""
+    """The serial console of a node."""
 
     path: Path
 
     def write(self, text: str) -> None:
-        """Append.
+        """Append text.
 
         Raises:
             OSError: The disk is full.
@@ -27,7 +27,7 @@ class Console:
             os.close(descriptor)
 
     def open(self) -> int:
-        """A descriptor that programs of the node may print to; what they print stays in order.
+        """Return a descriptor to which programs of the node can print; the order of output is kept.
 
         Raises:
             OSError: The disk is full.
@@ -35,7 +35,7 @@ class Console:
         return os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
 
     def read(self) -> bytes:
-        """The last 64 KiB, lines ended with CR LF as on a serial line; nothing when nothing was printed."""
+        """Return the last 64 KiB with CR LF line ends, as on a serial line; empty if nothing was printed."""
         try:
             with self.path.open("rb") as stream:
                 stream.seek(max(0, self.path.stat().st_size - _SHOWN_BYTES))
@@ -45,7 +45,7 @@ class Console:
         return text.replace(b"\r\n", b"\n").replace(b"\n", b"\r\n")[-_SHOWN_BYTES:]
 
     def trim(self) -> None:
-        """Forget all but the end of a console that grew out of bounds."""
+        """Drop all but the end of a console that has grown too large."""
         if self.path.exists() and self.path.stat().st_size > _LIMIT_BYTES:
             with self.path.open("r+b") as stream:
                 stream.seek(-_SHOWN_BYTES, os.SEEK_END)

@@ -1,4 +1,4 @@
-"""User data as cloud-init reads it: which parts run at every boot, which once, and which are refused."""
+"""Parse user data like cloud-init: which parts run at every boot, which once, and which are rejected."""
 
 import email
 import email.policy
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 _LIMIT_BYTES = 16 * 1024 * 1024
-"""Of unpacked data, all parts together, so that a small gzip, or many of them, cannot fill the memory."""
+"""Limit for all unpacked parts together, so that small gzip data cannot fill the memory."""
 
 Kind = Literal["boothook", "script"]
 _TYPES: dict[str, Kind] = {"text/cloud-boothook": "boothook", "text/x-shellscript": "script"}
@@ -16,7 +16,7 @@ _MARKS: tuple[tuple[bytes, Kind], ...] = ((b"#cloud-boothook", "boothook"), (b"#
 
 @dataclass(frozen=True)
 class Part:
-    """One program in the user data."""
+    """A program in the user data."""
 
     kind: Kind
     name: str
@@ -25,18 +25,18 @@ class Part:
 
 @dataclass(frozen=True)
 class UserData:
-    """What to run, in order, and one line for each thing that is not."""
+    """The parts to run, in order, and one line for each part that is not supported."""
 
     parts: tuple[Part, ...]
     refused: tuple[str, ...] = ()
 
     def of(self, kind: Kind) -> tuple[Part, ...]:
-        """The parts of one kind."""
+        """Return the parts of one kind."""
         return tuple(part for part in self.parts if part.kind == kind)
 
 
 def parse(data: bytes) -> UserData:
-    """Take user data apart; what cannot be understood is refused by name, never dropped in silence."""
+    """Split user data into parts. Unsupported parts are listed by name, never dropped silently."""
     try:
         data = _unpacked(data)
     except ValueError as err:
@@ -82,7 +82,7 @@ def _from_text(body: bytes, name: str, content_type: str, limit: int = _LIMIT_BY
         kind = next((kind for mark, kind in _MARKS if body.startswith(mark)), None)
     if kind is None:
         return UserData((), (f"{name}: {_named(body, content_type)} is not simulated, nothing of it was done",))
-    # cloud-init takes its own marker line off a boot hook, so that a `#!` line may follow.
+    # cloud-init removes its own marker line from a boot hook, so that a `#!` line may follow.
     if kind == "boothook" and body.startswith(b"#cloud-boothook"):
         body = body.partition(b"\n")[2]
     return UserData((Part(kind, _plain_name(name), body),))
@@ -96,7 +96,7 @@ def _named(body: bytes, content_type: str) -> str:
 
 
 def _plain_name(name: str) -> str:
-    """A file name of a node, from a name that anybody may have written."""
+    """Return a safe file name for an untrusted part name."""
     kept = "".join(letter if letter.isalnum() or letter in "._-" else "_" for letter in name)
     return kept.lstrip(".")[:100] or "part"
 
@@ -106,7 +106,7 @@ def _unpacked(data: bytes, limit: int = _LIMIT_BYTES) -> bytes:
         return data
     try:
         unpacker = zlib.decompressobj(wbits=31)
-        unpacked = unpacker.decompress(data, max(1, limit))  # 0 would be no limit
+        unpacked = unpacker.decompress(data, max(1, limit))  # 0 would mean no limit
     except zlib.error as err:
         message = f"damaged gzip data: {err}"
         raise ValueError(message) from err

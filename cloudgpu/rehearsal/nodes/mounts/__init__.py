@@ -1,1 +1,1 @@
-"""What a node mounts: shared folders for EFS, EBS and Lustre, and buckets through s3fs."""
+"""Mounts of a node: shared folders for EFS, EBS and Lustre, and buckets through s3fs."""

@@ -1,4 +1,4 @@
-"""The mounts of a node that has a root of its own, as the script its init begins with. Pure text."""
+"""Build the init script of a node with its own root, which sets up all mounts. Pure text, no side effects."""
 
 import shlex
 from dataclasses import dataclass
@@ -51,7 +51,7 @@ _EMPTY_PROC = ("kcore", "kmsg", "keys", "timer_list", "sched_debug", "latency_st
 
 @dataclass(frozen=True)
 class Cage:
-    """Where the parts of one node's root come from. `disk` holds `upper`, `work` and the rest."""
+    """Locations of the parts of a node's root. `disk` contains `upper`, `work` and the rest."""
 
     disk: Path
     run: Path
@@ -60,13 +60,13 @@ class Cage:
     surroundings: Surroundings
     machine_mounts: tuple[str, ...] = ()
     home_kib: int = 0
-    """What the login user's home has room for; 0 is as much as the disk has."""
+    """Size of the login user's home; 0 means no limit."""
 
 
 def init_script(cage: Cage) -> str:
-    """What the first process of a node runs: build its root, say `ready`, and then only reap orphans.
+    """Return the script of a node's init: set up its root, print `ready`, and then only reap orphans.
 
-    Its first line of output is its process number outside, its last one `ready`.
+    The first line of output is its pid outside the node, the last one `ready`.
     """
     lines = [
         "set -e",
@@ -74,7 +74,7 @@ def init_script(cage: Cage) -> str:
         'echo "pid $pid"',
         "umask 022",
         f"hostname {shlex.quote(cage.hostname)}",
-        # Relative names, because a path may hold the very characters that separate mount options.
+        # Relative names, because a path may contain the characters that separate mount options.
         f"cd {shlex.quote(str(cage.disk))}",
         _OVERLAY,
         _STRAIGHT,
@@ -86,7 +86,7 @@ def init_script(cage: Cage) -> str:
         f"mkdir merged/run/cloudgpu && mount --bind {shlex.quote(str(cage.run))} merged/run/cloudgpu",
         f"shared {shlex.quote(str(cage.console))} /var/log/cloud-init-output.log rw",
         "cd merged",
-        # In there a stand-in has its name.
+        # Inside, a simulated command has this name.
         'exec 9<"$(command -v umount)"',
         "pivot_root . .",
         "/proc/self/fd/9 -l .",
@@ -124,12 +124,12 @@ hidden() {
     mount -t tmpfs -o mode=755,nosuid,nodev tmpfs "merged$1"
 }"""
 
-# Ends the node when the host's files of it are gone, so that a deleted home leaves no process behind.
+# Terminate the node when its files are deleted, so that a deleted home leaves no process behind.
 _REAP = "while [ -e /run/cloudgpu/alive ]; do sleep 60 & wait $!; done"
 
 
 def machine_mounts(mountinfo: str) -> tuple[str, ...]:
-    """Mount points of the machine's other file systems, outermost first, without the kernel's own."""
+    """Return the mount points of the machine's other file systems, outermost first, without those of the kernel."""
     found: dict[str, None] = {}
     for line in mountinfo.splitlines():
         before, _, after = line.partition(" - ")
@@ -167,7 +167,7 @@ def _own_mounts() -> list[str]:
     ]
     return [
         *lines,
-        # /run is where the machine's own services listen: a node must not reach their sockets.
+        # The machine's services listen in /run: a node must not reach their sockets.
         "mount -t tmpfs -o mode=755,nosuid,nodev tmpfs merged/run",
         "mkdir -p merged/run/lock merged/run/user",
         "rm -rf own/tmp own/vartmp",
@@ -178,7 +178,7 @@ def _own_mounts() -> list[str]:
 
 
 def _machine_lines(cage: Cage) -> list[str]:
-    """Other disks of the machine: readable, so that data and interpreters on them work, never writable."""
+    """Mount other disks of the machine read-only, so that data and interpreters on them work."""
     hidden = [str(path) for path in cage.surroundings.hidden]
     points = [point for point in cage.machine_mounts if not any(inside(point, path) for path in hidden)]
     return [
@@ -188,7 +188,7 @@ def _machine_lines(cage: Cage) -> list[str]:
 
 
 def _hiding_lines(cage: Cage) -> list[str]:
-    """Nothing, freshly made at every boot, over everything private; then the login user's own home."""
+    """Cover private folders with empty ones at every boot, then mount the login user's home."""
     paths = sorted((str(path) for path in cage.surroundings.hidden), key=len)
     return [
         *(f"if [ -d {quoted} ]; then hidden {quoted}; fi" for quoted in map(shlex.quote, paths)),
@@ -198,7 +198,7 @@ def _hiding_lines(cage: Cage) -> list[str]:
 
 
 def _tiny_home_lines(cage: Cage) -> list[str]:
-    """A full disk, as far as the login user sees: a small one over each home, with nothing but the keys."""
+    """Simulate a full disk: cover each home with a small file system that contains only the keys."""
     if not cage.home_kib:
         return []
     options = f"mode=755,nosuid,nodev,size={cage.home_kib}k"
@@ -211,7 +211,7 @@ def _tiny_home_lines(cage: Cage) -> list[str]:
 
 
 def _shared_lines(cage: Cage) -> list[str]:
-    """What is hidden or replaced by now and yet needed, outermost first."""
+    """Mount what is needed below hidden or replaced folders, outermost first."""
     needed = [(str(path), str(path), "rw") for path in cage.surroundings.writable]
     if cage.surroundings.shared:
         folder, read_only = map(str, cage.surroundings.shared)
@@ -227,10 +227,10 @@ def _shared_lines(cage: Cage) -> list[str]:
 
 
 def inside(path: str, folder: str) -> bool:
-    """Whether a path is a folder or lies in it."""
+    """Return True if a path is the folder or inside it."""
     return path == folder or path.startswith(f"{folder}/")
 
 
 def _unescaped(text: str) -> str:
-    """Mount tables write space, tab, newline and backslash as octal."""
+    """Decode the octal escapes of space, tab, newline and backslash in mount tables."""
     return text.encode().decode("unicode_escape").encode("latin-1").decode() if "\\" in text else text

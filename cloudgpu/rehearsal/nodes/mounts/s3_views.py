@@ -28,7 +28,7 @@ _OPTIONS = "allow_other,use_path_request_style,endpoint=us-east-1"
 
 @dataclass(frozen=True)
 class Views:
-    """Of one node. `run` carries out a command of its own superuser."""
+    """The mounts of one node. `run` executes a command as the node's superuser."""
 
     body: Body
     shared: SharedFiles
@@ -36,7 +36,7 @@ class Views:
     credentials: Callable[[], RoleCredentials | None]
 
     async def settle(self, program: str, reply: Reply) -> Reply | None:
-        """Carry out what a stand-in has said; its answer where that fails."""
+        """Carry out the mount changes of a simulated command. Return an error reply if that fails."""
         mounted = reply.mounted or reply.unmounted
         if mounted is None:
             return None
@@ -44,14 +44,14 @@ class Views:
         return Reply(stderr=f"{program}: {mounted.target}: {why}\n", exit_code=_FAILED) if why else None
 
     async def show(self, mounted: Mounted) -> str:
-        """Carry a mount out; why it failed, or nothing."""
+        """Mount a source. Return the error, or an empty string."""
         if mounted.service:
             return await self._bucket(mounted)
         done = await self.run([*shared_folders.LINK, mounted.target, self.shared.path(mounted)])
         return "simulated: failed" if done else ""
 
     async def hide(self, mounted: Mounted) -> str:
-        """Take a mount down; why it failed, or nothing."""
+        """Unmount a source. Return the error, or an empty string."""
         if mounted.service:
             return await self._outside("umount", [mounted.target], {})
         done = await self.run([*shared_folders.UNLINK, mounted.target])
@@ -71,14 +71,14 @@ class Views:
         return await self._outside("s3fs", [mounted.bucket, mounted.target, "-o", options], environment)
 
     async def _outside(self, program: str, arguments: Sequence[str], environment: dict[str, str]) -> str:
-        """Run a program of the machine in the node's namespaces, with rights that nobody in there has."""
+        """Run a program of the machine in the node's namespaces, with privileges that the node does not have."""
         enter = self.body.entering()
         real = shutil.which(program, path="/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin")
         if not enter:
             return "simulated: the nodes of this machine have no namespaces, so they mount no bucket: use mode: copy"
         if real is None or not Path("/dev/fuse").exists():
             return f"simulated: this machine has no {program} or no /dev/fuse: install s3fs, or use mode: copy"
-        # In there another program has its name, so the file itself is handed over.
+        # Inside the node this name belongs to another program, so pass the open file.
         handle = os.open(real, os.O_RDONLY)
         try:
             with tempfile.TemporaryFile() as said:

@@ -32,13 +32,13 @@ _MOUNT_FAILED, _NOTHING_FOUND, _NOT_MOUNTED = 32, 2, 32
 
 @dataclass(frozen=True)
 class Asked:
-    """A mount as its command line names it."""
+    """A mount as named on the command line."""
 
     source: str
     target: str
     read_only: bool
     service: str = ""
-    """Of a bucket: the address that it is to be asked for at; empty means AWS's own."""
+    """Endpoint URL of a bucket; empty for AWS."""
     prefix: str = ""
 
 
@@ -59,7 +59,7 @@ class Mounted:
 
 @dataclass(frozen=True)
 class Answer:
-    """What to print, and what to do."""
+    """The output of a mount command, and the changes that it makes."""
 
     stderr: str = ""
     stdout: str = ""
@@ -74,7 +74,7 @@ PROGRAMS = frozenset({"mount", "umount", "mountpoint", "blkid", "mkfs.ext4", "mo
 
 @dataclass(frozen=True)
 class Disks:
-    """What a node may mount and has mounted.
+    """The storage that a node may mount, and its active mounts.
 
     Attributes:
         mountable: Source, as a mount names it -> the folder that stands for it.
@@ -88,7 +88,7 @@ class Disks:
     formatted: frozenset[str] = frozenset()
 
     def folder(self, source: str) -> str:
-        """What stands for a source; empty where this node cannot have it."""
+        """Return the folder that backs a source; empty if the node may not mount it."""
         inside = source.removeprefix(self.root) if self.root else source
         return self.mountable.get(inside.removesuffix(":/"), "") or self.mountable.get(inside.partition(":/")[0], "")
 
@@ -97,7 +97,7 @@ NO_DISKS = Disks()
 
 
 def answer(program: str, arguments: Sequence[str], disks: Disks) -> Answer:
-    """Answer one of the programs that mount, format, or ask what is mounted."""
+    """Simulate a program that mounts, formats or lists mounts."""
     if program == "mountpoint":
         return _mountpoint(arguments, disks)
     if program == "umount":
@@ -110,7 +110,7 @@ def answer(program: str, arguments: Sequence[str], disks: Disks) -> Answer:
 
 
 def asked(arguments: Sequence[str]) -> Asked | None:
-    """Source and target of a mount; None where the command names no two places."""
+    """Return source and target of a mount command, or None if it names neither or only one."""
     places: list[str] = []
     options: list[str] = []
     named: dict[str, str] = {}
@@ -125,14 +125,14 @@ def asked(arguments: Sequence[str]) -> Asked | None:
             places.append(word)
     if len(places) != len(("source", "target")):
         return None
-    listed = {one for option in options for one in option.split(",")}
-    by_option = next((one.partition("=")[2] for one in sorted(listed) if one.startswith("url=")), "")
+    listed = {item for option in options for item in option.split(",")}
+    by_option = next((item.partition("=")[2] for item in sorted(listed) if item.startswith("url=")), "")
     prefix = named.get("--prefix", "").strip("/")
     return Asked(places[0], places[1], "ro" in listed, named.get("--endpoint-url", by_option), prefix)
 
 
 def appearing(mountable: Mapping[str, str], root: str) -> list[str]:
-    """What lets the attached disks appear in the node's `/dev`; empty where there are none."""
+    """Return the command that creates devices for attached volumes in the node's `/dev`; empty without volumes."""
     disks = [f"{root}{source}" for source in sorted(mountable) if source.startswith(_DEVICES)]
     return ["/bin/sh", "-c", _APPEAR, "udev", *disks] if disks else []
 
@@ -156,7 +156,7 @@ def _mount(program: str, wanted: Asked | None, disks: Disks) -> Answer:
 
 def _unmount(arguments: Sequence[str], disks: Disks) -> Answer:
     place = next((word for word in reversed(arguments) if not word.startswith("-")), "")
-    standing = next((one for one in reversed(disks.mounted) if one.target == place), None)
+    standing = next((mount for mount in reversed(disks.mounted) if mount.target == place), None)
     if standing is None:
         return Answer(stderr=f"umount: {place}: not mounted.\n", exit_code=_NOT_MOUNTED)
     return Answer(unmounted=standing)
@@ -164,7 +164,7 @@ def _unmount(arguments: Sequence[str], disks: Disks) -> Answer:
 
 def _mountpoint(arguments: Sequence[str], disks: Disks) -> Answer:
     places = [word for word in arguments if not word.startswith("-")]
-    there = bool(places) and any(one.target == places[-1] for one in disks.mounted)
+    there = bool(places) and any(mount.target == places[-1] for mount in disks.mounted)
     word = "is" if there else "is not"
     text = "" if "-q" in arguments or not places else f"{places[-1]} {word} a mountpoint\n"
     return Answer(stdout=text, exit_code=0 if there else _NOT_MOUNTED)

@@ -1,4 +1,4 @@
-"""The folders that stand for file systems, disks and buckets: one each, the same for every node of a cloud."""
+"""The folders that back file systems, volumes and buckets; shared by all nodes of a cloud."""
 
 import shutil
 from pathlib import Path
@@ -6,18 +6,18 @@ from pathlib import Path
 from cloudgpu.rehearsal.nodes.mounts.shared_folders import Mounted
 
 FOLDER = "shared"
-"""Below the node host's own directory."""
+"""Folder below the node host's directory."""
 READ_ONLY = "shared.ro"
-"""The same folders; where nodes have namespaces, they see them here without the right to write."""
+"""Where nodes with namespaces see the same folders read-only."""
 _FORMATTED = ".formatted"
 _OPEN = 0o777
 
 
 class SharedFiles:
-    """All of one cloud."""
+    """The shared folders of one cloud."""
 
     def __init__(self, directory: Path) -> None:
-        """Nothing is made yet.
+        """Create nothing yet.
 
         Args:
             directory: The node host's own.
@@ -26,12 +26,12 @@ class SharedFiles:
         self._read_only = directory / READ_ONLY
 
     def formatted(self) -> frozenset[str]:
-        """Disks that hold a file system."""
+        """Return the volumes that are formatted."""
         marks = self._folder / _FORMATTED
         return frozenset(path.name for path in marks.iterdir()) if marks.is_dir() else frozenset()
 
     def format(self, folder: str) -> None:
-        """Note that a disk holds a file system now.
+        """Record that a volume is formatted.
 
         Raises:
             OSError: The disk of this machine is full.
@@ -40,7 +40,7 @@ class SharedFiles:
         (self._folder / _FORMATTED / folder).touch()
 
     def path(self, mounted: Mounted) -> str:
-        """What a mount shows, made when it is first mounted.
+        """Return the folder of a mount, creating it at the first mount.
 
         Raises:
             OSError: The disk of this machine is full.
@@ -53,21 +53,21 @@ class SharedFiles:
 
 
 def prepare(directory: Path) -> tuple[Path, Path]:
-    """Make both folders; returns the one that nodes write in, and the one that they only read.
+    """Create both folders. Return the writable one and the read-only one.
 
     Raises:
-        OSError: They cannot be made.
+        OSError: A folder cannot be created.
     """
     folder, read_only = directory / FOLDER, directory / READ_ONLY
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     if not read_only.is_symlink():
-        # Only nodes without namespaces follow this link, and nothing keeps those from writing.
+        # Only nodes without namespaces follow this link; nothing prevents them from writing.
         read_only.symlink_to(FOLDER)
     return folder, read_only
 
 
 def tidy(directory: Path, living: frozenset[str]) -> None:
-    """Throw away what was held by storage that is no more."""
+    """Delete the folders of storage that no longer exists."""
     folder = directory / FOLDER
     for place in (folder, folder / _FORMATTED):
         for path in place.iterdir() if place.is_dir() else ():

@@ -1,1 +1,1 @@
-"""Programs that run inside a node: single files, standard library only, imported by nothing."""
+"""Programs that run inside a node: single files that use only the standard library and are not imported."""

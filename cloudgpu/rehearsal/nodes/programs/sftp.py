@@ -36,11 +36,11 @@ _STATUS_BY_ERRNO = {
 
 
 class _BadMessageError(ValueError):
-    """The peer sent something that is no SFTP packet."""
+    """The peer sent a malformed SFTP packet."""
 
 
 class _Packet:
-    """The body of one request, read from front to back."""
+    """The body of a request, read from front to back."""
 
     def __init__(self, body: bytes) -> None:
         self._body = body
@@ -98,10 +98,10 @@ def _long_name(name: bytes, info: os.stat_result) -> bytes:
 
 
 class Server:
-    """One SFTP conversation."""
+    """One SFTP connection."""
 
     def __init__(self, source: BinaryIO, sink: BinaryIO) -> None:
-        """Nothing is read yet.
+        """Create the server without reading.
 
         Args:
             source: Where requests come from.
@@ -135,7 +135,7 @@ class Server:
         }
 
     def serve(self) -> None:
-        """Answer until the peer goes away, or sends what has no number to be answered by."""
+        """Respond until the peer disconnects, or sends a packet without a request number."""
         while (packet := self._receive()) is not None:
             kind, body = packet[0], _Packet(packet[1:])
             if kind == _INIT:
@@ -271,7 +271,7 @@ class Server:
             raise _BadMessageError("no such handle")
         found: list[tuple[bytes, os.stat_result | None]] = []
         for entry in self._folders[handle]:
-            # A file that vanishes while its folder is listed is not worth an error.
+            # Ignore a file that is deleted while its folder is listed.
             with contextlib.suppress(FileNotFoundError):
                 found.append((entry.name, entry.stat(follow_symlinks=False)))
             if len(found) == _NAMES_PER_ANSWER:

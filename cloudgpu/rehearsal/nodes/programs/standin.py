@@ -1,4 +1,4 @@
-"""Stands in for a command that would change the machine: asks the node host, prints what it answers.
+"""Replacement for a command that would change the machine: asks the node host and prints its reply.
 
 Run as `python3 -I -S standin.py PROGRAM [ARGUMENT...]`. The socket lies in `CLOUDGPU_NODE_RUN`, else in
 `/run/cloudgpu`. The question is its fields with a zero byte between them, up to the end of the stream: program, number
@@ -20,7 +20,7 @@ _LIMIT_S = 60
 
 
 def main() -> int:
-    """Ask, print, and return the exit status."""
+    """Send the request, print the reply, and return the exit status."""
     program, arguments = sys.argv[1], sys.argv[2:]
     fields = [program, str(len(arguments)), *arguments]
     question = b"\0".join([*(os.fsencode(field) for field in fields), *_units(program, arguments)])
@@ -36,7 +36,7 @@ def main() -> int:
 
 
 def _ask(question: bytes) -> bytes:
-    # The socket is reached by a relative name, because its full path may be longer than the kernel takes.
+    # Use a relative name, because the full path of the socket may exceed the kernel's limit.
     os.chdir(os.environ.get("CLOUDGPU_NODE_RUN", "/run/cloudgpu"))
     peer = socket(AF_UNIX, SOCK_STREAM)
     try:
@@ -53,7 +53,7 @@ def _ask(question: bytes) -> bytes:
 
 
 def _units(program: str, arguments: list[str]) -> list[bytes]:
-    """Names and texts of the unit files that a `systemctl` command names, so that the host can arm their timers."""
+    """Return names and texts of the unit files that a `systemctl` command names, so that the host can set timers."""
     if program != "systemctl":
         return []
     found = []

@@ -1,1 +1,1 @@
-"""What a node answers: SSH, instance metadata, and commands that the machine has no hardware for."""
+"""Servers of a node: SSH, instance metadata, and simulated commands."""

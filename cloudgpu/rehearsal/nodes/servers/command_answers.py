@@ -1,4 +1,4 @@
-"""What the stand-ins answer. Nothing here touches the machine; what is to be done comes back as a value."""
+"""Replies of simulated commands. Nothing here has side effects; the changes are returned as values."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -25,13 +25,13 @@ _FETCHERS: Mapping[str, tuple[str, int]] = {
     "snap": ("error: cannot fetch: dial tcp: i/o timeout", 1),
 }
 _DRIVER = "nvidia-utils-"
-"""How the package is called that `nvidia-smi` comes in."""
+"""Package that contains `nvidia-smi`."""
 _FETCHING_WORDS = frozenset({"update", "upgrade", "dist-upgrade", "full-upgrade", "install", "download", "refresh"})
 
 
 @dataclass(frozen=True)
 class Scene:
-    """The node as a stand-in finds it. `now` is on the host's clock, which tests may move."""
+    """The node's state as seen by a simulated command. `now` is on the timer clock, which may be advanced."""
 
     spec: NodeSpec
     now: datetime
@@ -41,12 +41,12 @@ class Scene:
     disks: shared_folders.Disks = shared_folders.NO_DISKS
     installed: tuple[str, ...] = ()
     bare: bool = False
-    """Whether the image came without what the bootstrap installs."""
+    """The image lacks what the bootstrap installs."""
 
 
 @dataclass(frozen=True)
 class Reply:
-    """What a stand-in prints and what the node does about it. `log` says that something was only simulated."""
+    """Output of a simulated command, and the changes to the node. `log` notes that something was only simulated."""
 
     stdout: str = ""
     stderr: str = ""
@@ -60,13 +60,13 @@ class Reply:
     mounted: shared_folders.Mounted | None = None
     unmounted: shared_folders.Mounted | None = None
     installed: tuple[str, ...] = ()
-    """Packages that are there from now on."""
+    """Packages installed by the command."""
     formatted: str = ""
-    """The folder of a disk that holds a file system from now on."""
+    """Folder of the volume that the command formatted."""
 
 
 def reply(program: str, arguments: Sequence[str], units: Mapping[str, str], scene: Scene) -> Reply:
-    """Answer one command."""
+    """Simulate one command."""
     try:
         if program in shared_folders.PROGRAMS:
             return _mounting(program, list(arguments), scene)
@@ -111,12 +111,12 @@ def _nvidia_smi(arguments: list[str], scene: Scene) -> Reply:
 
 
 def _fetches(program: str, arguments: list[str]) -> bool:
-    """Whether a package tool would go to the internet."""
+    """Return True if a package tool would access the internet."""
     return program in _FETCHERS and any(word in _FETCHING_WORDS for word in arguments)
 
 
 def _unreachable(program: str) -> Reply:
-    """What package tools say on a node whose group, route or gateway lets nothing out."""
+    """Return the error of package tools on a node without access to the internet."""
     text, code = _FETCHERS[program]
     return Reply(stderr=f"{text} (simulated: no way to the internet)\n", exit_code=code)
 
@@ -236,8 +236,8 @@ def _cloud_init(arguments: list[str], _: Mapping[str, str], scene: Scene) -> Rep
 def _fi_info(_: list[str], __: Mapping[str, str], scene: Scene) -> Reply:
     if not scene.spec.efa_interfaces:
         return Reply(stderr="fi_getinfo: -61 (No data available)\n", exit_code=61)
-    one = "provider: efa\n    fabric: efa (simulated)\n    domain: rdmap{}s0-rdm\n    type: FI_EP_RDM\n"
-    return Reply(stdout="".join(one.format(index) for index in range(scene.spec.efa_interfaces)))
+    domain = "provider: efa\n    fabric: efa (simulated)\n    domain: rdmap{}s0-rdm\n    type: FI_EP_RDM\n"
+    return Reply(stdout="".join(domain.format(index) for index in range(scene.spec.efa_interfaces)))
 
 
 _TALKERS = {

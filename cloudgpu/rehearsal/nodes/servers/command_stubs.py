@@ -1,4 +1,4 @@
-"""The host's end of a node's stand-ins: a socket in the node, one question a connection.
+"""The host's side of a node's simulated commands: a socket in the node with one request per connection.
 
 `programs/standin.py` says how question and answer look.
 """
@@ -16,10 +16,10 @@ Asked = Callable[[str, Sequence[str], dict[str, str]], Awaitable[Reply]]
 
 
 class StandInServer:
-    """Listens for one node."""
+    """Serves the simulated commands of one node."""
 
     def __init__(self, asked: Asked, answered: Callable[[Reply], None]) -> None:
-        """Nothing listens yet.
+        """Create the server without listening.
 
         Args:
             asked: Finds the answer.
@@ -45,7 +45,7 @@ class StandInServer:
             self._server = None
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        # Whatever a node sends, or however it goes away, is its own affair.
+        # Errors of a node's request, or a dropped connection, affect only that node.
         with contextlib.suppress(OSError, ValueError, IndexError):
             reply = await self._asked(*_question(await _whole(reader)))
             writer.write(_answer(reply))
@@ -56,10 +56,10 @@ class StandInServer:
 
 
 async def _whole(reader: asyncio.StreamReader) -> bytes:
-    """Everything up to the end of the stream.
+    """Read everything up to the end of the stream.
 
     Raises:
-        ValueError: More than any question holds.
+        ValueError: The request is too large.
     """
     text = b""
     while part := await reader.read(_LIMIT_BYTES):
@@ -70,11 +70,11 @@ async def _whole(reader: asyncio.StreamReader) -> bytes:
 
 
 def _question(text: bytes) -> tuple[str, list[str], dict[str, str]]:
-    """Program, arguments and unit files.
+    """Parse a request into program, arguments and unit files.
 
     Raises:
-        ValueError: It is rubbish.
-        IndexError: It ends too soon.
+        ValueError: The request is malformed.
+        IndexError: The request is incomplete.
     """
     fields = [field.decode(errors="replace") for field in text.split(b"\0")]
     program, end = fields[0], 2 + int(fields[1])

@@ -1,4 +1,4 @@
-"""Instance metadata of one node: version 2 only, on the node's own address."""
+"""Instance metadata service of a node: IMDSv2 only, on the node's own address."""
 
 import asyncio
 import contextlib
@@ -28,7 +28,7 @@ _REASONS = {
 
 @dataclass(frozen=True)
 class Request:
-    """One HTTP request. Header names are in lower case."""
+    """An HTTP request. Header names are in lower case."""
 
     method: str
     path: str
@@ -36,7 +36,7 @@ class Request:
 
 
 class MetadataService:
-    """Answers what programs on a node ask about it."""
+    """Serves the instance metadata of a node."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class MetadataService:
         credentials: Callable[[], RoleCredentials | None],
         notices: Callable[[], Mapping[str, str]] = dict,
     ) -> None:
-        """Nothing listens yet.
+        """Create the service without listening.
 
         Args:
             spec: The node.
@@ -71,7 +71,7 @@ class MetadataService:
         """Serve on a bound socket.
 
         Raises:
-            OSError: The port is somebody else's.
+            OSError: Another process uses the port.
         """
         self._server = await asyncio.start_server(self._serve, sock=bound, limit=_HEAD_LIMIT_BYTES)
 
@@ -82,7 +82,7 @@ class MetadataService:
             self._server = None
 
     def answer(self, request: Request) -> tuple[int, str]:
-        """Status and body."""
+        """Return status and body of the response."""
         if request.headers.get("host", "") not in self._hosts or "x-forwarded-for" in request.headers:
             return 403, ""
         if request.path == "/latest/api/token":
@@ -177,12 +177,12 @@ class MetadataService:
 
 
 def hostname(address: str) -> str:
-    """The name that EC2 would give the address."""
+    """Return the host name that EC2 would give the address."""
     return f"ip-{address.replace('.', '-').replace(':', '-')}"
 
 
 def parse_head(head: bytes) -> Request | None:
-    """The request line and headers, or None when they are none."""
+    """Parse the request line and headers. Return None if they are malformed."""
     lines = head.decode("latin-1").split("\r\n")
     words = lines[0].split(" ")
     if len(words) != 3 or not words[1].startswith("/"):  # noqa: PLR2004 - method, path, version

@@ -1,4 +1,4 @@
-"""What `nvidia-smi` prints for GPUs that are not there. Every name says `(simulated)`."""
+"""Output of `nvidia-smi` for simulated GPUs. Every GPU name contains `(simulated)`."""
 
 from collections.abc import Callable, Sequence
 
@@ -39,12 +39,12 @@ _COMPUTE = {"V100": "7.0", "P100": "6.0", "T4": "7.5", "A10G": "8.6", "A100": "8
 
 
 def shown_name(spec: NodeSpec) -> str:
-    """The GPU's name, marked."""
+    """Return the GPU's name, marked as simulated."""
     return f"{spec.gpu} (simulated)"
 
 
 def answer(spec: NodeSpec, arguments: Sequence[str]) -> tuple[str, int]:
-    """What it prints, and its exit status."""
+    """Return the output and the exit status."""
     if not spec.gpus:
         return "No devices were found\n", 6
     options = dict(argument.lstrip("-").partition("=")[::2] for argument in arguments)
@@ -85,7 +85,7 @@ def _value(spec: NodeSpec, index: int, name: str) -> str:
 
 
 def _is_count(name: str) -> bool:
-    """Error counters of every kind: none has counted anything."""
+    """Return True for error counters, which are always zero."""
     return name.startswith(("ecc.errors.", "retired_pages.", "remapped_rows.", "clocks_throttle_reasons."))
 
 

@@ -1,4 +1,4 @@
-"""What commands say about ending a node: `shutdown`, `systemd-run`, timers in unit files. Pure."""
+"""Parse commands that power off or reboot a node: `shutdown`, `systemd-run`, and timer unit files. Pure."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -8,7 +8,7 @@ from typing import Literal
 
 Action = Literal["off", "reboot"]
 SHUTDOWN_UNIT = "shutdown"
-"""The pending `shutdown`; there is one at most, as with the real one."""
+"""Unit name of the pending `shutdown`; at most one exists, as on a real system."""
 
 _UNITS_S = {
     "": 1, "s": 1, "sec": 1, "second": 1, "seconds": 1, "m": 60, "min": 60, "minute": 60, "minutes": 60,
@@ -26,7 +26,7 @@ _CLOCK = re.compile(r"(\d{1,2}):(\d{2})(?::(\d{2}))?\s*(?:UTC)?")
 
 @dataclass(frozen=True)
 class Shutdown:
-    """A `shutdown` command: what to do and after how many seconds; `cancel` takes a pending one back."""
+    """A `shutdown` command: the action and its delay in seconds; `cancel` cancels a pending one."""
 
     action: Action = "off"
     delay_s: float = 0.0
@@ -44,10 +44,10 @@ class Unit:
 
 
 def shutdown(arguments: Sequence[str], now: datetime) -> Shutdown:
-    """Read the arguments of `shutdown`.
+    """Parse the arguments of `shutdown`.
 
     Raises:
-        ValueError: The time cannot be read.
+        ValueError: The time is not valid.
     """
     flags = [argument for argument in arguments if argument.startswith("-")]
     times = [argument for argument in arguments if not argument.startswith("-")]
@@ -66,7 +66,7 @@ def _delay_s(text: str, now: datetime) -> float:
 
 
 def ending(command: Sequence[str]) -> Action | None:
-    """What a command does to the node's power when it does it at once, else None."""
+    """Return the power action of a command that takes effect at once, or None."""
     words = [word.rpartition("/")[2] if index == 0 else word for index, word in enumerate(command)]
     while words[:1] == ["sudo"]:
         words = [word for word in words[1:] if not word.startswith("-")]
@@ -81,10 +81,10 @@ def ending(command: Sequence[str]) -> Action | None:
 
 
 def systemd_run(arguments: Sequence[str], now: datetime) -> Unit:
-    """Read the arguments of `systemd-run`.
+    """Parse the arguments of `systemd-run`.
 
     Raises:
-        ValueError: A time cannot be read, or there is nothing to run.
+        ValueError: A time is not valid, or the command is missing.
     """
     options: dict[str, str] = {}
     rest = list(arguments)
@@ -142,10 +142,10 @@ def _due(options: Mapping[str, str], now: datetime) -> datetime | None:
 
 
 def timer_file(name: str, units: Mapping[str, str], now: datetime) -> Unit | None:
-    """The timer in the unit files that came with a `systemctl start` or `enable --now`; None when there is none.
+    """Return the timer in the unit files of a `systemctl start` or `enable --now`, or None if there is none.
 
     Raises:
-        ValueError: Its time cannot be read.
+        ValueError: The timer's time is not valid.
     """
     values = _settings(units.get(name, ""))
     stem = name.removesuffix(".timer")
@@ -167,10 +167,10 @@ def _settings(text: str) -> dict[str, str]:
 
 
 def moment(text: str, now: datetime) -> datetime:
-    """An absolute time as systemd or `shutdown` write it, UTC unless it is on the clock alone: then the next such.
+    """Parse an absolute time of systemd or `shutdown` in UTC. A time of day alone means its next occurrence.
 
     Raises:
-        ValueError: It cannot be read, or repeats.
+        ValueError: The time is not valid, or repeats.
     """
     text = text.strip()
     if text == "now":
@@ -191,10 +191,10 @@ def moment(text: str, now: datetime) -> datetime:
 
 
 def span(text: str) -> timedelta:
-    """A span of time as systemd writes it: `90`, `5min`, `1h 30m`.
+    """Parse a systemd time span: `90`, `5min`, `1h 30m`.
 
     Raises:
-        ValueError: It cannot be read.
+        ValueError: The span is not valid.
     """
     total, at = 0.0, 0
     text = text.strip().lower()
@@ -211,10 +211,10 @@ def span(text: str) -> timedelta:
 
 
 def _bounded(seconds: float, text: str) -> float:
-    """A number of seconds after which there still is a calendar.
+    """Reject a delay that exceeds the range of dates.
 
     Raises:
-        ValueError: There is none.
+        ValueError: The delay is too long.
     """
     if not seconds <= _LONGEST_S:
         message = f"Failed to parse time span: {text[:40]} is too long"

@@ -1,4 +1,4 @@
-"""One SSH channel: a shell, a command or the file server, with pipes or a terminal."""
+"""An SSH channel: a shell, a command or the file server, with pipes or a terminal."""
 
 import asyncio
 import errno
@@ -23,14 +23,14 @@ T = TypeVar("T")
 
 
 class NodeSession(asyncssh.SSHServerSession[bytes]):
-    """Runs one process of a node and carries its bytes, without a limit and without losing order.
+    """Runs one process of a node and forwards its bytes in order, without a size limit.
 
     As with OpenSSH, a channel with pipes ends when the process has ended and nothing holds its output open any more;
     a client that goes away closes the pipes (or hangs up the terminal) and kills nothing by itself.
     """
 
     def __init__(self, body: Body, user: str, home: str, environment: Mapping[str, str]) -> None:
-        """Nothing runs yet.
+        """Create the session without starting a process.
 
         Args:
             body: Where the process runs.
@@ -61,13 +61,13 @@ class NodeSession(asyncssh.SSHServerSession[bytes]):
         self._task: asyncio.Task[None] | None = None
 
     def connection_made(self, chan: asyncssh.SSHServerChannel[bytes]) -> None:
-        """Keep the channel."""
+        """Store the channel."""
         self._channel = chan
-        # Without a reserve, "not paused" means that the client was sent everything.
+        # With a buffer limit of zero, "not paused" means that everything was sent to the client.
         chan.set_write_buffer_limits(high=0, low=0)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The client is gone: close our ends, which is what its process sees."""
+        """Close the pipes when the client disconnects, which is what its process sees."""
         del exc
         self._channel = None
         self._drained.set()
@@ -76,29 +76,29 @@ class NodeSession(asyncssh.SSHServerSession[bytes]):
     def pty_requested(
         self, term_type: str, term_size: tuple[int, int, int, int], term_modes: Mapping[int, int]
     ) -> bool:
-        """Note what kind of terminal is wanted."""
+        """Store the requested type of terminal."""
         del term_modes
         self._terminal, self._size = term_type or "dumb", term_size
         return True
 
     def shell_requested(self) -> bool:
-        """A shell, reading commands from the client."""
+        """Run a shell that reads commands from the client."""
         self._argv = [self._shell]
         return True
 
     def exec_requested(self, command: str) -> bool:
-        """One command line, for the shell to read."""
+        """Run one command line through the shell."""
         self._argv = [self._shell, "-c", command]
         return True
 
     def subsystem_requested(self, subsystem: str) -> bool:
-        """The file server is the only subsystem."""
+        """Run the file server, the only subsystem."""
         layer = self._body.layer
         self._argv = [layer.surroundings.base_python, "-I", "-S", layer.program("sftp.py")]
         return subsystem == "sftp"
 
     def session_started(self) -> None:
-        """Everything is negotiated: start the process."""
+        """Start the process once everything is negotiated."""
         if self._channel is not None:
             for name, value in self._channel.get_environment().items():
                 if name.startswith(_PERMITTED_VARIABLES):
@@ -106,10 +106,10 @@ class NodeSession(asyncssh.SSHServerSession[bytes]):
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     def data_received(self, data: bytes, datatype: asyncssh.DataType) -> None:
-        """Bytes for the process; one that closed its input misses them."""
+        """Forward bytes to the process; dropped if the process closed its input."""
         del datatype
         if not self._started:
-            # The process is not there yet. A pause asked for earlier than now would be undone by the channel.
+            # The process does not run yet. The channel would undo a pause requested earlier than now.
             self._early.append(data)
             if self._channel is not None:
                 self._channel.pause_reading()
@@ -117,32 +117,32 @@ class NodeSession(asyncssh.SSHServerSession[bytes]):
             self._input.write(data)
 
     def eof_received(self) -> bool:
-        """End of input. A terminal has none: its programs watch for Ctrl-D."""
+        """Handle the end of input. A terminal has none: its programs watch for Ctrl-D."""
         self._input_over = True
         if self._input is not None and not self._terminal:
             self._input.close()
         return True
 
     def terminal_size_changed(self, width: int, height: int, pixwidth: int, pixheight: int) -> None:
-        """Tell the terminal, which tells its programs."""
+        """Resize the terminal, which notifies its programs."""
         self._size = (width, height, pixwidth, pixheight)
         self._resize()
 
     def signal_received(self, signal: str) -> None:
-        """Pass a signal on; unknown names are ignored, as in OpenSSH."""
+        """Forward a signal; unknown names are ignored, as in OpenSSH."""
         number = _SIGNALS.get(signal)
         if number is not None and self._process is not None and self._process.returncode is None:
             self._body.send_signal(self._process.pid, number)
 
     def pause_writing(self) -> None:
-        """The client reads more slowly than the process writes."""
+        """Stop reading from the process while the client reads more slowly."""
         self._drained.clear()
         for output in self._outputs:
             if not output.is_closing():
                 output.pause_reading()
 
     def resume_writing(self) -> None:
-        """The client has caught up."""
+        """Resume reading once the client has caught up."""
         self._drained.set()
         for output in self._outputs:
             if not output.is_closing():
@@ -158,16 +158,16 @@ class NodeSession(asyncssh.SSHServerSession[bytes]):
         assert self._process is not None  # noqa: S101 - started above
         code = await self._process.wait()
         if self._terminal:
-            # A program in the background may hold the terminal for ever; what was written is nearly always here.
+            # A background program may hold the terminal forever; what was written is almost always here by now.
             await asyncio.wait({asyncio.ensure_future(self._ended.wait())}, timeout=_DRAIN_S)
         else:
             await self._ended.wait()
-        # Clients close a channel once they know the exit status: what is unsent by then would be lost.
+        # Clients close a channel once they know the exit status: unsent data would be lost.
         await self._drained.wait()
         self._leave(code)
 
     def _let_input_in(self) -> None:
-        """Hand over what came, or ended, before the process was there."""
+        """Forward input, and its end, that arrived before the process started."""
         self._started = True
         if self._channel is None:
             self._close_pipes()
@@ -257,36 +257,36 @@ class NodeSession(asyncssh.SSHServerSession[bytes]):
     def _close_pipes(self) -> None:
         self._master = -1
         if self._input is not None and (not self._input.is_closing() or self._input.get_write_buffer_size()):
-            # Not `close`: what a vanished client left unread would keep the pipe open for ever.
+            # Not `close`: data that a disconnected client left unread would keep the pipe open forever.
             self._input.abort()
         for output in self._outputs:
             output.close()
 
-    # What the pipes report.
+    # Callbacks of the pipes.
 
     def output_received(self, data: bytes, kind: int | None) -> None:
-        """Bytes of the process for the client."""
+        """Forward bytes of the process to the client."""
         if self._channel is not None:
             self._channel.write(data, kind)
 
     def output_ended(self) -> None:
-        """One of the outputs was closed by everybody who held it."""
+        """Handle an output that all its holders have closed."""
         self._open_outputs -= 1
         if self._open_outputs <= 0:
             self._ended.set()
 
     def input_ended(self) -> None:
-        """The input is closed, by us or by the process; its transport is no more."""
+        """Handle the end of the input, closed by us or by the process; its transport is closed."""
         self._input = None
 
     def input_full(self, *, full: bool) -> None:
-        """The process reads more slowly than the client sends, or has caught up."""
+        """Pause or resume the client while the process reads more slowly than the client sends."""
         if self._channel is not None:
             if full:
                 self._channel.pause_reading()
             else:
-                # Not at once: the end of input may come with it, and a pipe that is closed from inside this call
-                # throws away what it was given in the same call.
+                # Not at once: the end of input may come with it, and closing a pipe inside this call
+                # discards the data passed to it in the same call.
                 asyncio.get_running_loop().call_soon(self._channel.resume_reading)
 
 

@@ -1,4 +1,4 @@
-"""The SSH server of one node."""
+"""The SSH server of a node."""
 
 import socket
 from collections.abc import Callable, Mapping
@@ -17,7 +17,7 @@ _LOGIN_TIMEOUT_S = 60
 
 @dataclass(frozen=True)
 class Login:
-    """Who may log in to a node, and what their processes start with."""
+    """The login user of a node, and the environment of the user's processes."""
 
     user: str
     authorized_keys: tuple[str, ...]
@@ -28,10 +28,10 @@ class Login:
 
 
 class NodeSshServer:
-    """Listens for one node; ends every connection when the node ends."""
+    """Accepts connections for one node; closes them when the node powers off."""
 
     def __init__(self, body: Body, login: Login, key: asyncssh.SSHKey) -> None:
-        """Nothing listens yet.
+        """Create the server without listening.
 
         Args:
             body: Where commands run.
@@ -69,12 +69,12 @@ class NodeSshServer:
         )
 
     def stop_listening(self) -> None:
-        """Let nobody new in; who is in stays."""
+        """Accept no new connections; keep the open ones."""
         if self._acceptor is not None:
             self._acceptor.close()
 
     async def close(self) -> None:
-        """Stop listening and cut every connection."""
+        """Stop listening and close every connection."""
         self.stop_listening()
         for connection in tuple(self.connections):
             connection.abort()
@@ -85,7 +85,7 @@ class NodeSshServer:
 
 
 class SshDoors:
-    """The two ways to one node's SSH server: its port, when rules let callers in, and its agent's socket, always."""
+    """The two sockets of a node's SSH server: its port, if rules allow it, and its agent's socket, always."""
 
     def __init__(self, run: Path) -> None:
         self._run = run
@@ -94,11 +94,11 @@ class SshDoors:
 
     @property
     def is_open(self) -> bool:
-        """Whether anybody could come in."""
+        """True if the server accepts connections on any socket."""
         return self._agent is not None
 
     async def open(self, server: Callable[[], NodeSshServer], bound: socket.socket | None) -> None:
-        """Let people in by the agent, and by the port where there is one.
+        """Accept connections from the agent, and on the port if there is one.
 
         Raises:
             OSError: A socket is unusable.
@@ -112,12 +112,12 @@ class SshDoors:
             await self._outer.listen(bound)
 
     def shut(self) -> None:
-        """Let nobody new in by the port; who is in stays."""
+        """Accept no new connections on the port; keep the open ones."""
         if self._outer is not None:
             self._outer.stop_listening()
 
     async def close(self) -> None:
-        """Stop listening and cut every connection."""
+        """Stop listening and close every connection."""
         doors, self._outer, self._agent = (self._outer, self._agent), None, None
         for door in doors:
             if door is not None:
@@ -125,7 +125,7 @@ class SshDoors:
 
 
 class _Gate(asyncssh.SSHServer):
-    """One connection: public keys only, the node's own user only."""
+    """One connection: public key authentication only, for the node's own user only."""
 
     def __init__(self, server: NodeSshServer, body: Body, login: Login, keys: frozenset[bytes]) -> None:
         self._server = server
@@ -157,21 +157,21 @@ class _Gate(asyncssh.SSHServer):
         return NodeSession(self._body, self._login.user, self._login.home, self._variables())
 
     def connection_requested(self, dest_host: str, dest_port: int, orig_host: str, orig_port: int) -> bool:
-        """Tunnels lead to this node and to the others of its cloud, as they would behind a security group."""
+        """Allow tunnels to this node and to other nodes of its cloud, as behind a security group."""
         del orig_host, orig_port
         own = {*_LOCAL_NAMES, self._login.address, self._login.hostname}
         if dest_host not in own and not self._is_beside(dest_host):
-            message = f"{dest_host} is neither this node nor one beside it"
+            message = f"{dest_host} is not a node of this cloud"
             raise asyncssh.ChannelOpenError(asyncssh.OPEN_CONNECT_FAILED, message)
         return bool(dest_port)
 
     def _is_beside(self, host: str) -> bool:
-        """The nodes of one home share the first two parts of their loopback addresses, and no other home's do."""
+        """Return True for a node of the same home: their loopback addresses share the first two parts."""
         own = self._login.address.split(".")[:2]
         return own != ["127", "0"] and host.split(".")[:2] == own
 
     def _variables(self) -> dict[str, str]:
-        """What OpenSSH adds for a login."""
+        """Return the environment with the variables that OpenSSH adds for a login."""
         values = dict(self._login.environment)
         if self._connection is not None:
             peer = self._connection.get_extra_info("peername") or ("", 0)
@@ -182,7 +182,7 @@ class _Gate(asyncssh.SSHServer):
 
 
 def _parsed(lines: tuple[str, ...]) -> frozenset[bytes]:
-    """The keys as sent on the wire. A line that is no key lets nobody in, as in OpenSSH."""
+    """Return the keys in wire format. Invalid lines are ignored, as in OpenSSH."""
     found = set()
     for line in lines:
         try:
