@@ -17,7 +17,7 @@ _FORMAT = "--format=csv,noheader,nounits"
 
 
 @dataclass(frozen=True)
-class Process:
+class GpuProcess:
     """A process that computes on a GPU."""
 
     gpu: int
@@ -26,7 +26,7 @@ class Process:
     mib: int | None
 
     @property
-    def told(self) -> str:
+    def description(self) -> str:
         """`GPU 2: process 4711 of bob`."""
         return f"GPU {self.gpu}: process {self.pid} of {self.user}"
 
@@ -37,22 +37,22 @@ def gpu_ids() -> dict[str, int]:
     Raises:
         AgentError: There is no driver, or it does not answer.
     """
-    rows = _asked("--query-gpu=uuid,index")
+    rows = _query("--query-gpu=uuid,index")
     return {row[0]: int(row[1]) for row in rows if len(row) > 1 and _is_number(row[1])}
 
 
-def processes(ids: dict[str, int]) -> list[Process]:
+def processes(ids: dict[str, int]) -> list[GpuProcess]:
     """Every process on a GPU; by whom, as far as this user may see.
 
     Raises:
         AgentError: The driver does not answer.
     """
-    rows = _asked("--query-compute-apps=gpu_uuid,pid,used_memory")
+    rows = _query("--query-compute-apps=gpu_uuid,pid,used_memory")
     return [_process(row, ids) for row in rows if len(row) > 2 and row[0] in ids and _is_number(row[1])]  # noqa: PLR2004
 
 
-def _process(row: Sequence[str], ids: dict[str, int]) -> Process:
-    return Process(ids[row[0]], int(row[1]), _owner(int(row[1])), int(row[2]) if _is_number(row[2]) else None)
+def _process(row: Sequence[str], ids: dict[str, int]) -> GpuProcess:
+    return GpuProcess(ids[row[0]], int(row[1]), _owner(int(row[1])), int(row[2]) if _is_number(row[2]) else None)
 
 
 def _is_number(word: str) -> bool:
@@ -67,7 +67,7 @@ def _owner(pid: int) -> str:
         return "somebody"  # of another container, or gone already
 
 
-def _asked(query: str) -> list[list[str]]:
+def _query(query: str) -> list[list[str]]:
     if shutil.which("nvidia-smi") is None:
         raise AgentError("there is no nvidia-smi on this host", code="no-gpu", hint="is NVIDIA's driver installed?")
     try:

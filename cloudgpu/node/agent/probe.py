@@ -77,24 +77,26 @@ def bootstrap_state(root: str) -> dict[str, Any]:
     path = Path(f"{root}/var/lib/cloudgpu/bootstrap.json")
     instance = Path(f"{root}/var/lib/cloud/instance")
     if not path.exists() and instance.exists() and not (instance / "boot-finished").exists():
-        return _told("running", "waiting for cloud-init")
+        return _bootstrap_facts("running", "waiting for cloud-init")
     try:
         return _stored(parsed_object(path.read_bytes()))
     except FileNotFoundError:
-        return _told("none")
+        return _bootstrap_facts("none")
     except (OSError, *MALFORMED) as error:
-        return _told("failed", error=f"{path}: {error}")
+        return _bootstrap_facts("failed", error=f"{path}: {error}")
 
 
 def _stored(stored: dict[str, Any]) -> dict[str, Any]:
-    told = _told(*(text(stored.get(name, usual)) for name, usual in (("state", "none"), ("step", ""), ("error", ""))))
+    facts = _bootstrap_facts(
+        *(text(stored.get(name, usual)) for name, usual in (("state", "none"), ("step", ""), ("error", "")))
+    )
     # Only for people: a step that makes no sense is left out, and the node is no worse for it.
     with suppress(*MALFORMED):
-        told["bootstrap_steps"] = [_step(one) for one in stored.get("steps", [])]
+        facts["bootstrap_steps"] = [_step(one) for one in stored.get("steps", [])]
     with suppress(*MALFORMED):
-        if told["bootstrap"] == "running":
-            told["bootstrap_step_s"] = max(0, int(time.time()) - whole(stored["began_epoch_s"]))
-    return told
+        if facts["bootstrap"] == "running":
+            facts["bootstrap_step_s"] = max(0, int(time.time()) - whole(stored["began_epoch_s"]))
+    return facts
 
 
 def _step(one: dict[str, Any]) -> dict[str, Any]:
@@ -102,7 +104,7 @@ def _step(one: dict[str, Any]) -> dict[str, Any]:
     return {**words, "seconds": int(number(one.get("seconds") or 0))}
 
 
-def _told(state: str, step: str = "", error: str = "") -> dict[str, Any]:
+def _bootstrap_facts(state: str, step: str = "", error: str = "") -> dict[str, Any]:
     named = {"bootstrap": state, "bootstrap_step": step, "bootstrap_error": error}
     return {**named, "bootstrap_step_s": 0, "bootstrap_steps": []}
 

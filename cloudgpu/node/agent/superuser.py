@@ -25,7 +25,7 @@ _SUDO = ("sudo", "-n")
 
 
 @dataclass(frozen=True)
-class Answer:
+class CommandResult:
     """How a command ended. `text` holds its last words."""
 
     code: int
@@ -33,24 +33,24 @@ class Answer:
     timed_out: bool = False
 
 
-def run(argv: Sequence[str], within_s: float) -> Answer:
+def run(argv: Sequence[str], within_s: float) -> CommandResult:
     """Run it as the superuser and wait, but not longer than `within_s`; then its whole group is killed."""
     command = [*([] if os.geteuid() == 0 else _SUDO), *argv]
     env = {**os.environ, "PATH": _search_path()}
     # A file, not a pipe: a server that the command leaves behind would hold a pipe open.
-    with tempfile.TemporaryFile() as said:
+    with tempfile.TemporaryFile() as output:
         try:
             child = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=said, stderr=said, env=env, start_new_session=True
+                command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=env, start_new_session=True
             )
         except OSError as error:
-            return Answer(127, f"cannot run {command[0]}: {error.strerror}")
+            return CommandResult(127, f"cannot run {command[0]}: {error.strerror}")
         try:
             code, late = child.wait(within_s), False
         except subprocess.TimeoutExpired:
             code, late = 124, True
             _kill_group(child)
-        return Answer(code, _words(said), late)
+        return CommandResult(code, _last_output(output), late)
 
 
 def has(program: str) -> bool:
@@ -91,7 +91,7 @@ def end(before: set[int]) -> None:
         for pid in left:
             _kill(pid)
         time.sleep(_LOOK_AGAIN_S)
-        _bury()
+        _reap()
 
 
 def _kill(pid: int) -> None:
@@ -103,7 +103,7 @@ def _kill(pid: int) -> None:
         subprocess.run([*_SUDO, "kill", "-KILL", str(pid)], capture_output=True, check=False)
 
 
-def _bury() -> None:
+def _reap() -> None:
     """Take the end of what was adopted."""
     try:
         while os.waitpid(-1, os.WNOHANG)[0]:
@@ -138,7 +138,7 @@ def _search_path() -> str:
     return f"{own}:{_PATH}" if own else _PATH
 
 
-def _words(said: IO[bytes]) -> str:
-    said.seek(0)
-    lines = [line.strip() for line in said.read().decode("utf-8", "replace").splitlines()]
+def _last_output(output: IO[bytes]) -> str:
+    output.seek(0)
+    lines = [line.strip() for line in output.read().decode("utf-8", "replace").splitlines()]
     return " / ".join(line for line in lines if line)[-_SHOWN:]

@@ -10,7 +10,7 @@ import pytest
 
 from cloudgpu.errors import RemoteCommandError
 from cloudgpu.node.agent.containers import pull
-from cloudgpu.node.agent.containers.docker_api import Engine, Located
+from cloudgpu.node.agent.containers.docker_api import DockerEndpoint, Engine
 from cloudgpu.node.agent.errors import AgentError
 from cloudgpu.run.logins import Login
 
@@ -147,7 +147,7 @@ def test_a_registry_that_hangs_up_is_asked_again(cluster, docker, registry, load
 
 def test_only_silence_ends_a_pull(docker, gate, monkeypatch):
     monkeypatch.setattr(pull, "_WAITS_S", ())
-    engine, silent = Engine(Located("docker", docker.host)), gate(deaf=True)
+    engine, silent = Engine(DockerEndpoint("docker", docker.host)), gate(deaf=True)
     with pytest.raises(AgentError, match="nothing came for 1 s") as caught:
         pull.pull(engine, f"{silent.address}/team/x", "1", {}, lambda _: None, 1.0)
     assert caught.value.code == "network"

@@ -26,7 +26,7 @@ _ALGORITHM = "AWS4-HMAC-SHA256"
 
 
 @dataclass(frozen=True)
-class Keys:
+class RoleKeys:
     """Of the role, for a while. Never shown."""
 
     access: str
@@ -42,16 +42,16 @@ class Role:
     """The role of this node; its keys are fetched again before they expire."""
 
     def __init__(self) -> None:
-        self._keys: Keys | None = None
+        self._keys: RoleKeys | None = None
 
-    def keys(self) -> Keys:
+    def keys(self) -> RoleKeys:
         """Keys that are good for some minutes at least.
 
         Raises:
             AgentError: The node has no role, or nobody answers.
         """
         if self._keys is None or self._keys.until - time.time() < _FRESH_S:
-            self._keys = _fetched()
+            self._keys = _fetch_keys()
         return self._keys
 
 
@@ -64,14 +64,14 @@ def metadata(path: str) -> str | None:
     base = os.environ.get("AWS_EC2_METADATA_SERVICE_ENDPOINT", "").rstrip("/") or _METADATA
     # Its own address is on this node: a proxy would answer for another machine.
     client = Client(_TIMEOUT_S, _MOST_BYTES, proxies=False)
-    lasting = {"X-aws-ec2-metadata-token-ttl-seconds": "300"}
-    token = _said(client, f"{base}/latest/api/token", lasting, method="PUT")
+    headers = {"X-aws-ec2-metadata-token-ttl-seconds": "300"}
+    token = _get(client, f"{base}/latest/api/token", headers, method="PUT")
     if token is None:
         return None
-    return _said(client, base + path, {"X-aws-ec2-metadata-token": token.strip()})
+    return _get(client, base + path, {"X-aws-ec2-metadata-token": token.strip()})
 
 
-def _said(client: Client, url: str, headers: dict[str, str], method: str = "GET") -> str | None:
+def _get(client: Client, url: str, headers: dict[str, str], method: str = "GET") -> str | None:
     try:
         answer = client.send(url, headers, method=method, guarded=False)
     except (http.client.HTTPException, ValueError) as error:
@@ -83,7 +83,7 @@ def _said(client: Client, url: str, headers: dict[str, str], method: str = "GET"
     return answer.body.decode("utf-8", "replace")
 
 
-def _fetched() -> Keys:
+def _fetch_keys() -> RoleKeys:
     hint = "checkpoint.to and outputs_to need nodes whose role may write there; outputs are brought back without"
     try:
         name = (metadata(_ROLES) or "").split("\n")[0].strip()
@@ -99,7 +99,7 @@ def _fetched() -> Keys:
         raise AgentError("the metadata service gave no keys that can be read", hint=hint, code="no-role") from None
 
 
-def _read(found: Any) -> Keys:  # noqa: ANN401 - unchecked JSON
+def _read(found: Any) -> RoleKeys:  # noqa: ANN401 - unchecked JSON
     """The keys of an answer.
 
     Raises:
@@ -110,10 +110,10 @@ def _read(found: Any) -> Keys:  # noqa: ANN401 - unchecked JSON
     if not all(text.isascii() and text.isprintable() and text for text in (access, secret, token)):
         raise ValueError(names)
     until = datetime.datetime.strptime(found["Expiration"], "%Y-%m-%dT%H:%M:%SZ")  # noqa: DTZ007 - set in the next line
-    return Keys(access, secret, token, until.replace(tzinfo=datetime.timezone.utc).timestamp())
+    return RoleKeys(access, secret, token, until.replace(tzinfo=datetime.timezone.utc).timestamp())
 
 
-def signed(method: str, url: str, region: str, keys: Keys, body: bytes, headers: dict[str, str]) -> dict[str, str]:
+def signed(method: str, url: str, region: str, keys: RoleKeys, body: bytes, headers: dict[str, str]) -> dict[str, str]:
     """The headers of a request to S3, its body's checksum among what is signed."""
     parts = urllib.parse.urlsplit(url)
     now = datetime.datetime.now(datetime.timezone.utc)

@@ -27,10 +27,10 @@ _TIMEOUT_S = 120.0
 _MOST_BYTES = 1 << 20
 _CODE = re.compile(r"[A-Za-z0-9.]{1,80}")
 _PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})
-Keep = Callable[[dict[str, Any]], None]
+SaveState = Callable[[dict[str, Any]], None]
 
 
-class Changed(Exception):  # noqa: N818 - no error: it goes up at a later look
+class FileChangedError(Exception):
     """Somebody has written to the file while it was sent."""
 
 
@@ -58,7 +58,7 @@ class Bucket:
         """
         self._role.keys()
 
-    def send(self, path: str, relative: str, state: dict[str, Any], keep: Keep) -> int:
+    def send(self, path: str, relative: str, state: dict[str, Any], keep: SaveState) -> int:
         """Upload a file; bytes sent. `state` is what `keep` was given the last time, for this very content.
 
         Raises:
@@ -76,10 +76,10 @@ class Bucket:
                 sent = self._send_parts(stream.fileno(), before.st_size, url, state, keep)
         after = os.stat(path)
         if (after.st_size, after.st_mtime_ns) != (before.st_size, before.st_mtime_ns):
-            raise Changed(path)
+            raise FileChangedError(path)
         return sent
 
-    def _send_parts(self, handle: int, size: int, url: str, state: dict[str, Any], keep: Keep) -> int:
+    def _send_parts(self, handle: int, size: int, url: str, state: dict[str, Any], keep: SaveState) -> int:
         step = max(PART, -(-size // _MOST_PARTS))
         upload = str(state.get("upload") or "")
         done: dict[str, str] = dict(state.get("parts") or {})

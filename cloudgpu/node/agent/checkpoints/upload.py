@@ -23,7 +23,7 @@ from .. import files
 from ..errors import AgentError
 from ..gang import status
 from .aws_role import metadata
-from .bucket import Bucket, Changed
+from .bucket import Bucket, FileChangedError
 
 _NOTICE = "/latest/meta-data/spot/instance-action"
 _NEVER_STARTED_S = 900.0
@@ -43,11 +43,11 @@ def verb(spec: dict[str, Any], emit: Emit) -> None:
     folder, name = status.run_dir(spec), _name(spec)
     Bucket(spec).check()
     with files.locked(os.path.join(folder, f"{name}.start")) as lock:
-        begun = files.read_json(_path(folder, name))
-        if begun is None:
+        state = files.read_json(_path(folder, name))
+        if state is None:
             files.write_json(_path(folder, name), {"spec": spec, "files": {}, "failed": {}})
-            _leave_behind(folder, name, lock)
-    emit({"keeping": str(spec.get("source")), "started": begun is None})
+            _fork_uploader(folder, name, lock)
+    emit({"keeping": str(spec.get("source")), "started": state is None})
 
 
 def kept(spec: dict[str, Any], emit: Emit) -> None:
@@ -62,7 +62,7 @@ def kept(spec: dict[str, Any], emit: Emit) -> None:
         emit({"files": 0, "bytes": 0})
         return
     with files.locked(os.path.join(folder, f"{name}.lock")):
-        state = Keeper(folder, name).look(whole=True)
+        state = Uploader(folder, name).look(whole=True)
     if state["failed"]:
         first = sorted(state["failed"])[0]
         count = f"{len(state['failed'])} {_NAMES[name]} files"
@@ -72,7 +72,7 @@ def kept(spec: dict[str, Any], emit: Emit) -> None:
     emit({"files": len(sizes), "bytes": sum(sizes), **({"skipped": skipped} if skipped else {})})
 
 
-class Keeper:
+class Uploader:
     """Brings one directory up, again and again."""
 
     def __init__(self, folder: str, name: str) -> None:
@@ -117,7 +117,7 @@ class Keeper:
             self._bucket.send(os.path.join(str(self._spec["source"]), relative), relative, known, keep)
         except FileNotFoundError:
             return
-        except Changed:
+        except FileChangedError:
             if last:  # there is no next look
                 self._fail(relative, f"{relative} was written to while it was sent")
             return
@@ -138,7 +138,7 @@ class Keeper:
         files.write_json(self._path, self._state)
 
 
-def _leave_behind(folder: str, name: str, lock: int) -> None:
+def _fork_uploader(folder: str, name: str, lock: int) -> None:
     sys.stdout.flush()
     child = os.fork()
     if child == 0:
@@ -158,25 +158,25 @@ def _watch(folder: str, name: str) -> None:
         log = os.open(os.path.join(folder, f"{name}.log"), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         for number, handle in ((0, null), (1, log), (2, log)):
             os.dup2(handle, number)
-        _rounds(folder, name)
+        _upload_until_end(folder, name)
     except BaseException:  # noqa: BLE001 - the process ends here, with its traceback in the log
         sys.excepthook(*sys.exc_info())
         os._exit(1)
     os._exit(0)
 
 
-def _rounds(folder: str, name: str) -> None:
-    keeper = Keeper(folder, name)
-    pause = float(keeper._spec.get("every_s") or 5)
+def _upload_until_end(folder: str, name: str) -> None:
+    uploader = Uploader(folder, name)
+    pause = float(uploader._spec.get("every_s") or 5)
     while True:
-        over = _ended(folder, name)
-        if over or not keeper._spec.get("at_end"):
+        run_ended = _ended(folder, name)
+        if run_ended or not uploader._spec.get("at_end"):
             with files.locked(os.path.join(folder, f"{name}.lock")):
-                keeper.look(whole=over)
-        if over:
+                uploader.look(whole=run_ended)
+        if run_ended:
             return
         # A node that is about to be taken away has two minutes: look as often as can be.
-        time.sleep(min(pause, 1.0) if _to_be_taken() else pause)
+        time.sleep(min(pause, 1.0) if _interruption_announced() else pause)
 
 
 def _ended(folder: str, name: str) -> bool:
@@ -186,7 +186,7 @@ def _ended(folder: str, name: str) -> bool:
     return run["state"] in status.FINAL
 
 
-def _to_be_taken() -> bool:
+def _interruption_announced() -> bool:
     with suppress(OSError):
         return metadata(_NOTICE) is not None
     return False

@@ -28,7 +28,7 @@ _OLDEST = (1, 41)
 
 
 @dataclass(frozen=True)
-class Located:
+class DockerEndpoint:
     """The client's path and the engine's address."""
 
     docker: str
@@ -63,7 +63,7 @@ class _Connection(http.client.HTTPConnection):
 class Engine:
     """Calls to one engine. One connection a call."""
 
-    def __init__(self, located: Located) -> None:
+    def __init__(self, located: DockerEndpoint) -> None:
         self._path = located.host[len(_UNIX) :]
 
     def get(self, path: str, *, timeout_s: float = _TOOL_S, auth: str = "") -> Any:  # noqa: ANN401 - JSON
@@ -189,7 +189,7 @@ class Engine:
         return AgentError(f"no Docker engine answers at {self._path}: {why}", code="no-docker", hint=hint)
 
 
-def locate() -> Located:
+def locate() -> DockerEndpoint:
     """Find client and engine: by DOCKER_HOST, by the client's own context, else where it usually is.
 
     Raises:
@@ -207,7 +207,7 @@ def locate() -> Located:
         raise AgentError(
             f"the Docker engine at {host} is not this node's own", code="no-docker", hint="unset DOCKER_HOST there"
         )
-    return Located(docker, host)
+    return DockerEndpoint(docker, host)
 
 
 def checked(engine: Engine) -> dict[str, Any]:

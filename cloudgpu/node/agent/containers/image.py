@@ -14,10 +14,10 @@ from typing import Any, Callable, Dict
 from urllib.parse import quote
 
 from ..errors import AgentError
-from ..fetch.from_peer import hand_of
+from ..fetch.from_peer import peer_of
 from ..foreign import malformed_as, mapping, number, text, whole
 from . import docker_group, image_archive, pull
-from .docker_api import Engine, Located, RefusedError, checked, locate
+from .docker_api import DockerEndpoint, Engine, RefusedError, checked, locate
 
 _MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}
 _SILENCE_S = 300.0
@@ -128,12 +128,12 @@ def _handed(
     engine: Engine, wanted: dict[str, Any], info: dict[str, Any], spec: dict[str, Any], tell: Callable[[str], None]
 ) -> tuple[dict[str, Any], bool] | None:
     """The very image that another node has, and whether it came from there now; None where nobody hands it over."""
-    image_id, hand = str(spec["id"]), hand_of(spec)
+    image_id, hand = str(spec["id"]), peer_of(spec)
     here = engine.image(image_id)
     if here is not None or hand is None:
         return None if here is None else (here, False)
     tell(f"taking {wanted['image']} from another node: {pull.size_text(int(spec['archive_bytes']))}")
-    image_archive.take_in(engine, info, image_id, int(spec["archive_bytes"]), hand)
+    image_archive.load_from_peer(engine, info, image_id, int(spec["archive_bytes"]), hand)
     if wanted["tag"]:
         engine.tag(image_id, wanted["repository"], wanted["tag"])
     here = engine.image(image_id)
@@ -149,7 +149,7 @@ def _has_room(info: dict[str, Any], wanted: dict[str, Any]) -> None:
     """Where the size is known."""
     needed = int(int(wanted["size"]) * _UNPACKING)
     told = f"{wanted['image']} needs about {pull.size_text(needed)} while it is unpacked"
-    pull.refuse_small(str(info.get("DockerRootDir") or "/"), needed, told, "take a larger disk: resources.disk")
+    pull.require_free_space(str(info.get("DockerRootDir") or "/"), needed, told, "take a larger disk: resources.disk")
 
 
 def _fits(name: str, architectures: list[str]) -> None:
@@ -185,7 +185,7 @@ def _senseless(why: str) -> AgentError:
     return AgentError(message, code="no-docker", hint="is it Docker, 20.10 or later, that answers there?")
 
 
-def _engine(located: Located, info: dict[str, Any]) -> dict[str, Any]:
+def _engine(located: DockerEndpoint, info: dict[str, Any]) -> dict[str, Any]:
     return {
         "docker": located.docker,
         "host": located.host,

@@ -11,11 +11,11 @@ from typing import IO, Any, Callable, Iterator
 
 from ..agent_home import own_folder
 from ..errors import AgentError
-from ..fetch.from_peer import Hand
-from ..fetch.http import Passing, Web
-from ..fetch.request import Wanted
+from ..fetch.from_peer import Peer
+from ..fetch.http import HttpConnections, TransientError
+from ..fetch.request import RequestedFile
 from .docker_api import Engine, RefusedError, checked, locate
-from .pull import refuse_small, size_text
+from .pull import require_free_space, size_text
 
 _TIMES = 2
 """The engine unpacks into a folder of its own before it makes an archive of it, and before it makes layers of one."""
@@ -25,7 +25,7 @@ _WAITS_S = (0.5, 1.0, 2.0, 4.0, 8.0)
 _HINT = "environment.container.share: each, then every node pulls for itself; or take a larger disk: resources.disk"
 
 
-def written(image_id: str, tell: Callable[[str], None]) -> IO[bytes]:
+def write_archive(image_id: str, tell: Callable[[str], None]) -> IO[bytes]:
     """The archive of an image, in a file without a name: nothing of it stays, whatever ends this process.
 
     Raises:
@@ -54,7 +54,7 @@ def written(image_id: str, tell: Callable[[str], None]) -> IO[bytes]:
     return file
 
 
-def take_in(engine: Engine, info: dict[str, Any], image_id: str, size: int, hand: Hand) -> None:
+def load_from_peer(engine: Engine, info: dict[str, Any], image_id: str, size: int, hand: Peer) -> None:
     """Load an image from the archive that another node hands over; a broken connection goes on where it broke.
 
     Raises:
@@ -73,18 +73,18 @@ def take_in(engine: Engine, info: dict[str, Any], image_id: str, size: int, hand
         raise AgentError(message, hint="environment.container.share: each, then every node pulls for itself")
 
 
-def _pieces(hand: Hand, size: int) -> Iterator[bytes]:
+def _pieces(hand: Peer, size: int) -> Iterator[bytes]:
     """The archive as it comes.
 
     Raises:
         AgentError: It does not.
     """
-    wanted = Wanted(f"{hand.url}/archive", "the image's archive", size, None)
-    with closing(Web(hand)) as web:
+    wanted = RequestedFile(f"{hand.url}/archive", "the image's archive", size, None)
+    with closing(HttpConnections(hand)) as web:
         yield from _taken(web, wanted, size)
 
 
-def _taken(web: Web, wanted: Wanted, size: int) -> Iterator[bytes]:
+def _taken(web: HttpConnections, wanted: RequestedFile, size: int) -> Iterator[bytes]:
     have, waits = 0, [*_WAITS_S]
     while have < size:
         trouble = "it hung up"
@@ -96,14 +96,14 @@ def _taken(web: Web, wanted: Wanted, size: int) -> Iterator[bytes]:
                 if len(piece) < len(data):
                     web.drop()
                     return
-        except Passing as passing:
+        except TransientError as passing:
             trouble = str(passing)
         if have < size:
             web.drop()
             _wait(waits, trouble)
 
 
-def _going_on(web: Web, wanted: Wanted, have: int) -> http.client.HTTPResponse:
+def _going_on(web: HttpConnections, wanted: RequestedFile, have: int) -> http.client.HTTPResponse:
     """The answer that holds what is missing.
 
     Raises:
@@ -111,7 +111,7 @@ def _going_on(web: Web, wanted: Wanted, have: int) -> http.client.HTTPResponse:
     """
     answer = web.get(wanted, have, wanted.size - 1)
     if have and answer.status != http.client.PARTIAL_CONTENT:
-        raise Passing("it sends the archive from its beginning again")
+        raise TransientError("it sends the archive from its beginning again")
     return answer
 
 
@@ -129,4 +129,4 @@ def _one_disk(one: str, other: str) -> bool:
 
 
 def _has_room(folder: str, needed: int) -> None:
-    refuse_small(folder, needed, f"an archive of the image takes up to {size_text(needed)} for a while", _HINT)
+    require_free_space(folder, needed, f"an archive of the image takes up to {size_text(needed)} for a while", _HINT)

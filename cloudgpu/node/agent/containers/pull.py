@@ -49,7 +49,7 @@ class _Layer:
     done: bool = False
 
 
-class Pulled:
+class PullProgress:
     """What the engine has said so far, as sentences."""
 
     def __init__(self, tell: Tell) -> None:
@@ -105,7 +105,7 @@ def pull(engine: Engine, repository: str, which: str, login: Login, tell: Tell, 
     """
     path = "/images/create?" + urlencode({"fromImage": repository, "tag": which})
     for wait_s in (*_WAITS_S, None):
-        pulled = Pulled(tell)
+        pulled = PullProgress(tell)
         try:
             for line in engine.lines(path, silence_s=silence_s, auth=header(login)):
                 pulled.take(line)
@@ -147,7 +147,7 @@ def size_text(count: int) -> str:
     return f"{size:.1f} GiB"
 
 
-def refuse_small(folder: str, needed: int, told: str, hint: str) -> None:
+def require_free_space(folder: str, needed: int, told: str, hint: str) -> None:
     """Before minutes of work: does it fit? `told` says what takes so much.
 
     Raises:

@@ -57,7 +57,7 @@ _LIMITS = {
 }
 
 
-class Holder:
+class RankContainer:
     """One container. Its name alone is enough to end it, so the guard can too."""
 
     def __init__(self, spec: ContainerSpec) -> None:
@@ -66,7 +66,7 @@ class Holder:
         self._made = False
 
     @property
-    def there(self) -> bool:
+    def exists(self) -> bool:
         """Whether there is one, as far as is known."""
         return self._made
 
@@ -89,11 +89,11 @@ class Holder:
         self._remove()  # one of a start that was refused half-way
         self._made = True
         try:
-            code, said = _run([*self._spec.client, *self._spec.run], _START_S)
+            code, output = _run([*self._spec.client, *self._spec.run], _START_S)
             if code:
-                raise _refusal(self._spec, said)
+                raise _refusal(self._spec, output)
             if self._spec.gpus:
-                self._same_gpus()
+                self._check_gpus()
         except AgentError:
             self.remove()
             raise
@@ -115,22 +115,22 @@ class Holder:
         """End it and all that runs in it; whether it is gone for certain."""
         if not self._made:
             return True
-        self._give_back()
+        self._restore_ownership()
         gone = self._remove()
         self._made = not gone
         return gone
 
-    def remove_stubbornly(self) -> None:
+    def remove_with_retries(self) -> None:
         """For the guard: the engine may be half-way in making it."""
         for wait_s in _LAST_TRIES_S:
             time.sleep(wait_s)
             self._remove()
 
     def _remove(self) -> bool:
-        code, said = _run([*self._spec.client, "rm", "--force", "--volumes", self._spec.name], _REMOVE_S)
-        return code == 0 or "No such container" in said
+        code, output = _run([*self._spec.client, "rm", "--force", "--volumes", self._spec.name], _REMOVE_S)
+        return code == 0 or "No such container" in output
 
-    def _give_back(self) -> None:
+    def _restore_ownership(self) -> None:
         """Files that root has made in there would outlive whoever wants them gone."""
         if os.getuid() == 0 or not self._spec.own:
             return
@@ -138,7 +138,7 @@ class Holder:
         inside = [*self._spec.client, "exec", "--user", "0", self._spec.name]
         _run([*inside, "chown", "-R", "-h", owner, *self._spec.own], _OWN_S)
 
-    def _same_gpus(self) -> None:
+    def _check_gpus(self) -> None:
         """A container that lacks a GPU trains on the processor, and nobody is told."""
         if shutil.which(_SMI[0]) is None:
             return
@@ -159,20 +159,20 @@ class Holder:
             )
 
 
-def why_not_started(holder: Holder, inside: str, program: str, exit_code: int) -> str:
+def why_not_started(container: RankContainer, inside: str, program: str, exit_code: int) -> str:
     """What an exit code above 124 of `docker exec` means, as far as it is about the start; empty where it is not."""
     if exit_code == 1 or exit_code >= 125:  # noqa: PLR2004
-        if holder.group(inside) is None:
+        if container.group(inside) is None:
             return f"docker could not start {program!r} in the container; its log tells more"
         if exit_code == 127:  # noqa: PLR2004
-            return f"exit code 127: {program!r}, or a command that it runs, was not found in {holder.image}"
+            return f"exit code 127: {program!r}, or a command that it runs, was not found in {container.image}"
         if exit_code == 126:  # noqa: PLR2004
-            return f"exit code 126: {program!r}, or a command that it runs, is no program in {holder.image}"
+            return f"exit code 126: {program!r}, or a command that it runs, is no program in {container.image}"
     return ""
 
 
-def _refusal(spec: ContainerSpec, said: str) -> AgentError:
-    message = " ".join(_NOISE.sub("", said).split())
+def _refusal(spec: ContainerSpec, output: str) -> AgentError:
+    message = " ".join(_NOISE.sub("", output).split())
     limit = re.search(r"rlimit(?:s for ulimit|\s+type)?\s+(\w+)", message)
     flag = re.search(r"(?:unknown \w+ flag|unknown flag|invalid argument)[^-]*(-[\w-]+)", message)
     known = {
@@ -185,7 +185,7 @@ def _refusal(spec: ContainerSpec, said: str) -> AgentError:
                 f"cannot start a container of {spec.image}: {what}: {message}", code=code, hint=hint.format(**known)
             )
     hint = "try the same `docker run` by hand on the node"
-    return AgentError(f"cannot start a container of {spec.image}: {message or 'docker said nothing'}", hint=hint)
+    return AgentError(f"cannot start a container of {spec.image}: {message or 'docker output nothing'}", hint=hint)
 
 
 def _uuids(text: str) -> set[str]:

@@ -32,7 +32,7 @@ _UV = "uv>=0.7.14"
 
 
 @dataclass(frozen=True)
-class Wanted:
+class EnvironmentRequest:
     """What is required of an interpreter."""
 
     requirements: tuple[str, ...]
@@ -48,29 +48,31 @@ def verb(spec: dict[str, Any], emit: Callable[[dict[str, Any]], None]) -> None:
     Raises:
         AgentError: The request is wrong, no Python of that version is there, or the build failed.
     """
-    wanted = _read(spec)
-    interpreter, built = provide(wanted, lambda text: emit({"progress": text}))
+    request = _read(spec)
+    interpreter, built = provide(request, lambda text: emit({"progress": text}))
     emit({"interpreter": interpreter, "built": built})
 
 
-def provide(wanted: Wanted, progress: Callable[[str], None]) -> tuple[str, bool]:
+def provide(request: EnvironmentRequest, progress: Callable[[str], None]) -> tuple[str, bool]:
     """Find or build.
 
     Raises:
         AgentError: As `verb`.
     """
-    base = _base(wanted.version)
-    folder = os.path.join(wanted.root, _digest(wanted, base))
+    base = _base(request.version)
+    folder = os.path.join(request.root, _digest(request, base))
     if _complete(folder):
         return _python(folder), False
     # Which build of PyTorch an interpreter has, its metadata does not tell for certain.
-    ready = None if wanted.torch_backend else next((one for one in _candidates(base) if _satisfies(one, wanted)), None)
+    ready = (
+        None if request.torch_backend else next((one for one in _candidates(base) if _satisfies(one, request)), None)
+    )
     if ready is not None:
         return ready, False
-    return _build_once(wanted, base, folder, progress)
+    return _build_once(request, base, folder, progress)
 
 
-def _read(spec: dict[str, Any]) -> Wanted:
+def _read(spec: dict[str, Any]) -> EnvironmentRequest:
     requirements, version, backend = spec.get("requirements") or [], spec.get("version"), spec.get("torch_backend")
     if not isinstance(requirements, list) or not all(
         isinstance(line, str) and "\n" not in line for line in requirements
@@ -81,7 +83,7 @@ def _read(spec: dict[str, Any]) -> Wanted:
     if backend is not None and not (isinstance(backend, str) and _BACKEND.fullmatch(backend)):
         raise AgentError("env: torch_backend must be one of PyTorch's CUDA builds, for instance cu126")
     root = spec.get("root") or os.environ.get("CLOUDGPU_ENVS") or "~/.cloudgpu/envs"
-    return Wanted(tuple(requirements), version, os.path.abspath(os.path.expanduser(root)), backend)
+    return EnvironmentRequest(tuple(requirements), version, os.path.abspath(os.path.expanduser(root)), backend)
 
 
 def _base(version: str | None) -> str:
@@ -113,10 +115,10 @@ def _version_of_python3() -> str:
     return shown.stdout.strip()
 
 
-def _digest(wanted: Wanted, base: str) -> str:
-    version = wanted.version or _version_of_python3()
-    what = [_FORMAT, sorted(wanted.requirements), version, platform.system(), platform.machine(), base]
-    what += [wanted.torch_backend] if wanted.torch_backend else []
+def _digest(request: EnvironmentRequest, base: str) -> str:
+    version = request.version or _version_of_python3()
+    what = [_FORMAT, sorted(request.requirements), version, platform.system(), platform.machine(), base]
+    what += [request.torch_backend] if request.torch_backend else []
     return hashlib.sha256(json.dumps(what).encode()).hexdigest()[:20]
 
 
@@ -126,9 +128,9 @@ def _candidates(base: str) -> list[str]:
     return list(dict.fromkeys(os.path.abspath(path) for path in found))
 
 
-def _satisfies(interpreter: str, wanted: Wanted) -> bool:
+def _satisfies(interpreter: str, request: EnvironmentRequest) -> bool:
     program = pkgutil.get_data(__package__ or "", "requirements.py") or b""
-    question = json.dumps({"requirements": wanted.requirements, "version": wanted.version})
+    question = json.dumps({"requirements": request.requirements, "version": request.version})
     try:
         answer = subprocess.run(
             [interpreter, "-c", program.decode()],
@@ -144,39 +146,41 @@ def _satisfies(interpreter: str, wanted: Wanted) -> bool:
     return answer.returncode == 0
 
 
-def _build_once(wanted: Wanted, base: str, folder: str, progress: Callable[[str], None]) -> tuple[str, bool]:
+def _build_once(
+    request: EnvironmentRequest, base: str, folder: str, progress: Callable[[str], None]
+) -> tuple[str, bool]:
     try:
-        os.makedirs(wanted.root, mode=0o700, exist_ok=True)
+        os.makedirs(request.root, mode=0o700, exist_ok=True)
         lock = os.open(folder + ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
-        raise AgentError(f"cannot write {wanted.root}: {error.strerror}", hint="set CLOUDGPU_ENVS") from error
+        raise AgentError(f"cannot write {request.root}: {error.strerror}", hint="set CLOUDGPU_ENVS") from error
     try:
         if not files.try_lock(lock):
             progress("waiting for another node to build the same environment")
             files.wait_lock(lock)
         if _complete(folder):
             return _python(folder), False
-        _build(wanted, base, folder, progress, lock)
+        _build(request, base, folder, progress, lock)
     finally:
         os.close(lock)
     return _python(folder), True
 
 
-def _build(wanted: Wanted, base: str, folder: str, progress: Callable[[str], None], lock: int) -> None:
+def _build(request: EnvironmentRequest, base: str, folder: str, progress: Callable[[str], None], lock: int) -> None:
     """Build from nothing, in place: an environment knows its own path and cannot be moved there afterwards."""
     if os.path.lexists(folder):
         progress("removing what a killed build left")
         shutil.rmtree(folder)
     listed = folder + ".requirements.txt"
 
-    def run(what: str, argv: list[str], told: dict[str, str]) -> None:
+    def run(what: str, argv: list[str], settings: dict[str, str]) -> None:
         progress(what)
-        subprocess_tool.run(argv, what, progress, holds=lock, env={**installer.environment(), **told})
+        subprocess_tool.run(argv, what, progress, holds=lock, env={**installer.environment(), **settings})
 
     try:
-        _write_lines(listed, wanted.requirements)
-        _make(wanted, base, folder, listed if wanted.requirements else "", run)
-        made = {"requirements": list(wanted.requirements), "version": wanted.version, "base": base}
+        _write_lines(listed, request.requirements)
+        _make(request, base, folder, listed if request.requirements else "", run)
+        made = {"requirements": list(request.requirements), "version": request.version, "base": base}
         files.write_json(os.path.join(folder, _MARKER), made)
     except OSError as error:
         raise AgentError(f"cannot build {folder}: {error.strerror}", hint="is the disk full?") from error
@@ -185,7 +189,7 @@ def _build(wanted: Wanted, base: str, folder: str, progress: Callable[[str], Non
             os.unlink(listed)
 
 
-def _make(wanted: Wanted, base: str, folder: str, listed: str, run: Run) -> None:
+def _make(request: EnvironmentRequest, base: str, folder: str, listed: str, run: Run) -> None:
     """The environment, and in it what is required.
 
     Raises:
@@ -196,26 +200,26 @@ def _make(wanted: Wanted, base: str, folder: str, listed: str, run: Run) -> None
     run("making a Python environment", make, {})
     if not listed:
         return
-    told: dict[str, str] = {}
+    settings: dict[str, str] = {}
     brought = uv is None
     if uv is None:
-        uv, told = _brought(wanted, folder, run)
+        uv, settings = _uv_from_pip(request, folder, run)
     if uv is None:
         run("installing the requirements", [*_pip(python), "-r", listed], {})
         return
-    chosen = [] if wanted.torch_backend is None else ["--torch-backend", wanted.torch_backend]
+    chosen = [] if request.torch_backend is None else ["--torch-backend", request.torch_backend]
     # Compiled here and once: else every rank's first import compiles the same files beside the others.
     install = [uv, "pip", "install", "--compile-bytecode", "--python", python, *chosen, "-r", listed]
     try:
-        run("installing the requirements", install, {**_cache(wanted.root), **told})
+        run("installing the requirements", install, {**_cache(request.root), **settings})
     except AgentError:
-        if not brought or wanted.torch_backend is not None:
+        if not brought or request.torch_backend is not None:
             raise
         # Nobody asked for uv here: what pip can do that uv cannot is not to fail for it.
         run("installing the requirements with pip, as uv could not", [*_pip(python), "-r", listed], {})
 
 
-def _brought(wanted: Wanted, folder: str, run: Run) -> tuple[str | None, dict[str, str]]:
+def _uv_from_pip(request: EnvironmentRequest, folder: str, run: Run) -> tuple[str | None, dict[str, str]]:
     """A uv that pip brings into the environment, with pip's sources in uv's words.
 
     It installs PyTorch in a quarter of pip's time. None where it cannot be had or would ask elsewhere, unless only uv
@@ -225,9 +229,9 @@ def _brought(wanted: Wanted, folder: str, run: Run) -> tuple[str | None, dict[st
         AgentError: A build of PyTorch is wanted, which only uv knows how to choose, and pip cannot bring uv.
     """
     python = _python(folder)
-    needed = wanted.torch_backend is not None
-    told = package_sources.in_uvs_words(python, installer.environment())
-    if told is None and not needed:
+    needed = request.torch_backend is not None
+    settings = package_sources.uv_settings(python, installer.environment())
+    if settings is None and not needed:
         return None, {}
     try:
         run("installing uv, which installs the rest", [*_pip(python), _UV], {})
@@ -235,7 +239,7 @@ def _brought(wanted: Wanted, folder: str, run: Run) -> tuple[str | None, dict[st
         if needed:
             raise
         return None, {}
-    return os.path.join(folder, "bin", "uv"), told or {}
+    return os.path.join(folder, "bin", "uv"), settings or {}
 
 
 def _cache(root: str) -> dict[str, str]:

@@ -47,7 +47,7 @@ def chosen_uv(base: str) -> str | None:
     uv = find_uv()
     if uv is None or not os.path.isabs(base):
         return uv
-    told_pip_alone = _told_pip(os.environ) and not _told_uv(os.environ)
+    told_pip_alone = _pip_is_configured(os.environ) and not _uv_is_configured(os.environ)
     return None if told_pip_alone and _makes_environments(base) else uv
 
 
@@ -59,7 +59,7 @@ def environment() -> dict[str, str]:
     return {**trust, **{key: value for key, value in os.environ.items() if key not in dropped}}
 
 
-def _told_pip(settings: Mapping[str, str]) -> bool:
+def _pip_is_configured(settings: Mapping[str, str]) -> bool:
     variables = ("PIP_" + name.upper().replace("-", "_") for name in _PIP_SOURCES)
     if any(settings.get(name) for name in variables):
         return True
@@ -69,7 +69,7 @@ def _told_pip(settings: Mapping[str, str]) -> bool:
     return any(_IN_A_PIP_FILE.search(_text(path)) for path in (named, *_PIP_FILES))
 
 
-def _told_uv(settings: Mapping[str, str]) -> bool:
+def _uv_is_configured(settings: Mapping[str, str]) -> bool:
     return any(settings.get(name) for name in _UV_SOURCES) or any(map(_text, _UV_FILES))
 
 
@@ -85,7 +85,7 @@ def _text(path: str) -> str:
 def _makes_environments(base: str) -> bool:
     """Whether this Python has all parts of `venv`; Debian ships them in a package of their own."""
     try:
-        asked = subprocess.run(
+        process = subprocess.run(
             [base, "-I", "-c", "import ensurepip, venv"],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
@@ -95,4 +95,4 @@ def _makes_environments(base: str) -> bool:
         )
     except (OSError, subprocess.TimeoutExpired):
         return False
-    return asked.returncode == 0
+    return process.returncode == 0

@@ -13,7 +13,7 @@ from importlib import import_module, metadata
 from typing import Any, Callable, FrozenSet, List, Tuple
 
 Extras = FrozenSet[str]
-Answer = Tuple[bool, List[Tuple[str, Extras]]]
+CheckResult = Tuple[bool, List[Tuple[str, Extras]]]
 """Whether a requirement is met, and what its distribution requires in turn."""
 
 _CLAUSE = r"(==|>=|<=|!=|<|>)\s*([0-9.]+)"
@@ -47,7 +47,7 @@ def all_met(lines: list[str]) -> bool:
     return True
 
 
-def reader() -> Callable[[str, Extras], Answer]:
+def reader() -> Callable[[str, Extras], CheckResult]:
     """How to read a requirement: with `packaging` (alone or inside pip), else the simplest forms only."""
     for name in ("packaging.requirements", "pip._vendor.packaging.requirements"):
         try:
@@ -58,7 +58,7 @@ def reader() -> Callable[[str, Extras], Answer]:
     return lambda line, _: (by_hand(line), [])
 
 
-def by_packaging(requirement: Any, extras: Extras) -> Answer:  # noqa: ANN401 - of whichever `packaging` there is
+def by_packaging(requirement: Any, extras: Extras) -> CheckResult:  # noqa: ANN401 - of whichever `packaging` there is
     """With markers, extras and every form of version."""
     marker = requirement.marker
     if marker is not None and not any(marker.evaluate({"extra": extra}) for extra in extras or ("",)):

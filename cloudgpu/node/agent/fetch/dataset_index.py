@@ -15,7 +15,7 @@ from .. import files
 from ..agent_home import own_folder
 from ..errors import AgentError
 from ..foreign import MALFORMED, mapping, text, whole
-from .request import Wanted
+from .request import RequestedFile
 
 
 class Record:
@@ -35,7 +35,7 @@ class Record:
         key = f"{self._about['source']}\0{self._about['to']}".encode()
         return os.path.join(own_folder("data"), f"{hashlib.sha256(key).hexdigest()[:24]}.json")
 
-    def knows(self, wanted: Wanted, stat: os.stat_result) -> bool:
+    def knows(self, wanted: RequestedFile, stat: os.stat_result) -> bool:
         """Whether this very file was verified to be this very content."""
         return bool(wanted.mark) and self._files.get(wanted.path) == [stat.st_size, stat.st_mtime_ns, wanted.mark]
 
@@ -49,7 +49,7 @@ class Record:
         size, mtime_ns, mark = self._files.get(path) or (None, None, "")
         return str(mark) if (size, mtime_ns) == (stat.st_size, stat.st_mtime_ns) else None
 
-    def note(self, wanted: Wanted) -> None:
+    def note(self, wanted: RequestedFile) -> None:
         """It was verified, as it is now."""
         with contextlib.suppress(FileNotFoundError):
             stat = os.stat(wanted.path)

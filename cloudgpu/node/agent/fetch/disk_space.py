@@ -6,12 +6,12 @@ import os
 from typing import Sequence
 
 from ..errors import AgentError
-from .request import Wanted
+from .request import RequestedFile
 
 _GIB = float(1 << 30)
 
 
-def check_room(missing: Sequence[Wanted]) -> None:
+def check_disk_space(missing: Sequence[RequestedFile]) -> None:
     """Add up what is to come, for each file system.
 
     Raises:
@@ -39,7 +39,7 @@ def _existing(folder: str) -> str:
     return folder
 
 
-def _arrived(one: Wanted) -> int:
+def _arrived(one: RequestedFile) -> int:
     """Blocks of a part that are on the disk already; a hole is none."""
     try:
         return min(os.stat(one.path + ".part").st_blocks * 512, one.size)

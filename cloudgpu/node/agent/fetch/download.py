@@ -18,11 +18,11 @@ from typing import Any, Callable
 from ..errors import AgentError
 from . import part as fetch_part
 from .dataset_index import Record
-from .disk_space import check_room
-from .from_peer import Hand, hand_of
-from .http import Passing, Web, WrongRange
-from .ranges import LARGE, NoRanges, bring_ranges
-from .request import Wanted, read
+from .disk_space import check_disk_space
+from .from_peer import Peer, peer_of
+from .http import HttpConnections, TransientError, WrongRangeError
+from .ranges import LARGE, RangesUnsupportedError, bring_ranges
+from .request import RequestedFile, read
 
 _THREADS = 16
 _ATTEMPTS = 6
@@ -37,11 +37,11 @@ def verb(spec: dict[str, Any], emit: Callable[[dict[str, Any]], None]) -> None:
         AgentError: The request is wrong, or a file could not be fetched; the first failure is named, the rest stops.
     """
     wanted, record = read(spec), Record(spec)
-    downloads = Downloads(int(spec.get("attempts") or _ATTEMPTS), record, hand_of(spec))
+    downloads = Downloads(int(spec.get("attempts") or _ATTEMPTS), record, peer_of(spec))
     with closing(downloads.web), ThreadPoolExecutor(_THREADS) as pool:
         there = list(pool.map(downloads.right, wanted))
         missing = [one for one, right in zip(wanted, there) if not right]
-        check_room(missing)
+        check_disk_space(missing)
         try:
             small = [pool.submit(downloads.fetch, one) for one in missing if one.size < LARGE]
             fetched = sum(downloads.fetch_large(one, pool) for one in missing if one.size >= LARGE)
@@ -58,30 +58,30 @@ def verb(spec: dict[str, Any], emit: Callable[[dict[str, Any]], None]) -> None:
 class Downloads:
     """What several threads do at once, and the first failure that ends them all."""
 
-    def __init__(self, attempts: int, record: Record, hand: Hand | None = None) -> None:
+    def __init__(self, attempts: int, record: Record, hand: Peer | None = None) -> None:
         self.bytes = 0
         self.failure: AgentError | None = None
         self._record = record
         self._most = attempts
         self._lock = threading.Lock()
         self._over = threading.Event()
-        self.web = Web(hand)
+        self.web = HttpConnections(hand)
 
-    def right(self, wanted: Wanted) -> bool:
+    def right(self, wanted: RequestedFile) -> bool:
         """Whether the file is there and is what it should be."""
         try:
             found = self._found(wanted)
         except FileNotFoundError:
             return False
         except OSError as error:
-            self._fail(fetch_part.trouble(wanted.path, error))
+            self._fail(fetch_part.disk_error(wanted.path, error))
             return False
         if found:
             with self._lock:
                 self._record.note(wanted)
         return found
 
-    def _found(self, wanted: Wanted) -> bool:
+    def _found(self, wanted: RequestedFile) -> bool:
         stat = os.stat(wanted.path)
         if stat.st_size != wanted.size:
             return False
@@ -93,23 +93,23 @@ class Downloads:
             return not wanted.etag
         return fetch_part.file_digest(wanted.path) == wanted.sha256
 
-    def fetch(self, wanted: Wanted) -> bool:
+    def fetch(self, wanted: RequestedFile) -> bool:
         """Fetch one file; returns whether it was fetched."""
         return self._guarded(wanted, lambda part: self.attempts(wanted, lambda: self._download(part, wanted)))
 
-    def fetch_large(self, wanted: Wanted, pool: ThreadPoolExecutor) -> bool:
+    def fetch_large(self, wanted: RequestedFile, pool: ThreadPoolExecutor) -> bool:
         """Fetch one file in ranges, or whole where the server sends none; returns whether it was fetched."""
 
         def bring(part: int) -> bool:
             try:
                 return self.attempts(wanted, lambda: bring_ranges(self, part, wanted, pool))
-            except NoRanges:
+            except RangesUnsupportedError:
                 os.ftruncate(part, 0)
                 return self.attempts(wanted, lambda: self._download(part, wanted))
 
         return self._guarded(wanted, bring)
 
-    def _guarded(self, wanted: Wanted, bring: Callable[[int], bool]) -> bool:
+    def _guarded(self, wanted: RequestedFile, bring: Callable[[int], bool]) -> bool:
         if self._over.is_set():
             return False
         try:
@@ -117,7 +117,7 @@ class Downloads:
         except AgentError as error:
             self._fail(error)
         except OSError as error:
-            self._fail(fetch_part.trouble(wanted.path, error))
+            self._fail(fetch_part.disk_error(wanted.path, error))
         return False
 
     @property
@@ -130,7 +130,7 @@ class Downloads:
             self.failure = self.failure or error
         self._over.set()
 
-    def _bring(self, wanted: Wanted, bring: Callable[[int], bool]) -> bool:
+    def _bring(self, wanted: RequestedFile, bring: Callable[[int], bool]) -> bool:
         os.makedirs(os.path.dirname(wanted.path), exist_ok=True)
         temporary = wanted.path + ".part"
         part = fetch_part.open_part(temporary)
@@ -142,7 +142,7 @@ class Downloads:
                 os.ftruncate(part, 0)  # nothing tells whether its beginning is of the same content
             if not bring(part):
                 return False
-            fetch_part.dress(part, wanted)
+            fetch_part.apply_attributes(part, wanted)
             os.replace(temporary, wanted.path)
         finally:
             os.close(part)
@@ -150,7 +150,7 @@ class Downloads:
             self._record.note(wanted)
         return True
 
-    def attempts(self, wanted: Wanted, once: Callable[[], None]) -> bool:
+    def attempts(self, wanted: RequestedFile, once: Callable[[], None]) -> bool:
         """Try until it is done; False when others have failed meanwhile.
 
         Raises:
@@ -161,7 +161,7 @@ class Downloads:
                 return False
             try:
                 once()
-            except Passing as trouble:
+            except TransientError as trouble:
                 if attempt == self._most:
                     raise AgentError(f"{wanted.path}: {trouble} ({attempt} attempts)", code="network") from None
                 wait = min(_LONGEST_WAIT_S, _BACK_OFF_S * 2**attempt) * random.uniform(0.5, 1)  # noqa: S311 - jitter
@@ -170,7 +170,7 @@ class Downloads:
                 return not self._over.is_set()
         return False
 
-    def _download(self, part: int, wanted: Wanted) -> None:
+    def _download(self, part: int, wanted: RequestedFile) -> None:
         """Go on where the part ends, then verify.
 
         Raises:
@@ -182,7 +182,7 @@ class Downloads:
         if have < wanted.size or not wanted.size:
             try:
                 answer = self.web.get(wanted, have, None)
-            except WrongRange:
+            except WrongRangeError:
                 os.ftruncate(part, 0)  # the next attempt asks for the whole
                 raise
             if have and answer.status != http.client.PARTIAL_CONTENT:

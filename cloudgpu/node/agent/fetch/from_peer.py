@@ -10,7 +10,7 @@ from ..errors import AgentError
 
 
 @dataclass(frozen=True)
-class Hand:
+class Peer:
     """The node that hands over. Its token is a secret.
 
     Attributes:
@@ -30,7 +30,7 @@ class Hand:
         return {"Authorization": f"Bearer {self.token}"}
 
 
-def hand_of(spec: dict[str, Any]) -> Hand | None:
+def peer_of(spec: dict[str, Any]) -> Peer | None:
     """The node that a request names; None where it names none.
 
     Raises:
@@ -44,6 +44,6 @@ def hand_of(spec: dict[str, Any]) -> Hand | None:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.check_hostname = False
         context.load_verify_locations(cadata=str(given["cert"]))
-        return Hand(str(given["url"]), str(given["token"]), context)
+        return Peer(str(given["url"]), str(given["token"]), context)
     except (KeyError, TypeError, ValueError, ssl.SSLError) as error:
         raise AgentError("hand: the other node's certificate makes no sense") from error

@@ -11,9 +11,9 @@ import urllib.request
 from typing import Iterator
 
 from ..errors import AgentError
-from .from_peer import Hand
-from .http_limits import LeadsHere, Pace, bind, check_address, is_local, must_guard, redirected
-from .request import Wanted
+from .from_peer import Peer
+from .http_limits import LocalAddressError, Pace, bind, check_address, is_local, must_guard, redirected
+from .request import RequestedFile
 
 _SILENCE_S = 60.0
 _PACE = Pace(head_s=_SILENCE_S)
@@ -28,18 +28,18 @@ _RANGE = re.compile(r"bytes ([0-9]{1,18})-([0-9]{1,18})/([0-9]{1,18}|\*)")
 _EXPIRED = re.compile(rb"Request has expired|<Code>(ExpiredToken|RequestTimeTooSkewed|InvalidAccessKeyId)</Code>")
 
 
-class Passing(Exception):  # noqa: N818 - it says what the failure is: one that passes
+class TransientError(Exception):
     """It may work the next time."""
 
 
-class WrongRange(Passing):
+class WrongRangeError(TransientError):
     """The server sent another range than it was asked for: it has to be asked for the whole."""
 
 
-class Web:
+class HttpConnections:
     """Connections of one thread each, kept open from one file to the next."""
 
-    def __init__(self, hand: Hand | None = None) -> None:
+    def __init__(self, hand: Peer | None = None) -> None:
         """With a node that hands over, nobody else is asked, and no proxy stands between."""
         self._own = threading.local()
         self._made: list[http.client.HTTPConnection] = []
@@ -47,7 +47,7 @@ class Web:
         self._context = hand.context if hand else ssl.create_default_context()
         self._more = hand.headers if hand else {}
 
-    def get(self, wanted: Wanted, first: int, last: int | None) -> http.client.HTTPResponse:
+    def get(self, wanted: RequestedFile, first: int, last: int | None) -> http.client.HTTPResponse:
         """The answer to a request for the bytes `first` to `last`; status 200 or 206, nothing read yet.
 
         Raises:
@@ -83,7 +83,7 @@ class Web:
                 count = answer.readinto(buffer)
             except (OSError, http.client.HTTPException) as error:
                 self.drop()
-                raise Passing(f"the connection broke: {reason(error)}") from None
+                raise TransientError(f"the connection broke: {reason(error)}") from None
             if not count:
                 return
             yield buffer[:count]
@@ -100,7 +100,9 @@ class Web:
             connection.close()
         self._made.clear()
 
-    def _check_range(self, wanted: Wanted, answer: http.client.HTTPResponse, first: int, last: int | None) -> None:
+    def _check_range(
+        self, wanted: RequestedFile, answer: http.client.HTTPResponse, first: int, last: int | None
+    ) -> None:
         """Compare what is sent with what was asked for: without a checksum nothing else would notice.
 
         Raises:
@@ -114,7 +116,7 @@ class Web:
             raise changed(wanted)
         if found is None or int(found[1]) != first or int(found[2]) > end:
             self.drop()
-            raise WrongRange("the server sent another range than it was asked for")
+            raise WrongRangeError("the server sent another range than it was asked for")
 
     def _followed(self, url: str, headers: dict[str, str]) -> http.client.HTTPResponse:
         try:
@@ -151,11 +153,11 @@ class Web:
             check_address(url)
             parts = urllib.parse.urlsplit(url)
             return self._answered(url, parts, headers, guarded=guarded)
-        except LeadsHere:
+        except LocalAddressError:
             raise _led_astray() from None
         except (OSError, http.client.HTTPException) as error:  # first: a wrong certificate is a ValueError too
             self.drop()
-            raise Passing(f"cannot reach the server: {reason(error)}") from None
+            raise TransientError(f"cannot reach the server: {reason(error)}") from None
         except ValueError:
             raise _led_astray() from None
 
@@ -186,7 +188,7 @@ class Web:
         proxy = "" if not self._proxies or urllib.request.proxy_bypass(host) else self._proxies.get(parts.scheme, "")
         if key not in self._own.open:
             if guarded and is_local(host):
-                raise LeadsHere
+                raise LocalAddressError
             made = self._new(parts, proxy)
             # Behind a proxy, only an address that is written out can be checked.
             bind(made, _PACE, guarded=guarded and not proxy)
@@ -212,7 +214,7 @@ def _led_astray() -> AgentError:
     return AgentError("fetch: the server leads to an address that cannot be used", code="refused")
 
 
-def changed(wanted: Wanted) -> AgentError:
+def changed(wanted: RequestedFile) -> AgentError:
     """It is not the object any more that was listed."""
     hint = "run the command again: it is listed anew; nobody may write to a dataset while it is copied"
     return AgentError(f"{wanted.path}: it was changed at the source during the copy", hint=hint, code="changed")
@@ -225,7 +227,7 @@ def reason(error: Exception) -> str:
     return "timed out" if isinstance(error, TimeoutError) else type(error).__name__
 
 
-def _refused(wanted: Wanted, answer: http.client.HTTPResponse) -> Exception:
+def _refused(wanted: RequestedFile, answer: http.client.HTTPResponse) -> Exception:
     # Not the server's own words for it: they may hold anything.
     said = f"the server answered {answer.status} {http.client.responses.get(answer.status, '')}".strip()
     try:
@@ -235,7 +237,7 @@ def _refused(wanted: Wanted, answer: http.client.HTTPResponse) -> Exception:
     if answer.status == http.client.PRECONDITION_FAILED:
         return changed(wanted)
     if answer.status in _PASSING:
-        return Passing(said)
+        return TransientError(said)
     if answer.status in (http.client.BAD_REQUEST, http.client.FORBIDDEN) and _EXPIRED.search(text):
         message = f"{wanted.path}: {said}: its address has expired"
         return AgentError(message, hint="run the command again", code="expired")

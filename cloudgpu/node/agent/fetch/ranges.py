@@ -9,9 +9,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Sequence
 
 from . import part as fetch_part
-from .http import Passing, WrongRange
+from .http import TransientError, WrongRangeError
 from .part import STEP, PartMap
-from .request import Wanted
+from .request import RequestedFile
 
 if TYPE_CHECKING:
     from .download import Downloads
@@ -20,11 +20,11 @@ LARGE = 2 * STEP
 """From this size on a file is fetched in ranges."""
 
 
-class NoRanges(Exception):  # noqa: N818 - no error: the file is fetched another way
+class RangesUnsupportedError(Exception):
     """The server sends whole files only."""
 
 
-def bring_ranges(downloads: Downloads, part: int, wanted: Wanted, pool: ThreadPoolExecutor) -> None:
+def bring_ranges(downloads: Downloads, part: int, wanted: RequestedFile, pool: ThreadPoolExecutor) -> None:
     """Fetch the steps that are missing, and verify the whole.
 
     Raises:
@@ -50,7 +50,7 @@ def bring_ranges(downloads: Downloads, part: int, wanted: Wanted, pool: ThreadPo
         arrived.close(drop=all(arrived.done))
 
 
-def _digest(part: int, wanted: Wanted, steps: Sequence[Future[None] | None]) -> str:
+def _digest(part: int, wanted: RequestedFile, steps: Sequence[Future[None] | None]) -> str:
     digest = hashlib.sha256()
     for number, step in enumerate(steps):
         if step is not None:
@@ -67,7 +67,7 @@ def _settle(steps: Sequence[Future[None] | None]) -> None:
             step.exception()
 
 
-def _step(downloads: Downloads, part: int, wanted: Wanted, arrived: PartMap, number: int) -> None:
+def _step(downloads: Downloads, part: int, wanted: RequestedFile, arrived: PartMap, number: int) -> None:
     """One range; where its connection breaks it goes on from there."""
     first, end = number * STEP, min((number + 1) * STEP, wanted.size)
     have = first
@@ -76,11 +76,11 @@ def _step(downloads: Downloads, part: int, wanted: Wanted, arrived: PartMap, num
         nonlocal have
         try:
             answer = downloads.web.get(wanted, have, end - 1)
-        except WrongRange:
-            raise NoRanges from None
+        except WrongRangeError:
+            raise RangesUnsupportedError from None
         if answer.status != http.client.PARTIAL_CONTENT:
             downloads.web.drop()
-            raise NoRanges
+            raise RangesUnsupportedError
         for data in downloads.web.body(answer):
             piece = data[: end - have]
             fetch_part.write_at(part, piece, have)
@@ -91,7 +91,7 @@ def _step(downloads: Downloads, part: int, wanted: Wanted, arrived: PartMap, num
                 break
         if have < end:
             downloads.web.drop()
-            raise Passing(f"only {have - first} of {end - first} bytes came")
+            raise TransientError(f"only {have - first} of {end - first} bytes came")
 
     if downloads.attempts(wanted, go_on):
         arrived.mark(number)

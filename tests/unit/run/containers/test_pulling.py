@@ -24,7 +24,7 @@ def test_every_layer_is_told_once_and_the_sum_now_and_then(monkeypatch):
     now = [0.0]
     monkeypatch.setattr(pull.time, "monotonic", lambda: now[0])
     said = []
-    pulled = pull.Pulled(said.append)
+    pulled = pull.PullProgress(said.append)
     for one in ("a", "b"):
         pulled.take(layer(one, "Pulling fs layer"))
     pulled.take(layer("a", "Downloading", 1 << 20, 4 << 20))
@@ -47,7 +47,7 @@ def test_every_layer_is_told_once_and_the_sum_now_and_then(monkeypatch):
 
 def test_an_error_in_the_stream_ends_the_pull():
     with pytest.raises(RefusedError, match="no space left"):
-        pull.Pulled(lambda _: None).take({"errorDetail": {"message": "no space left on device"}, "error": "x"})
+        pull.PullProgress(lambda _: None).take({"errorDetail": {"message": "no space left on device"}, "error": "x"})
 
 
 @pytest.mark.parametrize(
