@@ -166,4 +166,4 @@ def test_a_node_without_room_or_without_docker_says_so(cluster, docker, base, tm
     empty.mkdir()
     (empty / "python3").symlink_to(sys.executable)
     (empty / "sh").symlink_to("/bin/sh")
-    assert "there is no docker on this node" in refused(cluster(PATH=str(empty)), {"image": base}).message
+    assert "docker is not installed on this node" in refused(cluster(PATH=str(empty)), {"image": base}).message

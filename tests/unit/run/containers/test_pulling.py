@@ -71,7 +71,7 @@ def test_what_a_refusal_means(said, code):
 
 
 def test_silence_is_not_a_refusal():
-    assert pull.fault("x", TimeoutError("timed out"), 300.0).message == "cannot pull x: nothing came for 300 s"
+    assert pull.fault("x", TimeoutError("timed out"), 300.0).message == "cannot pull x: no data for 300 s"
 
 
 def start(**more):
