@@ -86,7 +86,7 @@ def test_an_image_is_pulled_by_its_digest_and_the_login_is_nowhere_afterwards(cl
     name = f"{registry.address}/team/fresh:1"
     images = gang.images(gang.job({"image": name, "login": login.user}), login)
     assert {one.image for one in images.values()} == {f"{registry.address}/team/fresh@{digest}"}
-    assert any(line.startswith("layer ") and line.endswith("1 of 1 layers are here") for line in gang.said), gang.said
+    assert any(line.startswith("layer ") and line.endswith("1 of 1 layers done") for line in gang.said), gang.said
     assert f"image {name} is {digest}" in gang.said
     for folder in (gang.root, docker.config):
         for path in Path(folder).rglob("*"):
@@ -142,7 +142,7 @@ def test_a_registry_that_hangs_up_is_asked_again(cluster, docker, registry, load
     gang, between = cluster(), gate(3)
     images = gang.images(gang.job({"image": f"{between.address}/team/again:1"}), login)
     assert images[0].digest == digest
-    assert any("trying again in" in line for line in gang.said), gang.said
+    assert any("retrying in" in line for line in gang.said), gang.said
 
 
 def test_only_silence_ends_a_pull(docker, gate, monkeypatch):

@@ -227,6 +227,6 @@ def test_a_login_older_than_its_users_membership(cluster, base, docker, place, m
         assert (gang.ended(job)["state"], gang.log(job)) == ("succeeded", "0\n")
         assert {path.stat().st_uid for path in gang.work(job).rglob("made*")} == {1234}
     else:
-        with pytest.raises(RemoteCommandError, match="worker may not use Docker on this node") as caught:
+        with pytest.raises(RemoteCommandError, match="worker cannot use Docker on this node") as caught:
             gang.start(job)
         assert "sudo usermod -aG engine worker" in caught.value.hint

@@ -1,4 +1,4 @@
-"""`env`: an interpreter that has what the recipe requires; found as it is, or built once per requirement set."""
+"""`env`: find a Python interpreter that meets the recipe's requirements, or build one once per requirement set."""
 
 from __future__ import annotations
 
@@ -19,34 +19,34 @@ from ..errors import AgentError
 from . import installer, package_sources
 
 Run = Callable[[str, List[str], Dict[str, str]], None]
-"""Runs a tool: what it does in words, its command line, further variables."""
+"""Runs a tool: description for progress lines, command line, additional environment variables."""
 
 _MARKER = ".cloudgpu-complete.json"
-"""Written last: an environment without it is the rest of a killed build."""
+"""Written last: an environment without it was left by an interrupted build."""
 _FORMAT = 1
-"""Part of the hash: environments of another layout are built anew."""
+"""Part of the hash, so that environments with another layout are rebuilt."""
 _CHECK_S = 60.0
 _BACKEND = re.compile(r"cu\d{2,3}")
 _UV = "uv>=0.7.14"
-"""The first in which `--torch-backend` is no preview."""
+"""The first version in which `--torch-backend` is stable."""
 
 
 @dataclass(frozen=True)
 class EnvironmentRequest:
-    """What is required of an interpreter."""
+    """Requirements on an interpreter."""
 
     requirements: tuple[str, ...]
     version: str | None
     root: str
     torch_backend: str | None = None
-    """Build of PyTorch, `cu126`, which only uv knows how to choose."""
+    """PyTorch build, such as `cu126`, which only uv can select."""
 
 
 def verb(spec: dict[str, Any], emit: Callable[[dict[str, Any]], None]) -> None:
     """Print progress lines, then `{"interpreter": path, "built": whether it was built now}`.
 
     Raises:
-        AgentError: The request is wrong, no Python of that version is there, or the build failed.
+        AgentError: The request is invalid, that Python version is not available, or the build failed.
     """
     request = _read(spec)
     interpreter, built = provide(request, lambda text: emit({"progress": text}))
@@ -54,18 +54,18 @@ def verb(spec: dict[str, Any], emit: Callable[[dict[str, Any]], None]) -> None:
 
 
 def provide(request: EnvironmentRequest, progress: Callable[[str], None]) -> tuple[str, bool]:
-    """Find or build.
+    """Return the interpreter, and whether it was built by this call.
 
     Raises:
-        AgentError: As `verb`.
+        AgentError: See `verb`.
     """
     base = _base(request.version)
     folder = os.path.join(request.root, _digest(request, base))
     if _complete(folder):
         return _python(folder), False
-    # Which build of PyTorch an interpreter has, its metadata does not tell for certain.
+    # An interpreter's metadata does not reliably tell which PyTorch build it has.
     ready = (
-        None if request.torch_backend else next((one for one in _candidates(base) if _satisfies(one, request)), None)
+        None if request.torch_backend else next((python for python in _candidates(base) if _satisfies(python, request)), None)
     )
     if ready is not None:
         return ready, False
@@ -87,10 +87,10 @@ def _read(spec: dict[str, Any]) -> EnvironmentRequest:
 
 
 def _base(version: str | None) -> str:
-    """The Python to build on: a path, or with uv a version that it finds or fetches itself.
+    """Return the base Python: a path, or a version that uv finds or downloads.
 
     Raises:
-        AgentError: There is none.
+        AgentError: None is available.
     """
     names = ["python3"] if version is None else [f"python{version}"]
     if version is not None and version == _version_of_python3():
@@ -100,11 +100,11 @@ def _base(version: str | None) -> str:
         return found
     if version is not None and installer.find_uv():
         return version
-    raise AgentError(f"no Python {version or 3} on this node", hint="install it, or uv, which fetches it")
+    raise AgentError(f"no Python {version or 3} on this node", hint="install it, or install uv, which downloads it")
 
 
 def _version_of_python3() -> str:
-    """The version of `python3` on PATH, usually the one that runs this."""
+    """Return the version of `python3` on PATH, usually the interpreter that runs this program."""
     path = shutil.which("python3")
     if path is None:
         return ""
@@ -137,7 +137,7 @@ def _satisfies(interpreter: str, request: EnvironmentRequest) -> bool:
             input=question.encode(),
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
-            cwd="/",  # what lies in the caller's directory is not installed
+            cwd="/",  # modules in the caller's directory are not installed packages
             timeout=_CHECK_S,
             check=False,
         )
@@ -167,9 +167,9 @@ def _build_once(
 
 
 def _build(request: EnvironmentRequest, base: str, folder: str, progress: Callable[[str], None], lock: int) -> None:
-    """Build from nothing, in place: an environment knows its own path and cannot be moved there afterwards."""
+    """Build from scratch, in place: an environment contains its own path and cannot be moved."""
     if os.path.lexists(folder):
-        progress("removing what a killed build left")
+        progress("removing an interrupted build")
         shutil.rmtree(folder)
     listed = folder + ".requirements.txt"
 
@@ -183,21 +183,21 @@ def _build(request: EnvironmentRequest, base: str, folder: str, progress: Callab
         made = {"requirements": list(request.requirements), "version": request.version, "base": base}
         files.write_json(os.path.join(folder, _MARKER), made)
     except OSError as error:
-        raise AgentError(f"cannot build {folder}: {error.strerror}", hint="is the disk full?") from error
+        raise AgentError(f"cannot build {folder}: {error.strerror}", hint="check the free disk space") from error
     finally:
         if os.path.exists(listed):
             os.unlink(listed)
 
 
 def _make(request: EnvironmentRequest, base: str, folder: str, listed: str, run: Run) -> None:
-    """The environment, and in it what is required.
+    """Create the environment and install the requirements.
 
     Raises:
         AgentError: A tool failed.
     """
     uv, python = installer.chosen_uv(base), _python(folder)
     make = [base, "-m", "venv", folder] if uv is None else [uv, "venv", "--no-project", "--python", base, folder]
-    run("making a Python environment", make, {})
+    run("creating a Python environment", make, {})
     if not listed:
         return
     settings: dict[str, str] = {}
@@ -208,25 +208,25 @@ def _make(request: EnvironmentRequest, base: str, folder: str, listed: str, run:
         run("installing the requirements", [*_pip(python), "-r", listed], {})
         return
     chosen = [] if request.torch_backend is None else ["--torch-backend", request.torch_backend]
-    # Compiled here and once: else every rank's first import compiles the same files beside the others.
+    # Compile bytecode once here; otherwise every rank compiles the same files at its first import.
     install = [uv, "pip", "install", "--compile-bytecode", "--python", python, *chosen, "-r", listed]
     try:
         run("installing the requirements", install, {**_cache(request.root), **settings})
     except AgentError:
         if not brought or request.torch_backend is not None:
             raise
-        # Nobody asked for uv here: what pip can do that uv cannot is not to fail for it.
-        run("installing the requirements with pip, as uv could not", [*_pip(python), "-r", listed], {})
+        # uv was our choice, so fall back to pip for what only pip can install.
+        run("installing the requirements with pip because uv failed", [*_pip(python), "-r", listed], {})
 
 
 def _uv_from_pip(request: EnvironmentRequest, folder: str, run: Run) -> tuple[str | None, dict[str, str]]:
-    """A uv that pip brings into the environment, with pip's sources in uv's words.
+    """Install uv into the environment with pip, and translate pip's package sources to uv's variables.
 
-    It installs PyTorch in a quarter of pip's time. None where it cannot be had or would ask elsewhere, unless only uv
-    can do what is wanted.
+    uv installs PyTorch four times as fast as pip. Returns None if uv is not available or would use other sources,
+    unless the request needs uv.
 
     Raises:
-        AgentError: A build of PyTorch is wanted, which only uv knows how to choose, and pip cannot bring uv.
+        AgentError: The request names a PyTorch build, which only uv can select, and pip cannot install uv.
     """
     python = _python(folder)
     needed = request.torch_backend is not None
@@ -234,7 +234,7 @@ def _uv_from_pip(request: EnvironmentRequest, folder: str, run: Run) -> tuple[st
     if settings is None and not needed:
         return None, {}
     try:
-        run("installing uv, which installs the rest", [*_pip(python), _UV], {})
+        run("installing uv", [*_pip(python), _UV], {})
     except AgentError:
         if needed:
             raise
@@ -243,26 +243,26 @@ def _uv_from_pip(request: EnvironmentRequest, folder: str, run: Run) -> tuple[st
 
 
 def _cache(root: str) -> dict[str, str]:
-    """Where uv keeps what it downloads, unless somebody has said so: beside the environments.
+    """Put uv's cache next to the environments, unless UV_CACHE_DIR is set.
 
-    There it links files instead of copying gigabytes, the next environment finds them, and they go with the rest.
+    There uv links files instead of copying gigabytes, later environments reuse them, and cleanup removes them.
     """
     return {} if os.environ.get("UV_CACHE_DIR") else {"UV_CACHE_DIR": os.path.join(root, ".uv")}
 
 
 def _pip(python: str) -> list[str]:
-    # Its bars are for a terminal: lines of them tell nothing.
+    # Progress bars are useless outside a terminal.
     return [python, "-m", "pip", "install", "--disable-pip-version-check", "--no-input", "--progress-bar", "off"]
 
 
 def _write_lines(path: str, lines: tuple[str, ...]) -> None:
-    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)  # an address may carry a password
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)  # a URL may contain a password
     with os.fdopen(handle, "w", encoding="utf-8") as stream:
         stream.writelines(f"{line}\n" for line in lines)
 
 
 def _complete(folder: str) -> bool:
-    """Whether it was built to the end, and the Python that it stands on is still there."""
+    """Return True if the build finished and the base Python still exists."""
     return os.path.exists(os.path.join(folder, _MARKER)) and os.access(_python(folder), os.X_OK)
 
 

@@ -1,4 +1,4 @@
-"""Where packages come from: what pip was told, in uv's words, so that uv asks the same in pip's place."""
+"""Translate pip's package source settings to uv's, so that uv uses the same indexes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Mapping
 
 _CHECK_S = 60.0
 _SECTIONS = ("global", "install", ":env:")
-"""As pip reads them: a later one wins."""
+"""In pip's order: later sections win."""
 _UV_VARIABLES: dict[str, tuple[str, ...]] = {
     "index-url": ("UV_DEFAULT_INDEX",),
     "extra-index-url": ("UV_INDEX",),
@@ -30,7 +30,7 @@ _COMMA = frozenset({"UV_FIND_LINKS"})
 
 
 def uv_settings(python: str, environ: Mapping[str, str]) -> dict[str, str] | None:
-    """Variables that make uv ask where this Python's pip would ask; None where uv has no word for something."""
+    """Return variables that give uv the sources of this Python's pip, or None if uv has no equivalent."""
     try:
         process = subprocess.run(
             [python, "-m", "pip", "config", "list"],
@@ -47,11 +47,11 @@ def uv_settings(python: str, environ: Mapping[str, str]) -> dict[str, str] | Non
 
 
 def translated(listed: str) -> dict[str, str] | None:
-    """The same of the text that `pip config list` prints."""
+    """Translate the output of `pip config list`; see `uv_settings`."""
     settings = _pip_settings(listed)
     if settings is None or not settings.keys() <= _UV_VARIABLES.keys() | _IRRELEVANT or _on(settings.get("pre", "")):
         return None
-    # pip takes the best version of all indexes, uv by default that of the first index which has the package.
+    # pip takes the best version of all indexes; uv by default takes the first index that has the package.
     variables = {"UV_INDEX_STRATEGY": "unsafe-best-match"}
     for name, value in settings.items():
         for variable in _UV_VARIABLES.get(name, ()):
@@ -62,7 +62,7 @@ def translated(listed: str) -> dict[str, str] | None:
 
 
 def _pip_settings(listed: str) -> dict[str, str] | None:
-    """Name -> value, each of the section that pip would take it from; None for text that is no such list."""
+    """Return the effective value of each setting, or None if the text is not a settings list."""
     by_section: dict[str, dict[str, str]] = {section: {} for section in _SECTIONS}
     for line in listed.splitlines():
         key, equals, value = line.partition("=")

@@ -39,9 +39,9 @@ def test_every_layer_is_told_once_and_the_sum_now_and_then(monkeypatch):
     pulled.take({"status": "Digest: sha256:0"})
     assert said == [
         "pulling: 1.0 GiB of at least 3.0 GiB",
-        "layer a: 4.0 MiB, 1 of 2 layers are here",
+        "layer a: 4.0 MiB, 1 of 2 layers done",
         "layer b: retrying in 5 seconds",
-        "layer b: 3.0 GiB, 2 of 2 layers are here",
+        "layer b: 3.0 GiB, 2 of 2 layers done",
     ]
 
 
