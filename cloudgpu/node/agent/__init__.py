@@ -1,6 +1,6 @@
-"""What runs on a node. Standard library only, Python 3.8 and later; travels as one file (see `cloudgpu.node.payload`).
+"""The agent that runs on each node. Standard library only, Python 3.8+; copied as one file (see `node.payload`).
 
-Imports nothing of the rest of the project, and its modules import each other by relative names only, because on the
-node the package has another name. Verbs: `probe env fetch start status follow stop`. Each reads one JSON object from
-standard input and writes JSON lines to standard output; a failure ends with the line `{"error": ..., "hint": ...}`.
+It imports nothing else from the project, and its modules use relative imports only, because the package has a
+different name on the node. Each verb (listed in `main`) reads one JSON object from standard input and writes JSON lines
+to standard output; the last line of a failed call is `{"error": ..., "hint": ...}`.
 """

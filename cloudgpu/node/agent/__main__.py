@@ -1,4 +1,4 @@
-"""Lets `python3 -m cloudgpu.node.agent VERB` behave as the copied file does."""
+"""Make `python3 -m cloudgpu.node.agent VERB` behave like the copied file."""
 
 from .main import entry
 

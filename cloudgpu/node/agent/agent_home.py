@@ -1,4 +1,4 @@
-"""Where the agent keeps what outlives a run: beside its own file."""
+"""Directories next to the agent's own file, for data that outlives a run."""
 
 from __future__ import annotations
 
@@ -7,5 +7,5 @@ import sys
 
 
 def own_folder(name: str) -> str:
-    """A folder of this name beside the agent, `~/.cloudgpu/NAME`; it may not be there yet."""
+    """Return the path of `~/.cloudgpu/NAME`. The directory may not exist yet."""
     return os.path.join(os.path.dirname(os.path.abspath(sys.argv[0])), name)

@@ -1,4 +1,4 @@
-"""`describe`: what a host tells of itself to whoever keeps an inventory of it. Changes nothing."""
+"""`describe`: report a host's hardware and software for the inventory. Read-only."""
 
 from __future__ import annotations
 
@@ -15,36 +15,36 @@ _NOT_OF_THE_HOST = ("lo", "docker", "veth", "br-", "virbr", "cni", "flannel", "t
 
 
 def verb(_: dict[str, Any], emit: Callable[[dict[str, Any]], None]) -> None:
-    """Print it."""
+    """Print the host's facts."""
     facts: list[dict[str, Any]] = []
     probe.verb({}, facts.append)
-    kept = ("python", "hostname", "cpus", "memory_mib", "disk_free_mib", "gpus", "gpu_error", "utc")
+    copied = ("python", "hostname", "cpus", "memory_mib", "disk_free_mib", "gpus", "gpu_error", "utc")
     emit(
         {
-            **{name: facts[0][name] for name in kept},
+            **{name: facts[0][name] for name in copied},
             "addresses": _addresses(),
-            "docker": _said(["docker", "--version"]),
-            "container_toolkit": any(shutil.which(one) for one in ("nvidia-ctk", "nvidia-container-runtime")),
+            "docker": _output_of(["docker", "--version"]),
+            "container_toolkit": any(shutil.which(tool) for tool in ("nvidia-ctk", "nvidia-container-runtime")),
             "venv": importlib.util.find_spec("ensurepip") is not None,
             "uv": shutil.which("uv") is not None,
-            "packages": next((one for one in ("apt-get", "dnf", "yum", "zypper") if shutil.which(one)), ""),
-            "root": os.getuid() == 0 or _said(["sudo", "-n", "id", "-u"]) == "0",
+            "packages": next((tool for tool in ("apt-get", "dnf", "yum", "zypper") if shutil.which(tool)), ""),
+            "root": os.getuid() == 0 or _output_of(["sudo", "-n", "id", "-u"]) == "0",
         }
     )
 
 
 def _addresses() -> list[dict[str, str]]:
-    """Interface and IPv4 address, but for those that only containers and tunnels have."""
+    """Return the interfaces and their IPv4 addresses, without container and tunnel interfaces."""
     found = []
-    for line in _said(["ip", "-o", "-4", "addr", "show"]).splitlines():
+    for line in _output_of(["ip", "-o", "-4", "addr", "show"]).splitlines():
         words = line.split()
         if len(words) > 3 and words[2] == "inet" and not words[1].startswith(_NOT_OF_THE_HOST):  # noqa: PLR2004
             found.append({"interface": words[1], "address": words[3].partition("/")[0]})
     return found
 
 
-def _said(argv: list[str]) -> str:
-    """What a tool prints; empty where it is not there, fails or hangs."""
+def _output_of(argv: list[str]) -> str:
+    """Return a tool's output, or an empty string if the tool is missing, fails or hangs."""
     try:
         done = subprocess.run(
             argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=_TOOL_S,

@@ -1,8 +1,8 @@
-"""The errors that a verb ends with on purpose."""
+"""Expected failures of a verb."""
 
 
 class AgentError(Exception):
-    """What happened and where; `hint` says what to do next, `code` names it for programs."""
+    """An expected failure. `hint` says what to do next, `code` identifies the failure for programs."""
 
     def __init__(self, message: str, *, hint: str = "", code: str = "") -> None:
         super().__init__(message)
@@ -12,4 +12,4 @@ class AgentError(Exception):
 
 
 class DamagedError(AgentError, ValueError):
-    """A file of the agent's own holds something else than it wrote."""
+    """One of the agent's own files is corrupt."""

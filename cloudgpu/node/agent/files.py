@@ -1,4 +1,4 @@
-"""Files that are whole or not there, and locks that die with their holder."""
+"""Atomic file writes, and file locks that the kernel releases with their holder."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from .foreign import parsed_object
 
 
 def write_json(path: str, value: dict[str, Any]) -> None:
-    """Replace a JSON file durably: a reader, or a crash at any moment, finds the old one or the new one.
+    """Replace a JSON file atomically and durably: a reader, or a crash, sees the old or the new content.
 
     Raises:
-        OSError: The disk is full or the directory is gone; the old file stays.
+        OSError: The disk is full or the directory is missing; the old file stays.
     """
     folder = os.path.dirname(path)
     handle, temporary = tempfile.mkstemp(prefix=".new-", dir=folder)  # mode 0600
@@ -34,10 +34,10 @@ def write_json(path: str, value: dict[str, Any]) -> None:
 
 
 def read_json(path: str) -> dict[str, Any] | None:
-    """The file's value, or None when there is no such file.
+    """Return the file's JSON object, or None if the file does not exist.
 
     Raises:
-        DamagedError: It holds no JSON object.
+        DamagedError: The file does not contain a JSON object.
     """
     try:
         with open(path, "rb") as stream:
@@ -49,19 +49,19 @@ def read_json(path: str) -> dict[str, Any] | None:
 
 
 def lock_file(path: str) -> int:
-    """Open a file and wait until it is locked by nobody else; the lock ends when the last copy of the handle closes."""
+    """Open a file and wait for its lock. The lock is released when the last copy of the handle is closed."""
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     wait_lock(handle)
     return handle
 
 
 def wait_lock(handle: int) -> None:
-    """Wait until nobody else holds the lock, and take it."""
+    """Take the lock, waiting until it is free."""
     fcntl.flock(handle, fcntl.LOCK_EX)
 
 
 def try_lock(handle: int) -> bool:
-    """Lock it now, or say that somebody else holds it."""
+    """Try to take the lock without waiting. Return False if another process holds it."""
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -71,7 +71,7 @@ def try_lock(handle: int) -> bool:
 
 @contextmanager
 def locked(path: str) -> Iterator[int]:
-    """Hold the lock on a file for a while."""
+    """Hold the lock on a file during the block."""
     handle = lock_file(path)
     try:
         yield handle

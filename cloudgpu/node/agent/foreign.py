@@ -1,4 +1,4 @@
-"""Reading what this agent did not write: other programs' answers, other nodes' messages, files that may be damaged."""
+"""Parse untrusted data: output of other programs, messages of other nodes, files that may be corrupt."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any, Callable, Iterator
 
 MALFORMED = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError)
-"""What code that takes a document of the wrong shape apart can raise."""
+"""Exceptions that reading a document of the wrong shape can raise."""
 LARGEST = 1 << 62
 
 
@@ -15,7 +15,7 @@ def parsed(text: bytes | str) -> Any:  # noqa: ANN401 - JSON of unknown shape
     """Return the value of a JSON document.
 
     Raises:
-        ValueError: It is not JSON, not UTF-8, or nested too deeply.
+        ValueError: The text is not JSON, not UTF-8, or nested too deeply.
     """
     try:
         return json.loads(text)
@@ -24,19 +24,19 @@ def parsed(text: bytes | str) -> Any:  # noqa: ANN401 - JSON of unknown shape
 
 
 def parsed_object(text: bytes | str) -> dict[str, Any]:
-    """Return a JSON object.
+    """Parse a JSON object.
 
     Raises:
-        ValueError: It is something else.
+        ValueError: The text is not a JSON object.
     """
     return mapping(parsed(text))
 
 
 def mapping(value: object) -> dict[str, Any]:
-    """Return a value that has to be a JSON object.
+    """Return the value if it is a JSON object.
 
     Raises:
-        ValueError: It is something else.
+        ValueError: It is not.
     """
     if not isinstance(value, dict):
         raise ValueError("not a JSON object")  # noqa: TRY004 - one kind for all that is malformed
@@ -44,10 +44,10 @@ def mapping(value: object) -> dict[str, Any]:
 
 
 def number(value: object, largest: float = LARGEST) -> float:
-    """Return a value that has to be a finite number, 0 or more.
+    """Return the value if it is a number from 0 to `largest`.
 
     Raises:
-        ValueError: It is something else.
+        ValueError: It is not.
     """
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= largest:
         raise ValueError("not a number in the range that makes sense")
@@ -55,10 +55,10 @@ def number(value: object, largest: float = LARGEST) -> float:
 
 
 def whole(value: object, largest: int = LARGEST) -> int:
-    """Return a value that has to be a whole number, 0 or more.
+    """Return the value if it is an integer from 0 to `largest`.
 
     Raises:
-        ValueError: It is something else.
+        ValueError: It is not.
     """
     found = number(value, largest)
     if not isinstance(found, int):
@@ -67,10 +67,10 @@ def whole(value: object, largest: int = LARGEST) -> int:
 
 
 def text(value: object) -> str:
-    """Return a value that has to be text.
+    """Return the value if it is a string.
 
     Raises:
-        ValueError: It is something else.
+        ValueError: It is not.
     """
     if not isinstance(value, str):
         raise ValueError("not text")  # noqa: TRY004 - one kind for all that is malformed
@@ -79,7 +79,7 @@ def text(value: object) -> str:
 
 @contextmanager
 def malformed_as(error: Callable[[str], Exception]) -> Iterator[None]:
-    """Replace what a document of the wrong shape makes the block raise; `error` gets one line about what is wrong.
+    """Convert the exceptions that a malformed document causes in the block; `error` receives a one-line reason.
 
     Raises:
         Exception: What `error` returns.
@@ -87,6 +87,6 @@ def malformed_as(error: Callable[[str], Exception]) -> Iterator[None]:
     try:
         yield
     except MALFORMED as malformed:
-        # Only the kind: the text may repeat what was read, and with it a secret.
+        # Only the exception type: its text may repeat the input, which can hold a secret.
         why = f"it lacks {malformed}" if isinstance(malformed, LookupError) else type(malformed).__name__
         raise error(why) from None

@@ -1,4 +1,4 @@
-"""Which GPUs this machine has, and which of them processes are on."""
+"""List this machine's GPUs and the processes that use them."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _FORMAT = "--format=csv,noheader,nounits"
 
 
 @dataclass(frozen=True)
-class Process:
-    """A process that computes on a GPU."""
+class GpuProcess:
+    """A compute process on a GPU."""
 
     gpu: int
     pid: int
@@ -26,37 +26,37 @@ class Process:
     mib: int | None
 
     @property
-    def told(self) -> str:
+    def description(self) -> str:
         """`GPU 2: process 4711 of bob`."""
         return f"GPU {self.gpu}: process {self.pid} of {self.user}"
 
 
 def gpu_ids() -> dict[str, int]:
-    """Identity -> index of every GPU.
+    """Return the index of every GPU by its UUID.
 
     Raises:
-        AgentError: There is no driver, or it does not answer.
+        AgentError: The driver is missing or does not respond.
     """
-    rows = _asked("--query-gpu=uuid,index")
+    rows = _query("--query-gpu=uuid,index")
     return {row[0]: int(row[1]) for row in rows if len(row) > 1 and _is_number(row[1])}
 
 
-def processes(ids: dict[str, int]) -> list[Process]:
-    """Every process on a GPU; by whom, as far as this user may see.
+def processes(ids: dict[str, int]) -> list[GpuProcess]:
+    """Return every process on a GPU, with its owner where this user may see it.
 
     Raises:
-        AgentError: The driver does not answer.
+        AgentError: The driver does not respond.
     """
-    rows = _asked("--query-compute-apps=gpu_uuid,pid,used_memory")
+    rows = _query("--query-compute-apps=gpu_uuid,pid,used_memory")
     return [_process(row, ids) for row in rows if len(row) > 2 and row[0] in ids and _is_number(row[1])]  # noqa: PLR2004
 
 
-def _process(row: Sequence[str], ids: dict[str, int]) -> Process:
-    return Process(ids[row[0]], int(row[1]), _owner(int(row[1])), int(row[2]) if _is_number(row[2]) else None)
+def _process(row: Sequence[str], ids: dict[str, int]) -> GpuProcess:
+    return GpuProcess(ids[row[0]], int(row[1]), _owner(int(row[1])), int(row[2]) if _is_number(row[2]) else None)
 
 
 def _is_number(word: str) -> bool:
-    """`str.isdigit` also takes figures that `int` does not."""
+    """Return True for ASCII digits only: `str.isdigit` also accepts digits that `int` rejects."""
     return word.isascii() and word.isdigit() and len(word) < _DIGITS
 
 
@@ -64,20 +64,20 @@ def _owner(pid: int) -> str:
     try:
         return user_name(os.stat(f"/proc/{pid}").st_uid)
     except OSError:
-        return "somebody"  # of another container, or gone already
+        return "another user"  # in another container, or the process has just exited
 
 
-def _asked(query: str) -> list[list[str]]:
+def _query(query: str) -> list[list[str]]:
     if shutil.which("nvidia-smi") is None:
-        raise AgentError("there is no nvidia-smi on this host", code="no-gpu", hint="is NVIDIA's driver installed?")
+        raise AgentError("nvidia-smi is not installed on this host", code="no-gpu", hint="install the NVIDIA driver")
     try:
         done = subprocess.run(
             ["nvidia-smi", query, _FORMAT], stdin=subprocess.DEVNULL, capture_output=True, text=True,
             timeout=_TOOL_S, check=False,
         )  # fmt: skip
     except subprocess.TimeoutExpired:
-        raise AgentError(f"nvidia-smi gave no answer within {_TOOL_S:.0f} s", code="no-gpu") from None
+        raise AgentError(f"nvidia-smi did not respond within {_TOOL_S:.0f} s", code="no-gpu") from None
     if done.returncode:
-        said = (done.stderr or done.stdout).strip().splitlines()
-        raise AgentError(f"nvidia-smi: {said[-1] if said else done.returncode}", code="no-gpu")
+        lines = (done.stderr or done.stdout).strip().splitlines()
+        raise AgentError(f"nvidia-smi: {lines[-1] if lines else done.returncode}", code="no-gpu")
     return [[part.strip() for part in line.split(",")] for line in done.stdout.splitlines() if line.strip()]

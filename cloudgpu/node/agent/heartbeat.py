@@ -1,6 +1,6 @@
-"""Tell the caller now and then that a long verb is still at work.
+"""Heartbeat lines of long-running verbs.
 
-Without this, a caller cannot tell a download of an hour from an agent that hangs in a dead file system.
+Without them, a caller cannot distinguish an hour-long download from an agent that hangs on a dead file system.
 """
 
 from __future__ import annotations
@@ -12,34 +12,34 @@ from typing import Any
 
 EVERY_S = 15.0
 LINE = b'\n{"alive":true}\n'
-"""The line end in front separates it from what a login shell printed."""
+"""The leading newline separates it from output of the login shell."""
 LONG_VERBS = frozenset({"env", "fetch", "follow", "forget", "hand", "image", "keep", "leave", "mount", "stop"})
-"""Verbs whose work may take longer than a caller waits for a line."""
+"""Verbs that may take longer than a caller waits for a line."""
 
 
 class Heartbeat:
-    """Writes a line every few seconds.
+    """Writes a heartbeat line every few seconds.
 
-    A timer signal and not a thread, because several verbs fork, and a child of `fork` inherits no timer.
+    Uses a timer signal instead of a thread because several verbs fork, and a forked child does not inherit the timer.
     """
 
     def __init__(self) -> None:
         self._running = False
 
     def start(self) -> None:
-        """Begin."""
+        """Start the timer."""
         self._running = True
         signal.signal(signal.SIGALRM, self._beat)
         signal.setitimer(signal.ITIMER_REAL, EVERY_S, EVERY_S)
 
     def stop(self) -> None:
-        """End it before Python does: an interpreter that shuts down takes its handlers away first."""
+        """Stop the timer before the interpreter shuts down, which removes signal handlers first."""
         signal.setitimer(signal.ITIMER_REAL, 0)
 
     def write(self, text: str) -> None:
-        """Write a line of the verb itself.
+        """Write one of the verb's own lines.
 
-        The timer waits meanwhile: a signal can cut a write short, and unbuffered output does not send the rest.
+        Blocks the timer meanwhile: a signal can cut a write short, and unbuffered output does not send the rest.
         """
         if self._running:
             signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGALRM})
@@ -54,4 +54,4 @@ class Heartbeat:
         try:
             os.write(sys.stdout.fileno(), LINE)
         except OSError:
-            self.stop()  # nobody reads any more; the verb finds out by itself
+            self.stop()  # the caller has disconnected; the verb notices on its next write

@@ -1,4 +1,4 @@
-"""From a verb on the command line to its module, and from an error to the line that tells it."""
+"""Run the verb named on the command line and report errors as JSON lines."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .errors import AgentError
 from .foreign import parsed
 from .heartbeat import LONG_VERBS, Heartbeat
 
-# Loaded by name, so that a status check does not pay for the modules of a download.
+# Imported on demand, so that a status check does not pay for the download modules.
 _VERBS = {
     "probe": "probe:verb",
     "describe": "describe:verb",
@@ -35,11 +35,11 @@ _VERBS = {
 _HEARTBEAT = Heartbeat()
 _READS_NOTHING = frozenset({"probe"})
 _BUG = 70
-"""Exit code of an error that nobody foresaw, as in sysexits.h."""
+"""Exit code of an internal error (EX_SOFTWARE in sysexits.h)."""
 
 
 def entry() -> None:
-    """Run the verb of this process and end it.
+    """Run the verb and exit.
 
     Raises:
         SystemExit: Always.
@@ -53,7 +53,7 @@ def entry() -> None:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Carry out one verb and return the exit code."""
+    """Run one verb and return the exit code."""
     try:
         return _run(argv)
     except AgentError as error:
@@ -69,7 +69,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def emit(line: dict[str, Any]) -> None:
-    """Write one JSON line and hand it over at once."""
+    """Write one JSON line and flush it."""
     _HEARTBEAT.write(json.dumps(line, ensure_ascii=True, separators=(",", ":")) + "\n")
 
 
@@ -86,7 +86,7 @@ def _spec() -> dict[str, Any]:
     try:
         spec = parsed(sys.stdin.buffer.read() or b"{}")
     except ValueError:
-        # The input may hold secrets, so neither it nor the parser's excerpt of it is shown.
+        # The input may hold secrets, so neither the input nor the parser's excerpt of it is shown.
         raise AgentError("standard input is not JSON") from None
     if not isinstance(spec, dict):
         raise AgentError("standard input is not a JSON object")
@@ -94,5 +94,5 @@ def _spec() -> dict[str, Any]:
 
 
 def _silence() -> None:
-    """Keep the interpreter from complaining, while it ends, that nobody reads its output."""
+    """Prevent a broken-pipe message from the interpreter when it flushes standard output at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,4 +1,4 @@
-"""`probe`: the facts that the health gate looks at."""
+"""`probe`: the facts that the health check evaluates."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _NVIDIA_SMI = (
     "--format=csv,noheader,nounits",
 )
 _TOOL_S = 30.0
-"""A driver in trouble lets its tools hang; the probe answers nevertheless."""
+"""With a broken driver, its tools hang; the probe must still respond."""
 _FI_INFO = ("/opt/amazon/efa/bin/fi_info", "fi_info")
 _MIB = 1 << 20
 
 
 def verb(_: dict[str, Any], emit: Callable[[dict[str, Any]], None]) -> None:
-    """Print what this node is and has. What is broken is said in the answer, it is no error of the probe."""
+    """Print the node's facts. Broken hardware is part of the response, not an error of the probe."""
     gpus, gpu_error = _gpus()
     emit(
         {
@@ -46,15 +46,15 @@ def verb(_: dict[str, Any], emit: Callable[[dict[str, Any]], None]) -> None:
 
 
 def parse_gpus(text: str) -> list[dict[str, Any]]:
-    """Read `nvidia-smi`'s comma-separated answer.
+    """Parse the CSV output of `nvidia-smi`.
 
     Raises:
-        ValueError: It is something else, for instance an error message.
+        ValueError: The text is not CSV, for instance an error message.
     """
     gpus = []
     for line in text.splitlines():
         if line.strip():
-            # A name may hold commas, the three fields after it do not.
+            # The name may contain commas; the three fields after it cannot.
             name, memory, ecc, driver = line.rsplit(",", 3)
             errors = int(ecc) if ecc.strip().isdecimal() else None
             size = whole(int(memory))
@@ -63,46 +63,48 @@ def parse_gpus(text: str) -> list[dict[str, Any]]:
 
 
 def parse_fi_info(text: str) -> list[str]:
-    """The domains that `fi_info -p efa` names, each once, in order."""
+    """Return the domains that `fi_info -p efa` lists, in order, without duplicates."""
     domains = [line.split(":", 1)[1].strip() for line in text.splitlines() if line.strip().startswith("domain:")]
     return list(dict.fromkeys(domains))
 
 
 def bootstrap_state(root: str) -> dict[str, Any]:
-    """How far the node's boot has come: `done`, `running`, `rebooting`, `failed` (with the step and why) or `none`.
+    """Return the bootstrap state: `done`, `running`, `rebooting`, `failed` (with step and reason) or `none`.
 
-    A node answers over SSH before cloud-init reaches the bootstrap, so an unfinished cloud-init is `running` too.
-    `bootstrap_step_s` is how long the present step has run, `bootstrap_steps` what each step came to and took.
+    A node accepts SSH before cloud-init reaches the bootstrap, so an unfinished cloud-init is also `running`.
+    `bootstrap_step_s` is the age of the current step, `bootstrap_steps` lists result and duration of each step.
     """
     path = Path(f"{root}/var/lib/cloudgpu/bootstrap.json")
     instance = Path(f"{root}/var/lib/cloud/instance")
     if not path.exists() and instance.exists() and not (instance / "boot-finished").exists():
-        return _told("running", "waiting for cloud-init")
+        return _bootstrap_facts("running", "waiting for cloud-init")
     try:
         return _stored(parsed_object(path.read_bytes()))
     except FileNotFoundError:
-        return _told("none")
+        return _bootstrap_facts("none")
     except (OSError, *MALFORMED) as error:
-        return _told("failed", error=f"{path}: {error}")
+        return _bootstrap_facts("failed", error=f"{path}: {error}")
 
 
 def _stored(stored: dict[str, Any]) -> dict[str, Any]:
-    told = _told(*(text(stored.get(name, usual)) for name, usual in (("state", "none"), ("step", ""), ("error", ""))))
-    # Only for people: a step that makes no sense is left out, and the node is no worse for it.
+    facts = _bootstrap_facts(
+        *(text(stored.get(name, usual)) for name, usual in (("state", "none"), ("step", ""), ("error", "")))
+    )
+    # For display only, so a malformed step list is left out instead of failing the probe.
     with suppress(*MALFORMED):
-        told["bootstrap_steps"] = [_step(one) for one in stored.get("steps", [])]
+        facts["bootstrap_steps"] = [_step(step) for step in stored.get("steps", [])]
     with suppress(*MALFORMED):
-        if told["bootstrap"] == "running":
-            told["bootstrap_step_s"] = max(0, int(time.time()) - whole(stored["began_epoch_s"]))
-    return told
+        if facts["bootstrap"] == "running":
+            facts["bootstrap_step_s"] = max(0, int(time.time()) - whole(stored["began_epoch_s"]))
+    return facts
 
 
-def _step(one: dict[str, Any]) -> dict[str, Any]:
-    words = {name: value for name, value in one.items() if isinstance(value, str)}
-    return {**words, "seconds": int(number(one.get("seconds") or 0))}
+def _step(step: dict[str, Any]) -> dict[str, Any]:
+    words = {name: value for name, value in step.items() if isinstance(value, str)}
+    return {**words, "seconds": int(number(step.get("seconds") or 0))}
 
 
-def _told(state: str, step: str = "", error: str = "") -> dict[str, Any]:
+def _bootstrap_facts(state: str, step: str = "", error: str = "") -> dict[str, Any]:
     named = {"bootstrap": state, "bootstrap_step": step, "bootstrap_error": error}
     return {**named, "bootstrap_step_s": 0, "bootstrap_steps": []}
 
@@ -120,13 +122,13 @@ def _gpus() -> tuple[list[dict[str, Any]], str]:
 
 
 def _efa() -> list[str]:
-    """The node's EFA devices, from the kernel, else from libfabric."""
+    """Return the node's EFA devices as the kernel lists them, else as libfabric does."""
     found = []
     for device in sorted(Path(f"{_root()}/sys/class/infiniband").glob("*")):
         driver = device / "device" / "driver"
         if driver.exists() and driver.resolve().name == "efa":
             found.append(device.name)
-    tool = next((one for one in _FI_INFO if shutil.which(one)), None)
+    tool = next((tool for tool in _FI_INFO if shutil.which(tool)), None)
     if found or tool is None:
         return found
     exit_code, text = _run((tool, "-p", "efa", "-t", "FI_EP_RDM"))
@@ -134,13 +136,13 @@ def _efa() -> list[str]:
 
 
 def _run(argv: tuple[str, ...]) -> tuple[int, str]:
-    """Exit code and output of a tool; one that hangs is left behind, not waited for."""
+    """Return a tool's exit code and output. A tool that hangs is killed."""
     with subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as tool:
         try:
             output, _ = tool.communicate(timeout=_TOOL_S)
         except subprocess.TimeoutExpired:
             tool.kill()
-            return 1, f"no answer within {_TOOL_S:.0f} s"
+            return 1, f"no response within {_TOOL_S:.0f} s"
     return tool.returncode, output.decode("utf-8", "replace")
 
 
@@ -150,5 +152,5 @@ def _last_line(text: str) -> str:
 
 
 def _root() -> str:
-    """Prefix of the system's own paths; a simulated node without a file system of its own sets it."""
+    """Return the prefix of system paths. A simulated node that has no file system of its own sets it."""
     return os.environ.get("CLOUDGPU_NODE_ROOT", "")

@@ -1,4 +1,4 @@
-"""Processes: who one is beyond its number, whether it still lives, and what a run has left behind."""
+"""Identify processes beyond their PID, check whether they are alive, and find the leftovers of a run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 MARK = "CLOUDGPU_AGENT_MARK"
-"""Environment variable that every process of a run inherits, so that it is found wherever it hides."""
+"""Environment variable that every process of a run inherits, so that it can be found in any session or group."""
 
 _LINUX = sys.platform.startswith("linux")
 _PR_SET_PDEATHSIG = 1
@@ -19,7 +19,7 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 
 def boot_id() -> str:
-    """The identity of this boot; process numbers of another boot mean nothing. Empty where unknown."""
+    """Return the kernel's ID of this boot, or an empty string if unknown. PIDs of another boot are meaningless."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     except OSError:
@@ -27,7 +27,7 @@ def boot_id() -> str:
 
 
 def start_mark(pid: int) -> str:
-    """When the process started, in the system's own words; empty when it is gone or a zombie."""
+    """Return the process's start time in the system's format; empty if it does not exist or is a zombie."""
     if not _LINUX:
         shown = subprocess.run(["ps", "-o", "lstart=", "-p", str(pid)], capture_output=True, text=True, check=False)
         return shown.stdout.strip()
@@ -35,35 +35,35 @@ def start_mark(pid: int) -> str:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return ""
-    # The command name stands in parentheses and may hold any character, so fields count from the last one.
+    # The command name is in parentheses and may hold any character, so count the fields from the last parenthesis.
     fields = stat.rpartition(")")[2].split()
     return "" if fields[0] in ("Z", "X") else fields[19]
 
 
 def identity(pid: int) -> dict[str, Any]:
-    """What tells this process from a later one with the same number."""
+    """Return what distinguishes this process from a later one with the same PID."""
     return {"pid": pid, "started": start_mark(pid), "boot": boot_id()}
 
 
 def alive(who: dict[str, Any]) -> bool:
-    """Whether the process of this identity still runs."""
+    """Return True if the process with this identity is still running."""
     return bool(who["started"]) and who["boot"] == boot_id() and start_mark(int(who["pid"])) == who["started"]
 
 
 class DeathSignal:
-    """Ties the lives of parent and child together in the kernel. Does nothing where the system cannot."""
+    """Makes the kernel kill children when their parent dies. Has no effect outside Linux."""
 
     def __init__(self) -> None:
-        # Looked up before any fork: a child between fork and exec should do as little as possible.
+        # Resolved before any fork: a child should do as little as possible between fork and exec.
         self._prctl: Any | None = ctypes.CDLL(None, use_errno=True).prctl if _LINUX else None
 
     def adopt_orphans(self) -> None:
-        """Become the parent of what children leave behind: an init that buries nobody would keep their groups alive."""
+        """Become the subreaper of orphans: an init that does not reap would keep their process groups alive."""
         if self._prctl is not None:
             self._prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
     def arm(self, parent: int) -> None:
-        """Called in the child. A parent that died before this call would not be noticed, hence the look."""
+        """Call in the child. Exits if the parent has died already, which the kernel would not report."""
         if self._prctl is not None:
             self._prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
         if os.getppid() != parent:
@@ -71,7 +71,7 @@ class DeathSignal:
 
 
 def group_alive(group: int) -> bool:
-    """Whether a process group has members left."""
+    """Return True if the process group has members."""
     try:
         os.killpg(group, 0)
     except ProcessLookupError:
@@ -82,7 +82,7 @@ def group_alive(group: int) -> bool:
 
 
 def signal_group(group: int, number: int) -> None:
-    """Signal every member of a process group that is still there."""
+    """Signal every remaining member of a process group."""
     try:
         os.killpg(group, number)
     except (ProcessLookupError, PermissionError):
@@ -90,7 +90,7 @@ def signal_group(group: int, number: int) -> None:
 
 
 def marked(mark: str) -> list[int]:
-    """Every process that carries the mark of a run, whatever group or session it moved to. Linux only."""
+    """Return every process that carries the run's mark, in any group or session. Linux only."""
     needle = f"{MARK}={mark}".encode()
     found = []
     for entry in os.listdir("/proc") if _LINUX else ():
@@ -100,7 +100,7 @@ def marked(mark: str) -> list[int]:
 
 
 def kill_marked(mark: str) -> None:
-    """End every process of a run at once; looks again until none is left, because they may fork meanwhile."""
+    """Kill every process of a run. Repeats until none is left, because they may fork meanwhile."""
     for _ in range(50):
         pids = marked(mark)
         for pid in pids:

@@ -1,4 +1,4 @@
-"""A tool that takes long: its lines shown as they come, its last ones kept for the error, its life tied to ours."""
+"""Run a slow command-line tool: stream its output, quote its last lines on failure, kill it when the agent dies."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _CREDENTIALS = re.compile(r"(\w+://)[^/\s@]+@")
 
 
 def run(argv: Sequence[str], what: str, progress: Callable[[str], None], *, holds: int, env: Mapping[str, str]) -> None:
-    """Run a tool to its end. `holds`: a locked handle that it keeps locked even if this process is killed.
+    """Run a tool and wait for it. The tool inherits the locked handle `holds`, so the lock survives this process.
 
     Raises:
-        AgentError: It cannot be started or ended badly; shows its last lines.
+        AgentError: It cannot be started, or it failed; the message has its last lines.
     """
     parent, death = os.getpid(), proc.DeathSignal()
     try:
@@ -49,7 +49,7 @@ def run(argv: Sequence[str], what: str, progress: Callable[[str], None], *, hold
 
 
 def masked(line: str) -> str:
-    """The line without user names and passwords in addresses."""
+    """Return the line with credentials in URLs masked."""
     return _CREDENTIALS.sub(r"\1***@", line)
 
 
@@ -58,7 +58,7 @@ def _show(tool: subprocess.Popen[bytes], what: str, progress: Callable[[str], No
     began = time.monotonic()
     for data in _chunks(tool.stdout):
         if data is None:
-            progress(f"{what}: still at it after {time.monotonic() - began:.0f} s")
+            progress(f"{what}: still running after {time.monotonic() - began:.0f} s")
             continue
         for line in data.decode("utf-8", "replace").splitlines():
             shown = masked(line).strip()[:_SHOWN_CHARACTERS]
@@ -68,8 +68,8 @@ def _show(tool: subprocess.Popen[bytes], what: str, progress: Callable[[str], No
     return kept
 
 
-def _chunks(stream: Any) -> Any:  # noqa: ANN401 - yields bytes, or None as a sign of life
-    """Whole lines as they come; None whenever nothing came for a while."""
+def _chunks(stream: Any) -> Any:  # noqa: ANN401 - yields bytes, or None as a heartbeat
+    """Yield complete lines as they arrive, and None after each period of silence."""
     pending = b""
     with selectors.DefaultSelector() as selector:
         selector.register(stream, selectors.EVENT_READ)
@@ -87,7 +87,7 @@ def _chunks(stream: Any) -> Any:  # noqa: ANN401 - yields bytes, or None as a si
 
 def _hint(text: str) -> str:
     if "No space left" in text or "os error 28" in text:
-        return "the disk is full: set CLOUDGPU_ENVS to a directory with more room, or take a larger disk"
+        return "the disk is full: set CLOUDGPU_ENVS to a directory with more space, or use a larger disk"
     if "ensurepip" in text:
         return "install python3-venv (apt-get install python3-venv), or uv"
-    return "try the same requirements by hand on the node"
+    return "install the same requirements manually on the node"

@@ -1,7 +1,7 @@
-"""Commands of the superuser with a time limit, and what they leave running: found again and ended.
+"""Run commands as root with a time limit, and kill the processes that they leave behind.
 
-A program that mounts forks a server into a session of its own. This process takes such orphans in, so that a mount
-that hangs is ended whole.
+A mount program forks a server into its own session. This process adopts such orphans, so that a hanging mount is killed
+completely.
 """
 
 from __future__ import annotations
@@ -25,48 +25,48 @@ _SUDO = ("sudo", "-n")
 
 
 @dataclass(frozen=True)
-class Answer:
-    """How a command ended. `text` holds its last words."""
+class CommandResult:
+    """Exit code and last output of a command."""
 
     code: int
     text: str
     timed_out: bool = False
 
 
-def run(argv: Sequence[str], within_s: float) -> Answer:
-    """Run it as the superuser and wait, but not longer than `within_s`; then its whole group is killed."""
+def run(argv: Sequence[str], within_s: float) -> CommandResult:
+    """Run a command as root. After `within_s` seconds its process group is killed."""
     command = [*([] if os.geteuid() == 0 else _SUDO), *argv]
     env = {**os.environ, "PATH": _search_path()}
-    # A file, not a pipe: a server that the command leaves behind would hold a pipe open.
-    with tempfile.TemporaryFile() as said:
+    # A file instead of a pipe: a server that the command leaves behind would keep a pipe open.
+    with tempfile.TemporaryFile() as output:
         try:
             child = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=said, stderr=said, env=env, start_new_session=True
+                command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=env, start_new_session=True
             )
         except OSError as error:
-            return Answer(127, f"cannot run {command[0]}: {error.strerror}")
+            return CommandResult(127, f"cannot run {command[0]}: {error.strerror}")
         try:
             code, late = child.wait(within_s), False
         except subprocess.TimeoutExpired:
             code, late = 124, True
             _kill_group(child)
-        return Answer(code, _words(said), late)
+        return CommandResult(code, _last_output(output), late)
 
 
 def has(program: str) -> bool:
-    """Whether a program is on the superuser's PATH."""
+    """Return True if a program is on root's PATH."""
     return any(os.access(os.path.join(folder, program), os.X_OK) for folder in _search_path().split(":"))
 
 
 @contextmanager
 def orphans_adopted() -> Iterator[None]:
-    """While it lasts, processes whose parent ends become children of this one. Linux only."""
+    """Make orphaned descendants children of this process. Linux only."""
     proc.DeathSignal().adopt_orphans()
     yield
 
 
 def descendants() -> set[int]:
-    """Every process that comes from this one."""
+    """Return all descendants of this process."""
     parents: dict[int, list[int]] = {}
     for entry in os.listdir("/proc") if os.path.isdir("/proc") else ():
         if entry.isdigit():
@@ -82,16 +82,16 @@ def descendants() -> set[int]:
 
 
 def end(before: set[int]) -> None:
-    """Kill every process that comes from this one and is not among these; returns when they are gone.
+    """Kill every descendant of this process that is not in `before`, and wait until they have exited.
 
-    They may be the superuser's, and may fork meanwhile.
+    They may belong to root, and may fork meanwhile.
     """
     deadline = time.monotonic() + _AFTER_KILL_S
     while (left := {pid for pid in descendants() - before if proc.start_mark(pid)}) and time.monotonic() < deadline:
         for pid in left:
             _kill(pid)
         time.sleep(_LOOK_AGAIN_S)
-        _bury()
+        _reap()
 
 
 def _kill(pid: int) -> None:
@@ -103,8 +103,8 @@ def _kill(pid: int) -> None:
         subprocess.run([*_SUDO, "kill", "-KILL", str(pid)], capture_output=True, check=False)
 
 
-def _bury() -> None:
-    """Take the end of what was adopted."""
+def _reap() -> None:
+    """Reap adopted processes that have exited."""
     try:
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass
@@ -122,7 +122,7 @@ def _kill_group(child: subprocess.Popen[bytes]) -> None:
     try:
         child.wait(_AFTER_KILL_S)
     except subprocess.TimeoutExpired:
-        return  # it waits in the kernel; unmounting lazily lets it go
+        return  # blocked in the kernel; a lazy unmount releases it
 
 
 def _parent(pid: int) -> int:
@@ -138,7 +138,7 @@ def _search_path() -> str:
     return f"{own}:{_PATH}" if own else _PATH
 
 
-def _words(said: IO[bytes]) -> str:
-    said.seek(0)
-    lines = [line.strip() for line in said.read().decode("utf-8", "replace").splitlines()]
+def _last_output(output: IO[bytes]) -> str:
+    output.seek(0)
+    lines = [line.strip() for line in output.read().decode("utf-8", "replace").splitlines()]
     return " / ".join(line for line in lines if line)[-_SHOWN:]

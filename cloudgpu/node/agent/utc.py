@@ -1,4 +1,4 @@
-"""Times as the agent writes them."""
+"""UTC timestamps."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import time
 
 
 def utc(seconds: float) -> str:
-    """Seconds since 1970 as `2026-11-21T05:00:00Z`."""
+    """Format seconds since the epoch as `2026-11-21T05:00:00Z`."""
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
 
 
 def now() -> str:
-    """This moment."""
+    """Return the current time."""
     return utc(time.time())

@@ -10,7 +10,7 @@ import pytest
 
 from cloudgpu.errors import RemoteCommandError
 from cloudgpu.node.agent.containers import pull
-from cloudgpu.node.agent.containers.docker_api import Engine, Located
+from cloudgpu.node.agent.containers.docker_api import DockerEndpoint, Engine
 from cloudgpu.node.agent.errors import AgentError
 from cloudgpu.run.logins import Login
 
@@ -86,7 +86,7 @@ def test_an_image_is_pulled_by_its_digest_and_the_login_is_nowhere_afterwards(cl
     name = f"{registry.address}/team/fresh:1"
     images = gang.images(gang.job({"image": name, "login": login.user}), login)
     assert {one.image for one in images.values()} == {f"{registry.address}/team/fresh@{digest}"}
-    assert any(line.startswith("layer ") and line.endswith("1 of 1 layers are here") for line in gang.said), gang.said
+    assert any(line.startswith("layer ") and line.endswith("1 of 1 layers done") for line in gang.said), gang.said
     assert f"image {name} is {digest}" in gang.said
     for folder in (gang.root, docker.config):
         for path in Path(folder).rglob("*"):
@@ -142,12 +142,12 @@ def test_a_registry_that_hangs_up_is_asked_again(cluster, docker, registry, load
     gang, between = cluster(), gate(3)
     images = gang.images(gang.job({"image": f"{between.address}/team/again:1"}), login)
     assert images[0].digest == digest
-    assert any("trying again in" in line for line in gang.said), gang.said
+    assert any("retrying in" in line for line in gang.said), gang.said
 
 
 def test_only_silence_ends_a_pull(docker, gate, monkeypatch):
     monkeypatch.setattr(pull, "_WAITS_S", ())
-    engine, silent = Engine(Located("docker", docker.host)), gate(deaf=True)
+    engine, silent = Engine(DockerEndpoint("docker", docker.host)), gate(deaf=True)
     with pytest.raises(AgentError, match="nothing came for 1 s") as caught:
         pull.pull(engine, f"{silent.address}/team/x", "1", {}, lambda _: None, 1.0)
     assert caught.value.code == "network"
@@ -166,4 +166,4 @@ def test_a_node_without_room_or_without_docker_says_so(cluster, docker, base, tm
     empty.mkdir()
     (empty / "python3").symlink_to(sys.executable)
     (empty / "sh").symlink_to("/bin/sh")
-    assert "there is no docker on this node" in refused(cluster(PATH=str(empty)), {"image": base}).message
+    assert "docker is not installed on this node" in refused(cluster(PATH=str(empty)), {"image": base}).message

@@ -132,11 +132,11 @@ def test_nothing_is_left_when_the_agent_is_killed(cluster, base, until):
     ("container", "command", "code", "reason"),
     [
         ({}, "train --fast", 127, "'train', or a command that it runs, was not found in base:1"),
-        ({}, "/etc/passwd", 126, "'/etc/passwd', or a command that it runs, is no program in base:1"),
+        ({}, "/etc/passwd", 126, "'/etc/passwd', or a command that it runs, is not executable in base:1"),
         ({"user": "nobody-here"}, "", None, "unable to find user nobody-here"),
-        ({"memlock": "unlimited"}, "", None, "a limit may not be raised by this engine"),
-        ({"flags": ["--no-such"]}, "", None, "an option is wrong: unknown flag: --no-such"),
-        ({"flags": ["--gpus=all"]}, "", None, "the engine cannot give it GPUs"),
+        ({"memlock": "unlimited"}, "", None, "the engine cannot raise a resource limit"),
+        ({"flags": ["--no-such"]}, "", None, "an option is invalid: unknown flag: --no-such"),
+        ({"flags": ["--gpus=all"]}, "", None, "the engine cannot provide GPUs"),
     ],
     ids=["missing", "no-program", "user", "memlock", "flag", "gpus"],
 )
@@ -227,6 +227,6 @@ def test_a_login_older_than_its_users_membership(cluster, base, docker, place, m
         assert (gang.ended(job)["state"], gang.log(job)) == ("succeeded", "0\n")
         assert {path.stat().st_uid for path in gang.work(job).rglob("made*")} == {1234}
     else:
-        with pytest.raises(RemoteCommandError, match="worker may not use Docker on this node") as caught:
+        with pytest.raises(RemoteCommandError, match="worker cannot use Docker on this node") as caught:
             gang.start(job)
         assert "sudo usermod -aG engine worker" in caught.value.hint

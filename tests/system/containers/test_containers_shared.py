@@ -30,7 +30,7 @@ def test_the_registry_is_asked_by_the_first_node_alone(cluster, docker, other_do
     assert images[0].image_id == images[1].image_id
     assert images[0].image.startswith(f"{registry.address}/team/shared@sha256:")
     assert images[1].image == images[1].image_id, "no registry has told its engine of a digest"
-    assert sum("layers are here" in line for line in gang.said) == 1, gang.said
+    assert sum("layers done" in line for line in gang.said) == 1, gang.said
     assert sum("from another node" in line for line in gang.said) == 1, gang.said
     assert image_id(other_docker, image) == images[0].image_id
     # Nobody hands anything over the second time, and nothing of the archive stays.

@@ -226,7 +226,9 @@ def test_outputs_that_cannot_be_sent_are_told_and_tried_again(run, s3):
     (run.work / "a.txt").write_bytes(b"1")
     run.end()
     answer = run.kept(ok=False, name="outputs")
-    assert answer["error"].startswith(f"1 output files are not kept: s3://nobodys/{run.prefix}/ckpt/a.txt: 404")
+    assert answer["error"].startswith(
+        f"1 output files could not be uploaded: s3://nobodys/{run.prefix}/ckpt/a.txt: 404"
+    )
     repaired(run, "outputs")
     assert run.kept(name="outputs") == {"files": 1, "bytes": 1}
 
@@ -234,4 +236,4 @@ def test_outputs_that_cannot_be_sent_are_told_and_tried_again(run, s3):
 def test_a_node_without_a_role_says_so_before_the_run_begins(run, metadata):
     metadata.has_role = False
     answer = run.keep(ok=False)
-    assert (answer["code"], answer["error"]) == ("no-role", "this node has no role")
+    assert (answer["code"], answer["error"]) == ("no-role", "this node has no IAM role")

@@ -22,7 +22,7 @@ def test_what_makes_no_sense_is_refused(lea: Caller):
         "hosts check bear",
     )
     assert [code for code, _ in codes] == [7, 7, 7, 7, 2, 2, 2, 2, 2, 2, 15, 2]
-    assert "error: bare: there is no nvidia-smi on this host [host-free]" in codes[0][1]
+    assert "error: bare: nvidia-smi is not installed on this host [host-free]" in codes[0][1]
     assert 'did you mean "dgx"?' in codes[1][1]
     assert "no host has H100:8" in codes[2][1]
     assert all("hosts of your own" in said for _, said in codes[4:10])

@@ -21,7 +21,7 @@ from cloudgpu.node.agent.errors import AgentError
 from cloudgpu.node.agent.fetch import dataset_index, http_request, request
 from cloudgpu.node.agent.fetch import http as fetch_http
 from cloudgpu.node.agent.gang import follow, status, stop
-from cloudgpu.node.agent.gang.protocol import HeadWire, WireError, WorkerWire
+from cloudgpu.node.agent.gang.protocol import HeadProtocol, ProtocolError, WorkerProtocol
 from cloudgpu.node.agent.gang.sockets import HeadGang, WorkerGang
 from cloudgpu.node.agent.gang.spec import GangSpec, Limits, StartSpec, read_start
 from cloudgpu.node.agent.gang.verdict import HeadCore, WorkerCore
@@ -106,14 +106,14 @@ def _start(value: Any) -> None:
 class _Link:
     """A connection whose bytes are the example."""
 
-    def __init__(self, wire: Any, data: bytes) -> None:
-        self.wire, self._data, self.closed, self.opened = wire, data, False, 0.0
+    def __init__(self, protocol: Any, data: bytes) -> None:
+        self.protocol, self._data, self.closed, self.opened = protocol, data, False, 0.0
 
     def receive(self) -> Any:
-        return self.wire.feed(self._data)
+        return self.protocol.feed(self._data)
 
     def flush(self) -> None:
-        self.wire.out.clear()
+        self.protocol.out.clear()
 
     def close(self) -> None:
         self.closed = True
@@ -122,24 +122,24 @@ class _Link:
 def _gang(kind: Any, core: str) -> Any:
     spec = StartSpec("run-1", "/r", "/w", 0, (), {}, GangSpec("10.0.0.1", 1, TOKEN, 2), Limits())
     gang = kind.__new__(kind)
-    gang._spec, gang._strangers, gang._links, gang._link = spec, set(), {}, None
+    gang._spec, gang._unauthenticated, gang._connections, gang._connection = spec, set(), {}, None
     setattr(gang, core, HeadCore(2, Limits(), 0.0) if kind is HeadGang else WorkerCore(Limits(), 0.0))
     return gang
 
 
 def _greeted_by_a_stranger(data: bytes) -> None:
     """Anybody who reaches the port may send this: the agent hangs up, and lives."""
-    head = _Link(HeadWire(TOKEN, "run-1", 2), data)
-    _gang(HeadGang, "_head")._on_link(head)
-    assert not head.wire.ready
-    worker = _Link(WorkerWire(TOKEN, "run-1", 1), data)
-    _gang(WorkerGang, "_core")._on_link(worker)
-    assert not worker.wire.ready
+    head = _Link(HeadProtocol(TOKEN, "run-1", 2), data)
+    _gang(HeadGang, "_head")._on_message(head)
+    assert not head.protocol.ready
+    worker = _Link(WorkerProtocol(TOKEN, "run-1", 1), data)
+    _gang(WorkerGang, "_core")._on_message(worker)
+    assert not worker.protocol.ready
 
 
 def _joined() -> tuple[Any, Any]:
     """Both ends of a connection after their greeting."""
-    head, worker = HeadWire(TOKEN, "run-1", 2), WorkerWire(TOKEN, "run-1", 1)
+    head, worker = HeadProtocol(TOKEN, "run-1", 2), WorkerProtocol(TOKEN, "run-1", 1)
     for _ in range(2):
         worker.feed(bytes(head.out))
         head.out.clear()
@@ -156,11 +156,11 @@ def _reported(message: Any) -> None:
     """What a node that knows the token sends, perhaps of another version: the head hangs up, and lives."""
     head, worker = _joined()
     gang = _gang(HeadGang, "_head")
-    gang._links = {1: mock.Mock()}
+    gang._connections = {1: mock.Mock()}
     worker.send(message)
     link = _Link(head, bytes(worker.out))
-    gang._links[1] = link
-    gang._on_link(link)
+    gang._connections[1] = link
+    gang._on_message(link)
     gang._head.receive(0, {"done": True, "failure": None, "cancel": None, "ended": False}, 1.0)
     for now in (1.0, 2.0, 100.0):
         gang._head.tick(now)
@@ -172,7 +172,7 @@ def _ordered(message: Any) -> None:
     head, worker = _joined()
     gang = _gang(WorkerGang, "_core")
     head.send(message)
-    gang._on_link(_Link(worker, bytes(head.out)))
+    gang._on_message(_Link(worker, bytes(head.out)))
     for now in (1.0, 2.0, 100.0):
         gang._core.tick(now)
     assert isinstance(gang.formed, bool)
@@ -263,7 +263,7 @@ def _metadata(content: bytes) -> None:
     """Role, then its keys; each after a token."""
     with _metadata_service(b"token", b"role\n", b"token", content):
         keys = aws_role.Role().keys()
-    conforms(aws_role.Keys, keys)
+    conforms(aws_role.RoleKeys, keys)
     assert math.isfinite(keys.until)
 
 
@@ -287,7 +287,7 @@ class _EngineAnswer:
 def _engine(content: bytes, status_code: int = 200) -> Any:
     connection = mock.Mock()
     connection.getresponse.side_effect = lambda: _EngineAnswer(status_code, content)
-    answering = docker_api.Engine(docker_api.Located("/bin/docker", "unix:///run/docker.sock"))
+    answering = docker_api.Engine(docker_api.DockerEndpoint("/bin/docker", "unix:///run/docker.sock"))
     answering._open = lambda _timeout_s: connection  # type: ignore[method-assign]
     return answering
 
@@ -343,9 +343,9 @@ def _verified(content: bytes) -> None:
 
 
 @cache
-def _web() -> fetch_http.Web:
+def _web() -> fetch_http.HttpConnections:
     """One is enough: it reads every authority that the system trusts."""
-    return fetch_http.Web()
+    return fetch_http.HttpConnections()
 
 
 def _location(text: str) -> None:
@@ -395,8 +395,8 @@ TARGETS = (
         ),
         _greeted_by_a_stranger,
     ),
-    Target("gang report", REPORTS, _reported, (WireError,)),
-    Target("gang order", values(ORDER, {"formed": False, "verdict": None}, REPORT), _ordered, (WireError,)),
+    Target("gang report", REPORTS, _reported, (ProtocolError,)),
+    Target("gang order", values(ORDER, {"formed": False, "verdict": None}, REPORT), _ordered, (ProtocolError,)),
     Target("status file", documents(STATUS, {**STATUS, "state": "failed"}), _status, (AgentError,)),
     Target("agent file", documents({}, STATUS), _json_file, (AgentError,)),
     Target("follow offsets", values({"offsets": {"0": 5, "1": 0}}), _offsets, (AgentError,)),
@@ -450,7 +450,7 @@ TARGETS = (
         "download redirect",
         words("https://example.com/b", "/b", "http://[::1", "http://a:99999/"),
         _location,
-        (AgentError, fetch_http.Passing),
+        (AgentError, fetch_http.TransientError),
     ),
     Target("armed expiry", spoiled_text("cloudgpu: this node ends itself at 1800000000\n"), _expiry, (AgentError,)),
     Target("requirement line", words("numpy>=1.2,<2", "pytest==9.2.0"), _requirement),

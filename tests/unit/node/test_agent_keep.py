@@ -40,10 +40,10 @@ def look(tmp_path: Path, source: Path):
         spec = {"source": str(source), "bucket": "b", "region": "r", "endpoint": "http://s3", "patterns": patterns}
         path = tmp_path / "run/keep.json"
         path.write_text(json.dumps({"spec": spec, "files": {}, "failed": {}}))
-        keeper = upload.Keeper(str(path.parent), "keep")
-        keeper._bucket = Uploaded()
-        state = keeper.look(whole=True)
-        return sorted(keeper._bucket.names), state
+        uploader = upload.Uploader(str(path.parent), "keep")
+        uploader._bucket = Uploaded()
+        state = uploader.look(whole=True)
+        return sorted(uploader._bucket.names), state
 
     return go
 

@@ -38,4 +38,4 @@ def test_a_lease_that_is_none_hides_no_other(folder, content):
     assert store._read("lease-bad") is None
     found = store._read("lease-good")
     assert (found.cluster, found.gpus) == ("lab", (0, 1))
-    assert "GPUs 0-1 by ann" in found.told
+    assert "GPUs 0-1 by ann" in found.description

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloudgpu.node.agent.gang.protocol import HeadWire, WireError, WorkerWire
+from cloudgpu.node.agent.gang.protocol import HeadProtocol, ProtocolError, WorkerProtocol
 
 TOKEN = "t" * 32
 
@@ -16,7 +16,7 @@ def take(wire) -> bytes:
 
 
 def greeted(token: str = TOKEN, run: str = "r", node: int = 1, nodes: int = 3):
-    head, worker = HeadWire(TOKEN, "r", nodes), WorkerWire(token, run, node)
+    head, worker = HeadProtocol(TOKEN, "r", nodes), WorkerProtocol(token, run, node)
     worker.feed(take(head))
     head.feed(take(worker))
     worker.feed(take(head))
@@ -34,31 +34,31 @@ def test_both_ends_know_each_other() -> None:
 
 @pytest.mark.parametrize("wrong", [{"token": "x" * 32}, {"run": "another"}, {"node": 3}, {"node": 0}, {"node": -1}])
 def test_a_stranger_is_refused(wrong: dict) -> None:
-    with pytest.raises(WireError):
+    with pytest.raises(ProtocolError):
         greeted(**wrong)
 
 
 def test_the_head_must_prove_itself_too() -> None:
-    worker = WorkerWire(TOKEN, "r", 1)
+    worker = WorkerProtocol(TOKEN, "r", 1)
     worker.feed(b'{"nonce": "aa"}\n')
-    with pytest.raises(WireError):
+    with pytest.raises(ProtocolError):
         worker.feed(b'{"proof": "' + b"0" * 64 + b'"}\n')
 
 
 def test_a_workers_proof_is_no_heads_proof() -> None:
-    worker = WorkerWire(TOKEN, "r", 1)
+    worker = WorkerProtocol(TOKEN, "r", 1)
     worker.feed(b'{"nonce": "aa"}\n')
     reflected = json.dumps({"proof": json.loads(take(worker))["proof"]}).encode() + b"\n"
-    with pytest.raises(WireError):
+    with pytest.raises(ProtocolError):
         worker.feed(reflected)
 
 
 def test_a_recorded_conversation_proves_nothing() -> None:
-    head, worker = HeadWire(TOKEN, "r", 3), WorkerWire(TOKEN, "r", 1)
+    head, worker = HeadProtocol(TOKEN, "r", 3), WorkerProtocol(TOKEN, "r", 1)
     worker.feed(take(head))
     recorded = take(worker)
-    with pytest.raises(WireError):
-        HeadWire(TOKEN, "r", 3).feed(recorded)
+    with pytest.raises(ProtocolError):
+        HeadProtocol(TOKEN, "r", 3).feed(recorded)
 
 
 @pytest.mark.parametrize("crime", ["repeat", "drop", "flip", "reflect"])
@@ -69,12 +69,12 @@ def test_frames_cannot_be_forged(crime: str) -> None:
     worker.send({"n": 2})
     second = take(worker)
     data = {"repeat": first + first, "drop": second, "flip": first.replace(b"1}", b"9}"), "reflect": first}[crime]
-    with pytest.raises(WireError):
+    with pytest.raises(ProtocolError):
         (worker if crime == "reflect" else head).feed(data)
 
 
 def test_the_token_is_never_sent() -> None:
-    head, worker = HeadWire(TOKEN, "r", 2), WorkerWire(TOKEN, "r", 1)
+    head, worker = HeadProtocol(TOKEN, "r", 2), WorkerProtocol(TOKEN, "r", 1)
     said = take(head)
     worker.feed(said)
     answer = take(worker)
@@ -83,16 +83,16 @@ def test_the_token_is_never_sent() -> None:
 
 
 def test_nothing_is_sent_before_the_greeting() -> None:
-    with pytest.raises(WireError):
-        WorkerWire(TOKEN, "r", 1).send({})
+    with pytest.raises(ProtocolError):
+        WorkerProtocol(TOKEN, "r", 1).send({})
 
 
 @given(st.binary(max_size=3000))
 def test_rubbish_ends_in_a_wire_error_or_waits(data: bytes) -> None:
-    for wire in (HeadWire(TOKEN, "r", 2), WorkerWire(TOKEN, "r", 1)):
+    for wire in (HeadProtocol(TOKEN, "r", 2), WorkerProtocol(TOKEN, "r", 1)):
         try:
             messages = wire.feed(data)
-        except WireError:
+        except ProtocolError:
             continue
         assert messages == []
         assert not wire.ready
@@ -100,8 +100,8 @@ def test_rubbish_ends_in_a_wire_error_or_waits(data: bytes) -> None:
 
 @pytest.mark.parametrize("line", [b"[" * 1000 + b"\n", b"{" + b" " * 2000, b"null\n", b'{"node": true}\n'])
 def test_hostile_greetings(line: bytes) -> None:
-    with pytest.raises(WireError):
-        HeadWire(TOKEN, "r", 2).feed(line)
+    with pytest.raises(ProtocolError):
+        HeadProtocol(TOKEN, "r", 2).feed(line)
 
 
 @given(st.lists(st.integers(0, 5), max_size=20), st.data())

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from cloudgpu.node.agent.checkpoints import aws_role, bucket
-from cloudgpu.node.agent.checkpoints.aws_role import Keys, Role
+from cloudgpu.node.agent.checkpoints.aws_role import Role, RoleKeys
 from cloudgpu.node.agent.checkpoints.bucket import Bucket
 from cloudgpu.node.agent.errors import AgentError
 from tests.lying.collecting import collect_sockets  # noqa: F401 - a fixture
@@ -34,7 +34,7 @@ def impatient(monkeypatch):
 def kept(url: str, tmp_path: Path, size: int):
     (tmp_path / "ckpt").write_bytes(b"x" * size)
     place = Bucket({"bucket": "b", "region": "us-east-1", "endpoint": url})
-    place._role._keys = Keys(*SECRETS, until=2**40)
+    place._role._keys = RoleKeys(*SECRETS, until=2**40)
     return place.send(str(tmp_path / "ckpt"), "ckpt", {}, lambda _state: None)
 
 

@@ -10,7 +10,7 @@ import pytest
 from cloudgpu.node.agent.containers import image_archive
 from cloudgpu.node.agent.errors import AgentError
 from cloudgpu.node.agent.fetch import download, http
-from cloudgpu.node.agent.fetch.from_peer import Hand
+from cloudgpu.node.agent.fetch.from_peer import Peer
 from cloudgpu.node.agent.fetch.http_limits import Pace, PacedStream
 from cloudgpu.node.agent.fetch.part import STEP
 from tests.lying.collecting import collect_sockets  # noqa: F401 - a fixture
@@ -67,7 +67,7 @@ def test_a_source_that_lies_leaves_no_file(lie: Lie, size: int, vouched: bool, t
 @pytest.mark.parametrize("lie", cases())
 def test_a_node_that_lies_hands_over_no_image(lie: Lie):
     with telling(lie) as server:
-        hand = Hand(server.url, TOKEN, ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
+        hand = Peer(server.url, TOKEN, ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
         came = [0]
 
         def take() -> None:
@@ -85,7 +85,7 @@ def test_a_node_that_lies_hands_over_no_image(lie: Lie):
 @pytest.mark.parametrize("location", ["http://127.0.0.2:1/x", "http://example.invalid/", "/elsewhere"])
 def test_the_token_of_a_hand_over_goes_nowhere_else(location: str):
     with lying(lambda _: [answer("302 Found", location=location)]) as node:
-        hand = Hand(node.url, TOKEN, ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
+        hand = Peer(node.url, TOKEN, ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
         found = outcome(lambda: list(image_archive._pieces(hand, 10)))
         assert isinstance(found, AgentError)
         assert {one.path for one in node.asked} == {"/archive"}
@@ -100,7 +100,7 @@ def test_an_image_that_goes_on_from_its_beginning_is_not_taken():
         return [answer(body=archive[:5], content_length="10") if first else answer(body=archive)]
 
     with lying(tell) as node:
-        hand = Hand(node.url, TOKEN, ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
+        hand = Peer(node.url, TOKEN, ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
         taken: list = []
         found = outcome(lambda: taken.extend(image_archive._pieces(hand, 10)))
     assert isinstance(found, AgentError), b"".join(taken)

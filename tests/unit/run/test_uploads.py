@@ -10,7 +10,9 @@ from tests.unit.run.test_staging import agents, job
 
 OUTPUTS = {"outputs": ["out/*.json"], "outputs_to": "s3://bucket/results/{run}"}
 GOOD = Answer(stdout='{"files": 2, "bytes": 10}\n')
-BAD = Answer(exit_code=1, stdout='{"error": "1 output files are not kept: 403 AccessDenied", "code": "upload"}\n')
+BAD = Answer(
+    exit_code=1, stdout='{"error": "1 output files could not be uploaded: 403 AccessDenied", "code": "upload"}\n'
+)
 
 
 def asked(agent, verb):
@@ -48,7 +50,7 @@ def test_what_is_there_is_told_and_what_could_not_be_sent_keeps_the_run_open(tmp
     one.host.files["/home/ubuntu/.cloudgpu/runs/plain-abc/work/out/a.json"] = b"{}"
     collected = collect(job(**OUTPUTS), [one, two], tmp_path)
     assert collected.files == ("out/a.json",)
-    assert collected.failures == ("node 1 (i-1): 1 output files are not kept: 403 AccessDenied",)
+    assert collected.failures == ("node 1 (i-1): 1 output files could not be uploaded: 403 AccessDenied",)
     again = collect(job(**OUTPUTS), [one, two], tmp_path)
     assert again.failures == ()
     assert again.remarks == ("outputs: 4 files, 20 B, at s3://bucket/results/plain-abc",)

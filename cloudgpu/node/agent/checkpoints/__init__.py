@@ -1,1 +1,1 @@
-"""Upload of checkpoints to S3 while a run writes them."""
+"""Upload checkpoints and outputs to S3 while a run writes them."""

@@ -1,4 +1,4 @@
-"""The node's role: its keys from the instance metadata service, and requests signed with them (Signature Version 4)."""
+"""Credentials of the node's IAM role from the instance metadata service, and SigV4 request signing."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ _ALGORITHM = "AWS4-HMAC-SHA256"
 
 
 @dataclass(frozen=True)
-class Keys:
-    """Of the role, for a while. Never shown."""
+class RoleKeys:
+    """Temporary credentials of the role. Never shown."""
 
     access: str
     secret: str
@@ -39,82 +39,86 @@ class Keys:
 
 
 class Role:
-    """The role of this node; its keys are fetched again before they expire."""
+    """The node's IAM role. Refreshes its credentials before they expire."""
 
     def __init__(self) -> None:
-        self._keys: Keys | None = None
+        self._keys: RoleKeys | None = None
 
-    def keys(self) -> Keys:
-        """Keys that are good for some minutes at least.
+    def keys(self) -> RoleKeys:
+        """Return credentials that stay valid for at least five minutes.
 
         Raises:
-            AgentError: The node has no role, or nobody answers.
+            AgentError: The node has no role, or the metadata service does not respond.
         """
         if self._keys is None or self._keys.until - time.time() < _FRESH_S:
-            self._keys = _fetched()
+            self._keys = _fetch_keys()
         return self._keys
 
 
 def metadata(path: str) -> str | None:
-    """What the metadata service says; None where there is no such thing.
+    """Return a metadata document, or None if it does not exist.
 
     Raises:
-        OSError: Nobody answers.
+        OSError: The metadata service does not respond.
     """
     base = os.environ.get("AWS_EC2_METADATA_SERVICE_ENDPOINT", "").rstrip("/") or _METADATA
-    # Its own address is on this node: a proxy would answer for another machine.
+    # The metadata service is link-local: a proxy would return another machine's metadata.
     client = Client(_TIMEOUT_S, _MOST_BYTES, proxies=False)
-    lasting = {"X-aws-ec2-metadata-token-ttl-seconds": "300"}
-    token = _said(client, f"{base}/latest/api/token", lasting, method="PUT")
+    headers = {"X-aws-ec2-metadata-token-ttl-seconds": "300"}
+    token = _get(client, f"{base}/latest/api/token", headers, method="PUT")
     if token is None:
         return None
-    return _said(client, base + path, {"X-aws-ec2-metadata-token": token.strip()})
+    return _get(client, base + path, {"X-aws-ec2-metadata-token": token.strip()})
 
 
-def _said(client: Client, url: str, headers: dict[str, str], method: str = "GET") -> str | None:
+def _get(client: Client, url: str, headers: dict[str, str], method: str = "GET") -> str | None:
     try:
         answer = client.send(url, headers, method=method, guarded=False)
     except (http.client.HTTPException, ValueError) as error:
-        raise OSError(f"it does not speak HTTP ({type(error).__name__})") from None
+        raise OSError(f"invalid HTTP response ({type(error).__name__})") from None
     if answer.status == _NOT_FOUND:
         return None
     if answer.status != http.client.OK:
-        raise OSError(f"the metadata service answered {answer.status}")
+        raise OSError(f"the metadata service returned status {answer.status}")
     return answer.body.decode("utf-8", "replace")
 
 
-def _fetched() -> Keys:
-    hint = "checkpoint.to and outputs_to need nodes whose role may write there; outputs are brought back without"
+def _fetch_keys() -> RoleKeys:
+    hint = "checkpoint.to and outputs_to need nodes with an IAM role that can write there; downloading outputs does not"
     try:
         name = (metadata(_ROLES) or "").split("\n")[0].strip()
         text = metadata(_ROLES + name) if name else None
     except OSError as error:
-        raise AgentError(f"the metadata service does not answer: {error}", hint=hint, code="no-role") from None
+        raise AgentError(
+            f"the instance metadata service does not respond: {error}", hint=hint, code="no-role"
+        ) from None
     if not text:
-        raise AgentError("this node has no role", hint=hint, code="no-role")
+        raise AgentError("this node has no IAM role", hint=hint, code="no-role")
     try:
         return _read(json.loads(text))
     except (ValueError, TypeError, KeyError, RecursionError):
-        # Neither the text nor the parser's excerpt of it is shown: it may hold the keys.
-        raise AgentError("the metadata service gave no keys that can be read", hint=hint, code="no-role") from None
+        # Neither the text nor the parser's excerpt of it is shown: it may contain the credentials.
+        raise AgentError(
+            "the instance metadata service returned no readable credentials", hint=hint, code="no-role"
+        ) from None
 
 
-def _read(found: Any) -> Keys:  # noqa: ANN401 - unchecked JSON
-    """The keys of an answer.
+def _read(document: Any) -> RoleKeys:  # noqa: ANN401 - unchecked JSON
+    """Parse the credentials.
 
     Raises:
-        ValueError: One is none: each becomes part of a header. (KeyError, TypeError: It is missing.)
+        ValueError: A value is not printable ASCII, which a header requires. (KeyError, TypeError: It is missing.)
     """
     names = ("AccessKeyId", "SecretAccessKey", "Token")
-    access, secret, token = (str(found[name]) if isinstance(found[name], str) else "" for name in names)
+    access, secret, token = (str(document[name]) if isinstance(document[name], str) else "" for name in names)
     if not all(text.isascii() and text.isprintable() and text for text in (access, secret, token)):
         raise ValueError(names)
-    until = datetime.datetime.strptime(found["Expiration"], "%Y-%m-%dT%H:%M:%SZ")  # noqa: DTZ007 - set in the next line
-    return Keys(access, secret, token, until.replace(tzinfo=datetime.timezone.utc).timestamp())
+    until = datetime.datetime.strptime(document["Expiration"], "%Y-%m-%dT%H:%M:%SZ")  # noqa: DTZ007 - set in the next line
+    return RoleKeys(access, secret, token, until.replace(tzinfo=datetime.timezone.utc).timestamp())
 
 
-def signed(method: str, url: str, region: str, keys: Keys, body: bytes, headers: dict[str, str]) -> dict[str, str]:
-    """The headers of a request to S3, its body's checksum among what is signed."""
+def signed(method: str, url: str, region: str, keys: RoleKeys, body: bytes, headers: dict[str, str]) -> dict[str, str]:
+    """Return the signed headers of an S3 request. The signature covers the body's checksum."""
     parts = urllib.parse.urlsplit(url)
     now = datetime.datetime.now(datetime.timezone.utc)
     stamp, date = now.strftime("%Y%m%dT%H%M%SZ"), now.strftime("%Y%m%d")

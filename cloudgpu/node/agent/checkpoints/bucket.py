@@ -1,4 +1,4 @@
-"""A place in S3 that this node's role may write to: files go there whole or in parts, and parts are resumed."""
+"""Upload files to S3 with the node's role, with resumable multipart uploads for large files."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ..fetch.http_request import Client
 from .aws_role import Role, signed
 
 PART = 32 << 20
-"""Bytes of a part; files up to this size go in one request."""
+"""Bytes of a part. Files up to this size are uploaded in one request."""
 _MOST_PARTS = 9000
 _AT_ONCE = 4
 _ATTEMPTS = 6
@@ -27,21 +27,21 @@ _TIMEOUT_S = 120.0
 _MOST_BYTES = 1 << 20
 _CODE = re.compile(r"[A-Za-z0-9.]{1,80}")
 _PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})
-Keep = Callable[[dict[str, Any]], None]
+SaveState = Callable[[dict[str, Any]], None]
 
 
-class Changed(Exception):  # noqa: N818 - no error: it goes up at a later look
-    """Somebody has written to the file while it was sent."""
+class FileChangedError(Exception):
+    """The file was modified during the upload."""
 
 
 class Bucket:
-    """One prefix of one bucket."""
+    """A prefix in a bucket."""
 
     def __init__(self, spec: dict[str, Any]) -> None:
-        """Nothing is asked yet.
+        """Read the request without contacting S3.
 
         Raises:
-            AgentError: The request names no bucket.
+            AgentError: The bucket, region or endpoint is missing.
         """
         names = ("bucket", "region", "endpoint")
         self._bucket, self._region, self._endpoint = (str(spec.get(name) or "") for name in names)
@@ -51,19 +51,19 @@ class Bucket:
         self._role = Role()
 
     def check(self) -> None:
-        """Ask for the role's keys.
+        """Check that the node has credentials.
 
         Raises:
-            AgentError: The node has none.
+            AgentError: It has none.
         """
         self._role.keys()
 
-    def send(self, path: str, relative: str, state: dict[str, Any], keep: Keep) -> int:
-        """Upload a file; bytes sent. `state` is what `keep` was given the last time, for this very content.
+    def send(self, path: str, relative: str, state: dict[str, Any], keep: SaveState) -> int:
+        """Upload a file and return the bytes sent. `state` is what `keep` last received for the same content.
 
         Raises:
-            AgentError: The bucket refuses, or cannot be reached.
-            Changed: The file was written to meanwhile.
+            AgentError: S3 rejects the upload or cannot be reached.
+            FileChangedError: The file was modified during the upload.
         """
         url = self._url(relative)
         before = os.stat(path)
@@ -76,17 +76,17 @@ class Bucket:
                 sent = self._send_parts(stream.fileno(), before.st_size, url, state, keep)
         after = os.stat(path)
         if (after.st_size, after.st_mtime_ns) != (before.st_size, before.st_mtime_ns):
-            raise Changed(path)
+            raise FileChangedError(path)
         return sent
 
-    def _send_parts(self, handle: int, size: int, url: str, state: dict[str, Any], keep: Keep) -> int:
+    def _send_parts(self, handle: int, size: int, url: str, state: dict[str, Any], keep: SaveState) -> int:
         step = max(PART, -(-size // _MOST_PARTS))
         upload = str(state.get("upload") or "")
         done: dict[str, str] = dict(state.get("parts") or {})
         if not upload:
             upload = _inner(self._ask("POST", f"{url}?uploads=", b"")[0], "UploadId")
             if not upload:
-                raise self._refused(url, "the answer names no upload")
+                raise self._refused(url, "the response has no UploadId")
             done = {}
         sent = [0]
 
@@ -95,7 +95,7 @@ class Bucket:
             query = f"partNumber={number}&uploadId={urllib.parse.quote(upload, safe='')}"
             tag = self._ask("PUT", f"{url}?{query}", body)[1]
             if not tag:
-                raise self._refused(url, f"the answer names no ETag for part {number}")
+                raise self._refused(url, f"the response has no ETag for part {number}")
             done[str(number)] = tag
             sent[0] += len(body)
             keep({"upload": upload, "parts": dict(done)})
@@ -109,15 +109,15 @@ class Bucket:
         )
         body = f"<CompleteMultipartUpload>{listed}</CompleteMultipartUpload>".encode()
         text, _ = self._ask("POST", f"{url}?uploadId={urllib.parse.quote(upload, safe='')}", body)
-        if b"<CompleteMultipartUploadResult" not in text:  # S3 may refuse with status 200
-            raise self._refused(url, _code(text) or "the answer does not say that the upload is complete")
+        if b"<CompleteMultipartUploadResult" not in text:  # S3 can return an error with status 200
+            raise self._refused(url, _code(text) or "the response does not confirm that the upload is complete")
         return sent[0]
 
     def _ask(self, method: str, url: str, body: bytes) -> tuple[bytes, str]:
-        """Body and ETag of the answer; what may pass is tried again.
+        """Send a request and return the body and ETag of the response. Transient errors are retried.
 
         Raises:
-            AgentError: The bucket refuses, or cannot be reached.
+            AgentError: S3 rejects the request or cannot be reached.
         """
         for attempt in range(1, _ATTEMPTS + 1):
             try:
@@ -132,17 +132,17 @@ class Bucket:
                     known = _code(text) or http.client.responses.get(status, "")
                     raise self._refused(url, f"{status} {known}".strip())
             time.sleep(0.3 * 2**attempt * random.uniform(0.5, 1))  # noqa: S311 - jitter
-        raise self._refused(url, "no answer", code="network")
+        raise self._refused(url, "no response", code="network")
 
     def _asked(self, method: str, url: str, body: bytes) -> tuple[int, bytes, str]:
-        # Without a type of ours, urllib would add one that is not signed.
+        # Without an explicit type, urllib would add one that is not signed.
         headers = {"content-type": "application/octet-stream"}
         own = signed(method, url, self._region, self._role.keys(), body, headers)
         answer = Client(_TIMEOUT_S, _MOST_BYTES).send(url, own, method=method, body=body, guarded=False)
         return answer.status, answer.body, answer.headers.get("etag", "")
 
     def _refused(self, url: str, why: str, code: str = "upload") -> AgentError:
-        hint = "may the nodes' role write there, and is the bucket in the account?"
+        hint = "check that the nodes' role can write there and that the bucket is in the account"
         return AgentError(f"{self._shown(url)}: {why}", hint=hint, code=code)
 
     def _shown(self, url: str) -> str:
@@ -154,22 +154,22 @@ class Bucket:
 
 
 def _regular(path: str, flags: int) -> int:
-    """Open a regular file: what took its place meanwhile, a named pipe for instance, could be waited for for ever."""
+    """Open a regular file. Opening whatever replaced it meanwhile, such as a named pipe, could block forever."""
     handle = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     if not stat.S_ISREG(os.fstat(handle).st_mode):
         os.close(handle)
-        raise OSError(errno.EINVAL, "it is no longer a regular file")
+        raise OSError(errno.EINVAL, "no longer a regular file")
     return handle
 
 
 def _inner(text: bytes, tag: str) -> str:
-    """The text of the first element of this name."""
+    """Return the text of the first element with this name."""
     found = re.search(f"<{tag}>([^<]*)</{tag}>", text.decode("utf-8", "replace"))
     return found[1] if found else ""
 
 
 def _code(text: bytes) -> str:
-    """S3's word for an error; empty where what came holds none, for then it may hold anything."""
+    """Return S3's error code, or an empty string: any other text in the response is untrusted."""
     found = _inner(text, "Code")
     return found if _CODE.fullmatch(found) else ""
 
@@ -178,4 +178,4 @@ def _reason(error: Exception) -> str:
     cause = getattr(error, "reason", error)
     if isinstance(cause, OSError):
         return cause.strerror or ("timed out" if isinstance(cause, TimeoutError) else type(cause).__name__)
-    return f"it does not speak HTTP ({type(cause).__name__})"
+    return f"invalid HTTP response ({type(cause).__name__})"

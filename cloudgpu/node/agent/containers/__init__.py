@@ -1,1 +1,1 @@
-"""Docker: images, their transfer between nodes, and the container that a node's ranks run in."""
+"""Docker images, their transfer between nodes, and the container of a node's ranks."""

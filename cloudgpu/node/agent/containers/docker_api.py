@@ -1,4 +1,4 @@
-"""The node's Docker engine: where it listens, and its own API over that socket, so that no login touches the disk."""
+"""Client of the node's Docker Engine API. Uses the socket directly so that registry logins never touch the disk."""
 
 from __future__ import annotations
 
@@ -24,24 +24,24 @@ _PIECE = 1 << 20
 _MISSING = 404
 _REFUSED = 400
 _OLDEST = (1, 41)
-"""Docker 20.10, the first whose `exec` reads the names of variables from a file."""
+"""Docker 20.10, the first version whose `exec` accepts an env file."""
 
 
 @dataclass(frozen=True)
-class Located:
-    """The client's path and the engine's address."""
+class DockerEndpoint:
+    """Path of the docker client and address of the engine."""
 
     docker: str
     host: str
 
     @property
     def client(self) -> list[str]:
-        """The words that every command line for this engine begins with."""
+        """The common prefix of command lines for this engine."""
         return [self.docker, "--host", self.host]
 
 
 class RefusedError(Exception):
-    """The engine answered with an error."""
+    """The engine returned an error."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -61,17 +61,17 @@ class _Connection(http.client.HTTPConnection):
 
 
 class Engine:
-    """Calls to one engine. One connection a call."""
+    """Calls to one engine, one connection per call."""
 
-    def __init__(self, located: Located) -> None:
+    def __init__(self, located: DockerEndpoint) -> None:
         self._path = located.host[len(_UNIX) :]
 
     def get(self, path: str, *, timeout_s: float = _TOOL_S, auth: str = "") -> Any:  # noqa: ANN401 - JSON
-        """What a GET answers.
+        """Send a GET request and return the JSON response.
 
         Raises:
             AgentError: The engine cannot be reached.
-            RefusedError: It answered with an error.
+            RefusedError: The engine returned an error.
         """
         connection = self._open(timeout_s)
         try:
@@ -85,23 +85,23 @@ class Engine:
         return _checked(answer.status, body)
 
     def tag(self, image_id: str, repository: str, tag: str) -> None:
-        """Give an image a name.
+        """Tag an image.
 
         Raises:
             AgentError: The engine cannot be reached.
-            RefusedError: It answered with an error.
-            OSError: It fell silent.
+            RefusedError: The engine returned an error.
+            OSError: The engine stopped responding.
         """
         path = f"/images/{quote(image_id, safe=':')}/tag?" + urlencode({"repo": repository, "tag": tag})
         for _ in self.lines(path, silence_s=_TOOL_S):
             pass
 
     def image(self, name: str) -> dict[str, Any] | None:
-        """An image that this node has; None where it has none of that name.
+        """Inspect a local image. Return None if it does not exist.
 
         Raises:
             AgentError: The engine cannot be reached.
-            RefusedError: It answered with an error.
+            RefusedError: The engine returned an error.
         """
         try:
             found = self.get(f"/images/{quote(name, safe='/:@')}/json")
@@ -115,12 +115,12 @@ class Engine:
             return mapping(found)
 
     def save(self, image_id: str, *, silence_s: float) -> Iterator[bytes]:
-        """The archive of an image, in pieces.
+        """Yield the archive of an image in chunks.
 
         Raises:
             AgentError: The engine cannot be reached.
-            RefusedError: It answered with an error.
-            OSError: It fell silent.
+            RefusedError: The engine returned an error.
+            OSError: The engine stopped responding.
         """
         connection = self._open(silence_s)
         try:
@@ -133,12 +133,12 @@ class Engine:
             connection.close()
 
     def load(self, archive: Iterator[bytes], *, silence_s: float) -> None:
-        """Take in the images of an archive.
+        """Load the images of an archive.
 
         Raises:
-            AgentError: The engine cannot be reached, or the archive does not come.
-            RefusedError: It answered with an error.
-            OSError: It fell silent.
+            AgentError: The engine cannot be reached, or the archive does not arrive.
+            RefusedError: The engine returned an error.
+            OSError: The engine stopped responding.
         """
         for line in self.lines("/images/load?quiet=1", silence_s=silence_s, body=archive):
             if "error" in line:
@@ -147,16 +147,16 @@ class Engine:
     def lines(
         self, path: str, *, silence_s: float, auth: str = "", body: Iterator[bytes] | None = None
     ) -> Iterator[dict[str, Any]]:
-        """What a POST streams, object by object. It is cut when nothing came for `silence_s`, never before.
+        """Yield the JSON objects that a POST request streams. Times out only after `silence_s` without data.
 
         Raises:
             AgentError: The engine cannot be reached.
-            RefusedError: It answered with an error.
-            OSError: It fell silent.
+            RefusedError: The engine returned an error.
+            OSError: The engine stopped responding.
         """
         connection = self._open(silence_s)
         try:
-            # Without a length known beforehand, the library sends the pieces as they come.
+            # Without a known length, http.client sends the chunks as they arrive.
             connection.request("POST", path, body=body, headers=_headers(auth))
             answer = connection.getresponse()
             if answer.status >= _REFUSED:
@@ -180,41 +180,43 @@ class Engine:
         if isinstance(error, PermissionError):
             who, group = _user(), _group_of(self._path)
             return AgentError(
-                f"{who} may not use Docker on this node: no permission for {self._path}",
+                f"{who} cannot use Docker on this node: no permission for {self._path}",
                 code="no-docker",
-                hint=f"on the node: sudo usermod -aG {shlex.quote(group)} {shlex.quote(who)}, then log in anew",
+                hint=f"on the node: sudo usermod -aG {shlex.quote(group)} {shlex.quote(who)}, then log in again",
             )
         why = getattr(error, "strerror", None) or str(error) or type(error).__name__
         hint = "on the node: sudo systemctl start docker"
-        return AgentError(f"no Docker engine answers at {self._path}: {why}", code="no-docker", hint=hint)
+        return AgentError(f"no Docker engine responds at {self._path}: {why}", code="no-docker", hint=hint)
 
 
-def locate() -> Located:
-    """Find client and engine: by DOCKER_HOST, by the client's own context, else where it usually is.
+def locate() -> DockerEndpoint:
+    """Find the client and the engine: from DOCKER_HOST, the client's current context, or the default socket.
 
     Raises:
-        AgentError: There is no client, or the engine is on another machine.
+        AgentError: The client is not installed, or the engine is on another machine.
     """
     docker = shutil.which("docker")
     if docker is None:
         raise AgentError(
-            "there is no docker on this node",
+            "docker is not installed on this node",
             code="no-docker",
             hint="install it (apt-get install docker.io), or use environment.python",
         )
     host = os.environ.get("DOCKER_HOST") or _of_context(docker) or _USUAL
     if not host.startswith(_UNIX):
         raise AgentError(
-            f"the Docker engine at {host} is not this node's own", code="no-docker", hint="unset DOCKER_HOST there"
+            f"the Docker engine at {host} is not local to this node",
+            code="no-docker",
+            hint="unset DOCKER_HOST on the node",
         )
-    return Located(docker, host)
+    return DockerEndpoint(docker, host)
 
 
 def checked(engine: Engine) -> dict[str, Any]:
-    """The engine's own account of itself.
+    """Return the engine's version and info.
 
     Raises:
-        AgentError: It cannot be used, or is too old.
+        AgentError: The engine is unusable or too old.
     """
     with malformed_as(_senseless):
         version, info = mapping(engine.get("/version")), mapping(engine.get("/info"))
@@ -222,18 +224,20 @@ def checked(engine: Engine) -> dict[str, Any]:
         text(version["Version"])
     if api < _OLDEST:
         raise AgentError(
-            f"Docker {version['Version']} on this node is too old", code="no-docker", hint="20.10 or later is needed"
+            f"Docker {version['Version']} on this node is too old",
+            code="no-docker",
+            hint="install Docker 20.10 or later",
         )
     return {**info, "Version": version["Version"]}
 
 
 def _senseless(why: str) -> AgentError:
-    message = f"the Docker engine's answer makes no sense: {why}"
-    return AgentError(message, code="no-docker", hint="is it Docker, 20.10 or later, that answers there?")
+    message = f"unexpected response from the Docker engine: {why}"
+    return AgentError(message, code="no-docker", hint="check that the engine is Docker 20.10 or later")
 
 
 def _of_context(docker: str) -> str:
-    """The engine of the client's context, as rootless Docker sets it; empty where the client does not say."""
+    """Return the engine of the client's current context (rootless Docker sets it), or an empty string."""
     if not os.path.exists(os.path.join(os.environ.get("DOCKER_CONFIG") or os.path.expanduser("~/.docker"), "contexts")):
         return ""
     argv = [docker, "context", "inspect", "--format", "{{.Endpoints.docker.Host}}"]

@@ -1,4 +1,4 @@
-"""A login older than its user's membership in Docker's group: the kernel knows nothing of it, `sg` does."""
+"""Use Docker from a login session that is older than the user's membership in the docker group, through `sg`."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _UNIX = "unix://"
 
 
 def enter(host: str, verb: str, spec: dict[str, Any]) -> None:
-    """Begin this verb again as a member of the socket's group, where the user is one and this login is not yet.
+    """Restart this verb with the socket's group if the user is a member and this login session is not.
 
-    A node's own first start adds the user, and we have logged in before that. Returns where nothing of the kind is so.
+    The node's bootstrap adds the user to the group, possibly after this session started. Returns if nothing is to do.
     """
     path = host[len(_UNIX) :]
     if _ENTERED in os.environ or not os.path.exists(path) or os.access(path, os.R_OK | os.W_OK):
@@ -30,7 +30,7 @@ def enter(host: str, verb: str, spec: dict[str, Any]) -> None:
     tool = shutil.which("sg")
     if tool is None or user not in group.gr_mem:
         return
-    # The request may hold secrets: it goes on in memory only.
+    # The request may hold secrets, so it is passed on in memory only.
     kept = os.memfd_create("request")
     os.write(kept, json.dumps(spec).encode())
     os.lseek(kept, 0, os.SEEK_SET)

@@ -1,6 +1,6 @@
-"""`image`: what an image's tag names now, and the image itself on this node, with what its run line needs to know.
+"""`image`: resolve a tag to a digest, or provide the image on this node and describe it and the engine.
 
-With `id`, it is to be this very image, from another node that hands it over (`hand`), or from nowhere: `missing`.
+With `id`, exactly this image is required. It comes from another node (`hand`); without one the response is `missing`.
 """
 
 from __future__ import annotations
@@ -14,26 +14,26 @@ from typing import Any, Callable, Dict
 from urllib.parse import quote
 
 from ..errors import AgentError
-from ..fetch.from_peer import hand_of
+from ..fetch.from_peer import peer_of
 from ..foreign import malformed_as, mapping, number, text, whole
 from . import docker_group, image_archive, pull
-from .docker_api import Engine, Located, RefusedError, checked, locate
+from .docker_api import DockerEndpoint, Engine, RefusedError, checked, locate
 
 _MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}
 _SILENCE_S = 300.0
 _POLICIES = ("missing", "always", "never")
 _HOOKS = ("nvidia-container-runtime-hook", "nvidia-container-toolkit", "nvidia-ctk")
 _UNPACKING = 1.5
-"""Packed and unpacked layers lie side by side for a while."""
+"""Compressed and unpacked layers exist side by side for a while."""
 
 Emit = Callable[[Dict[str, Any]], None]
 
 
 def verb(spec: dict[str, Any], emit: Emit) -> None:
-    """Print progress lines, then the answer: with `resolve` the digest alone, else the image and the node's engine.
+    """Print progress lines, then the digest (with `resolve`) or the image and the node's engine.
 
     Raises:
-        AgentError: No engine, no image, no login, no room, or an image for another architecture.
+        AgentError: The engine, image, login or disk space is missing, or the image is for another architecture.
     """
     wanted = _read(spec)
     located = locate()
@@ -64,7 +64,7 @@ def _read(spec: dict[str, Any]) -> dict[str, Any]:
     if policy not in _POLICIES:
         raise AgentError(f"image: pull must be one of {', '.join(_POLICIES)}")
     known = {name: str(spec.get(name) or "") for name in ("image", "repository", "tag", "digest")}
-    with malformed_as(lambda why: AgentError(f"image: the request makes no sense: {why}")):
+    with malformed_as(lambda why: AgentError(f"image: invalid request: {why}")):
         login = mapping(spec.get("login") or {})
         size = whole(spec.get("size_bytes") or 0)
         silence = float(number(spec.get("silence_s") or _SILENCE_S))
@@ -72,7 +72,7 @@ def _read(spec: dict[str, Any]) -> dict[str, Any]:
 
 
 def _resolved(engine: Engine, wanted: dict[str, Any], tell: Callable[[str], None]) -> str:
-    """The digest that every node is to have; empty for an image of this node's own, which no registry knows."""
+    """Return the digest that every node must use; empty for a local image that no registry has."""
     if wanted["digest"]:
         return str(wanted["digest"])
     here = None if wanted["pull"] == "always" else engine.image(_by_tag(wanted))
@@ -84,19 +84,19 @@ def _resolved(engine: Engine, wanted: dict[str, Any], tell: Callable[[str], None
 
 
 def _asked(engine: Engine, wanted: dict[str, Any], tell: Callable[[str], None]) -> str:
-    """Ask the registry, before anything is pulled, what it is and for which machines."""
+    """Ask the registry for the digest and the architectures before pulling anything."""
     name = _by_tag(wanted)
     try:
         answer = engine.get(f"/distribution/{quote(name, safe='/:@')}/json", auth=pull.header(wanted["login"]))
     except RefusedError as error:
-        told = pull.fault(name, error)
-        if told.code != "network":
-            raise told from error
-        tell(f"{told.message}; the pull will try")
+        failure = pull.fault(name, error)
+        if failure.code != "network":
+            raise failure from error
+        tell(f"{failure.message}; the pull will retry")
         return ""
     with malformed_as(_senseless):
         digest = text(answer["Descriptor"]["digest"])
-        architectures = [text(one.get("architecture", "")) for one in answer.get("Platforms") or ()]
+        architectures = [text(platform.get("architecture", "")) for platform in answer.get("Platforms") or ()]
     _fits(name, architectures)
     return digest
 
@@ -104,7 +104,7 @@ def _asked(engine: Engine, wanted: dict[str, Any], tell: Callable[[str], None]) 
 def _provided(
     engine: Engine, wanted: dict[str, Any], info: dict[str, Any], tell: Callable[[str], None]
 ) -> tuple[dict[str, Any], bool]:
-    """The image on this node, and whether it was pulled now."""
+    """Return the image on this node, and whether it was pulled by this call."""
     name = f"{wanted['repository']}@{wanted['digest']}" if wanted["digest"] else _by_tag(wanted)
     here = engine.image(name)
     if here is not None and (wanted["digest"] or wanted["pull"] != "always"):
@@ -117,9 +117,9 @@ def _provided(
     pull.pull(engine, wanted["repository"], which, wanted["login"], tell, wanted["silence"])
     here = engine.image(name)
     if here is None:
-        raise AgentError(f"{wanted['image']} was pulled, and the engine does not have it", code="network")
+        raise AgentError(f"{wanted['image']} was pulled, but the engine does not have it", code="network")
     if wanted["digest"] and wanted["tag"]:
-        # Else the next run would not know that its tag is here already.
+        # Otherwise the next run would not find the image by its tag.
         engine.tag(here["Id"], wanted["repository"], wanted["tag"])
     return here, True
 
@@ -127,13 +127,13 @@ def _provided(
 def _handed(
     engine: Engine, wanted: dict[str, Any], info: dict[str, Any], spec: dict[str, Any], tell: Callable[[str], None]
 ) -> tuple[dict[str, Any], bool] | None:
-    """The very image that another node has, and whether it came from there now; None where nobody hands it over."""
-    image_id, hand = str(spec["id"]), hand_of(spec)
+    """Return the image with this ID, and whether it was fetched by this call; None if no node offers it."""
+    image_id, hand = str(spec["id"]), peer_of(spec)
     here = engine.image(image_id)
     if here is not None or hand is None:
         return None if here is None else (here, False)
-    tell(f"taking {wanted['image']} from another node: {pull.size_text(int(spec['archive_bytes']))}")
-    image_archive.take_in(engine, info, image_id, int(spec["archive_bytes"]), hand)
+    tell(f"fetching {wanted['image']} from another node: {pull.size_text(int(spec['archive_bytes']))}")
+    image_archive.load_from_peer(engine, info, image_id, int(spec["archive_bytes"]), hand)
     if wanted["tag"]:
         engine.tag(image_id, wanted["repository"], wanted["tag"])
     here = engine.image(image_id)
@@ -141,23 +141,23 @@ def _handed(
 
 
 def _not_here(wanted: dict[str, Any]) -> AgentError:
-    message = f"{wanted['image']} is not on this node, and environment.container.pull is never"
-    return AgentError(message, code="no-image", hint="set it to missing, or load the image there")
+    message = f"{wanted['image']} is not on this node and environment.container.pull is never"
+    return AgentError(message, code="no-image", hint="set it to missing, or load the image on the node")
 
 
 def _has_room(info: dict[str, Any], wanted: dict[str, Any]) -> None:
-    """Where the size is known."""
+    """Check the disk space if the image's size is known."""
     needed = int(int(wanted["size"]) * _UNPACKING)
-    told = f"{wanted['image']} needs about {pull.size_text(needed)} while it is unpacked"
-    pull.refuse_small(str(info.get("DockerRootDir") or "/"), needed, told, "take a larger disk: resources.disk")
+    what = f"{wanted['image']} needs about {pull.size_text(needed)} while it is unpacked"
+    pull.require_free_space(str(info.get("DockerRootDir") or "/"), needed, what, "use a larger disk: resources.disk")
 
 
 def _fits(name: str, architectures: list[str]) -> None:
-    mine = _MACHINES.get(platform.machine(), platform.machine())
-    known = [one for one in architectures if one and one != "unknown"]
-    if known and mine not in known:
-        message = f"{name} is made for {', '.join(sorted(set(known)))}, and this node is {mine}"
-        raise AgentError(message, code="architecture", hint=f"choose a tag that is made for linux/{mine}")
+    local = _MACHINES.get(platform.machine(), platform.machine())
+    known = [architecture for architecture in architectures if architecture and architecture != "unknown"]
+    if known and local not in known:
+        message = f"{name} is built for {', '.join(sorted(set(known)))}, but this node is {local}"
+        raise AgentError(message, code="architecture", hint=f"choose a tag that is built for linux/{local}")
 
 
 def _by_tag(wanted: dict[str, Any]) -> str:
@@ -165,27 +165,27 @@ def _by_tag(wanted: dict[str, Any]) -> str:
 
 
 def _digest(found: dict[str, Any], repository: str) -> str:
-    """What the registry calls this image; empty when it came from none."""
+    """Return the image's digest in the registry; empty if it did not come from one."""
     plain = repository.replace("docker.io/library/", "").replace("docker.io/", "")
     with malformed_as(_senseless):
-        pairs = [one.partition("@") for one in found.get("RepoDigests") or ()]
+        pairs = [digest.partition("@") for digest in found.get("RepoDigests") or ()]
     return next((digest for place, _, digest in pairs if place in (plain, repository)), "")
 
 
 def _described(found: dict[str, Any], wanted: dict[str, Any]) -> dict[str, Any]:
     with malformed_as(_senseless):
-        entrypoint = [text(one) for one in (found.get("Config") or {}).get("Entrypoint") or ()]
+        entrypoint = [text(word) for word in (found.get("Config") or {}).get("Entrypoint") or ()]
         size = whole(found.get("Size") or 0)
     digest = _digest(found, wanted["repository"])
     return {"id": found["Id"], "digest": digest, "entrypoint": entrypoint, "size_bytes": size}
 
 
 def _senseless(why: str) -> AgentError:
-    message = f"the Docker engine's account of an image makes no sense: {why}"
-    return AgentError(message, code="no-docker", hint="is it Docker, 20.10 or later, that answers there?")
+    message = f"unexpected image description from the Docker engine: {why}"
+    return AgentError(message, code="no-docker", hint="check that the engine is Docker 20.10 or later")
 
 
-def _engine(located: Located, info: dict[str, Any]) -> dict[str, Any]:
+def _engine(located: DockerEndpoint, info: dict[str, Any]) -> dict[str, Any]:
     return {
         "docker": located.docker,
         "host": located.host,
@@ -197,7 +197,7 @@ def _engine(located: Located, info: dict[str, Any]) -> dict[str, Any]:
 
 
 def _legacy(info: dict[str, Any]) -> bool:
-    """Whether GPUs come by NVIDIA's own runtime alone, as nvidia-docker2 set it up before `--gpus` was there."""
+    """Return True if GPUs are available only through the `nvidia` runtime, as nvidia-docker2 set it up."""
     return "nvidia" in (info.get("Runtimes") or {}) and not any(shutil.which(name) for name in _HOOKS)
 
 
@@ -206,7 +206,7 @@ def _devices(folder: str) -> list[str]:
 
 
 def _huge_pages() -> bool:
-    """Whether the node keeps huge pages and shows them as files."""
+    """Return True if the node has huge pages and mounts them."""
     try:
         with open("/proc/sys/vm/nr_hugepages", encoding="ascii") as stream:
             return int(stream.read()) > 0 and os.path.isdir("/dev/hugepages")

@@ -1,4 +1,4 @@
-"""Pulling an image through the engine's API: what moves is shown, and only silence ends it."""
+"""Pull an image through the engine's API, with progress. Only a lack of progress times out."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .docker_api import Engine, RefusedError
 
 _TELL_S = 5.0
 _WAITS_S = (1.0, 4.0, 15.0, 30.0)
-"""Between attempts, each of which keeps the layers of those before."""
+"""Delays between attempts. Downloaded layers are kept."""
 _FAULTS = (
     ("disk-full", r"no space left on device|disk quota exceeded"),
     ("architecture", r"no matching manifest for"),
@@ -28,29 +28,29 @@ _FAULTS = (
     ("certificate", r"x509|certificate|HTTP response to HTTPS"),
 )
 _HINTS = {
-    "disk-full": "take a larger disk: resources.disk",
-    "no-image": "is the name and the tag right?",
-    "login": "set environment.container.login and password; is the password right, and has it not expired?",
+    "disk-full": "use a larger disk: resources.disk",
+    "no-image": "check the image's name and tag",
+    "login": "set environment.container.login and password; check that the password is right and has not expired",
     "rate": "log in: environment.container.login raises the registry's limit",
     "certificate": "put the registry's certificate at /etc/docker/certs.d/HOST:PORT/ca.crt on the nodes",
-    "architecture": "choose a tag that is made for this kind of node",
+    "architecture": "choose a tag that is built for this node's architecture",
 }
 Tell = Callable[[str], None]
 Login = Dict[str, str]
-"""`{"username", "password", "server"}`; empty for none."""
+"""`{"username", "password", "server"}`; empty for no login."""
 
 
 @dataclass
 class _Layer:
-    """How far one layer is."""
+    """Progress of one layer."""
 
     current: int = 0
     total: int = 0
     done: bool = False
 
 
-class Pulled:
-    """What the engine has said so far, as sentences."""
+class PullProgress:
+    """Turns the engine's progress events into messages."""
 
     def __init__(self, tell: Tell) -> None:
         self._tell = tell
@@ -58,10 +58,10 @@ class Pulled:
         self._told_at = time.monotonic()
 
     def take(self, line: dict[str, Any]) -> None:
-        """Hear one line.
+        """Process one event.
 
         Raises:
-            RefusedError: It is an error.
+            RefusedError: The event is an error.
         """
         if "error" in line:
             raise RefusedError(0, str(mapping(line.get("errorDetail") or {}).get("message") or line["error"]))
@@ -83,54 +83,54 @@ class Pulled:
             layer.current = layer.total
         elif status in ("Pull complete", "Already exists") and not layer.done:
             layer.done, layer.current = True, layer.total
-            done = sum(one.done for one in self._layers.values())
+            done = sum(layer.done for layer in self._layers.values())
             size = f": {size_text(layer.total)}" if layer.total else ""
-            self._tell(f"layer {name}{size}, {done} of {len(self._layers)} layers are here")
+            self._tell(f"layer {name}{size}, {done} of {len(self._layers)} layers done")
 
     def _sum_up(self) -> None:
         now = time.monotonic()
         if now - self._told_at < _TELL_S or not self._layers:
             return
         self._told_at = now
-        moved = sum(one.current for one in self._layers.values())
-        known = sum(one.total for one in self._layers.values())
+        moved = sum(layer.current for layer in self._layers.values())
+        known = sum(layer.total for layer in self._layers.values())
         self._tell(f"pulling: {size_text(moved)} of at least {size_text(known)}")
 
 
 def pull(engine: Engine, repository: str, which: str, login: Login, tell: Tell, silence_s: float) -> None:
-    """Pull one image; `which` is a tag or a digest. Passing trouble is met with patience, and what is here stays.
+    """Pull an image; `which` is a tag or a digest. Transient errors are retried and keep the downloaded layers.
 
     Raises:
-        AgentError: It cannot be had; `code` says why.
+        AgentError: The image cannot be pulled; `code` says why.
     """
     path = "/images/create?" + urlencode({"fromImage": repository, "tag": which})
     for wait_s in (*_WAITS_S, None):
-        pulled = Pulled(tell)
+        pulled = PullProgress(tell)
         try:
             for line in engine.lines(path, silence_s=silence_s, auth=header(login)):
                 pulled.take(line)
         except (RefusedError, OSError, http.client.HTTPException, *MALFORMED) as error:
-            told = fault(f"{repository}:{which}".replace(":sha256", "@sha256"), error, silence_s)
-            if told.code != "network" or wait_s is None:
-                raise told from error
-            tell(f"{told.message}; trying again in {wait_s:.0f} s")
+            failure = fault(f"{repository}:{which}".replace(":sha256", "@sha256"), error, silence_s)
+            if failure.code != "network" or wait_s is None:
+                raise failure from error
+            tell(f"{failure.message}; retrying in {wait_s:.0f} s")
             time.sleep(wait_s)
         else:
             return
 
 
 def fault(name: str, error: Exception, silence_s: float = 0.0) -> AgentError:
-    """What the engine's or the registry's error means; `network` may pass."""
+    """Classify an error of the engine or the registry. Only code `network` is worth a retry."""
     if isinstance(error, TimeoutError) or ("timed out" in str(error) and isinstance(error, OSError)):
-        return AgentError(f"cannot pull {name}: nothing came for {silence_s:.0f} s", code="network", hint="try again")
+        return AgentError(f"cannot pull {name}: no data for {silence_s:.0f} s", code="network", hint="try again")
     message = " ".join(str(error).split())
     code = next((code for code, form in _FAULTS if re.search(form, message, re.IGNORECASE)), "network")
-    hint = _HINTS.get(code, "can the node reach the registry?")
+    hint = _HINTS.get(code, "check that the node can reach the registry")
     return AgentError(f"cannot pull {name}: {message}", code=code, hint=hint)
 
 
 def header(login: Login) -> str:
-    """The login as the engine's API takes it, for one call; nothing of it is stored."""
+    """Return the login as the engine's API expects it, for one call. It is never stored."""
     if not login:
         return ""
     auth = {"username": login["username"], "password": login["password"], "serveraddress": login["server"]}
@@ -138,7 +138,7 @@ def header(login: Login) -> str:
 
 
 def size_text(count: int) -> str:
-    """`1.5 GiB`, for people."""
+    """Format a size, for instance `1.5 GiB`."""
     size = float(count)
     for unit in ("B", "KiB", "MiB"):
         if size < 1024:  # noqa: PLR2004
@@ -147,15 +147,15 @@ def size_text(count: int) -> str:
     return f"{size:.1f} GiB"
 
 
-def refuse_small(folder: str, needed: int, told: str, hint: str) -> None:
-    """Before minutes of work: does it fit? `told` says what takes so much.
+def require_free_space(folder: str, needed: int, what: str, hint: str) -> None:
+    """Check the free disk space before minutes of work. `what` explains the need in the error message.
 
     Raises:
-        AgentError: The disk has less.
+        AgentError: The disk has too little space.
     """
     try:
         free = shutil.disk_usage(folder).free
     except OSError:
         return
     if needed > free:
-        raise AgentError(f"{told}, and {folder} has {size_text(free)}", code="disk-full", hint=hint)
+        raise AgentError(f"{what}, but {folder} has {size_text(free)}", code="disk-full", hint=hint)

@@ -1,4 +1,4 @@
-"""The container that a node's ranks run in: made before the gang forms, gone before the run's end is told."""
+"""The container of a node's ranks: started before the gang forms, removed before the final status is reported."""
 
 from __future__ import annotations
 
@@ -15,40 +15,45 @@ from ..errors import AgentError
 from ..gang.spec import ContainerSpec
 
 _START_S = 180.0
-"""A first container of an image of many layers takes its time."""
+"""The first container of an image with many layers is slow to start."""
 _REMOVE_S = 12.0
-"""Less than what the others of the gang take for death."""
+"""Less than the silence after which other nodes consider this one lost."""
 _LAST_TRIES_S = (0.0, 1.0, 2.0, 5.0, 10.0)
 _OWN_S = 8.0
 _TIMED_OUT = 124
 _SMI = ("nvidia-smi", "--query-gpu=uuid", "--format=csv,noheader")
 _KILL = 'kill -s "$1" -- "$2"'
 _FAULTS = (
-    ("limits", r"setting rlimit", "a limit may not be raised by this engine", "{limit}"),
+    ("limits", r"setting rlimit", "the engine cannot raise a resource limit", "{limit}"),
     (
         "gpu",
         r"could not select device driver|nvidia-container-cli|unknown or invalid runtime name: nvidia",
-        "the engine cannot give it GPUs",
+        "the engine cannot provide GPUs",
         "install nvidia-container-toolkit, `sudo nvidia-ctk runtime configure --runtime=docker`, restart docker",
     ),
     (
         "no-shell",
         r'exec: "?sleep"?: executable file not found',
         "the image has no `sleep`",
-        "the image must hold a shell",
+        "the image must contain a shell",
     ),
-    ("mount", r"mount|bind source path", "a directory cannot be mounted", "is the directory there on the node?"),
+    (
+        "mount",
+        r"mount|bind source path",
+        "a directory cannot be mounted",
+        "check that the directory exists on the node",
+    ),
     ("architecture", r"exec format error", "the image is for another architecture", "choose a tag for this node"),
-    ("disk-full", r"no space left on device", "the disk is full", "take a larger disk: resources.disk"),
+    ("disk-full", r"no space left on device", "the disk is full", "use a larger disk: resources.disk"),
     (
         "flags",
         r"unknown flag|unknown shorthand|invalid argument",
-        "an option is wrong",
+        "an option is invalid",
         "{flag}",
     ),
 )
 _NOISE = re.compile(r"^docker: |\b[0-9a-f]{64}\b|(?:See|Run) 'docker run --help'.*", re.MULTILINE)
-"""What the client writes around the engine's answer."""
+"""What the docker client adds to the engine's error."""
 _LIMITS = {
     "6": "process count: --ulimit nproc",
     "7": "open files: --ulimit nofile",
@@ -57,8 +62,8 @@ _LIMITS = {
 }
 
 
-class Holder:
-    """One container. Its name alone is enough to end it, so the guard can too."""
+class RankContainer:
+    """A node's container. Its name is enough to remove it, so the watchdog can do that too."""
 
     def __init__(self, spec: ContainerSpec) -> None:
         self._spec = spec
@@ -66,40 +71,40 @@ class Holder:
         self._made = False
 
     @property
-    def there(self) -> bool:
-        """Whether there is one, as far as is known."""
+    def exists(self) -> bool:
+        """Whether the container may exist."""
         return self._made
 
     @property
     def image(self) -> str:
-        """What its ranks run in, for people."""
+        """The image's name, for messages."""
         return self._spec.image
 
     def create(self, run_dir: str) -> None:
-        """Start it, and hold its GPUs against the node's.
+        """Start the container and check that it has the node's GPUs.
 
         Raises:
-            AgentError: The engine refused; nothing of it is left.
+            AgentError: The engine cannot start it; nothing is left behind.
         """
-        # What the node's user has set for the client is for that user: plugins, proxies, logins.
+        # The docker client settings of the node's user (plugins, proxies, logins) must not apply here.
         os.environ["DOCKER_CONFIG"] = os.path.join(run_dir, "docker")
         self._files = os.path.join(run_dir, "container")
         os.makedirs(self._files, exist_ok=True)
-        os.chmod(self._files, 0o1777)  # noqa: S103 - whoever the image runs as leaves a process number there
-        self._remove()  # one of a start that was refused half-way
+        os.chmod(self._files, 0o1777)  # noqa: S103 - the image's user, whoever it is, writes PID files there
+        self._remove()  # left by a start that failed half-way
         self._made = True
         try:
-            code, said = _run([*self._spec.client, *self._spec.run], _START_S)
+            code, output = _run([*self._spec.client, *self._spec.run], _START_S)
             if code:
-                raise _refusal(self._spec, said)
+                raise _refusal(self._spec, output)
             if self._spec.gpus:
-                self._same_gpus()
+                self._check_gpus()
         except AgentError:
             self.remove()
             raise
 
     def group(self, inside: str) -> int | None:
-        """The process group of a program in there, None as long as it has not begun."""
+        """Return the process group of a program in the container, or None if it has not started."""
         try:
             with open(os.path.join(self._files, f"{inside}.pid"), encoding="ascii") as stream:
                 return int(stream.read())
@@ -107,39 +112,39 @@ class Holder:
             return None
 
     def signal(self, pid: int, number: int) -> None:
-        """Signal a process, or a group by its negative number, as it is called in there. Waits for nothing."""
+        """Signal a process by its PID in the container, or a group by its negative PID. Does not wait."""
         kill = ("sh", "-c", _KILL, "cloudgpu", signal.Signals(number).name[3:], str(pid))
         _spawn([*self._spec.client, "exec", "--user", "0", self._spec.name, *kill])
 
     def remove(self) -> bool:
-        """End it and all that runs in it; whether it is gone for certain."""
+        """Remove the container and its processes. Return True if it is certainly gone."""
         if not self._made:
             return True
-        self._give_back()
+        self._restore_ownership()
         gone = self._remove()
         self._made = not gone
         return gone
 
-    def remove_stubbornly(self) -> None:
-        """For the guard: the engine may be half-way in making it."""
+    def remove_with_retries(self) -> None:
+        """Remove the container even if the engine is still creating it. For the watchdog."""
         for wait_s in _LAST_TRIES_S:
             time.sleep(wait_s)
             self._remove()
 
     def _remove(self) -> bool:
-        code, said = _run([*self._spec.client, "rm", "--force", "--volumes", self._spec.name], _REMOVE_S)
-        return code == 0 or "No such container" in said
+        code, output = _run([*self._spec.client, "rm", "--force", "--volumes", self._spec.name], _REMOVE_S)
+        return code == 0 or "No such container" in output
 
-    def _give_back(self) -> None:
-        """Files that root has made in there would outlive whoever wants them gone."""
+    def _restore_ownership(self) -> None:
+        """Give files that root created in the container to the node's user, who could not delete them otherwise."""
         if os.getuid() == 0 or not self._spec.own:
             return
         owner = f"{os.getuid()}:{os.getgid()}"
         inside = [*self._spec.client, "exec", "--user", "0", self._spec.name]
         _run([*inside, "chown", "-R", "-h", owner, *self._spec.own], _OWN_S)
 
-    def _same_gpus(self) -> None:
-        """A container that lacks a GPU trains on the processor, and nobody is told."""
+    def _check_gpus(self) -> None:
+        """Check the GPUs: a container without one would silently train on the CPU."""
         if shutil.which(_SMI[0]) is None:
             return
         code, outside = _run(_SMI, _START_S)
@@ -148,31 +153,31 @@ class Holder:
         if self._spec.devices:
             wanted = {uuid for index, uuid in enumerate(outside.split()) if str(index) in self._spec.devices}
         if code or inner or shown != wanted:
-            told = f"nvidia-smi shows other GPUs in the container than on the node: {len(shown)}, not {len(wanted)}"
+            problem = f"nvidia-smi shows other GPUs in the container than on the node: {len(shown)}, not {len(wanted)}"
             if len(shown) == len(wanted):
-                told = "nvidia-smi shows other GPUs in the container than on the node"
+                problem = "nvidia-smi shows other GPUs in the container than on the node"
             detail = f" ({inside.strip().splitlines()[-1]})" if inner and inside.strip() else ""
             raise AgentError(
-                f"{self._spec.image}: {told}{detail}",
+                f"{self._spec.image}: {problem}{detail}",
                 code="gpu",
-                hint="does the image set NVIDIA_VISIBLE_DEVICES or NVIDIA_DRIVER_CAPABILITIES? it needs `utility`",
+                hint="check NVIDIA_VISIBLE_DEVICES and NVIDIA_DRIVER_CAPABILITIES in the image; `utility` is required",
             )
 
 
-def why_not_started(holder: Holder, inside: str, program: str, exit_code: int) -> str:
-    """What an exit code above 124 of `docker exec` means, as far as it is about the start; empty where it is not."""
+def why_not_started(container: RankContainer, inside: str, program: str, exit_code: int) -> str:
+    """Explain an exit code of `docker exec` that means a failed start; empty for any other."""
     if exit_code == 1 or exit_code >= 125:  # noqa: PLR2004
-        if holder.group(inside) is None:
-            return f"docker could not start {program!r} in the container; its log tells more"
+        if container.group(inside) is None:
+            return f"docker could not start {program!r} in the container; see its log"
         if exit_code == 127:  # noqa: PLR2004
-            return f"exit code 127: {program!r}, or a command that it runs, was not found in {holder.image}"
+            return f"exit code 127: {program!r}, or a command that it runs, was not found in {container.image}"
         if exit_code == 126:  # noqa: PLR2004
-            return f"exit code 126: {program!r}, or a command that it runs, is no program in {holder.image}"
+            return f"exit code 126: {program!r}, or a command that it runs, is not executable in {container.image}"
     return ""
 
 
-def _refusal(spec: ContainerSpec, said: str) -> AgentError:
-    message = " ".join(_NOISE.sub("", said).split())
+def _refusal(spec: ContainerSpec, output: str) -> AgentError:
+    message = " ".join(_NOISE.sub("", output).split())
     limit = re.search(r"rlimit(?:s for ulimit|\s+type)?\s+(\w+)", message)
     flag = re.search(r"(?:unknown \w+ flag|unknown flag|invalid argument)[^-]*(-[\w-]+)", message)
     known = {
@@ -184,8 +189,8 @@ def _refusal(spec: ContainerSpec, said: str) -> AgentError:
             return AgentError(
                 f"cannot start a container of {spec.image}: {what}: {message}", code=code, hint=hint.format(**known)
             )
-    hint = "try the same `docker run` by hand on the node"
-    return AgentError(f"cannot start a container of {spec.image}: {message or 'docker said nothing'}", hint=hint)
+    hint = "run the same `docker run` manually on the node"
+    return AgentError(f"cannot start a container of {spec.image}: {message or 'docker output nothing'}", hint=hint)
 
 
 def _uuids(text: str) -> set[str]:
@@ -193,7 +198,7 @@ def _uuids(text: str) -> set[str]:
 
 
 def _run(argv: Sequence[str], limit_s: float) -> tuple[int, str]:
-    """Exit code and output, errors among it."""
+    """Return exit code and combined output."""
     try:
         done = subprocess.run(
             argv,
@@ -205,14 +210,14 @@ def _run(argv: Sequence[str], limit_s: float) -> tuple[int, str]:
             check=False,
         )
     except subprocess.TimeoutExpired:
-        return _TIMED_OUT, f"{argv[0]} gave no answer within {limit_s:.0f} s"
+        return _TIMED_OUT, f"{argv[0]} did not respond within {limit_s:.0f} s"
     except OSError as error:
         return _TIMED_OUT, f"cannot run {argv[0]}: {error.strerror}"
     return done.returncode, done.stdout.decode("utf-8", "replace")
 
 
 def _spawn(argv: Sequence[str]) -> None:
-    """Start a tool and go on; whoever buries the ranks buries it too."""
+    """Start a tool without waiting. The supervisor reaps it along with the ranks."""
     actions = [(os.POSIX_SPAWN_OPEN, number, os.devnull, os.O_RDWR, 0) for number in (0, 1, 2)]
     with suppress(OSError):
         os.posix_spawn(argv[0], list(argv), os.environ, file_actions=actions, setsid=True)

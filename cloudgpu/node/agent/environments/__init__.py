@@ -1,1 +1,1 @@
-"""Python environments that have what a recipe requires."""
+"""Python environments with a recipe's requirements installed."""

@@ -1,4 +1,4 @@
-"""Which tool makes an environment: `uv`, or `venv` and `pip` where only pip was told where packages come from."""
+"""Choose the tool that builds environments: uv, or venv and pip if only pip has package sources configured."""
 
 from __future__ import annotations
 
@@ -35,46 +35,46 @@ _CHECK_S = 60.0
 
 
 def find_uv() -> str | None:
-    """Where uv is; its installer puts it where a bare SSH command does not look."""
+    """Return the path of uv. Its installer uses a directory that is not on the PATH of an SSH command."""
     return shutil.which("uv") or shutil.which("uv", path=os.path.expanduser("~/.local/bin"))
 
 
 def chosen_uv(base: str) -> str | None:
-    """The uv to build with, or None: then it is the `venv` and `pip` of `base`.
+    """Return the uv to build with, or None to use `venv` and `pip` of `base`.
 
-    uv reads none of pip's settings: with them alone it would ask the wrong index, or not trust the right one.
+    uv ignores pip's settings, so with only those it would use the wrong index or not trust the right one.
     """
     uv = find_uv()
     if uv is None or not os.path.isabs(base):
         return uv
-    told_pip_alone = _told_pip(os.environ) and not _told_uv(os.environ)
-    return None if told_pip_alone and _makes_environments(base) else uv
+    only_pip_configured = _pip_is_configured(os.environ) and not _uv_is_configured(os.environ)
+    return None if only_pip_configured and _makes_environments(base) else uv
 
 
 def environment() -> dict[str, str]:
-    """The caller's settings of pip and uv count; an active environment must not be mistaken for the target."""
+    """Return the caller's environment without an active virtual environment, which could be taken for the target."""
     dropped = ("VIRTUAL_ENV", "PYTHONHOME", "PYTHONPATH", "CONDA_PREFIX")
-    # pip trusts what the machine trusts, a company's own authority too; uv only when told to, under either name.
+    # pip uses the system's CA store, including company CAs; uv does so only if one of these variables is set.
     trust = {"UV_SYSTEM_CERTS": "true", "UV_NATIVE_TLS": "true"}
     return {**trust, **{key: value for key, value in os.environ.items() if key not in dropped}}
 
 
-def _told_pip(settings: Mapping[str, str]) -> bool:
+def _pip_is_configured(settings: Mapping[str, str]) -> bool:
     variables = ("PIP_" + name.upper().replace("-", "_") for name in _PIP_SOURCES)
     if any(settings.get(name) for name in variables):
         return True
     named = settings.get("PIP_CONFIG_FILE", "")
-    if named == os.devnull:  # pip's own way to say: read no file
+    if named == os.devnull:  # pip's convention for: read no file
         return False
     return any(_IN_A_PIP_FILE.search(_text(path)) for path in (named, *_PIP_FILES))
 
 
-def _told_uv(settings: Mapping[str, str]) -> bool:
+def _uv_is_configured(settings: Mapping[str, str]) -> bool:
     return any(settings.get(name) for name in _UV_SOURCES) or any(map(_text, _UV_FILES))
 
 
 def _text(path: str) -> str:
-    """What a settings file says; nothing where there is none, or it is not ours to read."""
+    """Return a settings file's content, or an empty string if it is missing or unreadable."""
     try:
         with open(os.path.expanduser(path), encoding="utf-8", errors="replace") as stream:
             return stream.read()
@@ -83,9 +83,9 @@ def _text(path: str) -> str:
 
 
 def _makes_environments(base: str) -> bool:
-    """Whether this Python has all parts of `venv`; Debian ships them in a package of their own."""
+    """Return True if this Python has a complete `venv`; Debian ships parts of it separately."""
     try:
-        asked = subprocess.run(
+        process = subprocess.run(
             [base, "-I", "-c", "import ensurepip, venv"],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
@@ -95,4 +95,4 @@ def _makes_environments(base: str) -> bool:
         )
     except (OSError, subprocess.TimeoutExpired):
         return False
-    return asked.returncode == 0
+    return process.returncode == 0

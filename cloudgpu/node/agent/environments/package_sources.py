@@ -1,4 +1,4 @@
-"""Where packages come from: what pip was told, in uv's words, so that uv asks the same in pip's place."""
+"""Translate pip's package source settings to uv's, so that uv uses the same indexes."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Mapping
 
 _CHECK_S = 60.0
 _SECTIONS = ("global", "install", ":env:")
-"""As pip reads them: a later one wins."""
-_IN_UVS_WORDS: dict[str, tuple[str, ...]] = {
+"""In pip's order: later sections win."""
+_UV_VARIABLES: dict[str, tuple[str, ...]] = {
     "index-url": ("UV_DEFAULT_INDEX",),
     "extra-index-url": ("UV_INDEX",),
     "find-links": ("UV_FIND_LINKS",),
@@ -21,7 +21,7 @@ _IN_UVS_WORDS: dict[str, tuple[str, ...]] = {
     "constraint": ("UV_CONSTRAINT",),
     "pre": (),
 }
-_MATTERS_NOT = frozenset({
+_IRRELEVANT = frozenset({
     "default-timeout", "timeout", "retries", "disable-pip-version-check", "no-input", "progress-bar", "cache-dir",
     "no-cache-dir", "no-color", "quiet", "verbose", "no-warn-script-location", "root-user-action", "no-compile",
     "break-system-packages", "require-virtualenv", "prefer-binary", "log", "user",
@@ -29,10 +29,10 @@ _MATTERS_NOT = frozenset({
 _COMMA = frozenset({"UV_FIND_LINKS"})
 
 
-def in_uvs_words(python: str, environ: Mapping[str, str]) -> dict[str, str] | None:
-    """Variables that make uv ask where this Python's pip would ask; None where uv has no word for something."""
+def uv_settings(python: str, environ: Mapping[str, str]) -> dict[str, str] | None:
+    """Return variables that give uv the sources of this Python's pip, or None if uv has no equivalent."""
     try:
-        asked = subprocess.run(
+        process = subprocess.run(
             [python, "-m", "pip", "config", "list"],
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -43,26 +43,26 @@ def in_uvs_words(python: str, environ: Mapping[str, str]) -> dict[str, str] | No
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
-    return translated(asked.stdout) if asked.returncode == 0 else None
+    return translated(process.stdout) if process.returncode == 0 else None
 
 
 def translated(listed: str) -> dict[str, str] | None:
-    """The same of the text that `pip config list` prints."""
-    told = _told(listed)
-    if told is None or not told.keys() <= _IN_UVS_WORDS.keys() | _MATTERS_NOT or _on(told.get("pre", "")):
+    """Translate the output of `pip config list`; see `uv_settings`."""
+    settings = _pip_settings(listed)
+    if settings is None or not settings.keys() <= _UV_VARIABLES.keys() | _IRRELEVANT or _on(settings.get("pre", "")):
         return None
-    # pip takes the best version of all indexes, uv by default that of the first index which has the package.
+    # pip takes the best version of all indexes; uv by default takes the first index that has the package.
     variables = {"UV_INDEX_STRATEGY": "unsafe-best-match"}
-    for name, value in told.items():
-        for variable in _IN_UVS_WORDS.get(name, ()):
+    for name, value in settings.items():
+        for variable in _UV_VARIABLES.get(name, ()):
             words = value.split()
             if words and (name != "no-index" or _on(value)):
                 variables[variable] = (",".join if variable in _COMMA else " ".join)(words)
     return variables
 
 
-def _told(listed: str) -> dict[str, str] | None:
-    """Name -> value, each of the section that pip would take it from; None for text that is no such list."""
+def _pip_settings(listed: str) -> dict[str, str] | None:
+    """Return the effective value of each setting, or None if the text is not a settings list."""
     by_section: dict[str, dict[str, str]] = {section: {} for section in _SECTIONS}
     for line in listed.splitlines():
         key, equals, value = line.partition("=")

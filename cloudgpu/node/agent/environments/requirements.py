@@ -1,7 +1,7 @@
-"""A program for any Python: does this interpreter already have what is required? Exit code 0 means yes.
+"""Standalone program that checks whether its interpreter meets the requirements. Exit code 0 means yes.
 
-Sent as text to the interpreter in question, so it stands alone. Anything that it does not understand counts as no:
-building an environment needlessly costs minutes, running in a wrong one costs the run.
+The text is passed to the interpreter in question, so it imports nothing from the agent. Anything it does not understand
+counts as no: a needless build costs minutes, a wrong environment costs the run.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from importlib import import_module, metadata
 from typing import Any, Callable, FrozenSet, List, Tuple
 
 Extras = FrozenSet[str]
-Answer = Tuple[bool, List[Tuple[str, Extras]]]
-"""Whether a requirement is met, and what its distribution requires in turn."""
+CheckResult = Tuple[bool, List[Tuple[str, Extras]]]
+"""Whether a requirement is met, and the requirements of its distribution."""
 
 _CLAUSE = r"(==|>=|<=|!=|<|>)\s*([0-9.]+)"
 _SIMPLE = re.compile(r"^\s*([A-Za-z0-9][A-Za-z0-9._-]*)\s*((?:" + _CLAUSE + r"\s*,?\s*)*)$")
@@ -27,28 +27,28 @@ def main() -> int:
         return 1
     try:
         return 0 if all_met(wanted["requirements"]) else 1
-    except Exception:  # noqa: BLE001 - whatever is broken in there, the answer is no
+    except Exception:  # noqa: BLE001 - a broken environment counts as no
         return 1
 
 
 def all_met(lines: list[str]) -> bool:
-    """Whether every requirement is met, and theirs in turn where that can be told."""
+    """Return True if every requirement is met, including transitive ones where `packaging` is available."""
     answer = reader()
     waiting: list[tuple[str, Extras]] = [(line, frozenset()) for line in lines]
     seen = set()
     while waiting:
-        one = waiting.pop()
-        if one not in seen:
-            seen.add(one)
-            met, more = answer(*one)
+        requirement = waiting.pop()
+        if requirement not in seen:
+            seen.add(requirement)
+            met, more = answer(*requirement)
             if not met:
                 return False
             waiting.extend(more)
     return True
 
 
-def reader() -> Callable[[str, Extras], Answer]:
-    """How to read a requirement: with `packaging` (alone or inside pip), else the simplest forms only."""
+def reader() -> Callable[[str, Extras], CheckResult]:
+    """Return a function that checks a requirement: with `packaging` (installed or vendored in pip), else a simple one."""
     for name in ("packaging.requirements", "pip._vendor.packaging.requirements"):
         try:
             requirements = import_module(name)
@@ -58,8 +58,8 @@ def reader() -> Callable[[str, Extras], Answer]:
     return lambda line, _: (by_hand(line), [])
 
 
-def by_packaging(requirement: Any, extras: Extras) -> Answer:  # noqa: ANN401 - of whichever `packaging` there is
-    """With markers, extras and every form of version."""
+def by_packaging(requirement: Any, extras: Extras) -> CheckResult:  # noqa: ANN401 - of whichever `packaging` there is
+    """Check a requirement with markers, extras and any version specifier."""
     marker = requirement.marker
     if marker is not None and not any(marker.evaluate({"extra": extra}) for extra in extras or ("",)):
         return True, []
@@ -74,7 +74,7 @@ def by_packaging(requirement: Any, extras: Extras) -> Answer:  # noqa: ANN401 - 
 
 
 def by_hand(line: str) -> bool:
-    """`name`, `name==1.2`, `name>=1.2,<2`, with plain numbers only; everything else is not understood."""
+    """Check `name`, `name==1.2` or `name>=1.2,<2` with plain numeric versions. Anything else counts as not met."""
     match = _SIMPLE.match(line)
     if match is None:
         return False
@@ -86,10 +86,10 @@ def by_hand(line: str) -> bool:
 
 
 def numbers(version: str) -> tuple[int, ...]:
-    """`1.2.0+cpu` as (1, 2).
+    """Parse a version: `1.2.0+cpu` gives (1, 2).
 
     Raises:
-        ValueError: Anything but a plain release.
+        ValueError: It is not a plain release.
     """
     parts = [int(part) for part in version.partition("+")[0].split(".")]
     while parts and not parts[-1]:
@@ -98,7 +98,7 @@ def numbers(version: str) -> tuple[int, ...]:
 
 
 def compare(have: tuple[int, ...], sign: str, wanted: tuple[int, ...]) -> bool:
-    """One clause."""
+    """Evaluate one version clause."""
     return {
         "==": have == wanted,
         "!=": have != wanted,

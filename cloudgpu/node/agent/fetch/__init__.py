@@ -1,1 +1,1 @@
-"""Datasets: downloaded in parallel and verified, or fetched from the node that has them."""
+"""Dataset downloads: parallel and verified, from their source or from another node."""

@@ -1,7 +1,7 @@
-"""What a node knows of the datasets that it has: sizes, times and checksums of files that were verified.
+"""Index of the verified dataset files on a node, with size, mtime and checksum.
 
-`~/.cloudgpu/data/` holds a record for each dataset and place. A file that has the size and the time of its record is
-neither fetched nor read again.
+`~/.cloudgpu/data/` holds one record per dataset and target directory. A file that still has the recorded size and mtime
+is neither downloaded nor read again.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from .. import files
 from ..agent_home import own_folder
 from ..errors import AgentError
 from ..foreign import MALFORMED, mapping, text, whole
-from .request import Wanted
+from .request import RequestedFile
 
 
 class Record:
-    """Of one dataset at one place; without a name it remembers nothing."""
+    """The record of one dataset in one directory. A dataset without a source is not recorded."""
 
     def __init__(self, spec: dict[str, Any]) -> None:
         cache = spec.get("cache") or {}
@@ -35,28 +35,28 @@ class Record:
         key = f"{self._about['source']}\0{self._about['to']}".encode()
         return os.path.join(own_folder("data"), f"{hashlib.sha256(key).hexdigest()[:24]}.json")
 
-    def knows(self, wanted: Wanted, stat: os.stat_result) -> bool:
-        """Whether this very file was verified to be this very content."""
+    def knows(self, wanted: RequestedFile, stat: os.stat_result) -> bool:
+        """Return True if this file was verified to have this content."""
         return bool(wanted.mark) and self._files.get(wanted.path) == [stat.st_size, stat.st_mtime_ns, wanted.mark]
 
     def mark_of(self, path: str, stat: os.stat_result) -> str | None:
-        """What vouches for a file as it is now; None where it is not what was verified.
+        """Return the identifier of a file's verified content, or None if the file has changed since.
 
-        Without a name nobody has verified anything: size and time tell one content from another.
+        Without a source nothing was verified, so size and mtime identify the content.
         """
         if not self._about["source"]:
             return f"etag {stat.st_size}-{stat.st_mtime_ns}"
         size, mtime_ns, mark = self._files.get(path) or (None, None, "")
         return str(mark) if (size, mtime_ns) == (stat.st_size, stat.st_mtime_ns) else None
 
-    def note(self, wanted: Wanted) -> None:
-        """It was verified, as it is now."""
+    def note(self, wanted: RequestedFile) -> None:
+        """Record the file's current state as verified."""
         with contextlib.suppress(FileNotFoundError):
             stat = os.stat(wanted.path)
             self._files[wanted.path] = [stat.st_size, stat.st_mtime_ns, wanted.mark]
 
     def save(self) -> None:
-        """Make it last. A full disk only costs the memory."""
+        """Save the record. If the disk is full, the record is lost but nothing else."""
         if self._about["source"] and self._files:
             with contextlib.suppress(OSError):
                 os.makedirs(own_folder("data"), mode=0o700, exist_ok=True)
@@ -69,10 +69,10 @@ def _seen(row: Any) -> list[Any]:  # noqa: ANN401 - JSON
 
 
 def verb(spec: dict[str, Any], emit: Callable[[dict[str, Any]], None]) -> None:
-    """`forget`: remove from this node what was fetched of a dataset, file by file, and nothing else.
+    """`forget`: delete a dataset's downloaded files from this node, and nothing else.
 
     Raises:
-        AgentError: A file cannot be removed.
+        AgentError: A file cannot be deleted.
     """
     record = Record(spec)
     removed, freed = _removed(record._files)
@@ -82,10 +82,10 @@ def verb(spec: dict[str, Any], emit: Callable[[dict[str, Any]], None]) -> None:
 
 
 def forget_all(folder: str) -> None:
-    """Remove every file that the records in a folder name: the cluster leaves this host.
+    """Delete every file that the records in a directory list, when a cluster leaves this host.
 
     Raises:
-        AgentError: A file cannot be removed.
+        AgentError: A file cannot be deleted.
     """
     for name in sorted(os.listdir(folder)) if os.path.isdir(folder) else []:
         with contextlib.suppress(ValueError):
@@ -93,7 +93,7 @@ def forget_all(folder: str) -> None:
 
 
 def _removed(listed: dict[str, list[Any]]) -> tuple[int, int]:
-    """How many files were removed, and their bytes; folders that are empty then go too."""
+    """Delete the files and the directories that become empty. Return the file count and bytes."""
     freed, folders = 0, set()
     for path, (size, *_) in listed.items():
         try:
@@ -101,7 +101,7 @@ def _removed(listed: dict[str, list[Any]]) -> tuple[int, int]:
         except FileNotFoundError:
             continue
         except OSError as error:
-            raise AgentError(f"{path}: cannot be removed: {error.strerror}", code="io") from None
+            raise AgentError(f"cannot delete {path}: {error.strerror}", code="io") from None
         freed += int(size)
         folders.add(os.path.dirname(path))
     for folder in sorted(folders, key=len, reverse=True):

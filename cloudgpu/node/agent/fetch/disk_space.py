@@ -1,4 +1,4 @@
-"""Whether there is room for what is to be fetched, asked before the first byte comes."""
+"""Check the free disk space before a download."""
 
 from __future__ import annotations
 
@@ -6,29 +6,29 @@ import os
 from typing import Sequence
 
 from ..errors import AgentError
-from .request import Wanted
+from .request import RequestedFile
 
 _GIB = float(1 << 30)
 
 
-def check_room(missing: Sequence[Wanted]) -> None:
-    """Add up what is to come, for each file system.
+def check_disk_space(missing: Sequence[RequestedFile]) -> None:
+    """Compare the missing bytes with the free space of each file system.
 
     Raises:
-        AgentError: It does not fit.
+        AgentError: The space is insufficient.
     """
     needed: dict[int, int] = {}
     places: dict[int, str] = {}
-    for one in missing:
-        place = _existing(os.path.dirname(one.path))
+    for file in missing:
+        place = _existing(os.path.dirname(file.path))
         device = os.stat(place).st_dev
-        needed[device] = needed.get(device, 0) + one.size - _arrived(one)
+        needed[device] = needed.get(device, 0) + file.size - _arrived(file)
         places.setdefault(device, place)
     for device, size in needed.items():
         room = os.statvfs(places[device])
         free = room.f_bavail * room.f_frsize
         if size > free:
-            message = f"{places[device]}: the disk is full: {_gib(size)} are to come, {_gib(free)} are free"
+            message = f"{places[device]}: the disk is too small: {_gib(size)} needed, {_gib(free)} free"
             hint = "give the nodes a larger disk (`resources.disk`), or mount the data"
             raise AgentError(message, hint=hint, code="disk-full")
 
@@ -39,10 +39,10 @@ def _existing(folder: str) -> str:
     return folder
 
 
-def _arrived(one: Wanted) -> int:
-    """Blocks of a part that are on the disk already; a hole is none."""
+def _arrived(file: RequestedFile) -> int:
+    """Return the allocated bytes of a partial file, without holes."""
     try:
-        return min(os.stat(one.path + ".part").st_blocks * 512, one.size)
+        return min(os.stat(file.path + ".part").st_blocks * 512, file.size)
     except FileNotFoundError:
         return 0
 

@@ -1,7 +1,7 @@
-"""`fetch`: download files from given addresses, in parallel, large ones in ranges, resuming, verified.
+"""`fetch`: download files in parallel, with resume and checksums; large files in ranges.
 
-A large file arrives in steps of some MiB over several connections at once, and is read for its checksum in their
-order while later ones still come. An address is never shown.
+A large file is fetched in ranges over several connections and hashed in order while later ranges still arrive. URLs are
+never shown, because they may be presigned.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from typing import Any, Callable
 from ..errors import AgentError
 from . import part as fetch_part
 from .dataset_index import Record
-from .disk_space import check_room
-from .from_peer import Hand, hand_of
-from .http import Passing, Web, WrongRange
-from .ranges import LARGE, NoRanges, bring_ranges
-from .request import Wanted, read
+from .disk_space import check_disk_space
+from .from_peer import Peer, peer_of
+from .http import HttpConnections, TransientError, WrongRangeError
+from .ranges import LARGE, RangesUnsupportedError, bring_ranges
+from .request import RequestedFile, read
 
 _THREADS = 16
 _ATTEMPTS = 6
@@ -31,57 +31,59 @@ _LONGEST_WAIT_S = 20.0
 
 
 def verb(spec: dict[str, Any], emit: Callable[[dict[str, Any]], None]) -> None:
-    """Fetch them all; print how many were fetched, how many bytes, and how many were right already.
+    """Download the requested files; print how many were fetched, their bytes, and how many were already present.
 
     Raises:
-        AgentError: The request is wrong, or a file could not be fetched; the first failure is named, the rest stops.
+        AgentError: The request is invalid or a download failed. The first failure stops the others.
     """
     wanted, record = read(spec), Record(spec)
-    downloads = Downloads(int(spec.get("attempts") or _ATTEMPTS), record, hand_of(spec))
+    downloads = Downloads(int(spec.get("attempts") or _ATTEMPTS), record, peer_of(spec))
     with closing(downloads.web), ThreadPoolExecutor(_THREADS) as pool:
         there = list(pool.map(downloads.right, wanted))
-        missing = [one for one, right in zip(wanted, there) if not right]
-        check_room(missing)
+        missing = [file for file, present in zip(wanted, there) if not present]
+        check_disk_space(missing)
         try:
-            small = [pool.submit(downloads.fetch, one) for one in missing if one.size < LARGE]
-            fetched = sum(downloads.fetch_large(one, pool) for one in missing if one.size >= LARGE)
-            fetched += sum(one.result() for one in small)
+            small = [pool.submit(downloads.fetch, file) for file in missing if file.size < LARGE]
+            fetched = sum(downloads.fetch_large(file, pool) for file in missing if file.size >= LARGE)
+            fetched += sum(download.result() for download in small)
         finally:
             record.save()
     if downloads.failure is not None:
         if spec.get("hand") and not downloads.failure.hint:
-            downloads.failure.hint = "do the nodes reach each other at their private addresses? else share: each"
+            downloads.failure.hint = (
+                "check that the nodes reach each other at their private addresses, or set share: each"
+            )
         raise downloads.failure
     emit({"fetched": fetched, "bytes": downloads.bytes, "reused": len(wanted) - fetched})
 
 
 class Downloads:
-    """What several threads do at once, and the first failure that ends them all."""
+    """Downloads of several threads. The first failure stops them all."""
 
-    def __init__(self, attempts: int, record: Record, hand: Hand | None = None) -> None:
+    def __init__(self, attempts: int, record: Record, hand: Peer | None = None) -> None:
         self.bytes = 0
         self.failure: AgentError | None = None
         self._record = record
         self._most = attempts
         self._lock = threading.Lock()
         self._over = threading.Event()
-        self.web = Web(hand)
+        self.web = HttpConnections(hand)
 
-    def right(self, wanted: Wanted) -> bool:
-        """Whether the file is there and is what it should be."""
+    def right(self, wanted: RequestedFile) -> bool:
+        """Return True if the file exists with the requested content."""
         try:
             found = self._found(wanted)
         except FileNotFoundError:
             return False
         except OSError as error:
-            self._fail(fetch_part.trouble(wanted.path, error))
+            self._fail(fetch_part.disk_error(wanted.path, error))
             return False
         if found:
             with self._lock:
                 self._record.note(wanted)
         return found
 
-    def _found(self, wanted: Wanted) -> bool:
+    def _found(self, wanted: RequestedFile) -> bool:
         stat = os.stat(wanted.path)
         if stat.st_size != wanted.size:
             return False
@@ -93,23 +95,23 @@ class Downloads:
             return not wanted.etag
         return fetch_part.file_digest(wanted.path) == wanted.sha256
 
-    def fetch(self, wanted: Wanted) -> bool:
-        """Fetch one file; returns whether it was fetched."""
+    def fetch(self, wanted: RequestedFile) -> bool:
+        """Download a file. Return False if it was already present or the downloads were stopped."""
         return self._guarded(wanted, lambda part: self.attempts(wanted, lambda: self._download(part, wanted)))
 
-    def fetch_large(self, wanted: Wanted, pool: ThreadPoolExecutor) -> bool:
-        """Fetch one file in ranges, or whole where the server sends none; returns whether it was fetched."""
+    def fetch_large(self, wanted: RequestedFile, pool: ThreadPoolExecutor) -> bool:
+        """Download a file in ranges, or as a whole if the server does not support them. See `fetch`."""
 
         def bring(part: int) -> bool:
             try:
                 return self.attempts(wanted, lambda: bring_ranges(self, part, wanted, pool))
-            except NoRanges:
+            except RangesUnsupportedError:
                 os.ftruncate(part, 0)
                 return self.attempts(wanted, lambda: self._download(part, wanted))
 
         return self._guarded(wanted, bring)
 
-    def _guarded(self, wanted: Wanted, bring: Callable[[int], bool]) -> bool:
+    def _guarded(self, wanted: RequestedFile, bring: Callable[[int], bool]) -> bool:
         if self._over.is_set():
             return False
         try:
@@ -117,12 +119,12 @@ class Downloads:
         except AgentError as error:
             self._fail(error)
         except OSError as error:
-            self._fail(fetch_part.trouble(wanted.path, error))
+            self._fail(fetch_part.disk_error(wanted.path, error))
         return False
 
     @property
     def over(self) -> bool:
-        """Whether somebody has failed."""
+        """Whether a download has failed."""
         return self._over.is_set()
 
     def _fail(self, error: AgentError) -> None:
@@ -130,19 +132,19 @@ class Downloads:
             self.failure = self.failure or error
         self._over.set()
 
-    def _bring(self, wanted: Wanted, bring: Callable[[int], bool]) -> bool:
+    def _bring(self, wanted: RequestedFile, bring: Callable[[int], bool]) -> bool:
         os.makedirs(os.path.dirname(wanted.path), exist_ok=True)
         temporary = wanted.path + ".part"
         part = fetch_part.open_part(temporary)
         try:
             if os.path.exists(wanted.path) and self.right(wanted):
                 os.unlink(temporary)
-                return False  # somebody else fetched it while we waited for the lock
+                return False  # another process downloaded it while we waited for the lock
             if wanted.sha256 is None and wanted.size < LARGE:
-                os.ftruncate(part, 0)  # nothing tells whether its beginning is of the same content
+                os.ftruncate(part, 0)  # nothing proves that the partial file has the same content
             if not bring(part):
                 return False
-            fetch_part.dress(part, wanted)
+            fetch_part.apply_attributes(part, wanted)
             os.replace(temporary, wanted.path)
         finally:
             os.close(part)
@@ -150,18 +152,18 @@ class Downloads:
             self._record.note(wanted)
         return True
 
-    def attempts(self, wanted: Wanted, once: Callable[[], None]) -> bool:
-        """Try until it is done; False when others have failed meanwhile.
+    def attempts(self, wanted: RequestedFile, once: Callable[[], None]) -> bool:
+        """Retry until `once` succeeds. Return False if another download failed meanwhile.
 
         Raises:
-            AgentError: It will not become so.
+            AgentError: The error is permanent, or all attempts failed.
         """
         for attempt in range(1, self._most + 1):
             if self._over.is_set():
                 return False
             try:
                 once()
-            except Passing as trouble:
+            except TransientError as trouble:
                 if attempt == self._most:
                     raise AgentError(f"{wanted.path}: {trouble} ({attempt} attempts)", code="network") from None
                 wait = min(_LONGEST_WAIT_S, _BACK_OFF_S * 2**attempt) * random.uniform(0.5, 1)  # noqa: S311 - jitter
@@ -170,20 +172,20 @@ class Downloads:
                 return not self._over.is_set()
         return False
 
-    def _download(self, part: int, wanted: Wanted) -> None:
-        """Go on where the part ends, then verify.
+    def _download(self, part: int, wanted: RequestedFile) -> None:
+        """Resume the partial file, then verify it.
 
         Raises:
-            Passing: Try again.
-            AgentError: Trying again is useless.
+            TransientError: A retry may succeed.
+            AgentError: A retry is useless.
         """
         digest = hashlib.sha256()
         resumed = have = fetch_part.digest_part(part, wanted.size, digest)
         if have < wanted.size or not wanted.size:
             try:
                 answer = self.web.get(wanted, have, None)
-            except WrongRange:
-                os.ftruncate(part, 0)  # the next attempt asks for the whole
+            except WrongRangeError:
+                os.ftruncate(part, 0)  # the next attempt requests the whole file
                 raise
             if have and answer.status != http.client.PARTIAL_CONTENT:
                 have, digest = 0, hashlib.sha256()  # the server starts from the beginning
@@ -191,7 +193,7 @@ class Downloads:
             for data in self.web.body(answer):
                 have += len(data)
                 if have > wanted.size:
-                    self.web.drop()  # however much is still to come: the disk is not for it
+                    self.web.drop()  # stop reading: the rest must not fill the disk
                     break
                 fetch_part.write_at(part, data, have - len(data))
                 digest.update(data)
@@ -199,6 +201,6 @@ class Downloads:
         fetch_part.verify(part, wanted, have, digest.hexdigest(), resumed=bool(resumed))
 
     def count(self, size: int) -> None:
-        """So many bytes came."""
+        """Count received bytes."""
         with self._lock:
             self.bytes += size

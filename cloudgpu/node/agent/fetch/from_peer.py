@@ -1,4 +1,4 @@
-"""What another node hands over: how it is asked for, by the one certificate and the token of this call."""
+"""Connection parameters for fetching from another node: its URL, the transfer's token and pinned certificate."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from ..errors import AgentError
 
 
 @dataclass(frozen=True)
-class Hand:
-    """The node that hands over. Its token is a secret.
+class Peer:
+    """The node that serves the data. Its token is a secret.
 
     Attributes:
         url: `https://10.0.0.5:41234`.
@@ -22,28 +22,28 @@ class Hand:
     context: ssl.SSLContext
 
     def __repr__(self) -> str:
-        return f"Hand({self.url})"
+        return f"Peer({self.url})"
 
     @property
     def headers(self) -> dict[str, str]:
-        """What shows that the caller may ask."""
+        """The authorization header."""
         return {"Authorization": f"Bearer {self.token}"}
 
 
-def hand_of(spec: dict[str, Any]) -> Hand | None:
-    """The node that a request names; None where it names none.
+def peer_of(spec: dict[str, Any]) -> Peer | None:
+    """Return the peer in a request, or None if there is none.
 
     Raises:
-        AgentError: It makes no sense.
+        AgentError: It is invalid.
     """
     given = spec.get("hand")
     if not given:
         return None
     try:
-        # Its address is in no certificate: there is one certificate in the world that is taken.
+        # The certificate does not contain the address; instead, exactly this certificate is trusted.
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.check_hostname = False
         context.load_verify_locations(cadata=str(given["cert"]))
-        return Hand(str(given["url"]), str(given["token"]), context)
+        return Peer(str(given["url"]), str(given["token"]), context)
     except (KeyError, TypeError, ValueError, ssl.SSLError) as error:
-        raise AgentError("hand: the other node's certificate makes no sense") from error
+        raise AgentError("hand: the other node's URL, token or certificate is invalid") from error

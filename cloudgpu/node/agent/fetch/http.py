@@ -1,4 +1,4 @@
-"""Asking for a file, or a range of it, over connections that are kept open. Addresses are never shown."""
+"""HTTP downloads of files and ranges over persistent connections. URLs are never shown."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import urllib.request
 from typing import Iterator
 
 from ..errors import AgentError
-from .from_peer import Hand
-from .http_limits import LeadsHere, Pace, bind, check_address, is_local, must_guard, redirected
-from .request import Wanted
+from .from_peer import Peer
+from .http_limits import LocalAddressError, Pace, bind, check_address, is_local, must_guard, redirected
+from .request import RequestedFile
 
 _SILENCE_S = 60.0
 _PACE = Pace(head_s=_SILENCE_S)
@@ -21,39 +21,39 @@ _MOST_MOVES = 5
 _CHUNK = 1 << 20
 _SHOWN = 1000
 _MOST_READ_ON = 1 << 16
-"""Of an answer that nobody needs: beyond that, a new connection is cheaper than the old one."""
+"""Unneeded response bytes that are drained to reuse a connection; beyond that a new connection is cheaper."""
 _PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})
 _MOVED = frozenset({301, 302, 303, 307, 308})
 _RANGE = re.compile(r"bytes ([0-9]{1,18})-([0-9]{1,18})/([0-9]{1,18}|\*)")
 _EXPIRED = re.compile(rb"Request has expired|<Code>(ExpiredToken|RequestTimeTooSkewed|InvalidAccessKeyId)</Code>")
 
 
-class Passing(Exception):  # noqa: N818 - it says what the failure is: one that passes
-    """It may work the next time."""
+class TransientError(Exception):
+    """A failure that a retry may fix."""
 
 
-class WrongRange(Passing):
-    """The server sent another range than it was asked for: it has to be asked for the whole."""
+class WrongRangeError(TransientError):
+    """The server sent a different range than requested, so the whole file must be requested."""
 
 
-class Web:
-    """Connections of one thread each, kept open from one file to the next."""
+class HttpConnections:
+    """Persistent connections, separate for each thread."""
 
-    def __init__(self, hand: Hand | None = None) -> None:
-        """With a node that hands over, nobody else is asked, and no proxy stands between."""
+    def __init__(self, hand: Peer | None = None) -> None:
+        """With a peer, only that node is contacted, without a proxy."""
         self._own = threading.local()
         self._made: list[http.client.HTTPConnection] = []
         self._proxies = {} if hand else urllib.request.getproxies()
         self._context = hand.context if hand else ssl.create_default_context()
         self._more = hand.headers if hand else {}
 
-    def get(self, wanted: Wanted, first: int, last: int | None) -> http.client.HTTPResponse:
-        """The answer to a request for the bytes `first` to `last`; status 200 or 206, nothing read yet.
+    def get(self, wanted: RequestedFile, first: int, last: int | None) -> http.client.HTTPResponse:
+        """Request the bytes `first` to `last`. Return a response with status 200 or 206 and an unread body.
 
         Raises:
-            WrongRange: It sends something else. Try again with the whole.
-            Passing: Try again.
-            AgentError: Trying again is useless. Code `expired`: with another address it would not be.
+            WrongRangeError: The server sends another range. Retry with the whole file.
+            TransientError: A retry may succeed.
+            AgentError: A retry is useless. Code `expired` means that a new URL is needed.
         """
         headers = {"User-Agent": "cloudgpu", "Accept-Encoding": "identity", **self._more}
         if first or last is not None:
@@ -72,10 +72,10 @@ class Web:
         return answer
 
     def body(self, answer: http.client.HTTPResponse) -> Iterator[memoryview]:
-        """What comes, in pieces; each is overwritten by the next one.
+        """Yield the body in chunks. The next chunk overwrites the previous one.
 
         Raises:
-            Passing: The connection broke.
+            TransientError: The connection broke.
         """
         buffer = memoryview(bytearray(_CHUNK))
         while True:
@@ -83,29 +83,31 @@ class Web:
                 count = answer.readinto(buffer)
             except (OSError, http.client.HTTPException) as error:
                 self.drop()
-                raise Passing(f"the connection broke: {reason(error)}") from None
+                raise TransientError(f"the connection broke: {reason(error)}") from None
             if not count:
                 return
             yield buffer[:count]
 
     def drop(self) -> None:
-        """Close this thread's connections: something of an answer is left in them."""
+        """Close this thread's connections, which still hold part of a response."""
         for connection in getattr(self._own, "open", {}).values():
             connection.close()
         self._own.open = {}
 
     def close(self) -> None:
-        """Close the connections of all threads, which have ended by now."""
+        """Close the connections of all threads. Call after the threads have ended."""
         for connection in self._made:
             connection.close()
         self._made.clear()
 
-    def _check_range(self, wanted: Wanted, answer: http.client.HTTPResponse, first: int, last: int | None) -> None:
-        """Compare what is sent with what was asked for: without a checksum nothing else would notice.
+    def _check_range(
+        self, wanted: RequestedFile, answer: http.client.HTTPResponse, first: int, last: int | None
+    ) -> None:
+        """Compare the received range with the requested one; without a checksum nothing else would notice.
 
         Raises:
-            WrongRange: It is another range.
-            AgentError: It is a range of a file of another size.
+            WrongRangeError: The range is different.
+            AgentError: The file has another size.
         """
         found = _RANGE.fullmatch(answer.getheader("Content-Range") or "")
         end = wanted.size - 1 if last is None else last
@@ -114,30 +116,30 @@ class Web:
             raise changed(wanted)
         if found is None or int(found[1]) != first or int(found[2]) > end:
             self.drop()
-            raise WrongRange("the server sent another range than it was asked for")
+            raise WrongRangeError("the server sent a different range than requested")
 
     def _followed(self, url: str, headers: dict[str, str]) -> http.client.HTTPResponse:
         try:
             return self._moved(url, headers)
         except ValueError:
-            raise AgentError("fetch: the server sends to an address that is none", code="refused") from None
+            raise AgentError("fetch: the server redirects to an invalid URL", code="refused") from None
 
     def _moved(self, url: str, headers: dict[str, str]) -> http.client.HTTPResponse:
         start = url
         for _ in range(_MOST_MOVES):
             answer = self._asked(url, headers, guarded=must_guard(start, url))
             to = answer.getheader("Location") if answer.status in _MOVED else None
-            if not to or self._more:  # the token is for the node that hands over, and for nobody else
+            if not to or self._more:  # the token is only for the peer
                 return answer
             self._read_on(answer)
             try:
                 url = redirected(url, to)
             except ValueError:
                 raise _led_astray() from None
-        raise AgentError("fetch: the server sends from one address to the next", code="refused")
+        raise AgentError("fetch: too many redirects", code="refused")
 
     def _read_on(self, answer: http.client.HTTPResponse) -> None:
-        """Make the connection ready for the next request, or close it where that takes too long."""
+        """Drain the response to reuse the connection, or close it if that takes too long."""
         try:
             if answer.length is not None and answer.length <= _MOST_READ_ON:
                 answer.read()
@@ -151,11 +153,11 @@ class Web:
             check_address(url)
             parts = urllib.parse.urlsplit(url)
             return self._answered(url, parts, headers, guarded=guarded)
-        except LeadsHere:
+        except LocalAddressError:
             raise _led_astray() from None
         except (OSError, http.client.HTTPException) as error:  # first: a wrong certificate is a ValueError too
             self.drop()
-            raise Passing(f"cannot reach the server: {reason(error)}") from None
+            raise TransientError(f"cannot reach the server: {reason(error)}") from None
         except ValueError:
             raise _led_astray() from None
 
@@ -172,13 +174,13 @@ class Web:
             self.drop()
             if fresh:
                 raise
-        # The server has closed a connection that was idle: once more, over a new one.
+        # The server closed an idle connection: retry once with a new one.
         connection, whole = self._connection(parts, guarded=guarded)
         connection.request("GET", url if whole else target, headers=headers)
         return connection.getresponse()
 
     def _connection(self, parts: urllib.parse.SplitResult, *, guarded: bool) -> tuple[http.client.HTTPConnection, bool]:
-        """A connection, and whether it is to a proxy that wants whole addresses."""
+        """Return a connection, and whether it is to a proxy that needs absolute URLs."""
         if not hasattr(self._own, "open"):
             self._own.open = {}
         host = parts.hostname or ""
@@ -186,9 +188,9 @@ class Web:
         proxy = "" if not self._proxies or urllib.request.proxy_bypass(host) else self._proxies.get(parts.scheme, "")
         if key not in self._own.open:
             if guarded and is_local(host):
-                raise LeadsHere
+                raise LocalAddressError
             made = self._new(parts, proxy)
-            # Behind a proxy, only an address that is written out can be checked.
+            # Behind a proxy, only a literal IP address can be checked.
             bind(made, _PACE, guarded=guarded and not proxy)
             self._own.open[key] = made
             self._made.append(made)
@@ -209,25 +211,25 @@ class Web:
 
 
 def _led_astray() -> AgentError:
-    return AgentError("fetch: the server leads to an address that cannot be used", code="refused")
+    return AgentError("fetch: the server redirects to a forbidden or invalid address", code="refused")
 
 
-def changed(wanted: Wanted) -> AgentError:
-    """It is not the object any more that was listed."""
-    hint = "run the command again: it is listed anew; nobody may write to a dataset while it is copied"
-    return AgentError(f"{wanted.path}: it was changed at the source during the copy", hint=hint, code="changed")
+def changed(wanted: RequestedFile) -> AgentError:
+    """Return the error for an object that has changed since it was listed."""
+    hint = "run the command again, and do not write to a dataset while it is copied"
+    return AgentError(f"{wanted.path}: changed at the source during the copy", hint=hint, code="changed")
 
 
 def reason(error: Exception) -> str:
-    """What went wrong, without the address that some messages repeat."""
+    """Describe an error without the URL that some messages contain."""
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
     return "timed out" if isinstance(error, TimeoutError) else type(error).__name__
 
 
-def _refused(wanted: Wanted, answer: http.client.HTTPResponse) -> Exception:
-    # Not the server's own words for it: they may hold anything.
-    said = f"the server answered {answer.status} {http.client.responses.get(answer.status, '')}".strip()
+def _refused(wanted: RequestedFile, answer: http.client.HTTPResponse) -> Exception:
+    # Not the server's reason phrase: it is untrusted.
+    status = f"the server returned {answer.status} {http.client.responses.get(answer.status, '')}".strip()
     try:
         text = answer.read(_SHOWN)
     except (OSError, http.client.HTTPException):
@@ -235,10 +237,10 @@ def _refused(wanted: Wanted, answer: http.client.HTTPResponse) -> Exception:
     if answer.status == http.client.PRECONDITION_FAILED:
         return changed(wanted)
     if answer.status in _PASSING:
-        return Passing(said)
+        return TransientError(status)
     if answer.status in (http.client.BAD_REQUEST, http.client.FORBIDDEN) and _EXPIRED.search(text):
-        message = f"{wanted.path}: {said}: its address has expired"
+        message = f"{wanted.path}: {status}: the presigned URL has expired"
         return AgentError(message, hint="run the command again", code="expired")
     denied = answer.status in (http.client.FORBIDDEN, http.client.UNAUTHORIZED)
-    hint = "may the caller's credentials read this object?" if denied else ""
-    return AgentError(f"{wanted.path}: {said}", hint=hint, code="refused")
+    hint = "check that your credentials can read this object" if denied else ""
+    return AgentError(f"{wanted.path}: {status}", hint=hint, code="refused")

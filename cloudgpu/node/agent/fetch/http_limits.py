@@ -25,7 +25,7 @@ _LONGEST_NAME = 253
 _LONGEST_LABEL = 63
 
 
-class LeadsHere(PermissionError):  # noqa: N818 - it says what is wrong with the address
+class LocalAddressError(PermissionError):
     """A server named an address of this machine itself."""
 
     def __init__(self) -> None:
@@ -213,7 +213,7 @@ def _connected_elsewhere(*given: Any, **named: Any) -> socket.socket:  # noqa: A
     sock = socket.create_connection(*given, **named)
     if is_local(sock.getpeername()[0]):
         sock.close()
-        raise LeadsHere
+        raise LocalAddressError
     return sock
 
 

@@ -13,7 +13,7 @@ import urllib.request
 from dataclasses import dataclass
 from typing import Any, Mapping
 
-from .http_limits import LeadsHere, Pace, bind, check_address, is_local
+from .http_limits import LocalAddressError, Pace, bind, check_address, is_local
 
 REDIRECTS = (301, 302, 303, 307, 308)
 
@@ -55,7 +55,7 @@ class Client:
         """
         check_address(url)
         if guarded and is_local(urllib.parse.urlsplit(url).hostname or ""):
-            raise LeadsHere
+            raise LocalAddressError
         request = urllib.request.Request(url, data=body, method=method, headers=dict(headers))  # noqa: S310 - checked
         try:
             with self._opener(guarded=guarded).open(request, timeout=self.timeout_s) as response:

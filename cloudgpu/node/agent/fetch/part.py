@@ -10,8 +10,8 @@ import os
 from typing import Any
 
 from ..errors import AgentError
-from .http import Passing
-from .request import Wanted
+from .http import TransientError
+from .request import RequestedFile
 
 _CHUNK = 1 << 20
 STEP = 16 << 20
@@ -70,7 +70,7 @@ def file_digest(path: str) -> str:
     return digest.hexdigest()
 
 
-def verify(part: int, wanted: Wanted, have: int, digest: str, *, resumed: bool) -> None:
+def verify(part: int, wanted: RequestedFile, have: int, digest: str, *, resumed: bool) -> None:
     """Keep a part that is short; empty one that is wrong, or no later attempt could succeed.
 
     Raises:
@@ -78,7 +78,7 @@ def verify(part: int, wanted: Wanted, have: int, digest: str, *, resumed: bool) 
         AgentError: It is wrong.
     """
     if have < wanted.size:
-        raise Passing(f"only {have} of {wanted.size} bytes came")
+        raise TransientError(f"only {have} of {wanted.size} bytes came")
     wrong = ""
     if have > wanted.size:
         wrong = f"more bytes came than the {wanted.size} that were expected"
@@ -87,12 +87,12 @@ def verify(part: int, wanted: Wanted, have: int, digest: str, *, resumed: bool) 
     if wrong:
         os.ftruncate(part, 0)
         if resumed:
-            raise Passing(wrong)  # the beginning may be of an older file: once more from there
+            raise TransientError(wrong)  # the beginning may be of an older file: once more from there
         hint = "the file at the source has changed or is damaged"
         raise AgentError(f"{wanted.path}: {wrong}", hint=hint, code="checksum")
 
 
-def dress(part: int, wanted: Wanted) -> None:
+def apply_attributes(part: int, wanted: RequestedFile) -> None:
     """Give it the permissions and the time that it is to have, where that is asked for."""
     if wanted.mode is not None:
         os.fchmod(part, wanted.mode & 0o777)
@@ -103,7 +103,7 @@ def dress(part: int, wanted: Wanted) -> None:
 class PartMap:
     """Which steps of a large file are there: a file beside the part, one byte a step, after what the file is to be."""
 
-    def __init__(self, wanted: Wanted) -> None:
+    def __init__(self, wanted: RequestedFile) -> None:
         """Read it, or begin it anew where it is of another content.
 
         Raises:
@@ -134,7 +134,7 @@ class PartMap:
             os.unlink(self.path)
 
 
-def trouble(path: str, error: OSError) -> AgentError:
+def disk_error(path: str, error: OSError) -> AgentError:
     """What went wrong with the disk."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         hint = "give the nodes a larger disk (`resources.disk`), or mount the data"

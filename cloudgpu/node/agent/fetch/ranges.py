@@ -1,4 +1,4 @@
-"""One large file over several connections at once, read for its checksum in order while later steps still come."""
+"""Download one large file in ranges over several connections, hashing it in order while later ranges still arrive."""
 
 from __future__ import annotations
 
@@ -9,37 +9,37 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Callable, Protocol, Sequence
 
 from . import part as fetch_part
-from .http import Passing, Web, WrongRange
+from .http import HttpConnections, TransientError, WrongRangeError
 from .part import STEP, PartMap
-from .request import Wanted
+from .request import RequestedFile
 
 LARGE = 2 * STEP
 """From this size on a file is fetched in ranges."""
 
 
 class Downloads(Protocol):
-    """What fetching in ranges needs of the download that it is part of."""
+    """The part of `download.Downloads` that a download in ranges uses."""
 
-    web: Web
+    web: HttpConnections
 
-    def attempts(self, wanted: Wanted, once: Callable[[], None]) -> bool:
-        """Try until it works, or return False because another file has failed for good."""
+    def attempts(self, wanted: RequestedFile, once: Callable[[], None]) -> bool:
+        """Retry until it works. Return False if another file has failed for good."""
 
     def count(self, size: int) -> None:
-        """Add to the bytes that have come."""
+        """Add to the number of bytes downloaded."""
 
 
-class NoRanges(Exception):  # noqa: N818 - no error: the file is fetched another way
+class RangesUnsupportedError(Exception):
     """The server sends whole files only."""
 
 
-def bring_ranges(downloads: Downloads, part: int, wanted: Wanted, pool: ThreadPoolExecutor) -> None:
-    """Fetch the steps that are missing, and verify the whole.
+def bring_ranges(downloads: Downloads, part: int, wanted: RequestedFile, pool: ThreadPoolExecutor) -> None:
+    """Download the missing ranges and verify the file.
 
     Raises:
-        Passing: Try again.
-        NoRanges: The server sends whole files only.
-        AgentError: Trying again is useless.
+        TransientError: A retry may succeed.
+        RangesUnsupportedError: The server sends whole files only.
+        AgentError: A retry cannot succeed.
     """
     arrived = PartMap(wanted)
     try:
@@ -59,7 +59,7 @@ def bring_ranges(downloads: Downloads, part: int, wanted: Wanted, pool: ThreadPo
         arrived.close(drop=all(arrived.done))
 
 
-def _digest(part: int, wanted: Wanted, steps: Sequence[Future[None] | None]) -> str:
+def _digest(part: int, wanted: RequestedFile, steps: Sequence[Future[None] | None]) -> str:
     digest = hashlib.sha256()
     for number, step in enumerate(steps):
         if step is not None:
@@ -70,14 +70,14 @@ def _digest(part: int, wanted: Wanted, steps: Sequence[Future[None] | None]) -> 
 
 
 def _settle(steps: Sequence[Future[None] | None]) -> None:
-    """Nobody writes to the part any more after this."""
+    """Wait until no thread writes to the part file any more."""
     for step in steps:
         if step is not None and not step.cancel():
             step.exception()
 
 
-def _step(downloads: Downloads, part: int, wanted: Wanted, arrived: PartMap, number: int) -> None:
-    """One range; where its connection breaks it goes on from there."""
+def _step(downloads: Downloads, part: int, wanted: RequestedFile, arrived: PartMap, number: int) -> None:
+    """Download one range; resume after a broken connection where it stopped."""
     first, end = number * STEP, min((number + 1) * STEP, wanted.size)
     have = first
 
@@ -85,11 +85,11 @@ def _step(downloads: Downloads, part: int, wanted: Wanted, arrived: PartMap, num
         nonlocal have
         try:
             answer = downloads.web.get(wanted, have, end - 1)
-        except WrongRange:
-            raise NoRanges from None
+        except WrongRangeError:
+            raise RangesUnsupportedError from None
         if answer.status != http.client.PARTIAL_CONTENT:
             downloads.web.drop()
-            raise NoRanges
+            raise RangesUnsupportedError
         for data in downloads.web.body(answer):
             piece = data[: end - have]
             fetch_part.write_at(part, piece, have)
@@ -100,7 +100,7 @@ def _step(downloads: Downloads, part: int, wanted: Wanted, arrived: PartMap, num
                 break
         if have < end:
             downloads.web.drop()
-            raise Passing(f"only {have - first} of {end - first} bytes came")
+            raise TransientError(f"only {have - first} of {end - first} bytes came")
 
     if downloads.attempts(wanted, go_on):
         arrived.mark(number)

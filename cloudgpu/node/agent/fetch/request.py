@@ -11,7 +11,7 @@ from ..foreign import LARGEST
 
 
 @dataclass(frozen=True)
-class Wanted:
+class RequestedFile:
     """One file. The address may hold a signature, so it is a secret.
 
     Attributes:
@@ -39,7 +39,7 @@ class Wanted:
         return self.sha256 or (f"etag {self.etag}" if self.etag else "")
 
 
-def read(spec: dict[str, Any]) -> list[Wanted]:
+def read(spec: dict[str, Any]) -> list[RequestedFile]:
     """The files of a request.
 
     Raises:
@@ -64,7 +64,7 @@ def _roots(given: Any) -> list[str]:  # noqa: ANN401 - unchecked input
     return given
 
 
-def _check_paths(files: list[Wanted]) -> None:
+def _check_paths(files: list[RequestedFile]) -> None:
     """Refuse files that would overwrite each other, or the parts of each other.
 
     Raises:
@@ -79,7 +79,7 @@ def _check_paths(files: list[Wanted]) -> None:
                 raise AgentError(f"fetch: {one.path} arrives as {beside}, which is another file's name", code="outside")
 
 
-def _wanted(given: Any) -> Wanted:  # noqa: ANN401 - unchecked input
+def _wanted(given: Any) -> RequestedFile:  # noqa: ANN401 - unchecked input
     if not isinstance(given, dict):
         raise AgentError("fetch: every file must be an object")
     url, path, size, sha256 = given.get("url"), given.get("path"), given.get("size"), given.get("sha256")
@@ -93,7 +93,7 @@ def _wanted(given: Any) -> Wanted:  # noqa: ANN401 - unchecked input
     if not all(one is None or _is_whole(one) for one in (mtime_ns, mode)):
         raise AgentError(f"fetch: time or mode of {path} make no sense")
     digest = None if sha256 is None else sha256.lower()
-    return Wanted(url, path, size, digest, str(given.get("etag") or ""), mtime_ns, mode)
+    return RequestedFile(url, path, size, digest, str(given.get("etag") or ""), mtime_ns, mode)
 
 
 def _is_whole(value: Any) -> bool:  # noqa: ANN401 - unchecked input

@@ -40,7 +40,7 @@ def verb(spec: dict[str, Any], emit: Emit) -> None:
     """
     source: Folder | Archive
     if spec.get("image"):
-        source = Archive(image_archive.written(str(spec["image"]), lambda text: emit({"progress": text})))
+        source = Archive(image_archive.write_archive(str(spec["image"]), lambda text: emit({"progress": text})))
     else:
         source = Folder(str(spec["folder"]), Record(spec))
     server = _Server(str(spec["address"]), source, str(spec["token"]), _context(spec))

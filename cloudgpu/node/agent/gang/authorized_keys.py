@@ -6,12 +6,12 @@ import os
 from contextlib import suppress
 
 from .. import files
-from .spec import ADMITTED, StartSpec
+from .spec import KEY_COMMENT, StartSpec
 
 _KEY = os.path.join("ssh", "id_ed25519")
 
 
-def admit(spec: StartSpec) -> None:
+def authorize(spec: StartSpec) -> None:
     """Let the run's head log in, until `withdraw`.
 
     Raises:
@@ -21,7 +21,7 @@ def admit(spec: StartSpec) -> None:
         _rewrite(spec.run_id, spec.admits)
 
 
-def withdraw(spec: StartSpec) -> None:
+def revoke(spec: StartSpec) -> None:
     """Take the permission back, and on the head the key. What is gone already is no error."""
     with suppress(OSError):
         os.unlink(os.path.join(spec.run_dir, _KEY))
@@ -38,7 +38,7 @@ def _rewrite(run_id: str, line: str) -> None:
     try:
         files.wait_lock(lock)
         path = os.path.join(folder, "authorized_keys")
-        kept = [one for one in _lines(path) if not one.endswith(f" {ADMITTED}{run_id}")]
+        kept = [one for one in _lines(path) if not one.endswith(f" {KEY_COMMENT}{run_id}")]
         _replace(path, [*kept, *([line] if line else [])])
     finally:
         os.close(lock)

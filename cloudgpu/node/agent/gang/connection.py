@@ -8,21 +8,25 @@ import socket
 import time
 from typing import Any, Callable
 
-from .protocol import Wire
+from .protocol import GangProtocol
 
 _BACKLOG_BYTES = 1 << 20
 
 
-class Link:
+class GangConnection:
     """One connection of either end."""
 
     def __init__(
-        self, sock: socket.socket, wire: Wire, selector: selectors.BaseSelector, on_event: Callable[[Link], None]
+        self,
+        sock: socket.socket,
+        protocol: GangProtocol,
+        selector: selectors.BaseSelector,
+        on_event: Callable[[GangConnection], None],
     ) -> None:
         sock.settimeout(0)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.sock = sock
-        self.wire = wire
+        self.protocol = protocol
         self.opened = time.monotonic()
         self.closed = False
         self._selector = selector
@@ -42,7 +46,7 @@ class Link:
             return []
         if not data:
             raise ConnectionResetError(errno.ECONNRESET, "closed by the other side")
-        return self.wire.feed(data)
+        return self.protocol.feed(data)
 
     def flush(self) -> None:
         """Send what is waiting, as far as it goes now.
@@ -50,7 +54,7 @@ class Link:
         Raises:
             OSError: The connection broke, or the other side has long stopped reading.
         """
-        out = self.wire.out
+        out = self.protocol.out
         if out:
             try:
                 del out[: self.sock.send(out)]

@@ -24,11 +24,11 @@ _FRAME_BYTES = 256 * 1024
 _NONCE_BYTES = 32
 
 
-class WireError(Exception):
+class ProtocolError(Exception):
     """The other side does not know the token, or what it sent is not the protocol."""
 
 
-class Wire:
+class GangProtocol:
     """One end of one connection: bytes in, messages out, and the other way round."""
 
     def __init__(self, token: str, run_id: str) -> None:
@@ -61,7 +61,7 @@ class Wire:
         while True:
             line, found, rest = self._in.partition(b"\n")
             if len(line) > (_FRAME_BYTES if self.ready else _GREETING_BYTES):
-                raise WireError("a line is too long")
+                raise ProtocolError("a line is too long")
             if not found:
                 return messages
             self._in = rest
@@ -79,13 +79,13 @@ class Wire:
     def _open(self, line: bytes) -> dict[str, Any]:
         mac, _, body = line.partition(b" ")
         if not hmac.compare_digest(mac, self._mac(self._receives, self._received, body)):
-            raise WireError("a frame is not genuine")
+            raise ProtocolError("a frame is not genuine")
         self._received += 1
         return _object(body)
 
     def _mac(self, direction: str, number: int, body: bytes) -> bytes:
         if self._key is None:
-            raise WireError("nothing may be sent before the greeting ended")
+            raise ProtocolError("nothing may be sent before the greeting ended")
         return hmac.new(self._key, f"{direction} {number} ".encode() + body, hashlib.sha256).hexdigest().encode()
 
     def _proof(self, role: str, node: int, head: str, worker: str) -> str:
@@ -103,7 +103,7 @@ class Wire:
         self.out += json.dumps(line).encode() + b"\n"
 
 
-class HeadWire(Wire):
+class HeadProtocol(GangProtocol):
     """The head's end: speaks first, believes nobody."""
 
     def __init__(self, token: str, run_id: str, nodes: int) -> None:
@@ -115,13 +115,13 @@ class HeadWire(Wire):
     def _greet(self, line: dict[str, Any]) -> None:
         node, nonce = line.get("node"), line.get("nonce")
         if not isinstance(node, int) or not 1 <= node < self._nodes or not isinstance(nonce, str):
-            raise WireError("not a greeting")
+            raise ProtocolError("not a greeting")
         _compare(line, self._proof("worker", node, self._nonce, nonce))
         self._write({"proof": self._proof("head", node, self._nonce, nonce)})
         self._finish(node, node, self._nonce, nonce)
 
 
-class WorkerWire(Wire):
+class WorkerProtocol(GangProtocol):
     """A worker's end: proves itself, and asks the same of the head."""
 
     def __init__(self, token: str, run_id: str, node: int) -> None:
@@ -137,7 +137,7 @@ class WorkerWire(Wire):
             return
         nonce = line.get("nonce")
         if not isinstance(nonce, str) or not nonce:
-            raise WireError("not a greeting")
+            raise ProtocolError("not a greeting")
         self._head_nonce = nonce
         proof = self._proof("worker", self._node, nonce, self._nonce)
         self._write({"node": self._node, "nonce": self._nonce, "proof": proof})
@@ -147,11 +147,11 @@ def _compare(line: dict[str, Any], proof: str) -> None:
     shown = line.get("proof")
     # A lone surrogate, which JSON can hold, has no bytes otherwise, and a stranger may send one.
     if not isinstance(shown, str) or not hmac.compare_digest(shown.encode("utf-8", "replace"), proof.encode()):
-        raise WireError("the proof of the gang's token is wrong")
+        raise ProtocolError("the proof of the gang's token is wrong")
 
 
 def _object(line: bytes) -> dict[str, Any]:
     try:
         return parsed_object(line)
     except ValueError:
-        raise WireError("not a JSON object") from None
+        raise ProtocolError("not a JSON object") from None

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from .. import proc
-from ..containers.run_container import Holder, why_not_started
+from ..containers.run_container import RankContainer, why_not_started
 from ..utc import now as utc_now
 from .spec import RankSpec, StartSpec
 from .status import log_path
 from .verdict import failure
-from .watchdog import Guard
+from .watchdog import Watchdog
 
 _CANNOT_START = 127
 """Exit code of a rank whose program cannot be started, as a shell reports it."""
@@ -53,15 +53,15 @@ class Rank:
         }
 
 
-class RankSet:
+class RankProcesses:
     """Starts, reaps, asks to end and kills. Used by one thread only: it forks."""
 
-    def __init__(self, spec: StartSpec, guard: Guard, holder: Holder | None = None) -> None:
+    def __init__(self, spec: StartSpec, watchdog: Watchdog, container: RankContainer | None = None) -> None:
         self.ranks = [Rank(rank) for rank in spec.ranks]
         self._spec = spec
-        self._guard = guard
-        self._holder = holder
-        self._unasked: dict[int, int] = {}
+        self._watchdog = watchdog
+        self._container = container
+        self._pending_signals: dict[int, int] = {}
         self._death = proc.DeathSignal()
         self._stopping = False
         self._kill_at: float | None = None
@@ -100,7 +100,7 @@ class RankSet:
                 self._end(rank, _CANNOT_START)
                 continue
             rank.state = "running"
-            self._guard.watch(rank.pid)
+            self._watchdog.watch(rank.pid)
 
     def reap(self) -> None:
         """Note every rank that has ended since, and bury what their children left to this process."""
@@ -125,13 +125,13 @@ class RankSet:
         """Kill what has outlived its grace."""
         if self._kill_at is None:
             return
-        for rank in [one for one in self.ranks if one.spec.rank in self._unasked and one.state == "running"]:
-            self._ask(rank, self._unasked.pop(rank.spec.rank))
+        for rank in [one for one in self.ranks if one.spec.rank in self._pending_signals and one.state == "running"]:
+            self._ask(rank, self._pending_signals.pop(rank.spec.rank))
         self._hasten(self._kill_at, now)
         if now >= self._kill_at:
             self._kill_at = now + 1.0
-            if self._holder is not None and self._holder.there:
-                self._holder.remove()
+            if self._container is not None and self._container.exists:
+                self._container.remove()
                 return  # their clients end by themselves, with the last lines that the ranks wrote
             for pid in self._groups():
                 proc.signal_group(pid, signal.SIGKILL)
@@ -149,11 +149,11 @@ class RankSet:
 
     def sweep(self) -> None:
         """Kill what left its rank's session and hides; called when the run is over."""
-        self._guard.kill_hidden()
+        self._watchdog.kill_hidden()
 
     def dismiss(self) -> None:
         """The run is over and settled."""
-        self._guard.dismiss()
+        self._watchdog.dismiss()
 
     @property
     def kill_at(self) -> float | None:
@@ -170,14 +170,14 @@ class RankSet:
 
     def _ask(self, rank: Rank, number: int) -> None:
         """Pass a signal on; a rank in a container that has not begun is asked when it has."""
-        if self._holder is None or not rank.spec.inside:
+        if self._container is None or not rank.spec.inside:
             _ask(rank.pid, number)
             return
-        pid = self._holder.group(rank.spec.inside)
+        pid = self._container.group(rank.spec.inside)
         if pid is None:
-            self._unasked[rank.spec.rank] = number
+            self._pending_signals[rank.spec.rank] = number
         else:
-            self._holder.signal(pid if _alone(number) else -pid, number)
+            self._container.signal(pid if _alone(number) else -pid, number)
 
     def _write_names(self, rank: RankSpec) -> None:
         """The variables that a rank in a container finds, by their names: the client takes the values from its own."""
@@ -188,11 +188,13 @@ class RankSet:
 
     def _environment(self, rank: RankSpec) -> dict[str, str]:
         kept = {key: value for key, value in os.environ.items() if not key.startswith("SSH_")}
-        return {**kept, **rank.env, **self._spec.secrets, proc.MARK: self._guard.mark}
+        return {**kept, **rank.env, **self._spec.secrets, proc.MARK: self._watchdog.mark}
 
     def _end(self, rank: Rank, exit_code: int) -> None:
-        if self._holder is not None and rank.spec.inside:
-            rank.reason = rank.reason or why_not_started(self._holder, rank.spec.inside, rank.spec.program, exit_code)
+        if self._container is not None and rank.spec.inside:
+            rank.reason = rank.reason or why_not_started(
+                self._container, rank.spec.inside, rank.spec.program, exit_code
+            )
             exit_code = _unshelled(exit_code)
         rank.exit_code, rank.ended_utc, rank.ended_at = exit_code, utc_now(), time.monotonic()
         rank.reason = rank.reason or _reason(exit_code)

@@ -11,14 +11,14 @@ from typing import Any, Callable
 
 from ..errors import AgentError
 from ..foreign import malformed_as
-from .connection import Link
-from .protocol import HeadWire, WireError, WorkerWire
+from .connection import GangConnection
+from .protocol import HeadProtocol, ProtocolError, WorkerProtocol
 from .spec import StartSpec
-from .verdict import HeadCore, Report, Verdict, WorkerCore, read_order, read_report
+from .verdict import GangVerdict, HeadCore, Report, WorkerCore, read_order, read_report
 
 _GREETING_S = 5.0
 """Whoever has not proved the token by then is a stranger."""
-_STRANGERS = 256
+_MAX_UNAUTHENTICATED = 256
 """Connections that have not proved it yet, at most."""
 _SPARE_HANDLES = 1024
 _RETRY_S = 0.25
@@ -40,7 +40,7 @@ class Gang:
         return self._head.formed
 
     @property
-    def verdict(self) -> Verdict | None:
+    def verdict(self) -> GangVerdict | None:
         """How the run ends, once that is decided."""
         return self._head.verdict
 
@@ -62,30 +62,30 @@ class HeadGang(Gang):
 
     def __init__(self, spec: StartSpec, selector: selectors.BaseSelector) -> None:
         super().__init__(spec, selector)
-        if spec.gang.nodes > _STRANGERS:
+        if spec.gang.nodes > _MAX_UNAUTHENTICATED:
             _allow_handles(spec.gang.nodes + _SPARE_HANDLES)
         self._listener = _listen(spec.gang.head_address, spec.gang.port)
-        self._links: dict[int, Link] = {}
-        self._strangers: set[Link] = set()
-        self._told: dict[str, Any] = {}
-        self._told_at = 0.0
+        self._connections: dict[int, GangConnection] = {}
+        self._unauthenticated: set[GangConnection] = set()
+        self._last_order: dict[str, Any] = {}
+        self._last_order_at = 0.0
         selector.register(self._listener, selectors.EVENT_READ, self._accept)
 
     def tick(self, report: Report, now: float) -> None:
         """See `Gang.tick`; also tells the workers when something changed, or as a sign of life."""
         super().tick(report, now)
         order = self._head.order
-        if order != self._told or now - self._told_at >= self._spec.limits.heartbeat_s:
-            self._told, self._told_at = order, now
-            for link in list(self._links.values()):
-                self._tell(link)
-        for link in [one for one in self._strangers if now - one.opened > _GREETING_S]:
-            self._drop(link)
+        if order != self._last_order or now - self._last_order_at >= self._spec.limits.heartbeat_s:
+            self._last_order, self._last_order_at = order, now
+            for connection in list(self._connections.values()):
+                self._send_order(connection)
+        for connection in [one for one in self._unauthenticated if now - one.opened > _GREETING_S]:
+            self._drop(connection)
 
     def close(self) -> None:
         """Hang up on everybody."""
-        for link in [*self._links.values(), *self._strangers]:
-            link.close()
+        for connection in [*self._connections.values(), *self._unauthenticated]:
+            connection.close()
         self._selector.unregister(self._listener)
         self._listener.close()
 
@@ -94,51 +94,51 @@ class HeadGang(Gang):
             sock, _ = self._listener.accept()
         except OSError:
             return  # it was gone before it was greeted
-        if len(self._strangers) >= _STRANGERS:
+        if len(self._unauthenticated) >= _MAX_UNAUTHENTICATED:
             sock.close()
             return
-        wire = HeadWire(self._spec.gang.token, self._spec.run_id, self._spec.gang.nodes)
-        link = Link(sock, wire, self._selector, self._on_link)
-        self._strangers.add(link)
-        self._flush(link)
+        protocol = HeadProtocol(self._spec.gang.token, self._spec.run_id, self._spec.gang.nodes)
+        connection = GangConnection(sock, protocol, self._selector, self._on_message)
+        self._unauthenticated.add(connection)
+        self._flush(connection)
 
-    def _on_link(self, link: Link) -> None:
+    def _on_message(self, connection: GangConnection) -> None:
         try:
-            reports = [_read(read_report, message) for message in link.receive()]
-            link.flush()
-        except (OSError, WireError):
-            self._drop(link)
+            reports = [_read(read_report, message) for message in connection.receive()]
+            connection.flush()
+        except (OSError, ProtocolError):
+            self._drop(connection)
             return
         for report in reports:
-            self._head.receive(link.wire.peer or 0, report, time.monotonic())
-        if link in self._strangers and link.wire.ready:
-            self._welcome(link)
+            self._head.receive(connection.protocol.peer or 0, report, time.monotonic())
+        if connection in self._unauthenticated and connection.protocol.ready:
+            self._register(connection)
 
-    def _welcome(self, link: Link) -> None:
+    def _register(self, connection: GangConnection) -> None:
         """A node that lost its connection comes back on a new one; the old one is dead even if nobody noticed."""
-        self._strangers.discard(link)
-        old = self._links.pop(link.wire.peer or 0, None)
+        self._unauthenticated.discard(connection)
+        old = self._connections.pop(connection.protocol.peer or 0, None)
         if old is not None:
             old.close()
-        self._links[link.wire.peer or 0] = link
-        self._tell(link)
+        self._connections[connection.protocol.peer or 0] = connection
+        self._send_order(connection)
 
-    def _tell(self, link: Link) -> None:
-        link.wire.send(self._head.order)
-        self._flush(link)
+    def _send_order(self, connection: GangConnection) -> None:
+        connection.protocol.send(self._head.order)
+        self._flush(connection)
 
-    def _flush(self, link: Link) -> None:
+    def _flush(self, connection: GangConnection) -> None:
         try:
-            link.flush()
+            connection.flush()
         except OSError:
-            self._drop(link)
+            self._drop(connection)
 
-    def _drop(self, link: Link) -> None:
-        link.close()
-        self._strangers.discard(link)
-        peer = link.wire.peer
-        if peer is not None and self._links.get(peer) is link:
-            del self._links[peer]
+    def _drop(self, connection: GangConnection) -> None:
+        connection.close()
+        self._unauthenticated.discard(connection)
+        peer = connection.protocol.peer
+        if peer is not None and self._connections.get(peer) is connection:
+            del self._connections[peer]
             self._head.closed(peer, time.monotonic())
 
 
@@ -148,11 +148,11 @@ class WorkerGang(Gang):
     def __init__(self, spec: StartSpec, selector: selectors.BaseSelector) -> None:
         super().__init__(spec, selector)
         self._core = WorkerCore(spec.limits, time.monotonic())
-        self._link: Link | None = None
+        self._connection: GangConnection | None = None
         self._retry_at = 0.0
-        self._said: dict[str, Any] = {}
-        self._said_at = 0.0
-        self._bye_at: float | None = None
+        self._last_report: dict[str, Any] = {}
+        self._last_report_at = 0.0
+        self._ended_at: float | None = None
 
     @property
     def formed(self) -> bool:
@@ -160,7 +160,7 @@ class WorkerGang(Gang):
         return self._core.formed
 
     @property
-    def verdict(self) -> Verdict | None:
+    def verdict(self) -> GangVerdict | None:
         """See `Gang.verdict`."""
         return self._core.verdict
 
@@ -168,37 +168,39 @@ class WorkerGang(Gang):
         """See `Gang.tick`."""
         if report["cancel"] is not None:
             self._core.cancel(report["cancel"], now)
-        if report["ended"] and self._bye_at is None:
-            self._bye_at = now
+        if report["ended"] and self._ended_at is None:
+            self._ended_at = now
         self._connect(now)
-        said = _without_age(report)
-        due = said != self._said or now - self._said_at >= self._spec.limits.heartbeat_s
-        if due and self._link is not None and self._link.wire.ready:
-            self._link.wire.send(report)
-            self._said, self._said_at = said, now
-            self._flush(self._link)
+        comparable = _without_age(report)
+        due = comparable != self._last_report or now - self._last_report_at >= self._spec.limits.heartbeat_s
+        if due and self._connection is not None and self._connection.protocol.ready:
+            self._connection.protocol.send(report)
+            self._last_report, self._last_report_at = comparable, now
+            self._flush(self._connection)
         self._core.tick(now)
 
     def released(self, now: float) -> bool:
         """Whether the head knows that this node has ended, or cannot be told."""
-        if self._bye_at is None:
+        if self._ended_at is None:
             return False
-        told = self._link is None or (bool(self._said.get("ended")) and not self._link.wire.out)
-        return told or now - self._bye_at > _BYE_S
+        delivered = self._connection is None or (
+            bool(self._last_report.get("ended")) and not self._connection.protocol.out
+        )
+        return delivered or now - self._ended_at > _BYE_S
 
     def close(self) -> None:
         """Hang up."""
-        if self._link is not None:
-            self._link.close()
+        if self._connection is not None:
+            self._connection.close()
 
     def _connect(self, now: float) -> None:
-        link = self._link
-        if link is not None:
-            stuck = not link.wire.ready and now - link.opened > _GREETING_S
+        connection = self._connection
+        if connection is not None:
+            stuck = not connection.protocol.ready and now - connection.opened > _GREETING_S
             # A connection may die without a word; a new one gets through while the head still waits for us.
-            if stuck or now - max(link.opened, self._core.heard) > self._spec.limits.lost_s / 2:
+            if stuck or now - max(connection.opened, self._core.heard) > self._spec.limits.lost_s / 2:
                 self._drop()
-        if self._link is not None or now < self._retry_at or self._bye_at is not None:
+        if self._connection is not None or now < self._retry_at or self._ended_at is not None:
             return
         self._retry_at = now + _RETRY_S
         try:
@@ -206,30 +208,30 @@ class WorkerGang(Gang):
         except OSError:
             self._core.closed(now)
             return
-        self._said = {}
-        wire = WorkerWire(self._spec.gang.token, self._spec.run_id, self._spec.node_index)
-        self._link = Link(sock, wire, self._selector, self._on_link)
+        self._last_report = {}
+        protocol = WorkerProtocol(self._spec.gang.token, self._spec.run_id, self._spec.node_index)
+        self._connection = GangConnection(sock, protocol, self._selector, self._on_message)
 
-    def _on_link(self, link: Link) -> None:
+    def _on_message(self, connection: GangConnection) -> None:
         try:
-            orders = [_read(read_order, message) for message in link.receive()]
-            link.flush()
-        except (OSError, WireError):
+            orders = [_read(read_order, message) for message in connection.receive()]
+            connection.flush()
+        except (OSError, ProtocolError):
             self._drop()
             return
         for order in orders:
             self._core.receive(order, time.monotonic())
 
-    def _flush(self, link: Link) -> None:
+    def _flush(self, connection: GangConnection) -> None:
         try:
-            link.flush()
+            connection.flush()
         except OSError:
             self._drop()
 
     def _drop(self) -> None:
-        if self._link is not None:
-            self._link.close()
-            self._link = None
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
         self._core.closed(time.monotonic())
 
 
@@ -239,7 +241,7 @@ def _read(read: Callable[[dict[str, Any]], dict[str, Any]], message: dict[str, A
     Raises:
         WireError: It makes no sense.
     """
-    with malformed_as(lambda why: WireError(f"a message makes no sense: {why}")):
+    with malformed_as(lambda why: ProtocolError(f"a message makes no sense: {why}")):
         return read(message)
 
 

@@ -11,7 +11,7 @@ from .status import run_dir
 
 T = TypeVar("T")
 _LONGEST_S = 366 * 86400.0
-ADMITTED = "cloudgpu-run:"
+KEY_COMMENT = "cloudgpu-run:"
 """Begins the comment of a key that may log in while a run goes on; the run's id follows."""
 
 
@@ -133,7 +133,7 @@ def read_start(given: dict[str, Any]) -> StartSpec:
 
 def _admits(given: dict[str, Any]) -> str:
     line = str(given.get("admits") or "")
-    mark = f" {ADMITTED}{given.get('run_id')}"
+    mark = f" {KEY_COMMENT}{given.get('run_id')}"
     if line and ("\n" in line or not line.endswith(mark)):
         raise AgentError(f"start: admits must be one line that ends with{mark}")
     return line

@@ -24,29 +24,29 @@ def verb(spec: dict[str, Any], emit: Emit) -> None:
     Raises:
         AgentError: The request is wrong, the directory holds another run, or the daemon could not begin.
     """
-    wanted = read_start(spec)
-    if wanted.container is not None:
-        docker_group.enter(wanted.container.client[-1], "start", spec)
-    _check_places(wanted)
-    with files.locked(os.path.join(wanted.run_dir, "start.lock")) as lock:
-        known = status.read_if_any(wanted.run_dir)
+    start_spec = read_start(spec)
+    if start_spec.container is not None:
+        docker_group.enter(start_spec.container.client[-1], "start", spec)
+    _check_places(start_spec)
+    with files.locked(os.path.join(start_spec.run_dir, "start.lock")) as lock:
+        known = status.read_if_any(start_spec.run_dir)
         if known is None:
-            _launch(wanted, lock)
-        elif known["run_id"] != wanted.run_id:
-            raise AgentError(f"{wanted.run_dir} holds the run {known['run_id']}", hint="use another directory")
-    emit({**status.read(wanted.run_dir), "started": known is None})
+            _launch(start_spec, lock)
+        elif known["run_id"] != start_spec.run_id:
+            raise AgentError(f"{start_spec.run_dir} holds the run {known['run_id']}", hint="use another directory")
+    emit({**status.read(start_spec.run_dir), "started": known is None})
 
 
-def _check_places(wanted: StartSpec) -> None:
+def _check_places(start_spec: StartSpec) -> None:
     try:
-        os.makedirs(wanted.run_dir, mode=0o700, exist_ok=True)
+        os.makedirs(start_spec.run_dir, mode=0o700, exist_ok=True)
     except OSError as error:
-        raise AgentError(f"cannot make {wanted.run_dir}: {error.strerror}") from error
-    if not os.path.isdir(wanted.workdir):
-        raise AgentError(f"there is no work directory {wanted.workdir}", hint="stage it first")
+        raise AgentError(f"cannot make {start_spec.run_dir}: {error.strerror}") from error
+    if not os.path.isdir(start_spec.workdir):
+        raise AgentError(f"there is no work directory {start_spec.workdir}", hint="stage it first")
 
 
-def _launch(wanted: StartSpec, lock: int) -> None:
+def _launch(start_spec: StartSpec, lock: int) -> None:
     """Fork twice and wait for the daemon's word that its status stands on the disk."""
     sys.stdout.flush()
     read, write = os.pipe()
@@ -55,28 +55,28 @@ def _launch(wanted: StartSpec, lock: int) -> None:
         os.close(read)
         os.setsid()
         if os.fork() == 0:
-            _daemon(wanted, write, lock)
+            _daemon(start_spec, write, lock)
         os._exit(0)
     os.close(write)
     os.waitpid(child, 0)
     with os.fdopen(read, "rb") as stream:
         word = stream.read()
-    _understand(json.loads(word) if word else None, wanted)
+    _check_reply(json.loads(word) if word else None, start_spec)
 
 
-def _understand(word: dict[str, Any] | None, wanted: StartSpec) -> None:
+def _check_reply(word: dict[str, Any] | None, start_spec: StartSpec) -> None:
     if word is None:
-        log = os.path.join(wanted.run_dir, "agent.log")
+        log = os.path.join(start_spec.run_dir, "agent.log")
         raise AgentError("the agent's daemon died while it started", hint=f"see {log} on the node")
     if "error" in word:
         raise AgentError(word["error"], hint=word["hint"], code=word["code"])
 
 
-def _daemon(wanted: StartSpec, write: int, lock: int) -> None:
+def _daemon(start_spec: StartSpec, write: int, lock: int) -> None:
     """The daemon's whole life; never returns. Whatever happens, its last words are in `agent.log`."""
     try:
-        _detach(wanted.run_dir)
-        supervisor = _begin(wanted, write)
+        _detach(start_spec.run_dir)
+        supervisor = _begin(start_spec, write)
         # The lock outlives the caller until the status stands, so that a second start cannot slip in between.
         os.close(write)
         os.close(lock)
@@ -89,12 +89,12 @@ def _daemon(wanted: StartSpec, write: int, lock: int) -> None:
     os._exit(0)
 
 
-def _begin(wanted: StartSpec, write: int) -> Supervisor:
+def _begin(start_spec: StartSpec, write: int) -> Supervisor:
     try:
-        supervisor = Supervisor(wanted)
+        supervisor = Supervisor(start_spec)
     except (AgentError, OSError) as error:
-        told = error if isinstance(error, AgentError) else AgentError(f"the agent cannot start: {error.strerror}")
-        _tell(write, {"error": told.message, "hint": told.hint, "code": told.code})
+        reported = error if isinstance(error, AgentError) else AgentError(f"the agent cannot start: {error.strerror}")
+        _tell(write, {"error": reported.message, "hint": reported.hint, "code": reported.code})
         raise
     _tell(write, {})
     return supervisor

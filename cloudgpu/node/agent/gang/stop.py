@@ -29,7 +29,7 @@ def verb(spec: dict[str, Any], emit: Callable[[dict[str, Any]], None]) -> None:
     known = status.read(folder)
     if known["state"] not in status.FINAL:
         files.write_json(os.path.join(folder, REQUEST), {"signal": name, "grace_s": grace_s})
-        _knock(known["agent"])
+        _wake(known["agent"])
         known = _await_end(folder, grace_s + _PATIENCE_S)
     emit(known)
 
@@ -48,7 +48,7 @@ def _grace_s(spec: dict[str, Any]) -> float:
     return float(given)
 
 
-def _knock(agent: dict[str, Any]) -> None:
+def _wake(agent: dict[str, Any]) -> None:
     if proc.alive(agent):
         os.kill(int(agent["pid"]), signal.SIGTERM)
         os.kill(int(agent["pid"]), signal.SIGCONT)  # a stopped agent could not obey

@@ -11,15 +11,15 @@ import time
 from typing import Any
 
 from .. import files, proc
-from ..containers.run_container import Holder
+from ..containers.run_container import RankContainer
 from ..foreign import MALFORMED
 from ..utc import now as utc_now
 from . import authorized_keys, status
-from .ranks import RankSet
+from .ranks import RankProcesses
 from .sockets import join
 from .spec import StartSpec
 from .verdict import Report, read_cancel
-from .watchdog import Guard
+from .watchdog import Watchdog
 
 REQUEST = "stop-request.json"
 """How `stop` tells the daemon which signal and grace it wants."""
@@ -42,13 +42,13 @@ class Supervisor:
         self._spec = spec
         self._selector = selectors.DefaultSelector()
         proc.DeathSignal().adopt_orphans()
-        self._holder = None if spec.container is None else Holder(spec.container)
-        guard = Guard(os.urandom(16).hex(), self._holder, spec)
-        self._ranks = RankSet(spec, guard, self._holder)
+        self._container = None if spec.container is None else RankContainer(spec.container)
+        watchdog = Watchdog(os.urandom(16).hex(), self._container, spec)
+        self._ranks = RankProcesses(spec, watchdog, self._container)
         self._gang = join(spec, self._selector)
-        if self._holder is not None:
-            _create(self._holder, guard, spec.run_dir)
-        authorized_keys.admit(spec)
+        if self._container is not None:
+            _create(self._container, watchdog, spec.run_dir)
+        authorized_keys.authorize(spec)
         self._state = "starting"
         self._started = False
         self._stopping = False
@@ -112,9 +112,9 @@ class Supervisor:
 
     def _end(self, state: str) -> None:
         self._ranks.sweep()
-        if self._holder is not None:
-            self._holder.remove()
-        authorized_keys.withdraw(self._spec)
+        if self._container is not None:
+            self._container.remove()
+        authorized_keys.revoke(self._spec)
         self._state, self._ended_utc = state, utc_now()
         deadline = time.monotonic() + _SAVE_AGAIN_S
         while not self._save() and time.monotonic() < deadline:
@@ -124,7 +124,7 @@ class Supervisor:
     def _linger(self) -> None:
         while not self._gang.released(time.monotonic()):
             self._turn()
-        if self._holder is None or self._holder.remove():
+        if self._container is None or self._container.remove():
             self._ranks.dismiss()  # else the guard goes on trying
 
     def _save_if_changed(self) -> None:
@@ -184,12 +184,12 @@ class Supervisor:
             self._cancel = usual
 
 
-def _create(holder: Holder, guard: Guard, run_dir: str) -> None:
-    guard.hold(there=True)
+def _create(container: RankContainer, watchdog: Watchdog, run_dir: str) -> None:
+    watchdog.hold(exists=True)
     try:
-        holder.create(run_dir)
+        container.create(run_dir)
     finally:
-        guard.hold(there=holder.there)
+        watchdog.hold(exists=container.exists)
 
 
 def _touch(path: str) -> None:

@@ -15,7 +15,7 @@ from .spec import Limits
 Report = Dict[str, Any]
 """`{"done": bool, "failure": None | {..., "age_s"}, "cancel": None | {"signal", "grace_s"}, "ended": bool}`"""
 _STATES = frozenset({"succeeded", "failed", "cancelled"})
-Verdict = Dict[str, Any]
+GangVerdict = Dict[str, Any]
 """`{"state": "succeeded|failed|cancelled", "first_failure": None | {...}, "signal": name, "grace_s": seconds}`"""
 
 
@@ -79,7 +79,7 @@ class HeadCore:
     """The head's side. Node 0, the head itself, reports like any other."""
 
     def __init__(self, nodes: int, limits: Limits, now: float) -> None:
-        self.verdict: Verdict | None = None
+        self.verdict: GangVerdict | None = None
         self.formed = False
         self._nodes = nodes
         self._limits = limits
@@ -178,7 +178,7 @@ class WorkerCore:
     """Added to the head's own start timeout, so that the head's word about who is missing arrives first."""
 
     def __init__(self, limits: Limits, now: float) -> None:
-        self.verdict: Verdict | None = None
+        self.verdict: GangVerdict | None = None
         self.formed = False
         self._limits = limits
         self._began = now

@@ -28,15 +28,15 @@ def verb(spec: dict[str, Any], emit: Emit) -> None:
     """
     grace_s, keep = float(spec.get("grace_s", _GRACE_S)), bool(spec.get("keep_cache"))
     if spec.get("token"):
-        found = [(str(spec["token"]), _checked(str(spec.get("home", ""))))]
+        found = [(str(spec["token"]), _checked_home(str(spec.get("home", ""))))]
     else:
-        found = _alike(str(spec.get("cluster")), str(spec.get("owner")))
+        found = _matching_clusters(str(spec.get("cluster")), str(spec.get("owner")))
     left, gpus = [], []
     for token, home in found:
         lease = store.own(token)
         gpus += list(lease.gpus) if lease is not None else []
         # Where this login's home directory is another one than when the lease was taken, both are cleared.
-        homes = dict.fromkeys([home] if lease is None or not lease.home else [home, _checked(lease.home)])
+        homes = dict.fromkeys([home] if lease is None or not lease.home else [home, _checked_home(lease.home)])
         left += _end(token, list(homes), grace_s=grace_s, keep_cache=keep)
     emit({"clusters": len(found), "gpus": gpus, "left": left})
 
@@ -60,13 +60,13 @@ def _clear(home: str, *, grace_s: float, keep_cache: bool) -> list[str]:
         return left
     if not keep_cache:
         dataset_index.forget_all(os.path.join(home, ".cloudgpu", "data"))
-    daemon.dismiss(home)
+    daemon.stop(home)
     _remove(home)
     _remove_base(home, keep_cache=keep_cache)
     return [home] if os.path.lexists(home) else []
 
 
-def _checked(home: str) -> str:
+def _checked_home(home: str) -> str:
     """The directory; nothing but what lies right below `.cloudgpu/hosts` is ever removed.
 
     Raises:
@@ -78,7 +78,7 @@ def _checked(home: str) -> str:
     return path
 
 
-def _alike(cluster: str, owner: str) -> list[tuple[str, str]]:
+def _matching_clusters(cluster: str, owner: str) -> list[tuple[str, str]]:
     """Token and directory of every cluster of this name and owner that this user has here."""
     found = []
     for mark in sorted(Path("~/.cloudgpu/hosts").expanduser().glob(f"*/{MARK}")):
@@ -90,9 +90,9 @@ def _alike(cluster: str, owner: str) -> list[tuple[str, str]]:
             found.append((str(known.get("token")), str(mark.parent)))
     # This login may have another home directory than the one that took the lease.
     found += [
-        (one.token, _checked(one.home))
+        (one.token, _checked_home(one.home))
         for one in store.active()
-        if one.home and one.user == store.me() and (one.cluster, one.owner) == (cluster, owner)
+        if one.home and one.user == store.current_user() and (one.cluster, one.owner) == (cluster, owner)
     ]
     return list(dict(found).items())
 

@@ -19,7 +19,7 @@ _LOOK_S = 5.0
 _LOCK = "warden.lock"
 
 
-def post(token: str, home: str) -> None:
+def ensure_running(token: str, home: str) -> None:
     """Make sure that a warden watches this lease; returns at once."""
     os.makedirs(home, mode=0o700, exist_ok=True)
     sys.stdout.flush()
@@ -27,12 +27,12 @@ def post(token: str, home: str) -> None:
     if child == 0:
         os.setsid()
         if os.fork() == 0:
-            _live(token, home)
+            _run_daemon(token, home)
         os._exit(0)
     os.waitpid(child, 0)
 
 
-def dismiss(home: str) -> None:
+def stop(home: str) -> None:
     """End the warden of a cluster whose work is done by somebody else."""
     try:
         who = files.read_json(os.path.join(home, termination.WARDEN))
@@ -43,7 +43,7 @@ def dismiss(home: str) -> None:
             os.kill(int(who["pid"]), signal.SIGKILL)
 
 
-def _live(token: str, home: str) -> None:
+def _run_daemon(token: str, home: str) -> None:
     """The daemon's whole life; never returns."""
     try:
         lock = os.open(os.path.join(home, _LOCK), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -73,7 +73,7 @@ def _watch(token: str, home: str) -> None:
     termination.end_containers(home)
     with store.held():
         lapsed = store.own(token)
-        if lapsed is not None and lapsed.over:
+        if lapsed is not None and lapsed.expired:
             store.remove(token)
 
 

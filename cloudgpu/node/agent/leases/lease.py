@@ -10,7 +10,7 @@ from typing import Any, Callable
 from .. import files, gpu_use
 from ..errors import AgentError
 from . import daemon, store
-from .store import Lease, spelled
+from .store import Lease, gpu_names
 
 Emit = Callable[[dict], None]  # type: ignore[type-arg]  # Python 3.8 knows no dict[...] at run time
 MARK = "cluster.json"
@@ -39,15 +39,15 @@ def _take(spec: dict[str, Any]) -> dict[str, Any]:
         home=home,
     )  # fmt: skip
     with store.held():
-        mine = store.own(lease.token)
+        current = store.own(lease.token)
         ids = gpu_use.gpu_ids()
-        gpus = mine.gpus if mine is not None and len(mine.gpus) == wanted else _free(wanted, ids, lease.token)
+        gpus = current.gpus if current is not None and len(current.gpus) == wanted else _free(wanted, ids, lease.token)
         taken = replace(lease, gpus=gpus)
         store.write(taken)
     os.makedirs(home, mode=0o700, exist_ok=True)
     # Files outlive a lease: whoever lost every record still finds what is theirs to remove.
     files.write_json(os.path.join(home, MARK), {"cluster": taken.cluster, "owner": taken.owner, "token": taken.token})
-    daemon.post(taken.token, home)
+    daemon.ensure_running(taken.token, home)
     return {"devices": list(gpus), "of": len(ids)}
 
 
@@ -59,7 +59,7 @@ def _free(wanted: int, ids: dict[str, int], token: str) -> tuple[int, ...]:
     if len(ids) < wanted:
         raise AgentError(f"this host has {len(ids)} GPUs, not the {wanted} that are asked for", code="no-gpu")
     if len(free) < wanted:
-        why = [one.told for one in others] + [one.told for one in foreign]
+        why = [one.description for one in others] + [one.description for one in foreign]
         raise AgentError(
             f"{len(free)} of {len(ids)} GPUs are free, {wanted} are asked for; taken: {'; '.join(why)}",
             code="leased" if others else "in-use",
@@ -84,22 +84,22 @@ def _show(spec: dict[str, Any]) -> dict[str, Any]:
         "epoch_s": int(time.time()),
         "leases": [
             {"cluster": one.cluster, "owner": one.owner, "user": one.user, "gpus": list(one.gpus),
-             "expires_epoch_s": one.expires_epoch_s, "mine": one.token == token, "told": one.told}
+             "expires_epoch_s": one.expires_epoch_s, "mine": one.token == token, "told": one.description}
             for one in stands
         ],
-        "processes": [{"gpu": one.gpu, "pid": one.pid, "user": one.user, "told": one.told} for one in busy],
+        "processes": [{"gpu": one.gpu, "pid": one.pid, "user": one.user, "told": one.description} for one in busy],
     }  # fmt: skip
 
 
 def _extend(spec: dict[str, Any]) -> dict[str, Any]:
     with store.held():
-        mine = store.own(_text(spec, "token"))
-        if mine is None or mine.over:
+        current = store.own(_text(spec, "token"))
+        if current is None or current.expired:
             raise AgentError("the lease has lapsed", code="no-lease", hint="`cloudgpu down`, then begin anew")
         until = _number(spec, "expires_epoch_s")
-        store.write(replace(mine, expires_epoch_s=until))
-    daemon.post(mine.token, mine.home or _text(spec, "home"))
-    return {"devices": list(mine.gpus), "told": spelled(mine.gpus)}
+        store.write(replace(current, expires_epoch_s=until))
+    daemon.ensure_running(current.token, current.home or _text(spec, "home"))
+    return {"devices": list(current.gpus), "told": gpu_names(current.gpus)}
 
 
 def _text(spec: dict[str, Any], name: str) -> str:

@@ -46,19 +46,19 @@ class Lease:
     home: str = ""
 
     @property
-    def over(self) -> bool:
+    def expired(self) -> bool:
         """Whether it has lapsed."""
         return self.expires_epoch_s <= time.time()
 
     @property
-    def told(self) -> str:
+    def description(self) -> str:
         """`GPUs 0-3 by ana (cluster x) until 2026-11-22 10:00 UTC`."""
         until = time.strftime("%Y-%m-%d %H:%M", time.gmtime(self.expires_epoch_s))
         who = self.owner if self.owner == self.user else f"{self.owner} ({self.user} there)"
-        return f"{spelled(self.gpus)} by {who}, cluster {self.cluster}, until {until} UTC"
+        return f"{gpu_names(self.gpus)} by {who}, cluster {self.cluster}, until {until} UTC"
 
 
-def spelled(gpus: tuple[int, ...]) -> str:
+def gpu_names(gpus: tuple[int, ...]) -> str:
     """`GPU 3`, `GPUs 0-3`, `GPUs 0,2`."""
     if len(gpus) == 1:
         return f"GPU {gpus[0]}"
@@ -84,13 +84,13 @@ def held() -> Iterator[None]:
 def active() -> list[Lease]:
     """Every lease that has not lapsed. The caller holds the lock, or lives with an answer that is a moment old."""
     found = [_read(name) for name in _names()]
-    return sorted((one for one in found if one is not None and not one.over), key=lambda one: one.gpus)
+    return sorted((one for one in found if one is not None and not one.expired), key=lambda one: one.gpus)
 
 
 def own(token: str) -> Lease | None:
     """The lease of this token that this very user took; lapsed or not."""
     one = _read(_name(token))
-    return one if one is not None and one.user == me() else None
+    return one if one is not None and one.user == current_user() else None
 
 
 def write(lease: Lease) -> None:
@@ -119,7 +119,7 @@ def remove(token: str) -> None:
         return
 
 
-def me() -> str:
+def current_user() -> str:
     """The login user."""
     return user_name(os.getuid())
 
@@ -151,17 +151,17 @@ def _read(name: str) -> Lease | None:
         handle = os.open(os.path.join(FOLDER, name), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         with os.fdopen(handle, "rb") as stream:
             owner = user_name(os.fstat(stream.fileno()).st_uid)
-            told = parsed_object(stream.read(65536))
-        gpus = tuple(sorted({whole(one, _MOST_GPUS) for one in told["gpus"]}))
-        expires = whole(told["expires_epoch_s"], _LATEST_S)
+            description = parsed_object(stream.read(65536))
+        gpus = tuple(sorted({whole(one, _MOST_GPUS) for one in description["gpus"]}))
+        expires = whole(description["expires_epoch_s"], _LATEST_S)
         return Lease(
-            text(told["token"]),
-            text(told["cluster"]),
-            text(told["owner"]),
+            text(description["token"]),
+            text(description["cluster"]),
+            text(description["owner"]),
             gpus,
             expires,
             owner,
-            text(told.get("home", "")),
+            text(description.get("home", "")),
         )
     except (OSError, *MALFORMED):
         return None

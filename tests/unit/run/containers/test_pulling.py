@@ -24,7 +24,7 @@ def test_every_layer_is_told_once_and_the_sum_now_and_then(monkeypatch):
     now = [0.0]
     monkeypatch.setattr(pull.time, "monotonic", lambda: now[0])
     said = []
-    pulled = pull.Pulled(said.append)
+    pulled = pull.PullProgress(said.append)
     for one in ("a", "b"):
         pulled.take(layer(one, "Pulling fs layer"))
     pulled.take(layer("a", "Downloading", 1 << 20, 4 << 20))
@@ -39,15 +39,15 @@ def test_every_layer_is_told_once_and_the_sum_now_and_then(monkeypatch):
     pulled.take({"status": "Digest: sha256:0"})
     assert said == [
         "pulling: 1.0 GiB of at least 3.0 GiB",
-        "layer a: 4.0 MiB, 1 of 2 layers are here",
+        "layer a: 4.0 MiB, 1 of 2 layers done",
         "layer b: retrying in 5 seconds",
-        "layer b: 3.0 GiB, 2 of 2 layers are here",
+        "layer b: 3.0 GiB, 2 of 2 layers done",
     ]
 
 
 def test_an_error_in_the_stream_ends_the_pull():
     with pytest.raises(RefusedError, match="no space left"):
-        pull.Pulled(lambda _: None).take({"errorDetail": {"message": "no space left on device"}, "error": "x"})
+        pull.PullProgress(lambda _: None).take({"errorDetail": {"message": "no space left on device"}, "error": "x"})
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_what_a_refusal_means(said, code):
 
 
 def test_silence_is_not_a_refusal():
-    assert pull.fault("x", TimeoutError("timed out"), 300.0).message == "cannot pull x: nothing came for 300 s"
+    assert pull.fault("x", TimeoutError("timed out"), 300.0).message == "cannot pull x: no data for 300 s"
 
 
 def start(**more):
