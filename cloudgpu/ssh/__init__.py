@@ -1,1 +1,4 @@
-"""The only door to SSH: connections, pinned host keys, commands as values, fan-out, transfer."""
+"""SSH access to nodes: connections, pinned host keys, commands, parallel execution and file transfer.
+
+No other package uses paramiko.
+"""

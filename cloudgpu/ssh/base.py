@@ -1,4 +1,4 @@
-"""What a connection to a node can do, whatever carries it."""
+"""Interface of an SSH connection to a node, implemented by `SshHost` and by the fake for tests."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -12,18 +12,18 @@ from cloudgpu.ssh.openssh_command import ServerKey
 from cloudgpu.ssh.transfer.receive import OnSkipped
 
 COMMAND_S: Final = 120.0
-"""Time limit of a command whose output is read as a whole, unless the caller gives another one, seconds."""
+"""Default time limit of a command whose output is read as a whole, in seconds."""
 Told = Callable[[ConnectError | None], None]
-"""Hears of every connection through a tunnel: why it did not come about, or None when it did."""
+"""Called for every connection through a tunnel, with the error that prevented it or None on success."""
 
 
 def nobody(_trouble: ConnectError | None) -> None:
-    """Nobody listens to what a tunnel tells."""
+    """Ignore the outcome of a tunnel connection."""
 
 
 @dataclass(frozen=True)
 class Result:
-    """What a command left behind."""
+    """Output and exit code of a finished command."""
 
     host: str
     shown: str
@@ -34,26 +34,26 @@ class Result:
 
     @property
     def ok(self) -> bool:
-        """Whether it ended with 0."""
+        """Return True if the exit code is 0."""
         return self.exit_code == 0
 
     def tail(self, count: int = 10) -> list[str]:
-        """The last lines of standard error, else of standard output."""
+        """Return the last lines of standard error, or of standard output if standard error is empty."""
         return (self.stderr.strip() or self.stdout.strip()).splitlines()[-count:]
 
 
 class Stream(Protocol):
-    """A command that runs while its output is read."""
+    """A running command whose output is read line by line."""
 
     exit_code: int | None
-    """None until the lines have ended; 128 + n when signal n ended the command."""
+    """None until `lines` is exhausted; 128 + n if signal n terminated the command."""
 
     @property
     def stderr(self) -> str:
-        """What it wrote to standard error so far, the last MiB of it."""
+        """Return the last MiB of standard error so far."""
 
     def lines(self, timeout_s: float | None = None) -> Iterator[str]:
-        """Lines of standard output as they come, without their newline; ends when the command ends.
+        """Yield lines of standard output, without the newline, until the command exits.
 
         Raises:
             TimeLimitError: `timeout_s` passed since the start or the last `renew`.
@@ -61,10 +61,10 @@ class Stream(Protocol):
         """
 
     def renew(self) -> None:
-        """Start the time limit of `lines` again."""
+        """Restart the time limit of `lines`."""
 
     def close(self) -> None:
-        """Stop reading. The remote command sees its standard output closed."""
+        """Stop reading, which closes the standard output of the remote command."""
 
 
 class Host(Protocol):
@@ -73,58 +73,61 @@ class Host(Protocol):
     node: Node
 
     def run(self, command: Command, *, stdin: bytes = b"", timeout_s: float = COMMAND_S) -> Result:
-        """Run it and wait.
+        """Run a command and wait for it.
 
         Raises:
-            RemoteCommandError: Exit code other than 0; shows the last 10 lines.
+            RemoteCommandError: The exit code is not 0; the error shows the last 10 lines.
             ConnectError: The connection was lost or `timeout_s` passed.
         """
 
     def try_run(self, command: Command, *, stdin: bytes = b"", timeout_s: float = COMMAND_S) -> Result:
-        """Like `run`, but a bad exit code is in the result."""
+        """Run a command and return its result, whatever the exit code."""
 
     def stream(self, command: Command, *, stdin: bytes = b"") -> Stream:
-        """Start it and read its output line by line."""
+        """Start a command whose output is read line by line."""
 
     def put_bytes(self, content: bytes, path: str, *, mode: int = 0o600) -> None:
-        """Write a file, atomically."""
+        """Write a remote file atomically."""
 
     def get_file(self, path: str, to: Path) -> None:
-        """Fetch a file, atomically on this side."""
+        """Download a file; the local write is atomic."""
 
     def send_tree(self, source: Path, files: Sequence[str], to: str) -> int:
-        """Make the remote directory hold exactly these files of `source` (relative paths); returns bytes sent."""
+        """Make a remote directory hold exactly these files (paths relative to `source`); return the bytes sent."""
 
     def claim_tree(self, to: str) -> None:
-        """Make a new or empty remote directory one that `send_tree` may change, whoever fills it until then."""
+        """Mark a new or empty remote directory as managed, so that `send_tree` may change it later."""
 
     def fetch_tree(
         self, source: str, patterns: Sequence[str], to: Path, on_skipped: OnSkipped | None = None
     ) -> list[str]:
-        """Fetch what matches below a remote directory; returns the relative paths. What is skipped is named."""
+        """Download the matching files of a remote directory; return their relative paths.
+
+        `on_skipped` is called for every entry that cannot be downloaded.
+        """
 
     def forward(
         self, remote_port: int, *, local: int = 0, near: bool = False, bound: bool = False, told: Told = nobody
     ) -> int:
-        """Open a tunnel to a port on the node's loopback; returns the local port.
+        """Open a tunnel to a port on the node's loopback; return the local port.
 
         Args:
-            remote_port: Where to.
-            local: The port on this side; 0 is any.
-            near: Take the next free one where that is in use.
-            bound: What listens there does so on the node's own loopback address and on no other.
-            told: Hears of every connection.
+            remote_port: Port on the node.
+            local: Local port; 0 picks any free port.
+            near: Use the next free local port if `local` is in use.
+            bound: The remote service listens only on the node's loopback address.
+            told: Called with the outcome of every connection.
 
         Raises:
             UsageError: The local port is in use.
         """
 
     def server_key(self) -> ServerKey:
-        """The host key that was verified, whole, for a `known_hosts` file.
+        """Return the verified host key, for a `known_hosts` file.
 
         Raises:
-            ConnectError: The connection was lost, and it cannot be dialled.
+            ConnectError: The connection was lost and cannot be reopened.
         """
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""

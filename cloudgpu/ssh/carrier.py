@@ -1,4 +1,4 @@
-"""What brings a connection to a node that is not reached straight: another SSH server, or a program's own pipes."""
+"""Ways to open a TCP connection to a node that is not directly reachable: an SSH jump host or a proxy command."""
 
 import contextlib
 import socket
@@ -12,30 +12,30 @@ from cloudgpu.errors import ConnectError
 from cloudgpu.launch.inventory import Node
 from cloudgpu.ssh.handshake import Opened
 
-_LAST_WORDS_S = 5.0
+_TERMINATE_S = 5.0
 
 
 class Carrier(Protocol):
-    """Opens connections to where the caller itself does not get. An `SshHost` is one."""
+    """Opens TCP connections on behalf of the caller. `SshHost` implements it."""
 
     def open_tcp(self, address: str, port: int, timeout_s: float) -> Opened:
-        """A connection to an address and port as seen from there.
+        """Open a connection to an address and port as seen from the carrier.
 
         Raises:
-            ConnectError: It did not come about.
+            ConnectError: The connection failed.
         """
 
 
 CarrierOf = Callable[[Node], Carrier | None]
-"""What leads to a node; None where the caller gets there straight."""
+"""Returns the carrier for a node, or None if the node is directly reachable."""
 
 
 @dataclass(frozen=True)
 class CarryingCommand:
-    """A program whose standard input and output are a connection, as OpenSSH's `ProxyCommand` has it.
+    """A program whose standard input and output are the connection, like OpenSSH's `ProxyCommand`.
 
     Attributes:
-        environ: Its whole environment. What must not be seen in a list of processes goes here, not into `argv`.
+        environ: Complete environment. Secrets go here rather than into `argv`, which process lists show.
     """
 
     argv: tuple[str, ...]
@@ -46,13 +46,13 @@ class CarryingCommand:
 
 
 class ProgramCarrier:
-    """Starts a program for every connection."""
+    """Starts a proxy command for every connection."""
 
     def __init__(self, command: Callable[[], CarryingCommand]) -> None:
         self._command = command
 
     def open_tcp(self, address: str, port: int, timeout_s: float) -> Opened:  # noqa: ARG002 - the program knows where to
-        """A connection through a program of its own, which ends with it.
+        """Start the proxy command and return the connection; closing the connection stops the command.
 
         Raises:
             ConnectError: The program cannot be started.
@@ -66,19 +66,19 @@ class ProgramCarrier:
                 stdout=theirs.fileno(),
                 stderr=subprocess.DEVNULL,
                 env=dict(command.environ),
-                start_new_session=True,  # Ctrl-C is ours to answer: the run's connections must not end by it
+                start_new_session=True,  # Ctrl-C is handled here and must not break the connections of a run
             )
         except OSError as err:
             ours.close()
-            message = f"{command.argv[0]} cannot be started: {err.strerror}"
-            raise ConnectError(message, hint="is it installed, and may it be run?") from err
+            message = f"cannot start {command.argv[0]}: {err.strerror}"
+            raise ConnectError(message, hint="check that it is installed and executable") from err
         finally:
             theirs.close()
-        return _Carried(ours, process)
+        return _ProcessSocket(ours, process)
 
 
-class _Carried(socket.socket):
-    """Our end of a program's connection: the program goes with it."""
+class _ProcessSocket(socket.socket):
+    """The local end of a proxy command's connection. Closing it stops the process."""
 
     def __init__(self, ours: socket.socket, process: subprocess.Popen[bytes]) -> None:
         super().__init__(fileno=ours.detach())
@@ -86,15 +86,15 @@ class _Carried(socket.socket):
 
     def close(self) -> None:
         super().close()
-        threading.Thread(target=_end, args=(self._process,), daemon=True).start()
+        threading.Thread(target=_stop, args=(self._process,), daemon=True).start()
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """Let it take its leave, so that its session ends with it; then insist."""
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    """Terminate the process, so that it can close its session; kill it after a grace period."""
     with contextlib.suppress(OSError):
         process.terminate()
     try:
-        process.wait(_LAST_WORDS_S)
+        process.wait(_TERMINATE_S)
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()

@@ -1,4 +1,4 @@
-"""Commands as values: quoting and masking by type, so that a secret cannot reach a log by accident."""
+"""Remote commands. The type of each part decides its quoting and masking, so that secrets never reach a log."""
 
 import shlex
 from dataclasses import dataclass
@@ -6,14 +6,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Raw:
-    """Shell text that is sent as it stands: operators, redirections, `$HOME`."""
+    """Shell text that is not quoted: operators, redirections, `$HOME`."""
 
     text: str
 
 
 @dataclass(frozen=True)
 class Secret:
-    """A value that is sent, quoted, and never shown."""
+    """A value that is quoted when sent and masked when shown."""
 
     value: str
 
@@ -22,17 +22,17 @@ class Secret:
 
 
 class Command:
-    """A remote command line. Strings are quoted, `Raw` is not, `Secret` is quoted on the wire and masked elsewhere."""
+    """A remote command line. Strings are quoted, `Raw` is not, `Secret` is quoted when sent and masked elsewhere."""
 
     def __init__(self, *parts: str | Raw | Secret) -> None:
         self.parts = parts
 
     def wire(self) -> str:
-        """What is sent to the node's shell."""
+        """Return the text that is sent to the node's shell."""
         return " ".join(_wire(part) for part in self.parts)
 
     def shown(self) -> str:
-        """What may be logged."""
+        """Return the command with secrets masked, for logs."""
         return " ".join("***" if isinstance(part, Secret) else _wire(part) for part in self.parts)
 
     __str__ = shown

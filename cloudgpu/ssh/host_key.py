@@ -1,4 +1,4 @@
-"""The host key that a server shows, for a person to compare; nobody logs in, and only keys are exchanged."""
+"""Read the host key of a server without logging in, so that the user can compare its fingerprint."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from cloudgpu.ssh.handshake import Opened, exchanged, open_socket
 
 @dataclass(frozen=True)
 class ShownKey:
-    """A host key as its server shows it."""
+    """The host key presented by a server."""
 
     kind: str
     """`ssh-ed25519` ..."""
@@ -19,10 +19,10 @@ class ShownKey:
 
 
 def shown_key(node: Node, via: Carrier | None, *, timeout_s: float = 10.0) -> ShownKey:
-    """The key that the server at this address prefers.
+    """Return the host key that the node's SSH server prefers.
 
     Raises:
-        ConnectError: It cannot be reached, or does not speak SSH.
+        ConnectError: The server is unreachable or does not speak SSH.
     """
     link = exchanged(node, _opener(node, via)(timeout_s), timeout_s)
     try:

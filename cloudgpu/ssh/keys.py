@@ -1,4 +1,4 @@
-"""SSH keys: the home's own key pair, and the fingerprints that host keys are pinned by."""
+"""The SSH key pair of the cloudgpu home directory, and fingerprints of host keys."""
 
 import base64
 import hashlib
@@ -24,30 +24,30 @@ from cloudgpu.paths import unwritable
 
 @dataclass(frozen=True)
 class PublicKey:
-    """The public half, as `authorized_keys` and the cloud's key pair want it."""
+    """A public key in the format of `authorized_keys`."""
 
     line: str
     """`ssh-ed25519 AAAA... cloudgpu`."""
     fingerprint: str
-    """`SHA256:...`, without padding."""
+    """`SHA256:...` without padding."""
 
 
 def fingerprint(blob: bytes) -> str:
-    """The SHA256 fingerprint of a public key blob, written as OpenSSH writes it."""
+    """Return the SHA256 fingerprint of a public key blob in OpenSSH format."""
     digest = base64.b64encode(hashlib.sha256(blob).digest()).decode()
     return "SHA256:" + digest.rstrip("=")
 
 
 def same_fingerprint(pinned: str, shown: str) -> bool:
-    """Whether two fingerprints name one key; padding is written by some tools and left out by others."""
+    """Return True if two fingerprints are equal. Some tools write the base64 padding and others omit it."""
     return pinned.strip().rstrip("=") == shown.strip().rstrip("=")
 
 
 def ensure_key(path: Path) -> PublicKey:
-    """The home's key pair, made at the first call. Two processes that both make it end up with the same one.
+    """Return the public key, creating the key pair on the first call. Safe against concurrent processes.
 
     Raises:
-        StateError: The key cannot be read or written, or the file holds something else.
+        StateError: The key cannot be read or written, or the file is not a private key.
     """
     if not path.exists():
         _create(path)
@@ -55,18 +55,18 @@ def ensure_key(path: Path) -> PublicKey:
 
 
 def read_public(path: Path) -> PublicKey:
-    """The public half of the private key in `path`.
+    """Return the public key of the private key in `path`.
 
     Raises:
-        StateError: The file cannot be read, is no OpenSSH private key, or asks for a passphrase.
+        StateError: The file cannot be read, is not an OpenSSH private key, or has a passphrase.
     """
-    hint = "move the file away: a new key is made, but nodes made with the old one cannot be reached with it"
+    hint = "move the file away to have a new key created; nodes created with the old key then become unreachable"
     try:
         private = load_ssh_private_key(files.read_bytes(path, files.KEY_BYTES), password=None)
         line = private.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH).decode()
     except OSError as err:
         repair = (
-            "make it yours and readable: chmod 600" if isinstance(err, PermissionError) else "name another private key"
+            "own the file and run chmod 600 on it" if isinstance(err, PermissionError) else "name another private key"
         )
         raise StateError(f"cannot read the SSH key {path}: {err.strerror}", hint=repair) from err
     except (ValueError, TypeError, UnsupportedAlgorithm) as err:
@@ -75,7 +75,7 @@ def read_public(path: Path) -> PublicKey:
 
 
 def fresh_pair() -> tuple[str, str]:
-    """A key pair that is kept nowhere: the private half as OpenSSH's file, the public half without a comment."""
+    """Generate a key pair without storing it; return the OpenSSH private key and the public key without a comment."""
     private = Ed25519PrivateKey.generate()
     secret = private.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption())
     return secret.decode(), private.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH).decode()
@@ -93,9 +93,9 @@ def _create(path: Path) -> None:
 
 
 def _publish(content: bytes, path: Path) -> bool:
-    """Give `path` this content unless it exists; True when this call made it.
+    """Create `path` with this content unless it exists; return True if this call created it.
 
-    The link is what decides between two processes: it either makes the whole file or nothing.
+    Hard-linking a complete temporary file is atomic, so concurrent processes never see a partial key.
     """
     descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:

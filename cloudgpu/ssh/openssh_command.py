@@ -1,4 +1,4 @@
-"""Command lines of the real OpenSSH client, bound to a node's verified host key."""
+"""Build OpenSSH command lines that trust only a node's verified host key."""
 
 import os
 import shlex
@@ -13,14 +13,14 @@ from cloudgpu.paths import unwritable
 
 @dataclass(frozen=True)
 class ServerKey:
-    """A host key, whole. Fingerprints alone cannot fill a `known_hosts` file."""
+    """A complete host key. A `known_hosts` file needs the key itself, not just the fingerprint."""
 
     kind: str
-    """Its type, for instance `ssh-ed25519`."""
+    """Key type, for instance `ssh-ed25519`."""
     base64: str
 
     def known_hosts_line(self, node: Node) -> str:
-        """The line that binds the key to the node's address and port."""
+        """Return the `known_hosts` line for the node's address and port."""
         name = node.address if node.port == _DEFAULT_PORT else f"[{node.address}]:{node.port}"
         return f"{name} {self.kind} {self.base64}\n"
 
@@ -29,10 +29,10 @@ _DEFAULT_PORT = 22
 
 
 def write_known_hosts(path: Path, node: Node, key: ServerKey) -> Path:
-    """Write the file that `ssh_argv` names, in one step, readable by the owner only.
+    """Atomically write the `known_hosts` file for `ssh_argv`, readable only by its owner.
 
     Raises:
-        StateError: It cannot be written.
+        StateError: The file cannot be written.
     """
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -47,7 +47,7 @@ def write_known_hosts(path: Path, node: Node, key: ServerKey) -> Path:
 
 @dataclass(frozen=True)
 class Gate:
-    """The node through which another one is reached, and the file that pins its host key."""
+    """A jump node and the file that pins its host key."""
 
     node: Node
     known_hosts: Path
@@ -62,15 +62,15 @@ def ssh_argv(
     gate: Gate | None = None,
     proxy: Sequence[str] = (),
 ) -> list[str]:
-    """The argument vector of an `ssh` that reaches this node and no other host.
+    """Return the `ssh` argument vector that connects to this node.
 
     Args:
-        node: Where to.
-        key: Our private key; no other key and no agent is offered.
-        known_hosts: As `write_known_hosts` made it; the user's and the system's own are left alone.
-        command: What to run there; without one, an interactive shell.
-        gate: The node or jump host before it, where there is one; its key is pinned as well.
-        proxy: A command whose standard input and output lead to it, where nothing else does.
+        node: Node to connect to.
+        key: Private key; no other key and no SSH agent is offered.
+        known_hosts: File written by `write_known_hosts`; the files of the user and the system are not used.
+        command: Remote command; empty starts an interactive shell.
+        gate: Jump node or jump host, if any; its host key is pinned as well.
+        proxy: Proxy command, for a node that is not reachable over TCP.
     """
     key = Path(node.key) if node.key else key
     where = f"{node.user}@{node.address}"
@@ -81,13 +81,13 @@ def ssh_argv(
 
 
 def proxy_through(gate: Gate, key: Path) -> str:
-    """The command that leads through another node, for OpenSSH's `ProxyCommand`.
+    """Return the `ProxyCommand` that connects through a jump node.
 
-    `ProxyJump` would take neither this key nor these known hosts: they hold for the last hop alone.
+    `ProxyJump` would not do: it applies the key and the known hosts only to the last hop.
     """
     node = gate.node
     argv = ["ssh", "-i", str(key), *_flags(gate.known_hosts), "-p", str(node.port), f"{node.user}@{node.address}"]
-    # OpenSSH expands `%` in the command and gives it to a shell.
+    # OpenSSH expands `%` in the command and passes it to a shell.
     return shlex.join(argv).replace("%", "%%") + " -W %h:%p"
 
 
@@ -104,5 +104,5 @@ def _flags(known_hosts: Path) -> list[str]:
 
 
 def _quoted(path: Path) -> str:
-    """The option holds a list of files and expands `%`; a home with a space or a percent sign must stay one name."""
+    """Quote a path: the option takes a list of files and expands `%`, so spaces and percent signs need quoting."""
     return '"' + str(path).replace("%", "%%") + '"'

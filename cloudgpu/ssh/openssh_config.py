@@ -1,4 +1,4 @@
-"""Entries for OpenSSH's own configuration: a node by its name, with its pinned key and the way to it. Pure."""
+"""Render OpenSSH configuration entries for nodes, with pinned host keys and jump hosts."""
 
 import shlex
 from collections.abc import Sequence
@@ -12,13 +12,13 @@ from cloudgpu.ssh.openssh_command import Gate, proxy_through
 
 @dataclass(frozen=True)
 class Entry:
-    """One node, as OpenSSH is to know it.
+    """A `Host` entry of an OpenSSH configuration.
 
     Attributes:
-        names: What it is called, as in `ssh lab-0`.
-        known_hosts: The file that pins its key.
-        gate: The node or jump host before it, where there is one.
-        proxy: A command whose standard input and output lead to it, where nothing else does.
+        names: Host aliases, as in `ssh lab-0`.
+        known_hosts: File that pins the node's host key.
+        gate: Jump node or jump host, if any.
+        proxy: Proxy command, for a node that is not reachable over TCP.
     """
 
     names: tuple[str, ...]
@@ -29,27 +29,27 @@ class Entry:
 
 
 def rendered(entries: Sequence[Entry], key: Path, heading: Sequence[str]) -> str:
-    """The whole file.
+    """Return the content of the configuration file.
 
     Raises:
-        StateError: A value would end its line, and what follows it would be an option of its own.
+        StateError: A value contains a line break, which would inject another option.
     """
-    blocks = ["\n".join(_line(line) for line in _block(one, key)) for one in entries]
+    blocks = ["\n".join(_line(line) for line in _block(entry, key)) for entry in entries]
     return "\n\n".join(["\n".join(_line(f"# {line}") for line in heading), *blocks]) + "\n"
 
 
 def included(pattern: Path) -> str:
-    """The line of a user's own configuration that takes our files in.
+    """Return the `Include` line for the user's OpenSSH configuration.
 
     Raises:
-        StateError: The pattern cannot be written down.
+        StateError: The pattern contains characters that cannot be quoted.
     """
     return f"Include {_quoted(str(pattern))}"
 
 
 def _block(entry: Entry, key: Path) -> list[str]:
     key = Path(entry.node.key) if entry.node.key else key
-    carried = _carried(entry, key)
+    proxy_command = _proxy_command(entry, key)
     options = [
         ("HostName", _word(entry.node.address)),
         ("Port", str(entry.node.port)),
@@ -61,7 +61,7 @@ def _block(entry: Entry, key: Path) -> list[str]:
         ("GlobalKnownHostsFile", "/dev/null"),
         ("StrictHostKeyChecking", "yes"),
         ("ServerAliveInterval", "15"),
-        *([("ProxyCommand", carried)] if carried else []),
+        *([("ProxyCommand", proxy_command)] if proxy_command else []),
     ]
     return [
         f"Host {' '.join(_word(name) for name in entry.names)}",
@@ -69,12 +69,12 @@ def _block(entry: Entry, key: Path) -> list[str]:
     ]
 
 
-def _carried(entry: Entry, key: Path) -> str:
+def _proxy_command(entry: Entry, key: Path) -> str:
     return proxy_through(entry.gate, key) if entry.gate else shlex.join(entry.proxy).replace("%", "%%")
 
 
 def _path(path: Path) -> str:
-    """A file: OpenSSH expands `%` in it, and takes a space for the end of its name."""
+    """Escape a file name: OpenSSH expands `%` and splits at spaces."""
     return _quoted(str(path).replace("%", "%%"))
 
 
@@ -87,10 +87,10 @@ def _word(text: str) -> str:
 
 
 def _checked(text: str, forbidden: str) -> str:
-    """Return the text, unless OpenSSH would read more than one value in it."""
+    """Return the text, or raise if OpenSSH would read it as more than one value."""
     if set(text) & set(forbidden):
-        message = f"{text!r} cannot be written into an OpenSSH configuration"
-        raise StateError(message, hint="`cloudgpu ssh` needs no configuration; else use names without such characters")
+        message = f"{text!r} contains characters that an OpenSSH configuration does not allow"
+        raise StateError(message, hint="use a name without them, or connect with `cloudgpu ssh`")
     return text
 
 

@@ -1,4 +1,4 @@
-"""How nodes are named and how a command's bad end is told."""
+"""How error messages name a node and describe a failed command."""
 
 from cloudgpu.errors import ConnectError, RemoteCommandError
 from cloudgpu.launch.inventory import Node
@@ -7,18 +7,18 @@ from cloudgpu.text import command
 
 
 class TimeLimitError(ConnectError):
-    """A command was given up because it took too long; the connection is still there."""
+    """A command exceeded its time limit. The connection is still usable."""
 
 
 STILL_THERE = "check that the node still runs: `cloudgpu status --refresh`"
-"""The hint of a connection that broke, for nodes of a cloud."""
+"""Hint for a lost connection to a cloud node."""
 
 
 def still_there(node: Node) -> str:
-    """Return what to look at once a connection broke. No cloud tells of your own host: only logging in does."""
+    """Return the hint for a lost connection. A self-managed host has no cloud API to ask, so the hint is to log in."""
     if not node.own:
         return STILL_THERE
-    return f"log in to see whether it still works: {log_in(node)}"
+    return f"check that you can log in: {log_in(node)}"
 
 
 def log_in(node: Node) -> str:
@@ -27,22 +27,22 @@ def log_in(node: Node) -> str:
 
 
 def describe(node: Node) -> str:
-    """Return how messages name a node: your own host by its name in the inventory too."""
+    """Return the name of a node for messages; self-managed hosts include their inventory name."""
     what = f"node {node.index}" if node.index >= 0 else "the jump host"
     name = f"{node.zone}, " if node.own and node.zone else ""
     return f"{what} ({name}{node.user}@{node.address}:{node.port})"
 
 
 def checked(result: Result) -> Result:
-    """The result, if the command ended well.
+    """Return the result if the command succeeded.
 
     Raises:
-        RemoteCommandError: It did not; names the command and shows its last lines.
+        RemoteCommandError: The exit code is not 0; the error names the command and shows its last lines.
     """
     if result.ok:
         return result
     raise RemoteCommandError(
-        f"{result.host}: `{result.shown}` ended with exit code {result.exit_code}",
+        f"{result.host}: `{result.shown}` failed with exit code {result.exit_code}",
         tail=result.tail(),
-        hint="log in and look: `cloudgpu ssh`",
+        hint="log in to investigate: `cloudgpu ssh`",
     )
