@@ -48,7 +48,7 @@ def all_met(lines: list[str]) -> bool:
 
 
 def reader() -> Callable[[str, Extras], CheckResult]:
-    """Return a function that checks a requirement: with `packaging` (installed or vendored in pip), else a simple one."""
+    """Return a requirement checker: that of `packaging` (installed or vendored in pip), else a simple one."""
     for name in ("packaging.requirements", "pip._vendor.packaging.requirements"):
         try:
             requirements = import_module(name)
