@@ -70,7 +70,11 @@ class HostProvisioning:
         """
         del keep_on_failure  # nothing half-made is worth keeping: the hosts stay anyway
         if plan.errors:
-            raise PlanError(f"the plan for {name} cannot be applied", findings=[one.message for one in plan.errors])
+            raise PlanError(
+                f"the plan for {name} cannot be applied",
+                findings=[one.message for one in plan.errors],
+                hint="`cloudgpu plan` shows what to change",
+            )
         with Lease(self._context.home.cluster(name).root / "lease", self._context.clock, self._context.owner).hold(
             tidy=True
         ):

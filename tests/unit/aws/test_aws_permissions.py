@@ -22,7 +22,14 @@ SERVICES = ("ec2", "iam", "ssm", "sts", "s3", "service-quotas", "pricing", "sche
 AMBIGUOUS = frozenset({"tag_resource", "untag_resource", "list_tags_for_resource", "can_paginate"})
 NOT_CALLS = {"s3": {"upload_file": "put_object", "upload_fileobj": "put_object", "download_file": "get_object"}}
 MANAGED_POLICY_CHARS = 6144
-SELF = ("permissions.py", "session_permissions.py", "storage_permissions.py", "grants.py", "dry_runs.py", "probing.py")
+SELF = (
+    "permissions.py",
+    "session_permissions.py",
+    "storage_permissions.py",
+    "grants.py",
+    "dry_runs.py",
+    "permission_probe.py",
+)
 POLICIES = {
     "docs/reference/iam-policy.json": GRANTS,
     "docs/reference/iam-policy-sessions.json": SESSION_GRANTS,

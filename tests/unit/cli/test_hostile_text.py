@@ -69,8 +69,8 @@ def subclasses(kind: type) -> Iterator[type]:
 
 def every_error() -> list[errors.CloudGpuError]:
     """One instance of every error class of the package, with hostile text wherever its constructor takes text."""
-    for room in ("hosts.loading", "remote.connection", "remote.handshake", "run.agent"):
-        importlib.import_module(f"cloudgpu.{room}")
+    for module in ("hosts.loading", "ssh.connection", "ssh.handshake", "run.agent"):
+        importlib.import_module(f"cloudgpu.{module}")
     made = []
     for kind in (errors.CloudGpuError, *subclasses(errors.CloudGpuError)):
         parameters = inspect.signature(kind.__init__).parameters
@@ -225,16 +225,19 @@ def test_nothing_but_the_terminal_writes_to_it():
         "cli",
         "app",
         "plan",
-        "provision",
+        "backends",
+        "engine",
         "aws",
         "run",
-        "remote",
+        "ssh",
         "ledger",
         "recipe",
         "hosts",
         "catalog",
         "settings",
+        "state",
     )
+    assert all((CLI.parent / layer).is_dir() for layer in layers)
     # What these write goes to another program, never to a terminal.
     others = {"cli/terminal/output.py", "ssh/transfer/node_tree.py", "engine/plugin/__main__.py"}
     found = [
@@ -248,5 +251,5 @@ def test_nothing_but_the_terminal_writes_to_it():
 
 
 def test_only_the_terminal_knows_escape_sequences():
-    found = [path.name for path in CLI.glob("*.py") if re.search(r"\\(x1b|033|u001b|e\[)", path.read_text())]
-    assert found == ["terminal.py"]
+    found = [path.name for path in CLI.rglob("*.py") if re.search(r"\\(x1b|033|u001b|e\[)", path.read_text())]
+    assert found == ["output.py"]
