@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from cloudgpu.ledger.entry import Entry, EntryState, Part, Spending
     from cloudgpu.ledger.report import By, Report
     from cloudgpu.plan.plan import Quotes
-    from cloudgpu.plan.reservations import Held
+    from cloudgpu.plan.reservations import ReservationLookup
     from cloudgpu.plan.survey import DatasetSeen, NamedKind, Presence
     from cloudgpu.run.files import RemoteFile, Service
     from cloudgpu.ssh.base import Host
@@ -107,7 +107,7 @@ class Cloud(Backend, Protocol):
     def engine_asked_for(self) -> str:
         """The engine that the user named, `direct` or `pulumi`; empty when nobody did."""
 
-    def reservation(self, reservation_id: str, regions: Sequence[str]) -> Held:
+    def reservation(self, reservation_id: str, regions: Sequence[str]) -> ReservationLookup:
         """A capacity reservation as the first of these regions that has it describes it."""
 
     def free_addresses(self, regions: Sequence[str]) -> Mapping[str, int]:

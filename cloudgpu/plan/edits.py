@@ -77,7 +77,7 @@ class Edit:
             changed = Recipe.model_validate(values, by_alias=True, by_name=False)
         except (RecipeError, ValidationError):
             return None
-        return None if changed == recipe or any(rules.broken(changed)) else changed
+        return None if changed == recipe or any(rules.rule_problems(changed)) else changed
 
 
 def edit(field: str, text: str, *more: tuple[str, str], weight: int | None = None, way: str = "") -> Edit:

@@ -22,7 +22,7 @@ PLACES: Final = {
 
 
 @dataclass(frozen=True)
-class Verdict:
+class CandidateExplanation:
     """Whether one (type, region, zone, market) was kept, and why. An empty field covers all its values."""
 
     instance_type: str
@@ -59,7 +59,7 @@ class Group:
 
     rule: str
     kept: bool
-    verdicts: tuple[Verdict, ...]
+    verdicts: tuple[CandidateExplanation, ...]
 
     @property
     def count(self) -> int:
@@ -67,28 +67,28 @@ class Group:
         return len(self.verdicts)
 
 
-def explain(question: Question) -> tuple[Verdict, ...]:
+def explain(question: Question) -> tuple[CandidateExplanation, ...]:
     """One verdict for every candidate, in the order in which they are tried, then those of what was thrown out."""
     kept = tuple(_kept(question, weigh(question).candidates))
     excluded = tuple(verdict for kind in question.types for verdict in _of_type(question, kind))
     return (*kept, *excluded)
 
 
-def grouped(verdicts: Iterable[Verdict]) -> tuple[Group, ...]:
+def grouped(verdicts: Iterable[CandidateExplanation]) -> tuple[Group, ...]:
     """Group by rule: kept candidates first, then the excluding rules in the order they applied."""
-    groups: dict[tuple[str, bool], list[Verdict]] = {}
+    groups: dict[tuple[str, bool], list[CandidateExplanation]] = {}
     for verdict in verdicts:
         groups.setdefault((verdict.rule, verdict.kept), []).append(verdict)
     return tuple(Group(rule, kept, tuple(members)) for (rule, kept), members in groups.items())
 
 
-def _kept(question: Question, candidates: Iterable[Candidate]) -> Iterator[Verdict]:
+def _kept(question: Question, candidates: Iterable[Candidate]) -> Iterator[CandidateExplanation]:
     prefer = question.recipe.resources.prefer
     for place, candidate in enumerate(candidates, start=1):
         late = candidate.key in question.quotes.refused
         rule = "cool-down" if late else prefer
         why = "no capacity a short while ago: tried last" if late else PLACES[prefer]
-        yield Verdict(
+        yield CandidateExplanation(
             candidate.instance_type,
             candidate.region,
             candidate.zone,
@@ -100,7 +100,7 @@ def _kept(question: Question, candidates: Iterable[Candidate]) -> Iterator[Verdi
         )
 
 
-def _of_type(question: Question, kind: InstanceType) -> Iterator[Verdict]:
+def _of_type(question: Question, kind: InstanceType) -> Iterator[CandidateExplanation]:
     unfit = exclusions.of_type(question, kind)
     if unfit:
         yield from (_out(kind, "", "", exclusion) for exclusion in unfit)
@@ -113,7 +113,7 @@ def _of_type(question: Question, kind: InstanceType) -> Iterator[Verdict]:
         yield from _of_region(question, kind, region)
 
 
-def _of_region(question: Question, kind: InstanceType, region: str) -> Iterator[Verdict]:
+def _of_region(question: Question, kind: InstanceType, region: str) -> Iterator[CandidateExplanation]:
     if region not in question.catalog.regions:
         yield _out(kind, region, "", Exclusion("region", f"unknown region {region}"))
         return
@@ -127,7 +127,9 @@ def _of_region(question: Question, kind: InstanceType, region: str) -> Iterator[
             yield from (_out(kind, region, zone, exclusion) for exclusion in exclusions.of_zone(question, region, zone))
 
 
-def _out(kind: InstanceType, region: str, zone: str, why: Exclusion, market: Market | None = None) -> Verdict:
-    return Verdict(
+def _out(
+    kind: InstanceType, region: str, zone: str, why: Exclusion, market: Market | None = None
+) -> CandidateExplanation:
+    return CandidateExplanation(
         kind.name, region, zone, market, kept=False, place=None, rule=why.check, why=why.message, fix=why.fix
     )

@@ -14,7 +14,7 @@ from cloudgpu.plan.quota_room import QuotaRoom
 from cloudgpu.plan.remedy import Remedy
 from cloudgpu.plan.reservations import Reservation
 from cloudgpu.plan.storage_seen import StorageSeen
-from cloudgpu.plan.survey import NOBODY_LOOKED, Survey
+from cloudgpu.plan.survey import NO_SURVEY, Survey
 from cloudgpu.plan.uses import Use
 from cloudgpu.recipe.launching import ON_THE_HEAD
 from cloudgpu.recipe.schema import Recipe
@@ -86,7 +86,7 @@ class Quotes:
     asked_at: datetime | None = None
     quotas: Mapping[tuple[str, str], QuotaRoom] = field(default_factory=dict)
     storage: Mapping[str, tuple[StorageSeen, ...]] = field(default_factory=dict)
-    survey: Survey = NOBODY_LOOKED
+    survey: Survey = NO_SURVEY
     zones_unknown: Mapping[str, str] = field(default_factory=dict)
 
 

@@ -33,7 +33,7 @@ class Reservation:
 
 
 @dataclass(frozen=True)
-class Held:
+class ReservationLookup:
     """Result of looking up a reservation. `found` is None if there is none with that ID."""
 
     found: Reservation | None
@@ -64,7 +64,7 @@ def lasting_s(reservation: Reservation, now: datetime, expiry_s: int) -> int:
     return max(0, min(expiry_s, int((reservation.ends_at - TAKEN_BEFORE_END - begin).total_seconds())))
 
 
-def told(reservation: Reservation, now: datetime, expiry_s: int) -> Iterator[str]:
+def reservation_notes(reservation: Reservation, now: datetime, expiry_s: int) -> Iterator[str]:
     """Yield notes on a reservation for the user to read before confirming."""
     if reservation.kind == "capacity-block":
         yield f"{reservation.id} is paid in advance: its nodes cost nothing more and count as 0 USD in the worst case"

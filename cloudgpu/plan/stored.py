@@ -21,7 +21,7 @@ _VERSION: Final = "cloudgpu_plan"
 
 
 @dataclass(frozen=True)
-class World:
+class PlanInputs:
     """What a plan was made from, beside its recipe; each a text that is equal as long as nothing changed.
 
     Attributes:
@@ -54,7 +54,7 @@ class StoredPlan:
     recipe: str
     sets: tuple[str, ...]
     region: str
-    world: World
+    world: PlanInputs
     plan: Mapping[str, Any]
     """As `plan --json` prints it."""
 
@@ -111,7 +111,7 @@ def _check_shape(stored: StoredPlan) -> None:
         _ = stored.plan[name]
 
 
-def changes(stored: StoredPlan, world: World, fresh: Plan) -> Iterator[str]:
+def changes(stored: StoredPlan, world: PlanInputs, fresh: Plan) -> Iterator[str]:
     """What is no longer as it was agreed to; nothing when the plan may be applied as it is.
 
     A price that fell is no change: what was agreed to still bounds it.
@@ -153,7 +153,7 @@ _NAMED: Final = frozenset({"target", "account"})
 """Those whose values tell a person something."""
 
 
-def _world_changes(was: World, now: World) -> Iterator[str]:
+def _world_changes(was: PlanInputs, now: PlanInputs) -> Iterator[str]:
     for name, said in _WORLD.items():
         before, after = getattr(was, name), getattr(now, name)
         if before != after:

@@ -93,4 +93,4 @@ class Survey:
         return self.image if self.image is not None and self.image.image == image else None
 
 
-NOBODY_LOOKED = Survey()
+NO_SURVEY = Survey()

@@ -88,7 +88,7 @@ def check(value: object, base: Path) -> tuple[Recipe | None, tuple[Problem, ...]
     except ValidationError as error:
         found = wording.problems(error, value)
         return None, (*found, *_beyond_schema(value, base, {str(problem.path[0]) for problem in found if problem.path}))
-    return recipe, (*rules.broken(recipe), *files.missing(recipe, base))
+    return recipe, (*rules.rule_problems(recipe), *files.missing(recipe, base))
 
 
 def displayed(path: Path) -> str:
@@ -108,7 +108,7 @@ def _beyond_schema(value: dict[str, Any], base: Path, wrong: set[str]) -> Iterat
             sections[name] = _section(info.annotation, value[written])
     absent = {name for name in wrong if name in Recipe.model_fields}
     partial = Recipe.model_construct(**sections)
-    yield from rules.broken(partial, without=absent)
+    yield from rules.rule_problems(partial, without=absent)
     yield from files.missing(partial, base, without=absent)
 
 

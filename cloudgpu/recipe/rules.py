@@ -46,7 +46,7 @@ class RecipeRule:
     find: Callable[[Recipe], Iterator[Problem]]
 
 
-def broken(recipe: Recipe, *, without: Set[str] = frozenset()) -> Iterator[Problem]:
+def rule_problems(recipe: Recipe, *, without: Set[str] = frozenset()) -> Iterator[Problem]:
     """Yield the problems that the rules find. Skip rules that read a section in `without`."""
     for rule in RULES:
         if not rule.sections & without:

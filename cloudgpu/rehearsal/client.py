@@ -18,7 +18,7 @@ from cloudgpu.rehearsal.layout import RehearsalFiles
 from cloudgpu.rehearsal.nodes.host_client import NodeHostClient
 from cloudgpu.rehearsal.server import access_keys, process
 from cloudgpu.rehearsal.server.access_keys import load
-from cloudgpu.rehearsal.server.control_auth import HEADER, seal
+from cloudgpu.rehearsal.server.control_auth import HEADER, sign_call
 from cloudgpu.text import command
 
 _START_LIMIT_S = 60.0
@@ -292,7 +292,7 @@ def _exchange(cloud: Cloud, method: str, target: str, body: bytes, limit_s: floa
     address = cloud.url.removeprefix("http://")
     connection = http.client.HTTPConnection(address, timeout=limit_s)
     try:
-        headers = {HEADER: seal(cloud.secret_access_key, method, target, body), "Content-Type": "application/json"}
+        headers = {HEADER: sign_call(cloud.secret_access_key, method, target, body), "Content-Type": "application/json"}
         connection.request(method, target, body=body or None, headers=headers)
         response = connection.getresponse()
         content = response.read()

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from cloudgpu.app.access.ssh import Means, chosen, recorded
+from cloudgpu.app.access.ssh import NodeLogin, chosen, recorded
 from cloudgpu.errors import BusyError, CloudGpuError, ConnectError, HostKeyError, UsageError
 from cloudgpu.launch.inventory import Node
 from cloudgpu.paths import Home
@@ -35,7 +35,7 @@ class ClusterNodes:
         return chosen(self.nodes, self.record, index)
 
 
-def find_cluster_nodes(records: Records, home: Home, means: Means, name: str) -> ClusterNodes:
+def find_cluster_nodes(records: Records, home: Home, means: NodeLogin, name: str) -> ClusterNodes:
     """Return the nodes of a cluster, named by itself or by one of its runs.
 
     Raises:
@@ -53,7 +53,7 @@ def find_cluster_nodes(records: Records, home: Home, means: Means, name: str) ->
 
 
 @contextmanager
-def reached(means: Means, cluster: ClusterNodes, indices: Collection[int]) -> Iterator[Reached]:
+def reached(means: NodeLogin, cluster: ClusterNodes, indices: Collection[int]) -> Iterator[Reached]:
     """Connect to these nodes concurrently. The value of an unreachable node is its error.
 
     If a node does not respond, SSH is opened to the caller's current address, which may have changed, and retried.
@@ -72,7 +72,7 @@ def reached(means: Means, cluster: ClusterNodes, indices: Collection[int]) -> It
                 one.close()
 
 
-def _connected(means: Means, nodes: Sequence[Node], asked: Sequence[Node]) -> Reached:
+def _connected(means: NodeLogin, nodes: Sequence[Node], asked: Sequence[Node]) -> Reached:
     """Connect to the requested nodes and their jump nodes."""
     gates = {node.jump for node in asked if node.jump is not None}
     wanted = [node for node in nodes if node in asked or node.index in gates]

@@ -19,7 +19,7 @@ from cloudgpu.ssh.session import Patience
 _BASTION_S = 15.0
 
 
-class Ways:
+class NodeCarriers:
     """Carriers to nodes that the caller cannot reach directly. The connection to a jump host is shared."""
 
     def __init__(
@@ -66,7 +66,7 @@ class Ways:
             return self._bastions[place]
 
 
-def connector(key: Path, clock: Clock, boot_s: float, ways: Ways) -> Connect:
+def connector(key: Path, clock: Clock, boot_s: float, ways: NodeCarriers) -> Connect:
     """Return a function that connects to nodes with this key, waiting up to `boot_s` for them to boot."""
 
     def connect(nodes: Sequence[Node], emit: Emit) -> list[Host]:

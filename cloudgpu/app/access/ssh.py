@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from cloudgpu.app.access.dial import Ways
+from cloudgpu.app.access.dial import NodeCarriers
 from cloudgpu.clock import Clock
 from cloudgpu.errors import ConnectError, HostKeyError, UsageError
 from cloudgpu.launch.inventory import Node
@@ -19,7 +19,7 @@ from cloudgpu.state.records import ClusterRecord, Records
 
 
 @dataclass(frozen=True)
-class Means:
+class NodeLogin:
     """The collaborators for logging in to a node.
 
     Attributes:
@@ -30,13 +30,13 @@ class Means:
 
     key: Path
     clock: Clock
-    ways: Ways
+    ways: NodeCarriers
     carrying: Callable[[str, int], Sequence[str]]
     authorize_caller: Callable[[ClusterRecord], object]
 
 
 def login(
-    records: Records, home: Home, means: Means, *, cluster: str, index: int, command: Sequence[str] = ()
+    records: Records, home: Home, means: NodeLogin, *, cluster: str, index: int, command: Sequence[str] = ()
 ) -> list[str]:
     """Return the argument vector of `ssh`, with the node's host key pinned in a known_hosts file of the cluster.
 
@@ -102,7 +102,7 @@ def chosen(nodes: Sequence[Node], record: ClusterRecord, index: int) -> Node:
     return nodes[index]
 
 
-def _argv(nodes: Sequence[Node], node: Node, root: Path, means: Means, command: Sequence[str]) -> list[str]:
+def _argv(nodes: Sequence[Node], node: Node, root: Path, means: NodeLogin, command: Sequence[str]) -> list[str]:
     def pinned(host: SshHost, name: str) -> Path:
         return write_known_hosts(root / f"known_hosts.{name}", host.node, host.server_key())
 

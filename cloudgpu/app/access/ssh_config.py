@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cloudgpu.app.access.connect import ClusterNodes, Reached
-from cloudgpu.app.access.ssh import Means
+from cloudgpu.app.access.ssh import NodeLogin
 from cloudgpu.launch.inventory import Node
 from cloudgpu.paths import Home
 from cloudgpu.ssh.fanout import all_or_raise
@@ -29,7 +29,7 @@ class Entries:
     text: str
 
 
-def entries(home: Home, means: Means, cluster: ClusterNodes, reached: Reached) -> Entries:
+def entries(home: Home, means: NodeLogin, cluster: ClusterNodes, reached: Reached) -> Entries:
     """Return the entries of every node, with host keys pinned in files of the cluster.
 
     Raises:
@@ -59,7 +59,9 @@ def write(home: Home, cluster: str, found: Entries, folder: SshFolder) -> bool:
     return folder.write(cluster, found.text)
 
 
-def _entry(name: str, node: Node, nodes: Sequence[Node], pinned: dict[int, Path], means: Means, root: Path) -> Entry:
+def _entry(
+    name: str, node: Node, nodes: Sequence[Node], pinned: dict[int, Path], means: NodeLogin, root: Path
+) -> Entry:
     names = (f"{name}-{node.index}", *((name,) if node.index == 0 else ()))
     gate = None
     if node.jump is not None:

@@ -18,7 +18,7 @@ _UNASKED = ("NoCredentials", "Unreachable")
 """Error codes that leave the check unknown: having no account or network is not a faulty setup."""
 
 
-class Account(Protocol):
+class AwsQueries(Protocol):
     """The AWS queries that `doctor` makes."""
 
     def identity(self) -> Identity:
@@ -35,7 +35,7 @@ def examine(
     *,
     target: str,
     region: str,
-    account: Callable[[], Account],
+    account: Callable[[], AwsQueries],
     grants: Sequence[Grant],
     machine: Sequence[Callable[[], Check]],
 ) -> DiagnosticReport:
@@ -88,7 +88,7 @@ def _count(number: int) -> str:
     return f"{number} action{'' if number == 1 else 's'}"
 
 
-def _quotas(account: Account, region: str) -> list[Check]:
+def _quotas(account: AwsQueries, region: str) -> list[Check]:
     try:
         found = account.quotas()
     except CloudGpuError as err:

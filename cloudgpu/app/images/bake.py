@@ -201,14 +201,14 @@ def bake_cluster(name: str) -> str:
 
 
 @dataclass(frozen=True)
-class Gone:
+class DeletedImage:
     """A deletion: the image, or None if none had been created, and whether an interrupted bake's node was deleted."""
 
     image: OwnImage | None
     node: bool
 
 
-def delete(context: CloudContext, store: ImageStore, region: str, name: str) -> Gone:
+def delete(context: CloudContext, store: ImageStore, region: str, name: str) -> DeletedImage:
     """Delete an image, and the node that an interrupted bake left.
 
     Raises:
@@ -237,7 +237,7 @@ def delete(context: CloudContext, store: ImageStore, region: str, name: str) -> 
             known = f"it was deleted before, and its ledger row is closed now; {known}"
         message = f"image {name} does not exist in {region}"
         raise UsageError(message, hint=known)
-    return Gone(there[0] if there else None, node=begun is not None)
+    return DeletedImage(there[0] if there else None, node=begun is not None)
 
 
 def _images_ended(store: ImageStore, region: str, name: str, errors: list[CloudGpuError]) -> Sequence[OwnImage]:

@@ -10,7 +10,7 @@ from cloudgpu.state.catalog_snapshots import CatalogSnapshots, Entry
 
 
 @dataclass(frozen=True)
-class Known:
+class CatalogReading:
     """One part of one region's data, and when and where it was read."""
 
     region: str
@@ -21,7 +21,7 @@ class Known:
 
 
 @dataclass(frozen=True)
-class Knowledge:
+class CatalogStatus:
     """Sources and age of the catalogue data of one target.
 
     Attributes:
@@ -32,7 +32,7 @@ class Knowledge:
 
     target: str
     entry: Entry | None
-    known: tuple[Known, ...]
+    known: tuple[CatalogReading, ...]
     retired: dict[str, Retirement]
     shipped_priced_on: tuple[date, date]
     shipped_types: int
@@ -44,7 +44,7 @@ class Knowledge:
         return self.target == "rehearsal"
 
 
-def knowledge(overlays: CatalogSnapshots, target: str, shipped: Catalog, region: str = "") -> Knowledge:
+def knowledge(overlays: CatalogSnapshots, target: str, shipped: Catalog, region: str = "") -> CatalogStatus:
     """Return the sources and age of the data of one region, or of every region in the snapshot.
 
     Raises:
@@ -54,7 +54,7 @@ def knowledge(overlays: CatalogSnapshots, target: str, shipped: Catalog, region:
     overlay = overlays.current()
     priced = [instance_type for instance_type in shipped.rentable if instance_type.on_demand_usd]
     days = sorted({instance_type.priced_on for instance_type in priced})
-    return Knowledge(
+    return CatalogStatus(
         target=target,
         entry=history.entry(history.current),
         known=tuple(_known(overlay, region)) if overlay else (),
@@ -65,9 +65,9 @@ def knowledge(overlays: CatalogSnapshots, target: str, shipped: Catalog, region:
     )
 
 
-def _known(overlay: Overlay, region: str) -> Iterator[Known]:
+def _known(overlay: Overlay, region: str) -> Iterator[CatalogReading]:
     for name, readings in sorted(overlay.regions.items()):
         for part in PARTS if region in ("", name) else ():
             reading = getattr(readings, part)
             if reading is not None:
-                yield Known(name, part, len(reading.rows), reading.at, reading.source)
+                yield CatalogReading(name, part, len(reading.rows), reading.at, reading.source)

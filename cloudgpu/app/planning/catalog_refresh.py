@@ -65,7 +65,7 @@ class Unread:
 
 
 @dataclass(frozen=True)
-class Refreshed:
+class RefreshResult:
     """The outcome of a refresh."""
 
     entry: Entry
@@ -82,7 +82,7 @@ class Refreshed:
 
 
 @dataclass(frozen=True)
-class Refreshing:
+class CatalogRefresh:
     """One target's refresh."""
 
     source: Source
@@ -91,7 +91,7 @@ class Refreshing:
     clock: Clock
     emit: Emit
 
-    def refresh(self, regions: Sequence[str], *, everywhere: bool = False) -> Refreshed:
+    def refresh(self, regions: Sequence[str], *, everywhere: bool = False) -> RefreshResult:
         """Read these regions, or every region that the account can use.
 
         A part that cannot be read keeps its previous data and does not affect the others.
@@ -121,7 +121,7 @@ class Refreshing:
 
         laid = self.overlays.add(draft, at=self.clock.now(), regions=wanted)
         unread = tuple(Unread(region, part, err.message) for (region, part), err in sorted(errors.items(), key=_key))
-        return Refreshed(
+        return RefreshResult(
             laid.entry, self.source.target, tuple(changed), unread, unknown_gpus(self.shipped, laid.overlay)
         )
 

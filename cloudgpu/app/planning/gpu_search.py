@@ -13,7 +13,7 @@ from cloudgpu.text import command
 
 
 @dataclass(frozen=True)
-class Asked:
+class GpuQuery:
     """The options of `gpus` as typed."""
 
     min_memory: str = ""
@@ -36,16 +36,16 @@ class RelaxedQuery:
 
 
 @dataclass(frozen=True)
-class Answer:
+class GpuSearchResult:
     """The matching types, or if none matches, the options that could be relaxed."""
 
-    asked: Asked
+    asked: GpuQuery
     found: Found
     loosened: tuple[RelaxedQuery, ...]
     home_region: str
 
 
-def answer(query: Asked, catalog: Catalog, home_region: str) -> Answer:
+def answer(query: GpuQuery, catalog: Catalog, home_region: str) -> GpuSearchResult:
     """Return the types that match the query, in the requested order.
 
     Raises:
@@ -62,10 +62,10 @@ def answer(query: Asked, catalog: Catalog, home_region: str) -> Answer:
     )
     matches = ranked(catalog, filters, query.sort, home_region=home_region)
     loosened = () if matches.offers else tuple(_relaxed(query, filters, catalog))
-    return Answer(query, matches, loosened, home_region)
+    return GpuSearchResult(query, matches, loosened, home_region)
 
 
-def _relaxed(query: Asked, filters: Wanted, catalog: Catalog) -> Iterator[RelaxedQuery]:
+def _relaxed(query: GpuQuery, filters: Wanted, catalog: Catalog) -> Iterator[RelaxedQuery]:
     """Yield each single change that makes at least one type match."""
     without = {
         command("--min-memory", query.min_memory): replace(filters, min_memory_gib=Decimal(0)),

@@ -17,7 +17,7 @@ from cloudgpu.backends.base import Cloud
 from cloudgpu.errors import PlanError, StateError, UsageError
 from cloudgpu.paths import Home
 from cloudgpu.plan import stored
-from cloudgpu.plan.stored import StoredPlan, World
+from cloudgpu.plan.stored import PlanInputs, StoredPlan
 from cloudgpu.ssh.transfer.local_tree import files_to_send
 from cloudgpu.state.catalog_snapshots import CatalogSnapshots
 from cloudgpu.text import command
@@ -26,7 +26,7 @@ from cloudgpu.version import __version__
 _CHUNK = 1 << 20
 
 
-def world_of(planned: Planned, cloud: Cloud, home: Home, plan_file: Path) -> World:
+def world_of(planned: Planned, cloud: Cloud, home: Home, plan_file: Path) -> PlanInputs:
     """Return the inputs that the plan was made from.
 
     The plan file itself may lie in the work directory; it is left out of the digest.
@@ -36,7 +36,7 @@ def world_of(planned: Planned, cloud: Cloud, home: Home, plan_file: Path) -> Wor
         UsageError: The work directory cannot be read.
     """
     plan = planned.plan
-    return World(
+    return PlanInputs(
         target=plan.target,
         account=cloud.account(),
         endpoint=cloud.endpoint,
@@ -46,7 +46,7 @@ def world_of(planned: Planned, cloud: Cloud, home: Home, plan_file: Path) -> Wor
     )
 
 
-def save(path: Path, planned: Planned, world: World, *, sets: list[str], region: str, now: datetime) -> StoredPlan:
+def save(path: Path, planned: Planned, world: PlanInputs, *, sets: list[str], region: str, now: datetime) -> StoredPlan:
     """Write a plan to a file.
 
     Raises:
@@ -82,7 +82,7 @@ def load(path: Path) -> StoredPlan:
     return stored.read(text, str(path))
 
 
-def agreed(path: Path, saved: StoredPlan, fresh: Planned, world: World) -> Planned:
+def agreed(path: Path, saved: StoredPlan, fresh: Planned, world: PlanInputs) -> Planned:
     """Return the saved plan if none of its inputs has changed.
 
     Raises:

@@ -20,7 +20,7 @@ _LUSTRE_STEP_GIB: Final = 2400
 
 
 @dataclass(frozen=True)
-class Typed:
+class StorageOptions:
     """The options of `storage create`; empty text and 0 mean not given."""
 
     name: str
@@ -33,7 +33,7 @@ class Typed:
     disposable: bool = False
 
 
-def request(typed: Typed, default_region: str, named: Mapping[str, str]) -> StorageRequest:
+def request(typed: StorageOptions, default_region: str, named: Mapping[str, str]) -> StorageRequest:
     """Return the storage to create. `named` holds the program settings of existing resources to use.
 
     Raises:
@@ -63,7 +63,7 @@ def price_of(wanted: StorageRequest, kind: StorageKind) -> tuple[StoragePrice | 
     return price, price.monthly_usd(Decimal(size)) if price and size else None
 
 
-def _refuse_foreign(typed: Typed) -> None:
+def _refuse_foreign(typed: StorageOptions) -> None:
     given = {
         "--size": bool(typed.size_gib),
         "--zone": bool(typed.zone),
@@ -84,7 +84,7 @@ def _refuse_foreign(typed: Typed) -> None:
         raise UsageError(message, hint="cloudgpu storage create --help")
 
 
-def _check_size(typed: Typed) -> None:
+def _check_size(typed: StorageOptions) -> None:
     size = typed.size_gib
     if size < 0:
         message = f"--size {size}: expected a whole number of GiB"
@@ -103,7 +103,7 @@ def _check_size(typed: Typed) -> None:
         raise UsageError(message)
 
 
-def _region(typed: Typed, default_region: str) -> str:
+def _region(typed: StorageOptions, default_region: str) -> str:
     if typed.kind not in ("ebs", "lustre"):
         return default_region
     match = _ZONE.fullmatch(typed.zone)

@@ -131,7 +131,7 @@ class SweepRequest:
 
 
 @dataclass(frozen=True)
-class Here:
+class LocalKnowledge:
     """What this home knows about a cluster with this token.
 
     Attributes:
@@ -146,7 +146,7 @@ class Here:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class SweepDecision:
     """Whether a resource may be deleted, and the reason."""
 
     goes: bool
@@ -165,7 +165,7 @@ def grouped(found: Iterable[Tagged], catalog: Catalog, now: datetime) -> tuple[C
     return tuple(by_cost)
 
 
-def verdict(found: ClusterResources, here: Here, request: SweepRequest, now: datetime) -> Verdict:
+def verdict(found: ClusterResources, here: LocalKnowledge, request: SweepRequest, now: datetime) -> SweepDecision:
     """Decide whether a cluster may be deleted. The first rule that applies decides."""
     by_owner = command("--owner", found.owner)
     rules = (
@@ -177,7 +177,9 @@ def verdict(found: ClusterResources, here: Here, request: SweepRequest, now: dat
         (here.up and not request.all_mine, False, "yours, up and not past its expiry; --all-mine removes it too"),
         (here.known, True, "yours"),
     )
-    return next((Verdict(goes, why) for holds, goes, why in rules if holds), Verdict(goes=True, why=_NOT_KNOWN))
+    return next(
+        (SweepDecision(goes, why) for holds, goes, why in rules if holds), SweepDecision(goes=True, why=_NOT_KNOWN)
+    )
 
 
 def _cluster(name: str, token: str, things: tuple[Tagged, ...], catalog: Catalog, now: datetime) -> ClusterResources:

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from cloudgpu.app.images.bake import monthly_usd as image_monthly_usd
 from cloudgpu.app.storage.overview import monthly_usd as storage_monthly_usd
-from cloudgpu.app.sweep.cluster_resources import SweepRequest, Verdict
+from cloudgpu.app.sweep.cluster_resources import SweepDecision, SweepRequest
 from cloudgpu.aws.ec2.baked_images import OwnImage
 from cloudgpu.aws.storage.stored import Stored
 from cloudgpu.text import command
@@ -121,7 +121,7 @@ class Around:
     all_asked: bool
 
 
-def verdict(resource: RetainedResource, around: Around, request: SweepRequest) -> Verdict:
+def verdict(resource: RetainedResource, around: Around, request: SweepRequest) -> SweepDecision:
     """Decide whether a resource may be deleted; a sweep never deletes data to be kept. The first rule decides."""
     cluster = resource.made_for
     # Nodes of its own cluster are deleted before it, and its users are checked again then.
@@ -141,5 +141,5 @@ def verdict(resource: RetainedResource, around: Around, request: SweepRequest) -
             f"{resource.owner or 'unknown owner'}'s; {command('--owner', resource.owner)} removes it",
         ),
     )
-    orphaned = Verdict(goes=True, why=f"disposable, and its cluster {cluster} is deleted")
-    return next((Verdict(goes, why) for holds, goes, why in rules if holds), orphaned)
+    orphaned = SweepDecision(goes=True, why=f"disposable, and its cluster {cluster} is deleted")
+    return next((SweepDecision(goes, why) for holds, goes, why in rules if holds), orphaned)

@@ -16,9 +16,9 @@ from cloudgpu.app.images.bake import ImageStore
 from cloudgpu.app.sweep.cluster_resources import (
     CLUSTER,
     ClusterResources,
-    Here,
+    LocalKnowledge,
+    SweepDecision,
     SweepRequest,
-    Verdict,
     grouped,
     verdict,
 )
@@ -41,7 +41,7 @@ _IAM = "global"
 
 
 @dataclass(frozen=True)
-class Seen:
+class SweepFindings:
     """The result of a search through the regions.
 
     Attributes:
@@ -54,8 +54,8 @@ class Seen:
 
     regions: tuple[str, ...]
     unknown: tuple[tuple[str, str], ...]
-    clusters: tuple[tuple[ClusterResources, Verdict], ...]
-    outliving: tuple[tuple[RetainedResource, Verdict], ...] = ()
+    clusters: tuple[tuple[ClusterResources, SweepDecision], ...]
+    outliving: tuple[tuple[RetainedResource, SweepDecision], ...] = ()
     unseen: tuple[tuple[str, str], ...] = ()
 
     @property
@@ -70,18 +70,18 @@ class Seen:
 
 
 @dataclass(frozen=True)
-class Swept:
+class SweepResult:
     """What was deleted, and the reason for each of the others."""
 
     ended: tuple[ClusterResources | RetainedResource, ...]
     failed: tuple[tuple[ClusterResources | RetainedResource, CloudGpuError], ...] = ()
 
-    def with_more(self, other: "Swept") -> "Swept":
+    def with_more(self, other: "SweepResult") -> "SweepResult":
         """Return the combined results."""
-        return Swept((*self.ended, *other.ended), (*self.failed, *other.failed))
+        return SweepResult((*self.ended, *other.ended), (*self.failed, *other.failed))
 
 
-class Sweeping:
+class Sweep:
     """Searches and deletes in one cloud for one home directory."""
 
     def __init__(self, context: CloudContext, images: ImageStore) -> None:
@@ -90,7 +90,7 @@ class Sweeping:
         self._billing = ClusterBilling(context)
         self._unsaved: list[str] = []
 
-    def look(self, regions: Sequence[str], request: SweepRequest) -> Seen:
+    def look(self, regions: Sequence[str], request: SweepRequest) -> SweepFindings:
         """Search these regions, or by default every enabled region and IAM.
 
         Raises:
@@ -113,7 +113,7 @@ class Sweeping:
         going = {one.cluster for one, what in clusters if what.goes}
         around = self._around(found, going, all_asked=not unknown and not regions)
         outliving = [one for answer in answers.values() for one in answer.outliving if _meant(one, request)]
-        return Seen(
+        return SweepFindings(
             regions=answered,
             unknown=tuple(unknown.items()),
             clusters=clusters,
@@ -121,7 +121,7 @@ class Sweeping:
             unseen=tuple((region, answer.denied) for region, answer in answers.items() if answer.denied),
         )
 
-    def end_storage(self, storage: Sequence[RetainedResource], clusters: "Swept") -> Swept:
+    def end_storage(self, storage: Sequence[RetainedResource], clusters: "SweepResult") -> SweepResult:
         """Delete this storage, unless its cluster could not be deleted. A failure does not stop the others."""
         remaining = {one.cluster for one, _ in clusters.failed if isinstance(one, ClusterResources)}
         ended: list[RetainedResource] = []
@@ -133,19 +133,19 @@ class Sweeping:
             except CloudGpuError as err:
                 self._context.emit(Note(f"{one.label}: {err.message}"))
                 failed.append((one, err))
-        return Swept(tuple(ended), tuple(failed))
+        return SweepResult(tuple(ended), tuple(failed))
 
-    def end(self, clusters: Sequence[ClusterResources], default_region: str) -> Swept:
+    def end(self, clusters: Sequence[ClusterResources], default_region: str) -> SweepResult:
         """Delete these clusters concurrently. A failure does not stop the others."""
         end = self._ender(default_region)
         with ThreadPoolExecutor(max(1, min(_AT_ONCE, len(clusters))), thread_name_prefix="sweep") as pool:
             outcomes = list(zip(clusters, pool.map(end, clusters), strict=True))
-        return Swept(
+        return SweepResult(
             ended=tuple(one for one, err in outcomes if err is None),
             failed=tuple((one, err) for one, err in outcomes if err is not None),
         )
 
-    def check_recorded(self, swept: "Swept") -> None:
+    def check_recorded(self, swept: "SweepResult") -> None:
         """Fail if the end of the costs could not be recorded.
 
         Raises:
@@ -202,7 +202,7 @@ class Sweeping:
         clusters = {one.tags[CLUSTER] for one in found if CLUSTER in one.tags}
         return Around(clusters - going, here - going, all_asked)
 
-    def _verdict(self, one: ClusterResources, request: SweepRequest) -> Verdict:
+    def _verdict(self, one: ClusterResources, request: SweepRequest) -> SweepDecision:
         record = self._context.records.last_known(one.cluster)
         known = record is not None and record.token == one.token
         up = known and record is not None and record.state == "up"
@@ -210,12 +210,12 @@ class Sweeping:
             at = settled_at(self._billing.rows_of(one.cluster, one.token), self._context.cloud.endpoint)
             if at > self._now():
                 why = f"no tagged resources; a launch may still appear until {at:%Y-%m-%d %H:%M:%S} UTC"
-                return Verdict(goes=False, why=why)
+                return SweepDecision(goes=False, why=why)
         try:
             busy = record is not None and self._busy(one.cluster)
         except StateError as err:
-            return Verdict(goes=False, why=err.message)
-        return verdict(one, Here(known, up, busy=busy), request, self._now())
+            return SweepDecision(goes=False, why=err.message)
+        return verdict(one, LocalKnowledge(known, up, busy=busy), request, self._now())
 
     def _busy(self, name: str) -> bool:
         path = self._context.home.cluster(name).root / "lease"
@@ -302,7 +302,7 @@ def check_regions(regions: Sequence[str], enabled: Sequence[str]) -> None:
         raise UsageError(message, hint=f"enabled regions: {', '.join(enabled)}")
 
 
-def problem(seen: Seen, swept: Swept) -> TeardownError | None:
+def problem(seen: SweepFindings, swept: SweepResult) -> TeardownError | None:
     """Return one error for all that is left or unknown, or None."""
     unknown = [f"{region}: unknown: {why}" for region, why in seen.unknown]
     left = [f"{one.label}: {line}" for one, err in swept.failed for line in lines(err)]

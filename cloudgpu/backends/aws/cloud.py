@@ -33,7 +33,7 @@ from cloudgpu.errors import CloudError, ConnectError
 from cloudgpu.launch.inventory import Inventory, Node
 from cloudgpu.paths import Home
 from cloudgpu.plan.plan import Quotes, Target
-from cloudgpu.plan.reservations import Held
+from cloudgpu.plan.reservations import ReservationLookup
 from cloudgpu.rehearsal import client as rehearsal
 from cloudgpu.rehearsal.session_plugin import PLUGIN
 from cloudgpu.run.files import RemoteFile, Service
@@ -121,9 +121,9 @@ class AwsCloud:
         """The engine that the user named; empty when nobody did."""
         return self._engines.asked_for
 
-    def reservation(self, reservation_id: str, regions: Sequence[str]) -> Held:
+    def reservation(self, reservation_id: str, regions: Sequence[str]) -> ReservationLookup:
         """A capacity reservation, with the moment in which it was looked at."""
-        return Held(reservations.look_up(self._session, reservation_id, regions), self._clock.now())
+        return ReservationLookup(reservations.look_up(self._session, reservation_id, regions), self._clock.now())
 
     def free_addresses(self, regions: Sequence[str]) -> Mapping[str, int]:
         """Elastic IPs that the account may still have in each region."""

@@ -70,7 +70,7 @@ def gpus(  # noqa: PLR0917
     json: Json = False,
 ) -> None:
     """Compare GPUs; see `HELP`."""
-    from cloudgpu.app.planning.gpu_search import Asked, answer
+    from cloudgpu.app.planning.gpu_search import GpuQuery, answer
     from cloudgpu.cli.context.wiring import wire
     from cloudgpu.cli.render.gpus import answer_json, answer_lines
 
@@ -79,7 +79,7 @@ def gpus(  # noqa: PLR0917
         return
     wiring = wire(json=json, quits=True, target=on)
     market: Literal["on-demand", "spot"] = "spot" if spot else "on-demand"
-    asked = Asked(min_memory, min_total_memory, arch, count, region, market, everything, sort)
+    asked = GpuQuery(min_memory, min_total_memory, arch, count, region, market, everything, sort)
     found = answer(asked, wiring.catalog, wiring.settings.region)
     if json:
         wiring.screen.document(answer_json(found))

@@ -30,7 +30,7 @@ def apply(names: Names, given: Given = None, json: Json = False) -> None:
     from cloudgpu.rehearsal.faults import scripts
 
     found = [scripts.find(name) for name in names]
-    whole = scripts.together(found, read_given(given or []))
+    whole = scripts.combine(found, read_given(given or []))
     wiring = wire(json=json)
     now = client.put_script(wiring.rehearsal(), {"names": [script.name for script in found], **whole})
     wiring.quota_rooms.forget("rehearsal")

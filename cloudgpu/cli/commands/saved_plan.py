@@ -10,11 +10,11 @@ from cloudgpu.errors import UsageError
 if TYPE_CHECKING:
     from cloudgpu.app.planning.planner import Planned
     from cloudgpu.cli.context.wiring import Wiring
-    from cloudgpu.plan.stored import StoredPlan, World
+    from cloudgpu.plan.stored import PlanInputs, StoredPlan
 
 
 @dataclass(frozen=True)
-class Asked:
+class GpuQuery:
     """One of the two."""
 
     target: str | None
@@ -36,7 +36,7 @@ class Asked:
         return wiring.planned(self.recipe, self.sets, offline=False)
 
 
-def asked(file: Path | None, recipe: str, sets: list[str] | None, prefer: str | None, **where: str | None) -> Asked:
+def asked(file: Path | None, recipe: str, sets: list[str] | None, prefer: str | None, **where: str | None) -> GpuQuery:
     """What the command line asks for. `where` has `on` and `region`.
 
     Raises:
@@ -45,7 +45,7 @@ def asked(file: Path | None, recipe: str, sets: list[str] | None, prefer: str | 
     if file is None:
         if not recipe:
             raise UsageError("missing argument RECIPE", hint="name a recipe, or a plan with --plan FILE")
-        return Asked(where["on"], where["region"], recipe, tuple(preferring(sets, prefer)))
+        return GpuQuery(where["on"], where["region"], recipe, tuple(preferring(sets, prefer)))
     given = {"RECIPE": recipe, "--set": sets, "--prefer": prefer, **{f"--{name}": one for name, one in where.items()}}
     doubled = [name for name, value in given.items() if value]
     if doubled:
@@ -53,7 +53,7 @@ def asked(file: Path | None, recipe: str, sets: list[str] | None, prefer: str | 
     from cloudgpu.app.planning.plan_files import load
 
     stored = load(file)
-    return Asked(stored.world.target, stored.region, stored.recipe, stored.sets, file, stored)
+    return GpuQuery(stored.world.target, stored.region, stored.recipe, stored.sets, file, stored)
 
 
 def show(planned: "Planned", cluster: str, wiring: "Wiring") -> None:
@@ -70,7 +70,7 @@ def show(planned: "Planned", cluster: str, wiring: "Wiring") -> None:
         raise refuse(planned.plan)
 
 
-def world_of(wiring: "Wiring", planned: "Planned", file: Path) -> "World":
+def world_of(wiring: "Wiring", planned: "Planned", file: Path) -> "PlanInputs":
     """What a plan that is kept in this file was made from."""
     from cloudgpu.app.planning import plan_files
     from cloudgpu.paths import Home

@@ -50,13 +50,13 @@ def create(  # noqa: PLR0917
     It costs money until you delete it by name. If matching storage already exists, makes no changes. If creation
     fails, deletes the incomplete storage immediately.
     """
-    from cloudgpu.app.storage.request import Typed, price_of, request
+    from cloudgpu.app.storage.request import StorageOptions, price_of, request
     from cloudgpu.cli.context.wiring import wire
     from cloudgpu.cli.render.storage import created_json, created_lines, question
     from cloudgpu.cli.terminal.interruption import tell_what_storage
 
     wiring = wire(json=json, target=on, region=region, owner=owner, team=team)
-    typed = Typed(name, kind, size, zone, deployment, linked, from_snapshot, disposable)
+    typed = StorageOptions(name, kind, size, zone, deployment, linked, from_snapshot, disposable)
     wanted = request(typed, wiring.settings.region, wiring.named_for_storage)
     price, monthly_usd = price_of(wanted, kind)
     simulated = wiring.settings.target == "rehearsal"

@@ -27,16 +27,16 @@ def sweep(
     cluster, after that cluster. Exits 6 if something is left or a region could not be searched.
     """
     from cloudgpu.app.sweep.cluster_resources import SweepRequest
-    from cloudgpu.app.sweep.sweep import Sweeping, Swept, problem
+    from cloudgpu.app.sweep.sweep import Sweep, SweepResult, problem
     from cloudgpu.cli.context.wiring import wire
     from cloudgpu.cli.render.sweep import seen_lines, sweep_json, swept_lines
     from cloudgpu.cli.terminal.interruption import reporting_partial_result, tell_what_is_swept, told_when_interrupted
 
     wiring = wire(json=json, needs_disk=False, target=on)
     settings, screen = wiring.settings, wiring.screen
-    sweeping = Sweeping(wiring.cloud_cleanup_context(settings.target), wiring.images(settings.target))
+    sweeping = Sweep(wiring.cloud_cleanup_context(settings.target), wiring.images(settings.target))
     seen = sweeping.look(regions or [], SweepRequest(settings.owner, frozenset(owners or ()), all_mine))
-    now, simulated, swept = wiring.clock.now(), settings.target == "rehearsal", Swept(())
+    now, simulated, swept = wiring.clock.now(), settings.target == "rehearsal", SweepResult(())
     if not json:
         screen.lines(seen_lines(seen, now, simulated=simulated))
     with (

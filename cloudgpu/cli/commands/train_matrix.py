@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from cloudgpu.cli.commands.matrix import write_table
-from cloudgpu.cli.commands.saved_plan import Asked, show
+from cloudgpu.cli.commands.saved_plan import GpuQuery, show
 from cloudgpu.errors import UsageError
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def check_options(options: MatrixOptions, plan: Path | None) -> "tuple[Axis, ...
     return read_axes(options.axes)
 
 
-def train_matrix(wiring: "Wiring", wanted: Asked, axes: "Sequence[Axis]", options: MatrixOptions) -> None:
+def train_matrix(wiring: "Wiring", wanted: GpuQuery, axes: "Sequence[Axis]", options: MatrixOptions) -> None:
     """Plan all of it, ask once, run what is missing, show the table.
 
     Raises:
@@ -103,7 +103,7 @@ def train_matrix(wiring: "Wiring", wanted: Asked, axes: "Sequence[Axis]", option
     raise typer.Exit(exit_code(outcome))
 
 
-def _planned(wiring: "Wiring", wanted: Asked, axes: "Sequence[Axis]") -> "MatrixPlan":
+def _planned(wiring: "Wiring", wanted: GpuQuery, axes: "Sequence[Axis]") -> "MatrixPlan":
     from cloudgpu.app.matrix.planner import plan_matrix
     from cloudgpu.app.planning.planner import Planned, read_sets
     from cloudgpu.cli.context.wiring import recipe_roots
@@ -121,7 +121,7 @@ def _planned(wiring: "Wiring", wanted: Asked, axes: "Sequence[Axis]") -> "Matrix
     return plan_matrix(loaded, axes, every, ask)
 
 
-def _request(wiring: "Wiring", wanted: Asked, plan: "MatrixPlan", options: MatrixOptions) -> "MatrixRequest":
+def _request(wiring: "Wiring", wanted: GpuQuery, plan: "MatrixPlan", options: MatrixOptions) -> "MatrixRequest":
     from cloudgpu.app.matrix.request import MatrixRequest
     from cloudgpu.cli.context.wiring import environ
     from cloudgpu.state.identifiers import checked_cluster

@@ -19,9 +19,9 @@ from cloudgpu.settings import Settings, Target
 from cloudgpu.state.records import ClusterRecord, Records
 
 if TYPE_CHECKING:
-    from cloudgpu.app.access.dial import Ways
+    from cloudgpu.app.access.dial import NodeCarriers
     from cloudgpu.app.access.session_manager import Sessions
-    from cloudgpu.app.access.ssh import Means
+    from cloudgpu.app.access.ssh import NodeLogin
     from cloudgpu.app.clusters.status import ClusterStatus
     from cloudgpu.backends.aws.cloud import AwsCloud
     from cloudgpu.backends.context import CloudContext
@@ -63,11 +63,13 @@ class Reaching:
         return connector(self.settings.ssh_key, self.clock, float(self.settings.boot_seconds), self.ways)
 
     @cached_property
-    def ways(self) -> "Ways":
+    def ways(self) -> "NodeCarriers":
         """What leads to nodes that this machine does not reach straight."""
-        from cloudgpu.app.access.dial import Ways
+        from cloudgpu.app.access.dial import NodeCarriers
 
-        return Ways(self.settings.ssh_key, self.clock, known_hosts(), lambda node: self._sessions(node).command(node))
+        return NodeCarriers(
+            self.settings.ssh_key, self.clock, known_hosts(), lambda node: self._sessions(node).command(node)
+        )
 
     def check(self) -> None:
         """Refuse what new nodes could not be reached with, before anything is bought.
@@ -85,11 +87,11 @@ class Reaching:
             session_plugin(settings.session_manager_plugin)
 
     @property
-    def means(self) -> "Means":
+    def means(self) -> "NodeLogin":
         """What `ssh` logs in with."""
-        from cloudgpu.app.access.ssh import Means
+        from cloudgpu.app.access.ssh import NodeLogin
 
-        return Means(self.settings.ssh_key, self.clock, self.ways, self._carrying_line, self.authorize_caller)
+        return NodeLogin(self.settings.ssh_key, self.clock, self.ways, self._carrying_line, self.authorize_caller)
 
     def authorize_caller(self, record: ClusterRecord) -> None:
         """Open the way to this caller; what is said of it goes to standard error, which is nobody's data."""

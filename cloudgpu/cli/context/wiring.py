@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from cloudgpu.app.diagnostics.check import DiagnosticReport
     from cloudgpu.app.images.bake import Baking, ImageStore
     from cloudgpu.app.matrix.train import Matrices
-    from cloudgpu.app.planning.catalog_refresh import Refreshing
+    from cloudgpu.app.planning.catalog_refresh import CatalogRefresh
     from cloudgpu.app.planning.forecast import Forecast
     from cloudgpu.app.planning.planner import Planned
     from cloudgpu.app.planning.quota_headroom import QuotaHeadroom
@@ -110,14 +110,14 @@ class Wiring:
 
         return CatalogSnapshots(Home(self.settings.home), self.settings.target)
 
-    def refreshing(self) -> "Refreshing":
+    def refreshing(self) -> "CatalogRefresh":
         """`catalog refresh` of this command's target."""
-        from cloudgpu.app.planning.catalog_refresh import Refreshing
+        from cloudgpu.app.planning.catalog_refresh import CatalogRefresh
         from cloudgpu.backends.aws.catalog import AwsCatalog
         from cloudgpu.catalog import load as load_catalog
 
         source = AwsCatalog(self._aws_cloud(self.settings.target), self.clock)
-        return Refreshing(source, self.overlays, load_catalog(), self.clock, self.emit)
+        return CatalogRefresh(source, self.overlays, load_catalog(), self.clock, self.emit)
 
     @property
     def quota_rooms(self) -> "QuotaHeadroom":

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, time
 from typing import Any, Final
 
-from cloudgpu.app.planning.catalog_age import Knowledge
-from cloudgpu.app.planning.catalog_refresh import Refreshed, line
+from cloudgpu.app.planning.catalog_age import CatalogStatus
+from cloudgpu.app.planning.catalog_refresh import RefreshResult, line
 from cloudgpu.catalog.overlay_changes import Change
 from cloudgpu.cli.terminal.figures import age, moment
 from cloudgpu.cli.terminal.table import columns
@@ -20,7 +20,7 @@ _MANY: Final = ("spot", "spot-new", "spot-gone", "price-new", "zone-new")
 _WORDS: Final = {"on_demand": "on-demand"}
 
 
-def refreshed_lines(done: Refreshed) -> list[str]:
+def refreshed_lines(done: RefreshResult) -> list[str]:
     """What changed, line by line, and what nobody told."""
     where = _where(done.entry.regions)
     simulated = "  [simulated]" if done.simulated else ""
@@ -54,7 +54,7 @@ def _shown(changes: Sequence[Change], number: int) -> list[str]:
     return lines
 
 
-def refreshed_json(done: Refreshed) -> dict[str, Any]:
+def refreshed_json(done: RefreshResult) -> dict[str, Any]:
     """The documented `catalog refresh --json` form."""
     return {
         "target": done.target,
@@ -70,7 +70,7 @@ def refreshed_json(done: Refreshed) -> dict[str, Any]:
     }
 
 
-def knowledge_lines(found: Knowledge, now: datetime) -> list[str]:
+def knowledge_lines(found: CatalogStatus, now: datetime) -> list[str]:
     """What was read, its age and source, then what came with cloudgpu."""
     first, last = found.shipped_priced_on
     simulated = "  [simulated]" if found.simulated else ""
@@ -100,7 +100,7 @@ def knowledge_lines(found: Knowledge, now: datetime) -> list[str]:
     return lines + [f"  {source}" for source in found.sources]
 
 
-def knowledge_json(found: Knowledge, now: datetime) -> dict[str, Any]:
+def knowledge_json(found: CatalogStatus, now: datetime) -> dict[str, Any]:
     """The documented `catalog show --json` form."""
     first, last = found.shipped_priced_on
     return {

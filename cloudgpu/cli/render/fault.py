@@ -5,20 +5,20 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cloudgpu.cli.terminal.table import columns
-from cloudgpu.rehearsal.faults.scripts import Script
+from cloudgpu.rehearsal.faults.scripts import FaultScript
 from cloudgpu.text import command
 
 _PARTS = ("rules", "capacity", "quotas", "cloud", "nodes")
 
 
-def library_lines(library: Sequence[Script], applied: Sequence[str]) -> list[str]:
+def library_lines(library: Sequence[FaultScript], applied: Sequence[str]) -> list[str]:
     """One line a fault; those that hold now are marked."""
     rows = [("*" if script.name in applied else "", script.name, script.description) for script in library]
     now = f"in force (*): {', '.join(applied)}" if applied else "in force: none"
     return [*columns(rows), now]
 
 
-def library_json(library: Sequence[Script], applied: Sequence[str]) -> dict[str, Any]:
+def library_json(library: Sequence[FaultScript], applied: Sequence[str]) -> dict[str, Any]:
     """The documented `rehearsal fault list --json` form."""
     rows = [
         {"name": script.name, "description": script.description, "parameters": dict(script.parameters)}
@@ -27,14 +27,14 @@ def library_json(library: Sequence[Script], applied: Sequence[str]) -> dict[str,
     return {"simulated": True, "faults": rows, "applied": list(applied)}
 
 
-def script_lines(script: Script) -> list[str]:
+def script_lines(script: FaultScript) -> list[str]:
     """Description, parameters with their defaults, and the parts, one JSON value a line."""
     lines = [f"{script.name}: {script.description}".rstrip(": ")]
     lines += [f"  {command('--set', f'{name}={value}')}" for name, value in script.parameters.items()]
     return [*lines, *_part_lines(script.parts)]
 
 
-def script_json(script: Script) -> dict[str, Any]:
+def script_json(script: FaultScript) -> dict[str, Any]:
     """The documented `rehearsal fault show --json` form."""
     return {
         "simulated": True,

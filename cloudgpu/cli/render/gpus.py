@@ -5,7 +5,7 @@ from datetime import date
 from decimal import Decimal
 from typing import Any
 
-from cloudgpu.app.planning.gpu_search import Answer
+from cloudgpu.app.planning.gpu_search import GpuSearchResult
 from cloudgpu.catalog.gpu_spec import spec_name
 from cloudgpu.catalog.ranking import Offer
 from cloudgpu.cli.terminal.figures import amount, money, plural
@@ -52,7 +52,7 @@ UNKNOWN = "-"
 OLD_DAYS = 30
 
 
-def answer_lines(answer: Answer, today: date, width: int | None = None) -> list[str]:
+def answer_lines(answer: GpuSearchResult, today: date, width: int | None = None) -> list[str]:
     """One line a type, then what the figures are, what misses by little, and what to type next.
 
     `width` is that of the terminal: columns that it has no room for are left out, and named.
@@ -71,7 +71,7 @@ def answer_lines(answer: Answer, today: date, width: int | None = None) -> list[
     ]
 
 
-def answer_json(answer: Answer) -> dict[str, Any]:
+def answer_json(answer: GpuSearchResult) -> dict[str, Any]:
     """The same with exact figures."""
     return {
         "market": answer.asked.market,
@@ -161,7 +161,7 @@ def shown(figure: Decimal | None, text: Callable[[Decimal], str]) -> str:
     return UNKNOWN if figure is None else text(figure)
 
 
-def _table(answer: Answer, today: date, width: int | None) -> tuple[list[str], list[str]]:
+def _table(answer: GpuSearchResult, today: date, width: int | None) -> tuple[list[str], list[str]]:
     """The lines, and the headings of what did not fit; no column goes that the order is made by."""
     rows = [row(one, today) for one in answer.found.offers]
     blocks = answer.asked.market == "on-demand" and any(one.block_usd is not None for one in answer.found.offers)
@@ -177,7 +177,7 @@ def _table(answer: Answer, today: date, width: int | None) -> tuple[list[str], l
         left_out.append(may_go[len(left_out)])
 
 
-def _legend(answer: Answer) -> Iterator[str]:
+def _legend(answer: GpuSearchResult) -> Iterator[str]:
     offers, asked = answer.found.offers, answer.asked
     where = f"in {asked.region}" if asked.region else "in each type's cheapest region"
     yield f"{plural(len(offers), 'instance type')}, {_ORDERS[asked.sort]}; {asked.market} prices {where}"
@@ -191,20 +191,20 @@ def _legend(answer: Answer) -> Iterator[str]:
         yield "retired types and machines that AWS does not have: --all"
 
 
-def _old(answer: Answer, today: date) -> Iterator[str]:
+def _old(answer: GpuSearchResult, today: date) -> Iterator[str]:
     """Prices that a plan would remark on too."""
     ages = [(today - one.priced_on).days for one in answer.found.offers if one.priced_on is not None]
     if max(ages, default=0) > OLD_DAYS:
         yield f"prices are up to {max(ages)} days old: cloudgpu catalog refresh reads those of your region anew"
 
 
-def _nothing(answer: Answer) -> Iterator[str]:
+def _nothing(answer: GpuSearchResult) -> Iterator[str]:
     yield "no instance type fits all of this"
     for one in answer.loosened:
         yield f"  {one.change}: {plural(one.types, 'type')}"
 
 
-def _nearly(answer: Answer) -> Iterator[str]:
+def _nearly(answer: GpuSearchResult) -> Iterator[str]:
     if answer.found.nearly:
         yield ""
         yield "with a little less memory than asked for:"
@@ -214,7 +214,7 @@ def _nearly(answer: Answer) -> Iterator[str]:
             yield f"  {kind.name} ({each}), {price(one)} an hour"
 
 
-def _next(answer: Answer) -> Iterator[str]:
+def _next(answer: GpuSearchResult) -> Iterator[str]:
     """The first that can be bought by the hour, in the words that recipes and the other commands take."""
     best = next((one for one in answer.found.offers if one.obtainable and one.hourly_usd is not None), None)
     if best is None:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from cloudgpu.app.images.bake import Baked, Gone, image_json, monthly_usd
+from cloudgpu.app.images.bake import Baked, DeletedImage, image_json, monthly_usd
 from cloudgpu.aws.ec2.baked_images import OwnImage
 from cloudgpu.cli.terminal.figures import age, money, plural
 from cloudgpu.cli.terminal.table import columns
@@ -35,14 +35,14 @@ def baked_lines(baked: Baked, recipe: str) -> list[str]:
     ]
 
 
-def deleted_json(gone: Gone, name: str, region: str) -> dict[str, Any]:
+def deleted_json(gone: DeletedImage, name: str, region: str) -> dict[str, Any]:
     """The documented `image delete --json` form."""
     shown = image_json(gone.image) if gone.image else {"name": name, "id": None, "region": region, "snapshots": []}
     state = "deleted" if gone.image else "never made"
     return {**shown, "state": state, "node_ended": gone.node, "left": []}
 
 
-def deleted_lines(gone: Gone, name: str) -> list[str]:
+def deleted_lines(gone: DeletedImage, name: str) -> list[str]:
     """What is gone."""
     node = ["  the node that it was made of had been left, and is ended"] if gone.node else []
     if gone.image is None:

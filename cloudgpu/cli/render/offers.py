@@ -9,7 +9,7 @@ from cloudgpu.cli.terminal.figures import plural
 from cloudgpu.cli.terminal.table import columns
 from cloudgpu.plan.candidate import Candidate
 from cloudgpu.plan.costs import hourly_usd
-from cloudgpu.plan.explain import PLACES, Group, Verdict, grouped
+from cloudgpu.plan.explain import PLACES, Group, CandidateExplanation, grouped
 from cloudgpu.plan.money import shown
 from cloudgpu.plan.plan import Plan
 from cloudgpu.plan.question import Question
@@ -21,7 +21,7 @@ _LISTED = 8
 """Places of one type; `--json` has all of them."""
 
 
-def offers_lines(plan: Plan, question: Question, verdicts: Sequence[Verdict]) -> list[str]:
+def offers_lines(plan: Plan, question: Question, verdicts: Sequence[CandidateExplanation]) -> list[str]:
     """The candidates as they would be tried, then every rule with what it threw out."""
     simulated = "  [simulated]" if plan.simulated else ""
     head = (
@@ -30,7 +30,7 @@ def offers_lines(plan: Plan, question: Question, verdicts: Sequence[Verdict]) ->
     return [head, "", *_candidates(plan, question), *explained_lines(plan, verdicts)]
 
 
-def explained_lines(plan: Plan, verdicts: Sequence[Verdict]) -> Iterator[str]:
+def explained_lines(plan: Plan, verdicts: Sequence[CandidateExplanation]) -> Iterator[str]:
     """Every verdict, grouped by its rule: those that were kept are counted, those thrown out are told."""
     for group in grouped(verdicts):
         if group.kept:
@@ -44,7 +44,7 @@ def explained_lines(plan: Plan, verdicts: Sequence[Verdict]) -> Iterator[str]:
 
 def _thrown_out(group: Group) -> Iterator[str]:
     """One line a type: with the reason where it is one place, with the places where they are several."""
-    of_type: dict[str, list[Verdict]] = {}
+    of_type: dict[str, list[CandidateExplanation]] = {}
     for one in group.verdicts:
         of_type.setdefault(one.instance_type, []).append(one)
     for name, those in of_type.items():
@@ -56,7 +56,7 @@ def _thrown_out(group: Group) -> Iterator[str]:
         yield f"    {name} in {', '.join(places[:_LISTED])}{more}"
 
 
-def offers_json(plan: Plan, question: Question, verdicts: Sequence[Verdict]) -> dict[str, Any]:
+def offers_json(plan: Plan, question: Question, verdicts: Sequence[CandidateExplanation]) -> dict[str, Any]:
     """The documented `offers --json` form."""
     return {
         "recipe": plan.recipe.name,
@@ -75,7 +75,7 @@ def offers_json(plan: Plan, question: Question, verdicts: Sequence[Verdict]) -> 
     }
 
 
-def explained_json(verdicts: Sequence[Verdict]) -> dict[str, Any]:
+def explained_json(verdicts: Sequence[CandidateExplanation]) -> dict[str, Any]:
     """Every verdict, and how many each rule kept or threw out."""
     return {
         "considered": [one.as_json() for one in verdicts],

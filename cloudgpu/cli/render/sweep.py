@@ -7,16 +7,16 @@ from decimal import Decimal
 from typing import Any
 
 from cloudgpu.app.clusters.delete_many import lines
-from cloudgpu.app.sweep.cluster_resources import ClusterResources, Verdict
+from cloudgpu.app.sweep.cluster_resources import ClusterResources, SweepDecision
 from cloudgpu.app.sweep.retained_resources import RetainedResource
-from cloudgpu.app.sweep.sweep import Seen, Swept
+from cloudgpu.app.sweep.sweep import SweepFindings, SweepResult
 from cloudgpu.cli.terminal.figures import age, distance, moment, money, plural
 
 _UNKNOWN = "unknown"
 _NOUNS = {"elastic-ip": "elastic IP", "nat-gateway": "NAT gateway", "vpc": "VPC", "vpc-endpoint": "VPC endpoint"}
 
 
-def sweep_json(seen: Seen, swept: Swept, now: datetime, *, simulated: bool) -> dict[str, Any]:
+def sweep_json(seen: SweepFindings, swept: SweepResult, now: datetime, *, simulated: bool) -> dict[str, Any]:
     """The documented `sweep --json` form."""
     ended = {(one.label, one.token) for one in swept.ended}
     return {
@@ -40,7 +40,7 @@ def sweep_json(seen: Seen, swept: Swept, now: datetime, *, simulated: bool) -> d
     }
 
 
-def seen_lines(seen: Seen, now: datetime, *, simulated: bool) -> list[str]:
+def seen_lines(seen: SweepFindings, now: datetime, *, simulated: bool) -> list[str]:
     """One block a cluster, then what could not be asked."""
     where = plural(len(seen.regions), "region")
     found = plural(len(seen.clusters), "cluster") if seen.clusters else "nothing of any cluster"
@@ -51,7 +51,7 @@ def seen_lines(seen: Seen, now: datetime, *, simulated: bool) -> list[str]:
     return [head, *blocks, *(f"{_place(region)}: unknown: {why}" for region, why in seen.unknown)]
 
 
-def swept_lines(seen: Seen, swept: Swept, *, yes: bool) -> list[str]:
+def swept_lines(seen: SweepFindings, swept: SweepResult, *, yes: bool) -> list[str]:
     """What was ended; what was not is the error's to say."""
     if yes:
         return [f"ended {one.label}, confirmed by another search for its tags" for one in swept.ended]
@@ -67,7 +67,7 @@ def _counted(count: int, noun: str) -> str:
     return plural(count, noun) if noun == "cluster" or count == 1 else f"{count} pieces of storage"
 
 
-def _outliving(one: RetainedResource, what: Verdict, now: datetime) -> Iterator[str]:
+def _outliving(one: RetainedResource, what: SweepDecision, now: datetime) -> Iterator[str]:
     owner = f"of {one.owner}" if one.owner else "of nobody known"
     since = f"made {age((now - one.since).total_seconds())} ago" if one.since else "age unknown"
     size = "size unknown" if one.size_gib is None else f"{one.size_gib.quantize(Decimal(1))} GiB"
@@ -77,7 +77,7 @@ def _outliving(one: RetainedResource, what: Verdict, now: datetime) -> Iterator[
     yield f"  {'goes' if what.goes else 'stays'}: {what.why}"
 
 
-def _block(one: ClusterResources, what: Verdict, now: datetime) -> Iterator[str]:
+def _block(one: ClusterResources, what: SweepDecision, now: datetime) -> Iterator[str]:
     owner = f"of {one.owner}" if one.owner else "of nobody known"
     team = f", team {one.team}" if one.team else ""
     expiry = (

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from cloudgpu.plan.checks.check import Case, Found, check
 from cloudgpu.plan.checks.money import SHORTEST_RUN_S
-from cloudgpu.plan.reservations import told
+from cloudgpu.plan.reservations import reservation_notes
 from cloudgpu.recipe.units import DurationS
 
 _MINUTE_S = 60
@@ -40,7 +40,7 @@ def reservation_told(case: Case) -> Iterator[Found]:
         return
     if case.plan.expiry_s < SHORTEST_RUN_S:
         yield Found(f"{one.id} ends too soon for a run: AWS terminates its nodes 30 minutes before the end")
-    for line in told(one, now, int(question.recipe.budget.expiry)):
+    for line in reservation_notes(one, now, int(question.recipe.budget.expiry)):
         yield Found(line, severity="note")
 
 

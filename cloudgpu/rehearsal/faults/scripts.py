@@ -21,7 +21,7 @@ _PARTS: Mapping[str, type] = {"rules": list, "capacity": dict, "quotas": dict, "
 
 
 @dataclass(frozen=True)
-class Script:
+class FaultScript:
     """A fault script as written; values may contain `{parameter}` placeholders."""
 
     name: str
@@ -43,7 +43,7 @@ class Script:
 
 
 @cache
-def library() -> Mapping[str, Script]:
+def library() -> Mapping[str, FaultScript]:
     """Return the built-in fault scripts by name."""
     folder = files("cloudgpu.rehearsal.faults.library")
     file_names = sorted(item.name for item in folder.iterdir() if item.name.endswith(".yaml"))
@@ -51,7 +51,7 @@ def library() -> Mapping[str, Script]:
     return {name: parsed(name, text) for name, text in texts.items()}
 
 
-def find(name_or_file: str) -> Script:
+def find(name_or_file: str) -> FaultScript:
     """Return a fault script by its name in the library or by its file name.
 
     Raises:
@@ -70,7 +70,7 @@ def find(name_or_file: str) -> Script:
         raise UsageError(message, hint="see the example in docs/reference/faults.md") from err
 
 
-def parsed(name: str, text: str) -> Script:
+def parsed(name: str, text: str) -> FaultScript:
     """Parse a script: a mapping of parts, or a bare list of rules.
 
     Raises:
@@ -91,10 +91,10 @@ def parsed(name: str, text: str) -> Script:
         if key in _PARTS and not isinstance(part, _PARTS[key]):
             raise _senseless(name, f"{key} must be a {_PARTS[key].__name__}")
     parts = {key: part for key, part in value.items() if key in _PARTS}
-    return Script(name, str(value.get("description", "")), dict(value.get("parameters") or {}), parts)
+    return FaultScript(name, str(value.get("description", "")), dict(value.get("parameters") or {}), parts)
 
 
-def together(scripts: Sequence[Script], given: Mapping[str, str]) -> dict[str, Any]:
+def combine(scripts: Sequence[FaultScript], given: Mapping[str, str]) -> dict[str, Any]:
     """Combine several scripts: concatenate their lists and merge their mappings, the last one winning.
 
     Raises:

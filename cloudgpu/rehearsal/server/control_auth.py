@@ -8,7 +8,7 @@ HEADER = "X-Cloudgpu-Seal"
 _TOLERANCE_S = 300.0
 
 
-def seal(secret: str, method: str, target: str, body: bytes, *, at: float | None = None) -> str:
+def sign_call(secret: str, method: str, target: str, body: bytes, *, at: float | None = None) -> str:
     """Return the signature header of one control call; `at` is Unix time in seconds."""
     stamp = f"{time.time() if at is None else at:.3f}"
     text = b"\n".join([stamp.encode(), method.encode(), target.encode(), hashlib.sha256(body).hexdigest().encode()])
@@ -23,4 +23,4 @@ def signature_is_valid(secret: str, value: str, method: str, target: str, body: 
     except ValueError:
         return False
     fresh = abs(time.time() - at) <= _TOLERANCE_S
-    return fresh and hmac.compare_digest(seal(secret, method, target, body, at=at).encode(), value.encode())
+    return fresh and hmac.compare_digest(sign_call(secret, method, target, body, at=at).encode(), value.encode())

@@ -117,9 +117,9 @@ def test_an_answer_to_rubbish_is_in_the_form_of_the_service(module_rig, service,
 @pytest.mark.parametrize("body", [b"[" * 100_000, b"\xff", b'{"seconds": []}', b'{"seconds": 1e400}', b"[1]", b"null"])
 def test_a_control_call_that_makes_no_sense_is_refused(module_rig, body):
     host = f"127.0.0.1:{module_rig.server.port}"
-    from cloudgpu.rehearsal.server.control_auth import HEADER, seal
+    from cloudgpu.rehearsal.server.control_auth import HEADER, sign_call
 
-    value = seal(module_rig.cloud.secret_access_key, "POST", "/_cloudgpu/advance", body)
+    value = sign_call(module_rig.cloud.secret_access_key, "POST", "/_cloudgpu/advance", body)
     head = f"POST /_cloudgpu/advance HTTP/1.1\r\nHost: {host}\r\n{HEADER}: {value}\r\nConnection: close\r\n"
     answer = exchange(module_rig, f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
     assert b" 400 " in answer.partition(b"\r\n")[0]

@@ -51,7 +51,7 @@ class Stage:
 
     def apply(self, *names: str, **given: object) -> None:
         found = [scripts.find(name) for name in names]
-        whole = scripts.together(found, {name: str(value) for name, value in given.items()})
+        whole = scripts.combine(found, {name: str(value) for name, value in given.items()})
         client.put_script(self.workspace.cloud, {"names": list(names), **whole})
 
     def clear(self) -> None:

@@ -4,8 +4,8 @@ from datetime import UTC, date, datetime, timedelta
 
 import pytest
 
-from cloudgpu.app.planning.catalog_age import Knowledge, Known
-from cloudgpu.app.planning.catalog_refresh import Refreshed, Unread
+from cloudgpu.app.planning.catalog_age import CatalogReading, CatalogStatus
+from cloudgpu.app.planning.catalog_refresh import RefreshResult, Unread
 from cloudgpu.app.planning.quota_headroom import RegionQuotas
 from cloudgpu.app.planning.quota_report import lines, wanted
 from cloudgpu.catalog import load
@@ -34,7 +34,7 @@ CHANGES = (
 @pytest.fixture
 def refreshed():
     unread = Unread("us-east-1", "on_demand", "reading the price list of us-east-1: denied")
-    return Refreshed(ENTRY, "rehearsal", CHANGES, (unread,), {"z9.xlarge": "X9"})
+    return RefreshResult(ENTRY, "rehearsal", CHANGES, (unread,), {"z9.xlarge": "X9"})
 
 
 def test_a_refresh_shows_what_changed_and_what_nobody_told(refreshed):
@@ -70,13 +70,13 @@ def knowledge(**changes):
     base = {
         "target": "aws",
         "entry": ENTRY,
-        "known": (Known("us-east-1", "on_demand", 63, NOW, "Pricing GetProducts"),),
+        "known": (CatalogReading("us-east-1", "on_demand", 63, NOW, "Pricing GetProducts"),),
         "retired": {"p3dn.24xlarge": Retirement(date(2026, 11, 20), "EC2 no longer has it")},
         "shipped_priced_on": (date(2026, 7, 20), date(2026, 7, 20)),
         "shipped_types": 64,
         "sources": ("AWS price list",),
     }
-    return Knowledge(**{**base, **changes})
+    return CatalogStatus(**{**base, **changes})
 
 
 def test_every_figure_has_its_age_and_source():

@@ -6,9 +6,9 @@ from decimal import Decimal
 
 import pytest
 
-from cloudgpu.app.sweep.cluster_resources import Verdict, grouped
+from cloudgpu.app.sweep.cluster_resources import SweepDecision, grouped
 from cloudgpu.app.sweep.retained_resources import RetainedResource
-from cloudgpu.app.sweep.sweep import Seen, Swept
+from cloudgpu.app.sweep.sweep import SweepFindings, SweepResult
 from cloudgpu.catalog import load
 from cloudgpu.cli.render.sweep import seen_lines, sweep_json, swept_lines
 from cloudgpu.errors import AuthError
@@ -53,10 +53,12 @@ def clusters(now):
 
 @pytest.fixture
 def seen(clusters):
-    why = {"lab": Verdict(goes=False, why="yours, up"), "spot": Verdict(goes=True, why="past its expiry"),
-           "old": Verdict(goes=False, why="nobody known owns it")}  # fmt: skip
+    why = {"lab": SweepDecision(goes=False, why="yours, up"), "spot": SweepDecision(goes=True, why="past its expiry"),
+           "old": SweepDecision(goes=False, why="nobody known owns it")}  # fmt: skip
     judged = tuple((one, why[one.cluster]) for one in clusters)
-    return Seen(("eu-west-1", "us-east-1"), (("us-west-1", "cannot reach it"), ("global", "left alone")), judged)
+    return SweepFindings(
+        ("eu-west-1", "us-east-1"), (("us-west-1", "cannot reach it"), ("global", "left alone")), judged
+    )
 
 
 def test_as_text(seen, now):
@@ -83,18 +85,20 @@ def test_as_text(seen, now):
 
 def test_what_was_ended_and_what_would_be(seen, clusters):
     spot = next(one for one in clusters if one.cluster == "spot")
-    assert swept_lines(seen, Swept(()), yes=False) == ["nothing was ended; --yes ends 1 cluster: spot"]
-    assert swept_lines(seen, Swept((spot,)), yes=True) == ["ended spot, confirmed by another search for its tags"]
-    assert swept_lines(Seen((), (), ()), Swept(()), yes=False) == []
+    assert swept_lines(seen, SweepResult(()), yes=False) == ["nothing was ended; --yes ends 1 cluster: spot"]
+    assert swept_lines(seen, SweepResult((spot,)), yes=True) == ["ended spot, confirmed by another search for its tags"]
+    assert swept_lines(SweepFindings((), (), ()), SweepResult(()), yes=False) == []
 
 
 def test_nothing_is_said_too(now):
-    assert seen_lines(Seen(("us-east-1",), (), ()), now, simulated=False) == ["nothing of any cluster in 1 region"]
+    assert seen_lines(SweepFindings(("us-east-1",), (), ()), now, simulated=False) == [
+        "nothing of any cluster in 1 region"
+    ]
 
 
 def test_as_json(seen, clusters, now):
     spot = next(one for one in clusters if one.cluster == "spot")
-    document = sweep_json(seen, Swept((), ((spot, AuthError("the token has expired")),)), now, simulated=True)
+    document = sweep_json(seen, SweepResult((), ((spot, AuthError("the token has expired")),)), now, simulated=True)
     assert {key: document[key] for key in ("simulated", "regions", "unknown", "left")} == {
         "simulated": True,
         "regions": ["eu-west-1", "us-east-1"],
@@ -138,14 +142,14 @@ def test_storage_and_images_are_listed_with_what_ends_them(now):
     made = now - timedelta(days=3)
     base = RetainedResource("image", "base", "i", "Volta", "bob", "us-west-2", "ami-1", made, Decimal(200), Decimal(10))
     logs = RetainedResource("storage", "logs", "l", "s3", "", "us-east-1", "cloudgpu-logs", None, None, None)
-    seen = Seen(
+    seen = SweepFindings(
         ("us-east-1", "us-west-2"),
         (),
         (),
         (
-            (scratch, Verdict(goes=True, why="disposable, and its cluster lab is gone")),
-            (base, Verdict(goes=False, why=f"`{base.ends_by}` ends it")),
-            (logs, Verdict(goes=False, why=f"holds data that was to be kept; `{logs.ends_by}` ends it")),
+            (scratch, SweepDecision(goes=True, why="disposable, and its cluster lab is gone")),
+            (base, SweepDecision(goes=False, why=f"`{base.ends_by}` ends it")),
+            (logs, SweepDecision(goes=False, why=f"holds data that was to be kept; `{logs.ends_by}` ends it")),
         ),
     )
     assert seen_lines(seen, now, simulated=False) == [
@@ -161,10 +165,10 @@ def test_storage_and_images_are_listed_with_what_ends_them(now):
         "  stays: holds data that was to be kept; "
         "`cloudgpu storage delete logs --region us-east-1 --delete-data` ends it",
     ]
-    assert swept_lines(seen, Swept(()), yes=False) == [
+    assert swept_lines(seen, SweepResult(()), yes=False) == [
         "nothing was ended; --yes ends 1 piece of storage: storage scratch-1"
     ]
-    document = sweep_json(seen, Swept((scratch,)), now, simulated=False)
+    document = sweep_json(seen, SweepResult((scratch,)), now, simulated=False)
     assert [(row["name"], row["goes"], row["ended"]) for row in document["storage"]] == [
         ("scratch-1", True, True),
         ("logs", False, False),

@@ -158,6 +158,6 @@ PLAN = stored.StoredPlan(
     "/r/recipe.yaml",
     ("nodes=2",),
     "us-east-1",
-    stored.World("aws", "123456789012", "", "r", "w", "c"),
+    stored.PlanInputs("aws", "123456789012", "", "r", "w", "c"),
     {"nodes": 2, "ranks_per_node": 1, "expiry_s": 3600, "starts_at": None, "candidates": [CANDIDATE.as_json()]},
 )

@@ -35,7 +35,7 @@ from cloudgpu.rehearsal.server import aws_chunked
 from cloudgpu.rehearsal.server.access_keys import AccessKey, Keyring
 from cloudgpu.rehearsal.server.access_keys import load as load_keys
 from cloudgpu.rehearsal.server.control import Control
-from cloudgpu.rehearsal.server.control_auth import HEADER, seal
+from cloudgpu.rehearsal.server.control_auth import HEADER, sign_call
 from cloudgpu.rehearsal.server.http_message import Headers, HttpRequest
 from cloudgpu.rehearsal.server.operation import identify
 from cloudgpu.rehearsal.server.sigv4 import Scope, SignatureError, verify
@@ -59,7 +59,7 @@ from tests.unit.fuzz.target import Target, scratch, written
 def _fault_script(content: bytes) -> None:
     found = scripts.find(str(written("faults.yaml", content)))
     given = {name: "5" for name in found.parameters if isinstance(name, str)}
-    whole = scripts.together([found], given)
+    whole = scripts.combine([found], given)
     json.dumps(whole)
     FaultRules().put(whole["rules"])
 
@@ -212,7 +212,7 @@ def _control(body: bytes) -> None:
         ("POST", "advance"),
     ):
         target = f"/_cloudgpu/{name}"
-        headers = Headers({HEADER: seal("secret", method, target, body)})
+        headers = Headers({HEADER: sign_call("secret", method, target, body)})
         answer = control.answer(HttpRequest(method, target, headers, body))
         assert answer.status in (200, 400)
         json.loads(answer.body)

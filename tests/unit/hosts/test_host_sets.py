@@ -5,10 +5,10 @@ from decimal import Decimal
 from cloudgpu.hosts.seen import HostSeen
 from cloudgpu.plan.host_sets import HostSet
 from tests.unit.plan.checks.table_hosts import FREE, host, lab
-from tests.unit.plan.checks.worlds import World
+from tests.unit.plan.checks.worlds import PlanInputs
 
 
-def sets(world: World) -> list[tuple[str, ...]]:
+def sets(world: PlanInputs) -> list[tuple[str, ...]]:
     return [one.hosts for one in world.plan().candidates if isinstance(one, HostSet)]
 
 

@@ -150,7 +150,7 @@ def test_the_work_at_its_reference_rate_is_what_the_run_is_expected_to_cost():
     ],
 )
 def test_work_without_a_known_rate_is_a_problem_of_the_recipe(metrics, metric, message):
-    (problem,) = rules.broken(recipe(metrics=metrics, work={"metric": metric, "amount": 5}))
+    (problem,) = rules.rule_problems(recipe(metrics=metrics, work={"metric": metric, "amount": 5}))
     assert (problem.path, problem.message) == (("work", "metric"), message)
 
 

@@ -84,7 +84,7 @@ def test_spot_first_and_on_demand_when_there_is_none():
 
 def test_what_is_reserved_is_bought_already_and_no_spot_is_preferred_to_it():
     held = recipe(gpu="V100:8", market="reservation", reservation="cr-0a1b2c3d4e5f60718", prefer="spot")
-    (problem,) = rules.broken(held)
+    (problem,) = rules.rule_problems(held)
     assert problem.path == ("resources", "prefer")
 
 

@@ -13,11 +13,11 @@ from cloudgpu.catalog import load
 from cloudgpu.errors import UsageError
 from cloudgpu.plan import planner, stored
 from cloudgpu.plan.plan import Plan, Quotes
-from cloudgpu.plan.stored import StoredPlan, World
+from cloudgpu.plan.stored import PlanInputs, StoredPlan
 from cloudgpu.recipe.schema import Recipe
 
 CATALOG = load()
-WORLD = World("aws", "123456789012", "", "recipe", "workdir", "catalogue")
+WORLD = PlanInputs("aws", "123456789012", "", "recipe", "workdir", "catalogue")
 
 
 def make(quotes: Quotes | None = None, **sections) -> Plan:
@@ -46,7 +46,7 @@ def kept(plan: Plan) -> StoredPlan:
     return stored.read(stored.written(one), "agreed.json")
 
 
-def changed(plan: Plan, fresh: Plan, world: World = WORLD) -> list[str]:
+def changed(plan: Plan, fresh: Plan, world: PlanInputs = WORLD) -> list[str]:
     return list(stored.changes(kept(plan), world, fresh))
 
 

@@ -44,7 +44,7 @@ def make(one, target="aws"):
 def test_a_spec_with_memory_leaves_the_types_that_have_it(spec, types):
     for resources in ({"gpu": spec}, {"any_of": [spec]}):
         one = recipe(**resources)
-        assert list(rules.broken(one)) == []
+        assert list(rules.rule_problems(one)) == []
         assert {candidate.instance_type for candidate in make(one).candidates} == types
 
 

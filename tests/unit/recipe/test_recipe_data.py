@@ -2,7 +2,7 @@
 
 import pytest
 
-from cloudgpu.recipe.rules import broken
+from cloudgpu.recipe.rules import rule_problems
 from cloudgpu.recipe.schema import Recipe
 from cloudgpu.recipe.sources import source_of
 
@@ -18,7 +18,7 @@ def problems(*data, **sections):
             **sections,
         }
     )
-    return [problem.text for problem in broken(recipe)]
+    return [problem.text for problem in rule_problems(recipe)]
 
 
 @pytest.mark.parametrize(

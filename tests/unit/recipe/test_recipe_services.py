@@ -2,7 +2,7 @@
 
 import pytest
 
-from cloudgpu.recipe.rules import broken
+from cloudgpu.recipe.rules import rule_problems
 from cloudgpu.recipe.schema import Recipe
 from cloudgpu.recipe.service import Endpoint
 
@@ -16,7 +16,7 @@ def recipe(service=None, *, launcher="service", beside=(), **more) -> Recipe:
 
 
 def problems(found: Recipe) -> list[str]:
-    return [one.text for one in broken(found)]
+    return [one.text for one in rule_problems(found)]
 
 
 BOARD = {"name": "board", "command": "tensorboard --port {service.port} --logdir {outputs}", "port": 6006}

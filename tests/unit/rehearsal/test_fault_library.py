@@ -30,7 +30,7 @@ def spec(number: int, *, spot: bool = False, zone: str = "us-east-1c") -> NodeSp
 @pytest.mark.parametrize("name", scripts.library())
 def test_every_named_fault_does_something_and_says_what(name):
     script = scripts.library()[name]
-    whole = scripts.together([script], {})
+    whole = scripts.combine([script], {})
     assert any(whole.values())
     assert "{" not in json.dumps(list(whole["capacity"]) + list(whole["quotas"])), whole
     assert 20 <= len(script.description) <= 72
@@ -45,18 +45,18 @@ def test_there_are_enough_of_them():
 
 def test_parameters_are_put_in_as_what_they_are():
     found = scripts.find("zone-dry")
-    assert scripts.together([found], {})["capacity"] == {"us-east-1c/*/*": 0}
+    assert scripts.combine([found], {})["capacity"] == {"us-east-1c/*/*": 0}
     given = {"zone": "us-west-2b", "type": "p4d.*"}
-    assert scripts.together([found], given)["capacity"] == {"us-west-2b/p4d.*/*": 0}
-    assert scripts.together([scripts.find("slow-terminate")], {"looks": "7"})["cloud"] == {"terminate_looks": 7}
+    assert scripts.combine([found], given)["capacity"] == {"us-west-2b/p4d.*/*": 0}
+    assert scripts.combine([scripts.find("slow-terminate")], {"looks": "7"})["cloud"] == {"terminate_looks": 7}
     with pytest.raises(UsageError, match="looks=many is not a number"):
-        scripts.together([scripts.find("slow-terminate")], {"looks": "many"})
+        scripts.combine([scripts.find("slow-terminate")], {"looks": "many"})
     with pytest.raises(UsageError, match="none of these fault scripts has a parameter colour"):
-        scripts.together([found], {"colour": "red"})
+        scripts.combine([found], {"colour": "red"})
 
 
 def test_several_faults_are_laid_over_each_other():
-    whole = scripts.together([scripts.find(name) for name in ("slow-terminate", "console-late", "denied")], {})
+    whole = scripts.combine([scripts.find(name) for name in ("slow-terminate", "console-late", "denied")], {})
     assert whole["cloud"] == {"terminate_looks": 4, "console_calls": 3}
     assert [row["action"] for row in whole["rules"]] == ["CreateFleet"]
 
@@ -66,10 +66,10 @@ def test_a_file_may_be_yaml_or_a_json_list_of_rules(tmp_path: Path):
     path.write_text("description: Mine.\nrules: [{action: CreateVpc, code: InternalError}]\ncloud: {unseen_calls: 1}\n")
     found = scripts.find(str(path))
     assert (found.name, found.description) == ("mine.yaml", "Mine.")
-    assert scripts.together([found], {})["cloud"] == {"unseen_calls": 1}
+    assert scripts.combine([found], {})["cloud"] == {"unseen_calls": 1}
     path = tmp_path / "rules.json"
     path.write_text('[{"action": "CreateFleet"}]')
-    assert scripts.together([scripts.find(str(path))], {})["rules"] == [{"action": "CreateFleet"}]
+    assert scripts.combine([scripts.find(str(path))], {})["rules"] == [{"action": "CreateFleet"}]
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_a_script_that_makes_no_sense_says_why(text, words, tmp_path: Path):
     path = tmp_path / "odd.yaml"
     path.write_text(text)
     with pytest.raises(UsageError) as err:
-        scripts.together([scripts.find(str(path))], {})
+        scripts.combine([scripts.find(str(path))], {})
     assert words in str(err.value)
     assert "odd.yaml" in str(err.value)
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cloudgpu.rehearsal.server.aws_chunked import is_streaming, plain
-from cloudgpu.rehearsal.server.control_auth import seal, signature_is_valid
+from cloudgpu.rehearsal.server.control_auth import sign_call, signature_is_valid
 from cloudgpu.rehearsal.server.http_guard import refusal
 from cloudgpu.rehearsal.server.http_message import DropConnectionError, Headers, HttpRequest, HttpResponse
 from cloudgpu.rehearsal.server.http_server import LoopbackServer
@@ -47,7 +47,7 @@ def test_broken_chunks_are_an_error(body):
 
 
 def test_a_seal_holds_for_one_call_only():
-    value = seal("secret", "PUT", "/_cloudgpu/faults", b"[]")
+    value = sign_call("secret", "PUT", "/_cloudgpu/faults", b"[]")
     assert signature_is_valid("secret", value, "PUT", "/_cloudgpu/faults", b"[]")
     assert not signature_is_valid("other", value, "PUT", "/_cloudgpu/faults", b"[]")
     assert not signature_is_valid("secret", value, "GET", "/_cloudgpu/faults", b"[]")

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from cloudgpu.app.access import session_manager
-from cloudgpu.app.access.dial import Ways
+from cloudgpu.app.access.dial import NodeCarriers
 from cloudgpu.app.access.session_manager import Sessions, session_plugin
 from cloudgpu.aws.ec2.session_manager import Started
 from cloudgpu.backends.aws.node_addresses import by_session, region_of
@@ -25,8 +25,8 @@ def node():
     )
 
 
-def ways(tmp_path: Path, session=None) -> Ways:
-    return Ways(tmp_path / "key", SystemClock(), [tmp_path / "known_hosts"], session or (lambda _node: None))
+def ways(tmp_path: Path, session=None) -> NodeCarriers:
+    return NodeCarriers(tmp_path / "key", SystemClock(), [tmp_path / "known_hosts"], session or (lambda _node: None))
 
 
 def test_a_node_that_the_caller_reaches_needs_nothing(tmp_path, node):

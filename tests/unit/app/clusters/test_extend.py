@@ -10,7 +10,7 @@ from cloudgpu.app.clusters.extend import Extending
 from cloudgpu.engine.base import Step
 from cloudgpu.errors import BudgetError, CloudError, StateError, UsageError
 from cloudgpu.node.expiry import EXTENDABLE, armed, extend
-from cloudgpu.plan.reservations import Held, Reservation
+from cloudgpu.plan.reservations import Reservation, ReservationLookup
 from cloudgpu.ssh.fake import Answer
 
 HOUR = timedelta(hours=1)
@@ -66,7 +66,7 @@ def in_block(workspace, record, ends_at):
     found = ends_at and Reservation(
         BLOCK, "capacity-block", "us-east-1", "us-east-1c", "p4d.24xlarge", "active", 0, START, ends_at
     )
-    workspace.cloud.reservation = lambda wanted, regions: Held(found, workspace.clock.now())
+    workspace.cloud.reservation = lambda wanted, regions: ReservationLookup(found, workspace.clock.now())
     config = {**record.config, "reservation": BLOCK}
     workspace.records.save_cluster(replace(record, market="capacity-block", config=config), workspace.clock.now())
 

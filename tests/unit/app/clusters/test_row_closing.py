@@ -9,7 +9,7 @@ import pytest
 from cloudgpu.app.clusters.row_closing import note_ends
 from cloudgpu.app.clusters.status import recorded
 from cloudgpu.app.sweep.cluster_resources import grouped
-from cloudgpu.app.sweep.sweep import Sweeping
+from cloudgpu.app.sweep.sweep import Sweep
 from cloudgpu.aws.ec2.billing_times import Lifetime
 from cloudgpu.backends.billing import ClusterBilling
 from cloudgpu.backends.missing_rows import missing_nodes
@@ -180,7 +180,7 @@ def test_sweep_of_what_no_record_knows_closes_by_the_clouds_times(workspace, mak
     tags = {"cloudgpu:cluster": "demo", "cloudgpu:token": standing.token, "cloudgpu:owner": "ann"}
     thing = TaggedResource("volume", "vol-1", "us-east-1", tags)
     workspace.cloud.strays = [thing]
-    swept = Sweeping(workspace.context, None).end(grouped([thing], load(), workspace.clock.now()), "us-east-1")
+    swept = Sweep(workspace.context, None).end(grouped([thing], load(), workspace.clock.now()), "us-east-1")
     assert swept.failed == ()
     assert closed(workspace).closed_at == standing.created_at + timedelta(hours=2)
     assert ClusterBilling(workspace.context).usd(workspace.ledger.entries(), workspace.clock.now()) == HOURLY * 2

@@ -7,7 +7,7 @@ from decimal import Decimal
 import pytest
 
 from cloudgpu.app.sweep.cluster_resources import SweepRequest
-from cloudgpu.app.sweep.sweep import Sweeping, problem
+from cloudgpu.app.sweep.sweep import Sweep, problem
 from cloudgpu.aws.ec2.tagged_types import SearchResult
 from cloudgpu.errors import CapacityError, CloudError, LedgerError, NoCapacityError
 
@@ -84,7 +84,7 @@ def closed_at_zero(workspace):
 
 
 def sweep(workspace, *regions, **request):
-    sweeping = Sweeping(workspace.context, NoImages())
+    sweeping = Sweep(workspace.context, NoImages())
     seen = sweeping.look(regions, SweepRequest("ann", **request))
     return seen, sweeping.end(seen.going, "us-east-1")
 
@@ -196,7 +196,7 @@ def test_sweep_leaves_the_row_of_somebody_else_until_it_has_expired(killed):
     lose_record(killed)
     killed.clock.sleep(SENT_AGAIN_S + LAUNCH_SHOWS_S)
     killed.owner = "bob"
-    sweeping = Sweeping(killed.context, NoImages())
+    sweeping = Sweep(killed.context, NoImages())
     assert sweeping.look((), SweepRequest("bob")).going == ()
     killed.clock.sleep(timedelta(hours=2).total_seconds())
     assert [one.cluster for one in sweeping.look((), SweepRequest("bob")).going] == ["demo"]
@@ -212,7 +212,7 @@ def test_sweep_ends_nodes_although_the_ledger_cannot_be_read(killed, monkeypatch
         raise LedgerError("the ledger is damaged")
 
     context = replace(killed.context, ledger=LenientLedger(broken))
-    sweeping = Sweeping(context, NoImages())
+    sweeping = Sweep(context, NoImages())
     sweeping.end(sweeping.look((), SweepRequest("ann")).going, "us-east-1")
     assert killed.cloud.strays == []
 

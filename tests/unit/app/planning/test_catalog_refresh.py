@@ -6,7 +6,7 @@ from decimal import Decimal
 
 import pytest
 
-from cloudgpu.app.planning.catalog_refresh import Refreshing
+from cloudgpu.app.planning.catalog_refresh import CatalogRefresh
 from cloudgpu.catalog import load
 from cloudgpu.catalog.overlay import TypeFacts
 from cloudgpu.clock import ManualClock
@@ -89,7 +89,7 @@ def said():
 
 @pytest.fixture
 def refreshing(home, source, said):
-    return Refreshing(source, CatalogSnapshots(home, source.target), SHIPPED, ManualClock(NOW), said.append)
+    return CatalogRefresh(source, CatalogSnapshots(home, source.target), SHIPPED, ManualClock(NOW), said.append)
 
 
 def test_what_did_not_change_is_known_better_all_the_same(home, source, refreshing):
@@ -181,7 +181,7 @@ def test_everywhere_is_what_the_account_can_use(source, refreshing, said):
 
 def test_another_target_is_not_touched(home, source):
     rehearsal = ScriptedSource("rehearsal", "rehearsal:KEY", prices={"p3dn.24xlarge": Decimal(1)})
-    done = Refreshing(rehearsal, CatalogSnapshots(home, "rehearsal"), SHIPPED, ManualClock(NOW), print).refresh(
+    done = CatalogRefresh(rehearsal, CatalogSnapshots(home, "rehearsal"), SHIPPED, ManualClock(NOW), print).refresh(
         ["us-east-1"]
     )
     assert done.simulated

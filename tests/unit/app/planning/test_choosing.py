@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from cloudgpu.app.planning.gpu_search import Asked, answer
+from cloudgpu.app.planning.gpu_search import GpuQuery, answer
 from cloudgpu.catalog.memory_text import gib
 from cloudgpu.catalog.overlay import Overlay, Reading, RegionReadings
 from cloudgpu.cli.main import FIRST, app, main
@@ -25,7 +25,7 @@ COMMAND = typer.main.get_command(app)
 
 
 def screen(catalog, **asked) -> str:
-    found = answer(Asked(**asked), catalog, "us-east-1")
+    found = answer(GpuQuery(**asked), catalog, "us-east-1")
     return "\n".join(answer_lines(found, TODAY)) + "\n"
 
 
@@ -54,7 +54,7 @@ def test_the_whole_screen(catalog, golden, name, asked):
     ],
 )
 def test_a_narrow_terminal_does_without_what_matters_least(catalog, width, sort, left_out):
-    found = answer(Asked(count=8, min_memory="32GB", sort=sort), catalog, "us-east-1")
+    found = answer(GpuQuery(count=8, min_memory="32GB", sort=sort), catalog, "us-east-1")
     lines = answer_lines(found, TODAY, width)
     told = [line for line in lines if line.startswith("no room for: ")]
     assert told == ([] if left_out is None else [f"no room for: {left_out}"])
@@ -107,10 +107,10 @@ def test_what_misses_by_little_is_shown(catalog):
 )
 def test_what_was_typed_is_checked(catalog, asked, message):
     if not message:
-        assert answer(Asked(**asked), catalog, "us-east-1").found.offers
+        assert answer(GpuQuery(**asked), catalog, "us-east-1").found.offers
         return
     with pytest.raises(UsageError, match=re.escape(message)) as refused:
-        answer(Asked(**asked), catalog, "us-east-1")
+        answer(GpuQuery(**asked), catalog, "us-east-1")
     assert refused.value.hint
 
 
@@ -123,7 +123,7 @@ def test_memory_as_people_say_it(said, expected):
 
 
 def test_the_document_has_exact_figures(catalog):
-    document = answer_json(answer(Asked(count=8, min_memory="32GB"), catalog, "us-east-1"))
+    document = answer_json(answer(GpuQuery(count=8, min_memory="32GB"), catalog, "us-east-1"))
     assert (document["market"], document["sort"], document["loosened"]) == ("on-demand", "usd-per-hour", [])
     assert document["offers"][0] == {
         "instance_type": "p4d.24xlarge",
@@ -225,7 +225,7 @@ def test_a_gpu_without_show_is_told_about_it(capsys):
 
 
 def test_an_offer_of_no_price_is_null(catalog):
-    (only,) = [one for one in answer(Asked(region="us-east-2"), catalog, "us-east-1").found.offers]
+    (only,) = [one for one in answer(GpuQuery(region="us-east-2"), catalog, "us-east-1").found.offers]
     document = offer_json(only)
     assert document["capacity_block_hourly_usd"] == "39.799"
     assert [document[name] for name in ("hourly_usd", "usd_per_pflop_h", "usd_per_tb_s", "priced_on")] == [None] * 4

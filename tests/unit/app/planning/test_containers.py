@@ -87,7 +87,7 @@ def test_the_list_and_the_plan_say_the_same_of_every_container_on_every_gpu():
     known = known_software()
 
     @dataclass(frozen=True)
-    class Asked:
+    class GpuQuery:
         """What the plan's rule looks at."""
 
         software = known
@@ -95,4 +95,7 @@ def test_the_list_and_the_plan_say_the_same_of_every_container_on_every_gpu():
 
     for image in known.images:
         for gpu in load().gpus.values():
-            assert judged(image, gpu).fit == (fitting(image.image, gpu, Asked()).fit or "unknown"), (image.image, gpu)
+            assert judged(image, gpu).fit == (fitting(image.image, gpu, GpuQuery()).fit or "unknown"), (
+                image.image,
+                gpu,
+            )

@@ -4,14 +4,14 @@ from decimal import Decimal
 
 import pytest
 
-from cloudgpu.app.storage.request import Typed, price_of, request
+from cloudgpu.app.storage.request import StorageOptions, price_of, request
 from cloudgpu.catalog.other_prices import other_price
 from cloudgpu.catalog.storage import storage_price
 from cloudgpu.errors import UsageError
 
 
 def test_a_linked_file_system_with_what_the_settings_name():
-    typed = Typed("sets", "lustre", 1200, "us-west-2b", "persistent_2", "s3://my-sets/imagenet")
+    typed = StorageOptions("sets", "lustre", 1200, "us-west-2b", "persistent_2", "s3://my-sets/imagenet")
     made = request(typed, "us-east-1", {"vpcId": "vpc-1"})
     assert (made.region, made.disposable) == ("us-west-2", False)
     assert made.config == {
@@ -25,25 +25,25 @@ def test_a_linked_file_system_with_what_the_settings_name():
 
 def test_what_grows_by_itself_needs_no_more_than_a_name():
     for kind in ("efs", "s3"):
-        made = request(Typed("sets", kind), "eu-west-1", {})
+        made = request(StorageOptions("sets", kind), "eu-west-1", {})
         assert (made.region, made.config) == ("eu-west-1", {})
 
 
 @pytest.mark.parametrize(
     ("typed", "told"),
     [
-        (Typed("Sets", "efs"), "cannot name storage"),
-        (Typed("sets", "efs", size_gib=100), "--size does not apply to efs: it grows"),
-        (Typed("sets", "s3", zone="us-east-1a"), "--zone does not apply to s3"),
-        (Typed("sets", "ebs", 8, "us-east-1a", linked="s3://bucket"), "--linked does not apply to ebs"),
-        (Typed("sets", "lustre", 1200, "us-east-1a", snapshot_id="snap-1"), "--from-snapshot does not apply"),
-        (Typed("sets", "lustre", 1300, "us-east-1a"), "--size 1300: Lustre needs 1200 GiB"),
-        (Typed("sets", "lustre", zone="us-east-1a"), "--size 0: Lustre"),
-        (Typed("sets", "ebs", zone="us-east-1a"), "a volume needs --size"),
-        (Typed("sets", "ebs", -1, "us-east-1a"), "--size -1"),
-        (Typed("sets", "ebs", 8), "ebs is in one zone"),
-        (Typed("sets", "ebs", 8, "us-east-1"), "ebs is in one zone"),
-        (Typed("sets", "lustre", 1200, "us-east-1a", linked="my-sets"), "expected s3://bucket/prefix"),
+        (StorageOptions("Sets", "efs"), "cannot name storage"),
+        (StorageOptions("sets", "efs", size_gib=100), "--size does not apply to efs: it grows"),
+        (StorageOptions("sets", "s3", zone="us-east-1a"), "--zone does not apply to s3"),
+        (StorageOptions("sets", "ebs", 8, "us-east-1a", linked="s3://bucket"), "--linked does not apply to ebs"),
+        (StorageOptions("sets", "lustre", 1200, "us-east-1a", snapshot_id="snap-1"), "--from-snapshot does not apply"),
+        (StorageOptions("sets", "lustre", 1300, "us-east-1a"), "--size 1300: Lustre needs 1200 GiB"),
+        (StorageOptions("sets", "lustre", zone="us-east-1a"), "--size 0: Lustre"),
+        (StorageOptions("sets", "ebs", zone="us-east-1a"), "a volume needs --size"),
+        (StorageOptions("sets", "ebs", -1, "us-east-1a"), "--size -1"),
+        (StorageOptions("sets", "ebs", 8), "ebs is in one zone"),
+        (StorageOptions("sets", "ebs", 8, "us-east-1"), "ebs is in one zone"),
+        (StorageOptions("sets", "lustre", 1200, "us-east-1a", linked="my-sets"), "expected s3://bucket/prefix"),
     ],
 )
 def test_a_mistake_is_told_by_its_option(typed, told):
@@ -52,15 +52,18 @@ def test_a_mistake_is_told_by_its_option(typed, told):
 
 
 def test_prices_are_known_where_they_were_read_and_unknown_elsewhere():
-    lustre = request(Typed("sets", "lustre", 2400, "us-east-1a"), "us-east-1", {})
+    lustre = request(StorageOptions("sets", "lustre", 2400, "us-east-1a"), "us-east-1", {})
     assert price_of(lustre, "lustre")[1] == Decimal("336.00")
-    replicated = request(Typed("sets", "lustre", 2400, "us-east-1a", "persistent_2"), "us-east-1", {})
+    replicated = request(StorageOptions("sets", "lustre", 2400, "us-east-1a", "persistent_2"), "us-east-1", {})
     assert price_of(replicated, "lustre")[1] == Decimal("348.000")
-    assert price_of(request(Typed("sets", "efs"), "us-east-1", {}), "efs")[1] is None
-    assert price_of(request(Typed("sets", "lustre", 2400, "us-west-2a"), "us-east-1", {}), "lustre") == (None, None)
+    assert price_of(request(StorageOptions("sets", "efs"), "us-east-1", {}), "efs")[1] is None
+    assert price_of(request(StorageOptions("sets", "lustre", 2400, "us-west-2a"), "us-east-1", {}), "lustre") == (
+        None,
+        None,
+    )
     # A disk costs what plans count disks with: there is one price of gp3.
-    disk, usd = price_of(request(Typed("sets", "ebs", 8, "eu-west-1a"), "us-east-1", {}), "ebs")
+    disk, usd = price_of(request(StorageOptions("sets", "ebs", 8, "eu-west-1a"), "us-east-1", {}), "ebs")
     assert (disk.usd_per_gib_month, usd) == (other_price("gp3_gib_month_usd", "eu-west-1").usd, Decimal("0.704"))
-    assert price_of(request(Typed("sets", "ebs", 8, "me-south-1a"), "us-east-1", {}), "ebs") == (None, None)
+    assert price_of(request(StorageOptions("sets", "ebs", 8, "me-south-1a"), "us-east-1", {}), "ebs") == (None, None)
     price = storage_price("s3", "us-east-1")
     assert (price.monthly_usd(Decimal(1000)), price.as_of.isoformat()) == (Decimal("23.000"), "2026-11-21")

@@ -6,7 +6,7 @@ from decimal import Decimal
 
 import pytest
 
-from cloudgpu.app.sweep.cluster_resources import Here, SweepRequest, grouped, verdict
+from cloudgpu.app.sweep.cluster_resources import LocalKnowledge, SweepRequest, grouped, verdict
 from cloudgpu.catalog import load
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -107,7 +107,12 @@ def test_the_latest_expiry_that_anything_of_it_says_counts():
 
 GONE, LIVING, UNKNOWN = NOW - HOUR, NOW + HOUR, None
 NOBODY, MINE, HIS = "", "ann", "bob"
-UP, KNOWN, STRANGE, BUSY = Here(known=True, up=True), Here(known=True), Here(), Here(known=True, up=True, busy=True)
+UP, KNOWN, STRANGE, BUSY = (
+    LocalKnowledge(known=True, up=True),
+    LocalKnowledge(known=True),
+    LocalKnowledge(),
+    LocalKnowledge(known=True, up=True, busy=True),
+)
 
 
 @pytest.mark.parametrize(
@@ -155,4 +160,4 @@ def test_what_is_asked_for_by_name_may_go_too(options, owner, here, goes):
 def test_timers_come_before_sweeps():
     """A minute after its expiry a cluster is ending itself: nobody needs to help."""
     fresh = one(node(1, owner="bob", expires=NOW - timedelta(minutes=1)))
-    assert not verdict(fresh, Here(), SweepRequest("ann"), NOW).goes
+    assert not verdict(fresh, LocalKnowledge(), SweepRequest("ann"), NOW).goes

@@ -7,7 +7,7 @@ from io import StringIO
 import pytest
 
 from cloudgpu.app.sweep.cluster_resources import SweepRequest, grouped
-from cloudgpu.app.sweep.sweep import Sweeping, problem
+from cloudgpu.app.sweep.sweep import Sweep, problem
 from cloudgpu.catalog import load
 from cloudgpu.cli.render.sweep import seen_lines, sweep_json
 from cloudgpu.cli.terminal.output import Output
@@ -56,7 +56,7 @@ def sweeping(workspace):
     cloud = workspace.cloud
     cloud.regions = lambda: ("us-east-1",)
     cloud.anybodys = lambda region: [one for one in cloud.strays if one.region == region]
-    return Sweeping(workspace.context, NoImages())
+    return Sweep(workspace.context, NoImages())
 
 
 @pytest.mark.parametrize("expires", EXPIRIES)

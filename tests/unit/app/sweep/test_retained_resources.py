@@ -8,7 +8,7 @@ import pytest
 
 from cloudgpu.app.sweep.cluster_resources import SweepRequest
 from cloudgpu.app.sweep.retained_resources import Around, RetainedResource, of_image, verdict
-from cloudgpu.app.sweep.sweep import Sweeping, Swept, problem
+from cloudgpu.app.sweep.sweep import Sweep, SweepResult, problem
 from cloudgpu.aws.ec2.baked_images import OwnImage
 from cloudgpu.aws.storage.stored import Part, Stored
 from cloudgpu.errors import AuthError, CloudError
@@ -90,7 +90,7 @@ def sweeping(workspace):
     workspace.cloud.regions = lambda: ("us-east-1",)
     workspace.cloud.anybodys = lambda region: []
     workspace.cloud.stores = Stores([stored("going"), stored("kept", keep="true", made_for="")])
-    return Sweeping(workspace.context, Images())
+    return Sweep(workspace.context, Images())
 
 
 def test_a_sweep_ends_what_outlived_its_cluster_and_confirms_it(workspace, sweeping):
@@ -100,7 +100,7 @@ def test_a_sweep_ends_what_outlived_its_cluster_and_confirms_it(workspace, sweep
         ("storage kept", False),
         ("image base", False),
     ]
-    swept = sweeping.end_storage(seen.storage_going, Swept(()))
+    swept = sweeping.end_storage(seen.storage_going, SweepResult(()))
     assert [one.name for one in swept.ended] == ["going"]
     assert [one.name for one in workspace.cloud.stores.there] == ["kept"]
     assert problem(seen, swept) is None
@@ -109,7 +109,7 @@ def test_a_sweep_ends_what_outlived_its_cluster_and_confirms_it(workspace, sweep
 def test_what_will_not_end_is_named(workspace, sweeping):
     workspace.cloud.stores.stubborn = True
     seen = sweeping.look([], ANN)
-    failure = problem(seen, sweeping.end_storage(seen.storage_going, Swept(())))
+    failure = problem(seen, sweeping.end_storage(seen.storage_going, SweepResult(())))
     assert "1 piece of storage is not confirmed deleted" in failure.message
     assert any("it will not" in line for line in failure.left)
 
@@ -132,7 +132,7 @@ def test_who_may_not_look_at_storage_sweeps_clusters_all_the_same(workspace, swe
     seen = sweeping.look([], ANN)
     assert seen.regions == ("us-east-1",)
     assert "DescribeFileSystems" in dict(seen.unseen)["us-east-1"]
-    assert problem(seen, Swept(())) is None
+    assert problem(seen, SweepResult(())) is None
 
 
 def test_an_image_costs_its_snapshot_at_most():
@@ -146,14 +146,14 @@ def test_storage_of_a_cluster_that_goes_goes_after_it_and_not_without_it(workspa
     workspace.cloud.anybodys = lambda region: [node] if region == "us-east-1" else []
     seen = sweeping.look([], ANN)
     assert [one.name for one in seen.storage_going] == ["going"]
-    failed = Swept((), ((seen.going[0], CloudError("no")),))
-    assert sweeping.end_storage(seen.storage_going, failed) == Swept(())
-    assert sweeping.end_storage(seen.storage_going, Swept(seen.going)).ended == seen.storage_going
+    failed = SweepResult((), ((seen.going[0], CloudError("no")),))
+    assert sweeping.end_storage(seen.storage_going, failed) == SweepResult(())
+    assert sweeping.end_storage(seen.storage_going, SweepResult(seen.going)).ended == seen.storage_going
 
 
 def test_what_is_still_in_use_when_its_turn_comes_is_left_alone(workspace, sweeping):
     going = sweeping.look([], ANN).storage_going
     workspace.cloud.stores.there[0] = replace(workspace.cloud.stores.there[0], users=("i-9 (cluster lab)",))
-    ((one, err),) = sweeping.end_storage(going, Swept(())).failed
+    ((one, err),) = sweeping.end_storage(going, SweepResult(())).failed
     assert (one.name, "i-9" in err.message) == ("going", True)
     assert len(workspace.cloud.stores.there) == 2

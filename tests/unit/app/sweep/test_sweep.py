@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 
 from cloudgpu.app.sweep.cluster_resources import SweepRequest
-from cloudgpu.app.sweep.sweep import Sweeping, problem
+from cloudgpu.app.sweep.sweep import Sweep, problem
 from cloudgpu.engine.lease import Lease
 from cloudgpu.errors import AuthError, CloudError, UsageError
 
@@ -58,11 +58,11 @@ class NoImages:
 
 
 def look(workspace, *regions, **request):
-    return Sweeping(workspace.context, NoImages()).look(regions, SweepRequest("ann", **request))
+    return Sweep(workspace.context, NoImages()).look(regions, SweepRequest("ann", **request))
 
 
 def end(workspace, seen):
-    return Sweeping(workspace.context, NoImages()).end(seen.going, "us-east-1")
+    return Sweep(workspace.context, NoImages()).end(seen.going, "us-east-1")
 
 
 def test_every_enabled_region_and_iam_are_asked_once(account):

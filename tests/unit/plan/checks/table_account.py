@@ -7,7 +7,7 @@ from cloudgpu.plan.plan import Quotes
 from cloudgpu.plan.reaching import NetworkRequest
 from cloudgpu.plan.survey import NamedThing, Survey
 from tests.unit.plan.checks.worlds import (
-    World,
+    PlanInputs,
     fails,
     in_block,
     named,
@@ -25,7 +25,7 @@ def worked(images):
     """Two hours for so many images, at a hundred a second."""
     reference = {"value": 100, "on": "8 x V100", "source": "a test"}
     metric = {"pattern": "v=(?P<value>[0-9.]+)", "unit": "img/s", "better": "higher", "reference": reference}
-    return World(
+    return PlanInputs(
         {
             "metrics": {"speed": metric},
             "work": {"metric": "speed", "amount": images},
@@ -37,9 +37,9 @@ def worked(images):
 MONEY = (
     row(
         "budget",
-        World(),
+        PlanInputs(),
         fails(
-            in_block_without_cap := World(
+            in_block_without_cap := PlanInputs(
                 {"resources": in_block().recipe["resources"], "budget": {}, "outputs": ["o/"]}, in_block().quotes
             ),
             (
@@ -51,15 +51,18 @@ MONEY = (
     ),
     row(
         "expiry",
-        (World({"budget": {"max_usd": 999, "expiry": "10m"}}), rehearsed(World({"budget": {"expiry": "1m"}}))),
+        (
+            PlanInputs({"budget": {"max_usd": 999, "expiry": "10m"}}),
+            rehearsed(PlanInputs({"budget": {"expiry": "1m"}})),
+        ),
         fails(
-            World({"budget": {"max_usd": 999, "expiry": "9m"}}),
+            PlanInputs({"budget": {"max_usd": 999, "expiry": "9m"}}),
             ("warning", "the expiry is 9m, but nodes need several minutes to boot", "--set budget.expiry=10m"),
         ),
     ),
     row(
         "expected-time",
-        (World(), worked(720_000)),
+        (PlanInputs(), worked(720_000)),
         fails(
             worked(720_025),
             (
@@ -71,9 +74,9 @@ MONEY = (
     ),
     row(
         "price-age",
-        replace(World(), today=date(2026, 8, 1)),
+        replace(PlanInputs(), today=date(2026, 8, 1)),
         fails(
-            replace(World(), today=date(2026, 12, 1)),
+            replace(PlanInputs(), today=date(2026, 12, 1)),
             ("warning", "prices were read on 2026-07-20, 134 days ago", ""),
         ),
     ),
@@ -82,9 +85,9 @@ MONEY = (
 NETWORK = (
     row(
         "address",
-        (World(), resources(instance_type="p4d.24xlarge", nodes=1)),
+        (PlanInputs(), resources(instance_type="p4d.24xlarge", nodes=1)),
         fails(
-            replace(World(), network=NetworkRequest("private")),
+            replace(PlanInputs(), network=NetworkRequest("private")),
             (
                 "error",
                 "public_address is private, but no subnet_id names a subnet whose private addresses you reach",
@@ -102,7 +105,7 @@ NETWORK = (
     ),
     row(
         "interfaces",
-        World(),
+        PlanInputs(),
         fails(
             resources(instance_type="p5.48xlarge"),
             (
@@ -123,7 +126,7 @@ NETWORK = (
     ),
     row(
         "fabric",
-        (World(), resources(instance_type="g5.xlarge", nodes=1)),
+        (PlanInputs(), resources(instance_type="g5.xlarge", nodes=1)),
         fails(
             resources(instance_type="p3dn.24xlarge", network="tcp"),
             (
@@ -142,7 +145,7 @@ NETWORK = (
 ACCOUNT = (
     row(
         "quota",
-        (quota(192), quota(192, nodes=1), in_block(), World(quotes=Quotes())),
+        (quota(192), quota(192, nodes=1), in_block(), PlanInputs(quotes=Quotes())),
         fails(
             quota(96),
             (
@@ -180,7 +183,7 @@ ACCOUNT = (
             ),
         ),
         fails(
-            World(),
+            PlanInputs(),
             (
                 "unknown",
                 "Running On-Demand P instances (L-417A185B) in us-east-1: unknown, but 192 vCPUs are needed",
@@ -190,7 +193,7 @@ ACCOUNT = (
     ),
     row(
         "region-enabled",
-        (World(), surveyed(Survey(enabled_regions=frozenset({"us-east-1"})))),
+        (PlanInputs(), surveyed(Survey(enabled_regions=frozenset({"us-east-1"})))),
         fails(
             surveyed(Survey(enabled_regions=frozenset({"us-west-2"}))),
             (
@@ -218,9 +221,9 @@ ACCOUNT = (
     ),
     row(
         "zones",
-        (World(), World(quotes=Quotes(live=True, zones_unknown={"eu-west-1": "denied"}))),
+        (PlanInputs(), PlanInputs(quotes=Quotes(live=True, zones_unknown={"eu-west-1": "denied"}))),
         fails(
-            World(quotes=Quotes(live=True, zones_unknown={"us-east-1": "not allowed to ask"})),
+            PlanInputs(quotes=Quotes(live=True, zones_unknown={"us-east-1": "not allowed to ask"})),
             (
                 "unknown",
                 "cannot tell which zones of us-east-1 offer the type, so the catalog's are tried: not allowed to ask",
@@ -230,9 +233,9 @@ ACCOUNT = (
     ),
     row(
         "offline",
-        World(),
+        PlanInputs(),
         fails(
-            World({"data": [{"name": "a", "from": "s3://bucket/a/", "to": "/a"}]}, Quotes()),
+            PlanInputs({"data": [{"name": "a", "from": "s3://bucket/a/", "to": "/a"}]}, Quotes()),
             (
                 "unknown",
                 "planned offline: zones, machine images, quotas, data in S3 were not queried",

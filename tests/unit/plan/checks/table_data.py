@@ -4,14 +4,14 @@ from dataclasses import replace
 
 from cloudgpu.plan.plan import Quotes
 from cloudgpu.plan.survey import DatasetSeen, NamedThing, Survey
-from tests.unit.plan.checks.worlds import ONE, World, data, fails, launch, rehearsed, row, spot, surveyed
+from tests.unit.plan.checks.worlds import ONE, PlanInputs, data, fails, launch, rehearsed, row, spot, surveyed
 
 GIB = 2**30
 WITH_ROLE = Survey(named=(NamedThing("role", "nodes", "", "there", setting="role_name"),))
 
 
-def mounted(source: str, **more: object) -> World:
-    return World({"data": [{"name": "a", "from": source, "to": "/data/a", "mode": "mount", **more}]})
+def mounted(source: str, **more: object) -> PlanInputs:
+    return PlanInputs({"data": [{"name": "a", "from": source, "to": "/data/a", "mode": "mount", **more}]})
 
 
 def quotes(survey: Survey) -> Quotes:
@@ -43,11 +43,11 @@ DATA = (
             ),
         ),
         fails(
-            replace(World({"checkpoint": {"path": "c", "to": "s3://bucket/x"}}), quotes=quotes(WITH_ROLE)),
+            replace(PlanInputs({"checkpoint": {"path": "c", "to": "s3://bucket/x"}}), quotes=quotes(WITH_ROLE)),
             ("warning", "role nodes is not changed by cloudgpu: it needs s3:PutObject for s3://bucket/x", ""),
         ),
         fails(
-            replace(World({"outputs": ["out"], "outputs_to": "s3://bucket/out"}), quotes=quotes(WITH_ROLE)),
+            replace(PlanInputs({"outputs": ["out"], "outputs_to": "s3://bucket/out"}), quotes=quotes(WITH_ROLE)),
             ("warning", "role nodes is not changed by cloudgpu: it needs s3:PutObject for s3://bucket/out", ""),
         ),
     ),
@@ -69,7 +69,7 @@ DATA = (
     ),
     row(
         "disk",
-        (World(), data(DatasetSeen("there", size_bytes=190 * GIB)), data(DatasetSeen("there"))),
+        (PlanInputs(), data(DatasetSeen("there", size_bytes=190 * GIB)), data(DatasetSeen("there"))),
         fails(
             data(DatasetSeen("there", size_bytes=190 * GIB + 1)),
             (
@@ -150,9 +150,9 @@ DATA = (
         "outputs",
         (
             launch(command="train.py --output-dir {outputs} --save_path=models --log-dir /dev/stdout --layout /x"),
-            World({"outputs": ["o*/best.pt"], "launch": {"with": "torchrun", "command": "train.py {outputs}"}}),
-            World({"outputs": [], "launch": {"with": "torchrun", "command": "train.py {{outputs}}"}}),
-            World(
+            PlanInputs({"outputs": ["o*/best.pt"], "launch": {"with": "torchrun", "command": "train.py {outputs}"}}),
+            PlanInputs({"outputs": [], "launch": {"with": "torchrun", "command": "train.py {{outputs}}"}}),
+            PlanInputs(
                 {
                     "storage": [{"name": "results", "to": "/results"}],
                     "launch": {"with": "torchrun", "command": "train.py --output-dir /results/run"},
@@ -160,7 +160,7 @@ DATA = (
             ),
         ),
         fails(
-            World(
+            PlanInputs(
                 {
                     "params": {"where": "/scratch/models"},
                     "launch": {"with": "torchrun", "command": "train.py --save-dir={where} --logdir /tmp/logs"},
@@ -178,7 +178,9 @@ DATA = (
             ),
         ),
         fails(
-            rehearsed(World({"outputs": ["logs/"], "launch": {"with": "torchrun", "command": "train.py {outputs}"}})),
+            rehearsed(
+                PlanInputs({"outputs": ["logs/"], "launch": {"with": "torchrun", "command": "train.py {outputs}"}})
+            ),
             (
                 "warning",
                 "the command writes to {outputs}, but outputs does not include that directory: "
@@ -190,12 +192,12 @@ DATA = (
     row(
         "nothing-kept",
         (
-            World(),
-            rehearsed(World({"outputs": []})),
-            World({"outputs": [], "checkpoint": {"path": "c", "to": "s3://b/c"}}),
+            PlanInputs(),
+            rehearsed(PlanInputs({"outputs": []})),
+            PlanInputs({"outputs": [], "checkpoint": {"path": "c", "to": "s3://b/c"}}),
         ),
         fails(
-            World({"outputs": []}),
+            PlanInputs({"outputs": []}),
             (
                 "note",
                 "the recipe names no outputs: only logs and metrics are downloaded",
@@ -206,7 +208,7 @@ DATA = (
     row(
         "checkpoint-kept",
         (
-            World({"checkpoint": {"path": "c"}}),
+            PlanInputs({"checkpoint": {"path": "c"}}),
             spot(checkpoint={"path": "outputs/c"}),
             spot(checkpoint={"path": "c"}, outputs=["c"]),
             spot(checkpoint={"path": "c1"}, outputs=["c?"]),

@@ -10,7 +10,7 @@ from tests.unit.plan.checks.worlds import (
     NOW,
     ONE,
     TWO,
-    World,
+    PlanInputs,
     fails,
     in_block,
     resources,
@@ -21,7 +21,7 @@ from tests.unit.plan.checks.worlds import (
 HARDWARE = (
     row(
         "instance-type",
-        World(),
+        PlanInputs(),
         fails(
             resources(instance_type="p3dn.24xlage"),
             (
@@ -50,9 +50,11 @@ HARDWARE = (
     ),
     row(
         "candidates",
-        World(),
+        PlanInputs(),
         fails(
-            replace(World(), quotes=Quotes(live=True, zones={("p3dn.24xlarge", "us-east-1"): ("us-east-1-bos-1a",)})),
+            replace(
+                PlanInputs(), quotes=Quotes(live=True, zones={("p3dn.24xlarge", "us-east-1"): ("us-east-1-bos-1a",)})
+            ),
             ("error", "no zone of us-east-1 is usable for this recipe", ""),
         ),
     ),
@@ -84,15 +86,15 @@ HARDWARE = (
 MARKET = (
     row(
         "cool-down",
-        World(),
+        PlanInputs(),
         fails(
-            World(quotes=Quotes(live=True, refused={("p3dn.24xlarge", "us-east-1c", "on-demand"): 125})),
+            PlanInputs(quotes=Quotes(live=True, refused={("p3dn.24xlarge", "us-east-1c", "on-demand"): 125})),
             ("note", "us-east-1c p3dn.24xlarge on-demand: no capacity 2 min ago, tried last", ""),
         ),
     ),
     row(
         "reservation",
-        World(),
+        PlanInputs(),
         fails(
             replace(in_block(), quotes=Quotes()),
             (
@@ -127,7 +129,7 @@ MARKET = (
     ),
     row(
         "placement",
-        (World(), in_block(), spot(resources={**ONE, "market": "spot"})),
+        (PlanInputs(), in_block(), spot(resources={**ONE, "market": "spot"})),
         fails(
             spot(),
             (
@@ -154,7 +156,7 @@ MARKET = (
     ),
     row(
         "spot",
-        World(),
+        PlanInputs(),
         fails(
             spot(),
             (
@@ -171,7 +173,7 @@ MARKET = (
     ),
     row(
         "grace",
-        (spot(checkpoint={"path": "c", "grace": "110s"}), World({"checkpoint": {"path": "c", "grace": "10m"}})),
+        (spot(checkpoint={"path": "c", "grace": "110s"}), PlanInputs({"checkpoint": {"path": "c", "grace": "10m"}})),
         fails(
             spot(checkpoint={"path": "c", "grace": "111s"}),
             (
@@ -181,7 +183,7 @@ MARKET = (
             ),
         ),
         fails(
-            World({"checkpoint": {"path": "c", "grace": "1h"}, "budget": {"max_usd": 999, "expiry": "1h"}}),
+            PlanInputs({"checkpoint": {"path": "c", "grace": "1h"}, "budget": {"max_usd": 999, "expiry": "1h"}}),
             ("warning", "checkpoint.grace is 1h, but the nodes terminate after 1h", ""),
         ),
     ),

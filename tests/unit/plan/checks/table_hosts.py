@@ -7,7 +7,7 @@ from typing import Any
 
 from cloudgpu.hosts.host import HostsFile, OwnHost
 from cloudgpu.hosts.seen import HostSeen, HostsView
-from tests.unit.plan.checks.worlds import World, fails, row
+from tests.unit.plan.checks.worlds import PlanInputs, fails, row
 
 
 def host(name: str, **known: Any) -> OwnHost:
@@ -19,11 +19,11 @@ FREE = HostSeen(gpus=8)
 PAIR = (host("red"), host("blue"))
 
 
-def lab(*hosts: OwnHost, seen: dict[str, HostSeen] | None = None, **recipe: Any) -> World:
+def lab(*hosts: OwnHost, seen: dict[str, HostSeen] | None = None, **recipe: Any) -> PlanInputs:
     asked = {one.name: FREE for one in hosts} if seen is None else seen
     resources = {"gpu": "V100:8", "nodes": 2, **recipe.pop("resources", {})}
     view = HostsView(HostsFile(Path("hosts.yaml"), hosts), asked)
-    return World({"resources": resources, **recipe}, hosts=view)
+    return PlanInputs({"resources": resources, **recipe}, hosts=view)
 
 
 MIXED = lab(host("red"), host("blue", gpu_memory_gib=Decimal(32)))
@@ -34,7 +34,7 @@ LEASED = HostSeen(
 HOSTS = (
     row(
         "pool",
-        (World(), lab(*PAIR), lab(*PAIR, resources={"pool": "dgx"})),
+        (PlanInputs(), lab(*PAIR), lab(*PAIR, resources={"pool": "dgx"})),
         fails(
             lab(*PAIR, resources={"pool": "dxg"}),
             (
@@ -48,13 +48,18 @@ HOSTS = (
             ("error", "no host of hosts.yaml belongs to pool dgx; it has no pools", ""),
         ),
         fails(
-            World({"resources": {"gpu": "V100:8", "pool": "dgx"}}),
+            PlanInputs({"resources": {"gpu": "V100:8", "pool": "dgx"}}),
             ("note", "resources.pool is dgx, but pools apply only to your own hosts", "--on ssh"),
         ),
     ),
     row(
         "hosts",
-        (World(), lab(*PAIR), lab(*PAIR, resources={"gpu": "V100:4"}), lab(*PAIR, resources={"gpu": "V100-16GB:8"})),
+        (
+            PlanInputs(),
+            lab(*PAIR),
+            lab(*PAIR, resources={"gpu": "V100:4"}),
+            lab(*PAIR, resources={"gpu": "V100-16GB:8"}),
+        ),
         fails(
             lab(*PAIR, resources={"gpu": "A100:8"}),
             ("error", "no host has A100:8; hosts.yaml has V100:8 (red, blue)", "--set resources.gpu=V100:8"),
@@ -83,7 +88,7 @@ HOSTS = (
     ),
     row(
         "host-free",
-        (World(), lab(*PAIR), lab(*PAIR, seen={})),
+        (PlanInputs(), lab(*PAIR), lab(*PAIR, seen={})),
         fails(
             lab(*PAIR, seen={"red": FREE, "blue": LEASED}),
             ("error", f"blue: {LEASED.taken[0]}", ""),
@@ -103,7 +108,7 @@ HOSTS = (
     ),
     row(
         "host-software",
-        (World(), lab(*PAIR), lab(*PAIR, environment={"python": {"requirements": ["torch==2.6.0"]}})),
+        (PlanInputs(), lab(*PAIR), lab(*PAIR, environment={"python": {"requirements": ["torch==2.6.0"]}})),
         fails(
             lab(*PAIR, environment={"container": {"image": "nvcr.io/nvidia/pytorch:25.05-py3"}}),
             (
@@ -120,7 +125,7 @@ HOSTS = (
     ),
     row(
         "host-storage",
-        (World(), lab(*PAIR)),
+        (PlanInputs(), lab(*PAIR)),
         fails(
             lab(*PAIR, storage=[{"name": "results", "to": "/results"}]),
             (
@@ -132,7 +137,7 @@ HOSTS = (
     ),
     row(
         "host-unknown",
-        (World(), lab(*PAIR)),
+        (PlanInputs(), lab(*PAIR)),
         fails(
             lab(*PAIR, seen={}),
             ("unknown", "not checked whether the hosts respond and their GPUs are free", "plan without --offline"),
@@ -144,7 +149,7 @@ HOSTS = (
     ),
     row(
         "host-ignored",
-        (World(), lab(*PAIR)),
+        (PlanInputs(), lab(*PAIR)),
         fails(
             lab(*PAIR, resources={"regions": ["us-east-1"], "market": "spot"}),
             ("note", "ignored on your own hosts: resources.regions, resources.market", ""),

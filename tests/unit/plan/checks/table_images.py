@@ -7,14 +7,14 @@ from typing import Any
 from cloudgpu.hosts.host import HostsFile
 from cloudgpu.hosts.seen import HostsView
 from cloudgpu.plan.survey import ImageSeen, Survey
-from tests.unit.plan.checks.worlds import World, boxed, fails, row
+from tests.unit.plan.checks.worlds import PlanInputs, boxed, fails, row
 
 BOXED = "nvcr.io/nvidia/pytorch:24.12-py3"
 OWN = "lab/own:1"
 OWN_HOSTS = HostsView(HostsFile(Path("hosts.yaml"), ()))
 
 
-def seen(presence: Any, why: str = "", *, image: str = OWN, asked: str = "", **given: Any) -> World:
+def seen(presence: Any, why: str = "", *, image: str = OWN, asked: str = "", **given: Any) -> PlanInputs:
     """A recipe with a container, and what its registry said."""
     known = {name: given.pop(name) for name in ("platforms", "packed_bytes", "on_loopback") if name in given}
     world = boxed(image, **given)
@@ -22,7 +22,7 @@ def seen(presence: Any, why: str = "", *, image: str = OWN, asked: str = "", **g
     return replace(world, quotes=replace(world.quotes, survey=survey))
 
 
-def baked(world: World) -> World:
+def baked(world: PlanInputs) -> PlanInputs:
     """On a machine image of the caller's own, which may hold anything."""
     resources = {**world.recipe["resources"], "image": "ami-0123456789abcdef0"}
     return replace(world, recipe={**world.recipe, "resources": resources})

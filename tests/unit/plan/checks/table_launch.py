@@ -5,7 +5,7 @@ from dataclasses import replace
 from cloudgpu.plan.survey import Survey
 from tests.unit.plan.checks.worlds import (
     ONE,
-    World,
+    PlanInputs,
     boxed,
     environment,
     fails,
@@ -65,7 +65,7 @@ ENVIRONMENT = (
         "container-mounts",
         (
             boxed("nvcr.io/nvidia/pytorch:24.12-py3", data=[{"name": "own", "from": "s3://bucket/x/", "to": "/data"}]),
-            World({"data": [{"name": "own", "from": "s3://bucket/x/", "to": "/usr"}]}),
+            PlanInputs({"data": [{"name": "own", "from": "s3://bucket/x/", "to": "/usr"}]}),
         ),
         fails(
             boxed(
@@ -121,7 +121,7 @@ ENVIRONMENT = (
         "credentials",
         (
             environment(env={"TOKENIZERS_PARALLELISM": "false", "WANDB_API_KEY_FILE": "/run/key", "HF_TOKEN": "{x}"}),
-            World({"params": {"max_token": 4096, "url": "https://example.org/a:b"}}),
+            PlanInputs({"params": {"max_token": 4096, "url": "https://example.org/a:b"}}),
         ),
         fails(
             environment(env={"NAME": "AKIA" + "ABCDEFGHIJKLMNOP"}),
@@ -132,7 +132,7 @@ ENVIRONMENT = (
             ),
         ),
         fails(
-            World({"params": {"wandb_api_key": "0123456789abcdef" * 2}}),
+            PlanInputs({"params": {"wandb_api_key": "0123456789abcdef" * 2}}),
             (
                 "error",
                 "params.wandb_api_key contains what looks like a secret",
@@ -150,7 +150,7 @@ ENVIRONMENT = (
     ),
     row(
         "secrets",
-        World(),
+        PlanInputs(),
         fails(
             environment(secrets=["TOKEN", "KEY"]),
             ("note", "taken from your environment and never stored: TOKEN, KEY", ""),
@@ -169,9 +169,9 @@ ENVIRONMENT = (
     ),
     row(
         "checkpoint",
-        World({"checkpoint": {"path": "c"}}),
+        PlanInputs({"checkpoint": {"path": "c"}}),
         fails(
-            World({"checkpoint": {"path": "c", "to": "s3://bucket/x"}}),
+            PlanInputs({"checkpoint": {"path": "c", "to": "s3://bucket/x"}}),
             (
                 "note",
                 "the head uploads checkpoints to s3://bucket/x during the run; the next run resumes from there",
@@ -179,7 +179,7 @@ ENVIRONMENT = (
             ),
         ),
         fails(
-            World({"checkpoint": {"path": "c", "to": "s3://bucket/{run}"}}),
+            PlanInputs({"checkpoint": {"path": "c", "to": "s3://bucket/{run}"}}),
             (
                 "note",
                 "the head uploads checkpoints to s3://bucket/{run} during the run; "
@@ -190,13 +190,13 @@ ENVIRONMENT = (
     ),
     row(
         "outputs-to",
-        World({"outputs": ["out"]}),
+        PlanInputs({"outputs": ["out"]}),
         fails(
-            World({"outputs": ["out"], "outputs_to": "s3://bucket/{run}"}),
+            PlanInputs({"outputs": ["out"], "outputs_to": "s3://bucket/{run}"}),
             ("note", "every node uploads its outputs to s3://bucket/{run} when the run ends", ""),
         ),
         fails(
-            World({"outputs": ["out"], "outputs_to": "s3://bucket/x"}),
+            PlanInputs({"outputs": ["out"], "outputs_to": "s3://bucket/x"}),
             (
                 "note",
                 "every node uploads its outputs to s3://bucket/x when the run ends; "
@@ -207,9 +207,9 @@ ENVIRONMENT = (
     ),
     row(
         "idle",
-        World(),
+        PlanInputs(),
         fails(
-            World({"budget": {"max_usd": 9999, "idle": "20m"}}),
+            PlanInputs({"budget": {"max_usd": 9999, "idle": "20m"}}),
             ("warning", "budget.idle: this version does not delete idle clusters yet; only the expiry does", ""),
         ),
     ),
@@ -230,7 +230,7 @@ LAUNCH = (
     ),
     row(
         "idle-gpus",
-        (World(), launch(ranks_per_node=8), rehearsed(launch(ranks_per_node=1))),
+        (PlanInputs(), launch(ranks_per_node=8), rehearsed(launch(ranks_per_node=1))),
         fails(
             launch(ranks_per_node=1),
             (
@@ -252,10 +252,10 @@ LAUNCH = (
     ),
     row(
         "batch",
-        (World(), launch(global_batch=16), launch(global_batch="32")),
+        (PlanInputs(), launch(global_batch=16), launch(global_batch="32")),
         fails(
             replace(
-                World(),
+                PlanInputs(),
                 recipe={
                     "params": {"batch": 15},
                     "launch": {"with": "torchrun", "command": "train.py", "global_batch": "{batch}"},

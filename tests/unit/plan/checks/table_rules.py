@@ -4,12 +4,12 @@ from dataclasses import replace
 from decimal import Decimal
 
 from cloudgpu.plan.plan import Quotes
-from tests.unit.plan.checks.worlds import CATALOG, ONE, World, fails, in_block, resources, row, sold, spot
+from tests.unit.plan.checks.worlds import CATALOG, ONE, PlanInputs, fails, in_block, resources, row, sold, spot
 
 RULES = (
     row(
         "retired",
-        World(),
+        PlanInputs(),
         fails(
             resources(instance_type="p3.16xlarge"),
             (
@@ -22,7 +22,7 @@ RULES = (
     ),
     row(
         "gpu-memory",
-        (resources(**ONE, gpu_memory="32GiB"), World()),
+        (resources(**ONE, gpu_memory="32GiB"), PlanInputs()),
         fails(
             resources(instance_type="p3dn.24xlarge", gpu_memory="33GiB"),
             (
@@ -34,7 +34,7 @@ RULES = (
     ),
     row(
         "market",
-        (World(), in_block()),
+        (PlanInputs(), in_block()),
         fails(
             replace(spot(), catalog=sold("p3dn.24xlarge", "capacity-block", "on-demand")),
             (
@@ -57,7 +57,7 @@ RULES = (
     ),
     row(
         "efa",
-        World(),
+        PlanInputs(),
         fails(
             resources(instance_type="g5.xlarge", network="efa"),
             ("error", "g5.xlarge has no EFA; g5.8xlarge has it", "--set resources.network=auto"),
@@ -65,9 +65,9 @@ RULES = (
     ),
     row(
         "offered",
-        World(),
+        PlanInputs(),
         fails(
-            replace(World(), quotes=Quotes(live=True, zones={("p3dn.24xlarge", "us-east-1"): ()})),
+            replace(PlanInputs(), quotes=Quotes(live=True, zones={("p3dn.24xlarge", "us-east-1"): ()})),
             (
                 "error",
                 "p3dn.24xlarge is not offered in us-east-1",
@@ -77,10 +77,10 @@ RULES = (
     ),
     row(
         "price",
-        World(),
+        PlanInputs(),
         fails(
             replace(
-                World(),
+                PlanInputs(),
                 catalog=replace(
                     CATALOG,
                     types={

@@ -2,13 +2,13 @@
 
 from dataclasses import replace
 
-from tests.unit.plan.checks.worlds import ONE, World, boxed, fails, rehearsed, resources, row
+from tests.unit.plan.checks.worlds import ONE, PlanInputs, boxed, fails, rehearsed, resources, row
 
 DLAMI = "/aws/service/deeplearning/ami/x86_64/base-oss-nvidia-driver-gpu-ubuntu-22.04/latest/ami-id"
 
 
 def python(*requirements, **given):
-    return World({"environment": {"python": {"requirements": list(requirements), **given}}})
+    return PlanInputs({"environment": {"python": {"requirements": list(requirements), **given}}})
 
 
 def on(world, instance_type, nodes=1, **wanted):
@@ -87,7 +87,7 @@ SOFTWARE = (
     ),
     row(
         "machine-image",
-        on(World({}), "g4dn.12xlarge", image=DLAMI),
+        on(PlanInputs({}), "g4dn.12xlarge", image=DLAMI),
         fails(
             resources(**ONE, image=DLAMI),
             (
@@ -125,7 +125,7 @@ SOFTWARE = (
     ),
     row(
         "driver-known",
-        (World(), on(World(), "g4dn.12xlarge", image=DLAMI)),
+        (PlanInputs(), on(PlanInputs(), "g4dn.12xlarge", image=DLAMI)),
         fails(
             resources(**ONE, image="ami-0123456789abcdef0"),
             (
@@ -140,7 +140,7 @@ SOFTWARE = (
         "driver-given",
         (resources(**ONE, driver=580), resources(**ONE, driver=580, image="ami-0123456789abcdef0")),
         fails(
-            on(World(), "g4dn.12xlarge", driver=580, image=DLAMI),
+            on(PlanInputs(), "g4dn.12xlarge", driver=580, image=DLAMI),
             ("error", f"resources.driver is 580, but {DLAMI} carries R595", "--set resources.image="),
         ),
     ),

@@ -6,7 +6,7 @@ from typing import Any
 
 from cloudgpu.plan.plan import Quotes
 from cloudgpu.plan.storage_seen import StorageSeen
-from tests.unit.plan.checks.worlds import ONE, TWO, World, fails, row
+from tests.unit.plan.checks.worlds import ONE, TWO, PlanInputs, fails, row
 
 MOUNTED = {"name": "results", "to": "/results"}
 LUSTRE = StorageSeen(
@@ -21,17 +21,17 @@ LUSTRE = StorageSeen(
 )
 
 
-def mounting(*found: StorageSeen, hardware: Any = TWO, **wanted: Any) -> World:
+def mounting(*found: StorageSeen, hardware: Any = TWO, **wanted: Any) -> PlanInputs:
     recipe = {"storage": [{**MOUNTED, **wanted}], "resources": hardware}
-    return World(recipe, Quotes(live=True, storage={"results": found}))
+    return PlanInputs(recipe, Quotes(live=True, storage={"results": found}))
 
 
 STORAGE = (
     row(
         "storage",
-        (World(), mounting(LUSTRE), mounting(replace(LUSTRE, kind="ebs"), hardware=ONE)),
+        (PlanInputs(), mounting(LUSTRE), mounting(replace(LUSTRE, kind="ebs"), hardware=ONE)),
         fails(
-            World({"storage": [MOUNTED]}, Quotes()),
+            PlanInputs({"storage": [MOUNTED]}, Quotes()),
             (
                 "unknown",
                 "storage results was not looked at: whether it is there, and in which zone, is unknown",
@@ -70,12 +70,12 @@ STORAGE = (
     ),
     row(
         "storage-zone",
-        (World(), mounting(replace(LUSTRE, kind="efs", zone=""))),
+        (PlanInputs(), mounting(replace(LUSTRE, kind="efs", zone=""))),
         fails(mounting(LUSTRE), ("note", "storage results stands in us-east-1c: other zones are left out", "")),
     ),
     row(
         "storage-kept",
-        (World(), mounting(LUSTRE)),
+        (PlanInputs(), mounting(LUSTRE)),
         fails(
             mounting(make={"kind": "efs"}, keep=True),
             (

@@ -16,7 +16,7 @@ from cloudgpu.recipe.assignment import assign
 from cloudgpu.recipe.plain import plain
 from cloudgpu.recipe.schema import Recipe
 from tests.unit.plan.checks.table import TABLE
-from tests.unit.plan.checks.worlds import CATALOG, P_ON_DEMAND, World
+from tests.unit.plan.checks.worlds import CATALOG, P_ON_DEMAND, PlanInputs
 
 SET = re.compile(r"--set ([a-z_.]+)=([^\s,]*(?:,[^\s,]+)*)")
 FIXES = [
@@ -28,7 +28,7 @@ FIXES = [
 ]
 
 
-def typed(world: World, name: str, text: str) -> World:
+def typed(world: PlanInputs, name: str, text: str) -> PlanInputs:
     """The world with what one `--set` changes."""
     values = plain(world.plan().recipe)
     # The rehearsal stanza is laid over the launch before a recipe is planned.
@@ -74,7 +74,7 @@ def worlds(draw):
         workdir_bytes=draw(st.none() | st.integers(0, 2**40)),
         enabled_regions=draw(st.none() | st.frozensets(st.sampled_from(REGIONS))),
     )
-    return World({"resources": resources}, Quotes(live=True, quotas=rooms, survey=survey))
+    return PlanInputs({"resources": resources}, Quotes(live=True, quotas=rooms, survey=survey))
 
 
 @settings(deadline=None, max_examples=60)  # a busy machine is no bug
@@ -109,17 +109,17 @@ def test_findings_depend_on_nothing_but_the_world_and_the_gravest_come_first(wor
 
 @pytest.mark.parametrize("used", [0, 192, 193, None])
 def test_a_quota_that_nobody_could_read_is_never_passed(used):
-    said = {finding.check: finding.severity for finding in World(quotes=Quotes(live=True)).plan().findings}
+    said = {finding.check: finding.severity for finding in PlanInputs(quotes=Quotes(live=True)).plan().findings}
     assert said["quota"] == "unknown"
     room = {("us-east-1", P_ON_DEMAND): QuotaRoom(384, used)}
-    told = [one.severity for one in World(quotes=Quotes(live=True, quotas=room)).found("quota")]
+    told = [one.severity for one in PlanInputs(quotes=Quotes(live=True, quotas=room)).found("quota")]
     assert told == {0: [], 192: [], 193: ["warning"], None: ["unknown"]}[used]
 
 
 def test_a_market_whose_quota_is_too_small_leaves_the_other_one_and_is_told():
     rooms = {("us-east-1", "L-7212CCBC"): QuotaRoom(0, 0), ("us-east-1", P_ON_DEMAND): QuotaRoom(192, 0)}
     resources = {"instance_type": "p3dn.24xlarge", "nodes": 2, "prefer": "spot"}
-    world = World({"resources": resources}, Quotes(live=True, quotas=rooms))
+    world = PlanInputs({"resources": resources}, Quotes(live=True, quotas=rooms))
     assert {one.market for one in world.plan().candidates} == {"spot", "on-demand"}
     (told,) = world.found("quota")
     assert (told.severity, "0 of 0 are in use" in told.message) == ("warning", True)

@@ -24,7 +24,7 @@ ONE = {"instance_type": "p3dn.24xlarge"}
 
 
 @dataclass(frozen=True)
-class World:
+class PlanInputs:
     """What is planned, and against what: by default two V100 nodes that nothing stands against."""
 
     recipe: Mapping[str, Any] = field(default_factory=dict)
@@ -59,7 +59,7 @@ class World:
 class Fails:
     """A world against which a check speaks, and each thing that it says: severity, message, fix."""
 
-    world: World
+    world: PlanInputs
     said: tuple[tuple[str, str, str], ...]
 
 
@@ -68,62 +68,62 @@ class Row:
     """One check: worlds in which it is silent, and worlds in which it is not."""
 
     name: str
-    passes: tuple[World, ...]
+    passes: tuple[PlanInputs, ...]
     fails: tuple[Fails, ...]
 
 
-def fails(world: World, *said: tuple[str, str, str]) -> Fails:
+def fails(world: PlanInputs, *said: tuple[str, str, str]) -> Fails:
     return Fails(world, said)
 
 
-def row(name: str, passes: World | tuple[World, ...], *failing: Fails) -> Row:
+def row(name: str, passes: PlanInputs | tuple[PlanInputs, ...], *failing: Fails) -> Row:
     return Row(name, passes if isinstance(passes, tuple) else (passes,), failing)
 
 
-def resources(**wanted: Any) -> World:
-    return World({"resources": {"nodes": 2, **wanted}})
+def resources(**wanted: Any) -> PlanInputs:
+    return PlanInputs({"resources": {"nodes": 2, **wanted}})
 
 
-def launch(**wanted: Any) -> World:
-    return World({"launch": {**TRAIN, **wanted}})
+def launch(**wanted: Any) -> PlanInputs:
+    return PlanInputs({"launch": {**TRAIN, **wanted}})
 
 
-def surveyed(survey: Survey, **sections: Any) -> World:
-    return World(sections, Quotes(live=True, survey=survey))
+def surveyed(survey: Survey, **sections: Any) -> PlanInputs:
+    return PlanInputs(sections, Quotes(live=True, survey=survey))
 
 
-def data(seen: DatasetSeen, *, share: str = "each", **sections: Any) -> World:
+def data(seen: DatasetSeen, *, share: str = "each", **sections: Any) -> PlanInputs:
     given = [{"name": "images", "from": "s3://bucket/images/", "to": "/data/images", "share": share}]
     return surveyed(Survey(datasets={"images": seen}), data=given, **sections)
 
 
-def named(*things: NamedThing) -> World:
+def named(*things: NamedThing) -> PlanInputs:
     return surveyed(Survey(named=things))
 
 
-def quota(limit: int, used: int | None = 0, **wanted: Any) -> World:
+def quota(limit: int, used: int | None = 0, **wanted: Any) -> PlanInputs:
     room = {("us-east-1", P_ON_DEMAND): QuotaRoom(limit, used)}
     return replace(resources(**{"instance_type": "p3dn.24xlarge", **wanted}), quotes=Quotes(live=True, quotas=room))
 
 
 def boxed(
     image: str, *, disk: str = "200GiB", secrets: tuple[str, ...] = (), data: Sequence[Any] = (), **container: Any
-) -> World:
+) -> PlanInputs:
     around = {"container": {"image": image, **container}, "secrets": list(secrets)}
-    return World({"environment": around, "resources": {**TWO, "disk": disk}, "data": list(data)})
+    return PlanInputs({"environment": around, "resources": {**TWO, "disk": disk}, "data": list(data)})
 
 
 def started(
     launcher: str, *, image: str = "", python: Sequence[str] = (), secrets: Sequence[str] = (), **more: Any
-) -> World:
+) -> PlanInputs:
     """Two nodes on which this launcher starts `train.py`."""
     around: dict[str, Any] = {"secrets": list(secrets)}
     around |= {"container": {"image": image}} if image else {}
     around |= {"python": {"requirements": list(python)}} if python else {}
-    return World({"environment": around, "launch": {"with": launcher, "command": "train.py", **more}})
+    return PlanInputs({"environment": around, "launch": {"with": launcher, "command": "train.py", **more}})
 
 
-def rehearsed(world: World) -> World:
+def rehearsed(world: PlanInputs) -> PlanInputs:
     return replace(world, target="rehearsal")
 
 
@@ -143,17 +143,17 @@ BLOCK = Reservation(
 
 
 def spot(**sections):
-    return World({"resources": {**TWO, "market": "spot"}, **sections})
+    return PlanInputs({"resources": {**TWO, "market": "spot"}, **sections})
 
 
 def in_block(**changes):
     held = replace(BLOCK, **changes)
     wanted = {"instance_type": "p4d.24xlarge", "nodes": 2, "market": "capacity-block", "reservation": HELD}
-    return World({"resources": wanted}, Quotes(live=True, reservation=held, asked_at=NOW))
+    return PlanInputs({"resources": wanted}, Quotes(live=True, reservation=held, asked_at=NOW))
 
 
 def environment(**given):
-    return World({"environment": given})
+    return PlanInputs({"environment": given})
 
 
 def sold(name, *classes, **changes):
