@@ -20,7 +20,7 @@ from typing import NoReturn
 
 from measure import CLOUDGPU, ROOT, show
 
-from cloudgpu.app.access.dial import Ways, connector
+from cloudgpu.app.access.dial import NodeCarriers, connector
 from cloudgpu.clock import SystemClock
 from cloudgpu.launch.inventory import Inventory, Node
 from cloudgpu.paths import Home
@@ -104,7 +104,7 @@ def first_answers_s(home: Path, name: str) -> float:
     stored = json.loads(Home(home).cluster(name).inventory.read_text())
     settings = load(flags={}, environ={"CLOUDGPU_HOME": str(home)}, cwd=home)
     clock = SystemClock()
-    ways = Ways(settings.ssh_key, clock, (), _no_session)
+    ways = NodeCarriers(settings.ssh_key, clock, (), _no_session)
     hosts = connector(settings.ssh_key, clock, float(settings.boot_seconds), ways)(
         Inventory.from_json(stored).nodes, lambda _: None
     )

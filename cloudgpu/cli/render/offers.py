@@ -9,7 +9,7 @@ from cloudgpu.cli.terminal.figures import plural
 from cloudgpu.cli.terminal.table import columns
 from cloudgpu.plan.candidate import Candidate
 from cloudgpu.plan.costs import hourly_usd
-from cloudgpu.plan.explain import PLACES, Group, CandidateExplanation, grouped
+from cloudgpu.plan.explain import PLACES, CandidateExplanation, Group, grouped
 from cloudgpu.plan.money import shown
 from cloudgpu.plan.plan import Plan
 from cloudgpu.plan.question import Question
