@@ -63,7 +63,9 @@ def _of_aws(text: str, code: str, message: str, doing: str) -> CloudGpuError:
     request_id = request["id"] if request else ""
     err = refusal(code, message, doing or "running the program", request_id=request_id)
     if status is not None and status["status"].startswith(_SERVER_FAULT) and type(err) is errors.BadRequestError:
-        return ThrottledError(err.message, code=code, request_id=request_id, hint="AWS has an internal problem; try again later")
+        return ThrottledError(
+            err.message, code=code, request_id=request_id, hint="AWS has an internal problem; try again later"
+        )
     return err
 
 

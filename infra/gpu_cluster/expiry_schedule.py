@@ -76,7 +76,7 @@ class ExpirySchedule(pulumi.ComponentResource):
         """
         nodes = instance_ids.apply(lambda ids: json.dumps({"InstanceIds": ids}))
         self._schedule(self._name, _NODES, _AFTER, "terminateInstances", nodes)
-        fleet = fleet_id.apply(lambda one: json.dumps({"FleetIds": [one], "TerminateInstances": True}))
+        fleet = fleet_id.apply(lambda identifier: json.dumps({"FleetIds": [identifier], "TerminateInstances": True}))
         self._schedule(f"{self._name}-fleet", _FLEET, _FLEET_AFTER, "deleteFleets", fleet)
 
     def _schedule(self, name: str, says: str, after: timedelta, call: str, parameters: pulumi.Output[str]) -> None:

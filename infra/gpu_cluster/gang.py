@@ -71,4 +71,4 @@ def _market_options(args: GangArgs) -> dict[str, Any]:
 
 def _instance_ids(sets: list[aws.ec2.outputs.FleetFleetInstanceSet] | None) -> list[str]:
     """In one order on every run: the node numbers follow it."""
-    return sorted(instance for one in sets or [] for instance in one.instance_ids or [])
+    return sorted(instance for fleet_set in sets or [] for instance in fleet_set.instance_ids or [])

@@ -44,7 +44,7 @@ class Network(pulumi.ComponentResource):
         asked = pulumi.InvokeOptions(parent=self)
         if args.subnet_id:
             subnet = aws.ec2.get_subnet_output(id=args.subnet_id, opts=asked)
-            self.subnet_id = subnet.apply(lambda found: _in_zone(found, args.zone))
+            self.subnet_id = subnet.apply(lambda details: _in_zone(details, args.zone))
             self.vpc_id = subnet.vpc_id
             return
         if args.vpc_id:
@@ -55,8 +55,8 @@ class Network(pulumi.ComponentResource):
             {"name": "vpc-id", "values": [self.vpc_id]},
             {"name": "availability-zone", "values": [args.zone]},
         ]
-        found = aws.ec2.get_subnets_output(filters=filters, opts=asked)
-        self.subnet_id = found.ids.apply(lambda ids: _first(ids, args.zone))
+        subnets = aws.ec2.get_subnets_output(filters=filters, opts=asked)
+        self.subnet_id = subnets.ids.apply(lambda ids: _first(ids, args.zone))
 
 
 def _first(ids: list[str], zone: str) -> str:

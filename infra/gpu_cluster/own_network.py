@@ -101,14 +101,14 @@ class OwnNetwork(pulumi.ComponentResource):
 
     def _subnets(self, table: aws.ec2.RouteTable) -> tuple[pulumi.Output[str], list[pulumi.Resource]]:
         """One in every zone, so that a gang that moves to another zone finds its subnet there."""
-        found: dict[str, aws.ec2.Subnet] = {}
+        subnets: dict[str, aws.ec2.Subnet] = {}
         links: list[pulumi.Resource] = []
         for zone in sorted({*_zones(self), self._args.zone}):
             name = f"{self._name}-{zone}"
             cidr = _node_cidr(zone, self._args.region)
-            found[zone] = self._subnet(name, zone, cidr, public=not self._args.nat)
-            links.append(self._link(name, found[zone], table))
-        return found[self._args.zone].id, links
+            subnets[zone] = self._subnet(name, zone, cidr, public=not self._args.nat)
+            links.append(self._link(name, subnets[zone], table))
+        return subnets[self._args.zone].id, links
 
     def _subnet(self, name: str, zone: str, cidr: str, *, public: bool) -> aws.ec2.Subnet:
         return aws.ec2.Subnet(
@@ -131,8 +131,8 @@ class OwnNetwork(pulumi.ComponentResource):
 def _zones(parent: pulumi.Resource) -> list[str]:
     """The zones of the region's own data centres."""
     own = [{"name": "opt-in-status", "values": ["opt-in-not-required"]}]
-    found = aws.get_availability_zones(state="available", filters=own, opts=pulumi.InvokeOptions(parent=parent))
-    return list(found.names)
+    zones = aws.get_availability_zones(state="available", filters=own, opts=pulumi.InvokeOptions(parent=parent))
+    return list(zones.names)
 
 
 def _node_cidr(zone: str, region: str) -> str:

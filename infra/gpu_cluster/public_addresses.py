@@ -53,5 +53,5 @@ class PublicAddresses(pulumi.ComponentResource):
             {"name": "attachment.instance-id", "values": [instance_ids.apply(lambda ids: ids[index])]},
             {"name": "attachment.device-index", "values": ["0"]},
         ]
-        found = aws.ec2.get_network_interface_output(filters=filters, opts=pulumi.InvokeOptions(parent=self))
-        return pulumi.Output.from_input(found.id)
+        interface = aws.ec2.get_network_interface_output(filters=filters, opts=pulumi.InvokeOptions(parent=self))
+        return pulumi.Output.from_input(interface.id)

@@ -174,10 +174,10 @@ def _market(config: pulumi.Config) -> Market:
 def _reservation(config: pulumi.Config) -> str:
     """The two markets that launch into a reservation need one, and no other takes one."""
     value, market = config.get("reservation") or "", _market(config)
-    wanted = market in ("reservation", "capacity-block")
-    if wanted and not _RESERVATION.fullmatch(value):
+    needs_reservation = market in ("reservation", "capacity-block")
+    if needs_reservation and not _RESERVATION.fullmatch(value):
         raise _wrong("reservation", value, f"the id of the capacity reservation (cr-...), for market {market}")
-    if value and not wanted:
+    if value and not needs_reservation:
         raise _wrong("reservation", value, f"nothing, since the market is {market}")
     return value
 
@@ -209,23 +209,23 @@ def _efa(config: pulumi.Config) -> int:
 
 def _public_address(config: pulumi.Config, named: Named) -> PublicAddress:
     value = config.get("publicAddress") or "auto"
-    found = next((one for one in PUBLIC_ADDRESSES if value == one), None)
-    if found is None:
+    kind = next((kind for kind in PUBLIC_ADDRESSES if value == kind), None)
+    if kind is None:
         raise _wrong("publicAddress", value, f"one of {', '.join(PUBLIC_ADDRESSES)}")
     several = len(interfaces(config.require("instanceType"), _efa(config))) > 1
-    if found == "auto" and several and not named.subnet_id:
+    if kind == "auto" and several and not named.subnet_id:
         expected = "elastic, nat or private-nat: EC2 gives no public address to nodes with several network interfaces"
         raise _wrong("publicAddress", value, expected)
-    if found in ("nat", "private-nat") and (named.vpc_id or named.subnet_id or named.security_group_id):
+    if kind in ("nat", "private-nat") and (named.vpc_id or named.subnet_id or named.security_group_id):
         expected = "elastic or private, since vpcId, subnetId or securityGroupId name an existing network"
         raise _wrong("publicAddress", value, expected)
-    if found == "private" and not named.subnet_id:
+    if kind == "private" and not named.subnet_id:
         raise _wrong("publicAddress", value, "elastic or nat, or a cloudgpu:subnetId whose private addresses you reach")
-    if found == "private-nat" and _reach(config) != "ssm":
+    if kind == "private-nat" and _reach(config) != "ssm":
         raise _wrong("publicAddress", value, "nat, or cloudgpu:reach ssm: nobody else reaches these addresses")
-    if found == "nat" and _reach(config) == "ssm":
+    if kind == "nat" and _reach(config) == "ssm":
         raise _wrong("publicAddress", value, "private-nat: by cloudgpu:reach ssm no node needs a public address")
-    return found
+    return kind
 
 
 def _reach(config: pulumi.Config) -> Reach:
@@ -237,10 +237,10 @@ def _reach(config: pulumi.Config) -> Reach:
 
 
 def _create_vpc(config: pulumi.Config, named: Named) -> bool:
-    wanted = _flag(config, "createVpc", default="false")
-    if wanted and (named.vpc_id or named.subnet_id or named.security_group_id):
+    create = _flag(config, "createVpc", default="false")
+    if create and (named.vpc_id or named.subnet_id or named.security_group_id):
         raise _wrong("createVpc", "true", "false, since vpcId, subnetId or securityGroupId name an existing one")
-    return wanted
+    return create
 
 
 def _flag(config: pulumi.Config, key: str, *, default: str) -> bool:

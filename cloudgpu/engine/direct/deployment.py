@@ -111,11 +111,11 @@ def hidden_outputs(redactor: Redactor, inputs: Properties, meta: Meta, outputs: 
     return redactor.masked(outputs, {(name,) for name in meta.secret_outputs} | marked_paths(inputs))
 
 
-def made_row(redactor: Redactor, intent: Intent, found: Physical, *, tainted: bool = False) -> Row:
+def made_row(redactor: Redactor, intent: Intent, physical: Physical, *, tainted: bool = False) -> Row:
     """The row that answers an intent: its resource exists.
 
     A tainted one only waits for its end, an unsettled one for the update that completes it.
     """
-    outputs = hidden_outputs(redactor, intent.inputs, intent.meta, found.outputs)
-    row: Row = {"row": "done", "seq": intent.seq, "id": found.id, "outputs": outputs, "tainted": tainted}
-    return row if found.settled else {**row, "unsettled": True}
+    outputs = hidden_outputs(redactor, intent.inputs, intent.meta, physical.outputs)
+    row: Row = {"row": "done", "seq": intent.seq, "id": physical.id, "outputs": outputs, "tainted": tainted}
+    return row if physical.settled else {**row, "unsettled": True}

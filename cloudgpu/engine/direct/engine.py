@@ -138,7 +138,7 @@ class DirectEngine:
             return
         with Journal(stack.journal, self._identity, self._clock) as journal:
             raise_left(
-                self._deployment(stack, journal, _ignore), [_line(found) for found in journal.state.everything()]
+                self._deployment(stack, journal, _ignore), [_line(resource) for resource in journal.state.everything()]
             )
             if not journal.state.closed:
                 journal.add({"row": "closed", "at": journal.now()})
@@ -153,7 +153,7 @@ class DirectEngine:
 
     def _guarded(self, stack: Stack) -> list[Guarded]:
         live = load(stack.journal, self._identity).state.live.values()
-        return [Guarded(one.type, one.name, one.id, one.region, one.token, one.inputs) for one in live]
+        return [Guarded(row.type, row.name, row.id, row.region, row.token, row.inputs) for row in live]
 
     def _run(
         self, stack: Stack, redactor: Redactor, carrier: Carrier, *, preview: bool, on_log: Callable[[str, str], None]
@@ -205,8 +205,8 @@ class DirectEngine:
         left = search_all(deployment, unanswered(deployment))
         with deployment.journal.lock:
             state = deployment.journal.state
-            gone = [resource for urn, resource in state.live.items() if urn not in monitor.registered]
-            ending = [*gone, *state.condemned]
+            removed = [resource for urn, resource in state.live.items() if urn not in monitor.registered]
+            ending = [*removed, *state.condemned]
         raise_left(deployment, left + end(deployment, ending))
 
 

@@ -15,7 +15,7 @@ from pulumi.runtime.proto import provider_pb2, resource_pb2
 from cloudgpu.aws.resources.base import Handler, HandlerContext
 from cloudgpu.aws.session.session import Clients
 from cloudgpu.engine.direct.deployment import Registry
-from cloudgpu.engine.direct.diff import Wanted, with_ignored
+from cloudgpu.engine.direct.diff import ResourceRequest, with_ignored
 from cloudgpu.engine.direct.gate import Gate, StoppedError
 from cloudgpu.engine.direct.journal_state import Resource
 from cloudgpu.engine.direct.protobuf_values import Plain, plain, struct
@@ -52,8 +52,8 @@ class Carrier(Protocol):
     def rename(self, old: str, urn: str, name: str) -> None:
         """Follow an alias."""
 
-    def carry_out(self, wanted: Wanted, handler: Handler, present: Resource | None) -> Registered:
-        """Bring the resource to what is wanted."""
+    def carry_out(self, request: ResourceRequest, handler: Handler, present: Resource | None) -> Registered:
+        """Create, update or replace the resource as requested."""
 
 
 @dataclass(frozen=True)
@@ -205,8 +205,8 @@ class Monitor:
         else:
             handler = self._around.handlers.handler(request.type)
             present = self._present(urn, request.name)
-            wanted = self._wanted(place, request, options, present)
-            registered = self._carrier.carry_out(wanted, handler, present)
+            resource_request = self._resource_request(place, request, options, present)
+            registered = self._carrier.carry_out(resource_request, handler, present)
         self._known[urn] = registered
         body = struct(registered.outputs, registered.secret_names)
         return resource_pb2.RegisterResourceResponse(urn=urn, id=registered.id, object=body)
@@ -228,13 +228,13 @@ class Monitor:
                 present = self._carrier.present(urn)
         return present
 
-    def _wanted(
+    def _resource_request(
         self,
         place: Place,
         request: resource_pb2.RegisterResourceRequest,
         options: Options,
         present: Resource | None,
-    ) -> Wanted:
+    ) -> ResourceRequest:
         given = plain(request.object)
         self._around.redactor.learn(given.values, given.secret_paths)
         region = str(given.values.pop("region", "") or self._provider_region(request.provider))
@@ -243,7 +243,7 @@ class Monitor:
         if present is not None:
             checked, masked = with_ignored(checked, masked, present, options)
         digest = self._around.redactor.digest([place.type, region, masked])
-        return Wanted(place.urn, place.type, place.name, region, checked, masked, digest, options)
+        return ResourceRequest(place.urn, place.type, place.name, region, checked, masked, digest, options)
 
     def _provider(self, urn: str, request: resource_pb2.RegisterResourceRequest) -> Registered:
         """An explicit provider: another region is honoured, every other setting is refused by name."""

@@ -110,7 +110,9 @@ def seconds(text: str) -> float | None:
 
 def _meta(request: _Request, digest: Callable[[object], str]) -> Meta:
     trigger: Any = plain_value(request.replacement_trigger)
-    by_property = {name: tuple(sorted(found.urns)) for name, found in request.propertyDependencies.items()}
+    by_property = {
+        name: tuple(sorted(dependencies.urns)) for name, dependencies in request.propertyDependencies.items()
+    }
     return Meta(
         dependencies=tuple(sorted({*request.dependencies, *_custom_parent(request)})),
         property_dependencies=dict(sorted(by_property.items())),

@@ -35,7 +35,7 @@ def delays_at(endpoint: str) -> Delays:
     return ELSEWHERE if endpoint else AT_AWS
 
 
-def launch_shown_by(begun: datetime, now: datetime, delays: Delays) -> datetime:
+def launch_shown_by(recorded_at: datetime, now: datetime, delays: Delays) -> datetime:
     """Return when the nodes of a launch whose caller has died by `now` are found by their tags, if there are any.
 
     Args:
@@ -43,4 +43,4 @@ def launch_shown_by(begun: datetime, now: datetime, delays: Delays) -> datetime:
         now: When the caller is known to be gone.
         delays: Those of the cloud.
     """
-    return min(begun + SENT_AGAIN, now) + timedelta(seconds=delays.launch_s + delays.showing_s)
+    return min(recorded_at + SENT_AGAIN, now) + timedelta(seconds=delays.launch_s + delays.showing_s)

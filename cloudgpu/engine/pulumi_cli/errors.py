@@ -32,9 +32,14 @@ def failed_run(errors: Sequence[tuple[str, str]], err: CommandError, doing: str)
         doing: The attempted operation, for the message.
     """
     if isinstance(err, ConcurrentUpdateError):
-        return BusyError(f"{doing}: another Pulumi process has the stack locked", hint="wait for that process to finish, then try again")
+        return BusyError(
+            f"{doing}: another Pulumi process has the stack locked",
+            hint="wait for that process to finish, then try again",
+        )
     if isinstance(err, StackNotFoundError):
-        return StateError(f"{doing}: the stack does not exist in Pulumi's state", hint="check the pulumi_backend setting")
+        return StateError(
+            f"{doing}: the stack does not exist in Pulumi's state", hint="check the pulumi_backend setting"
+        )
     typed = [fault for urn, message in errors if (fault := read_fault(message, _resource_label(urn))) is not None]
     if typed:
         return min(typed, key=lambda fault: _WIDEST.index(rule_of(fault).skips))
@@ -51,11 +56,15 @@ def _untyped(errors: Sequence[tuple[str, str]], diagnostic: str, doing: str) -> 
         message = f"{doing}: Pulumi's state is damaged: {diagnostic}"
         return StateError(message, hint="restore its file from a backup; without one, `cloudgpu down` searches by tag")
     if _PLUGIN.search(diagnostic):
-        return CloudError(f"{doing}: {diagnostic}", code="NoPlugin", hint="check the network: Pulumi downloads its AWS plugin")
+        return CloudError(
+            f"{doing}: {diagnostic}", code="NoPlugin", hint="check the network: Pulumi downloads its AWS plugin"
+        )
     if errors and all(_is_program(urn) for urn, _ in errors):
         hint = "fix the program or its settings"
         return BadRequestError(f"{doing}: {diagnostic}", code="ProgramError", hint=hint)
-    return CloudError(f"{doing}: {diagnostic}", code="PulumiError", hint="run it again with `cloudgpu --debug` for details")
+    return CloudError(
+        f"{doing}: {diagnostic}", code="PulumiError", hint="run it again with `cloudgpu --debug` for details"
+    )
 
 
 def _diagnostic(errors: Sequence[tuple[str, str]], err: CommandError) -> str:

@@ -86,8 +86,8 @@ class Listener:
     def _failed(self, metadata: Any) -> None:  # noqa: ANN401
         operation = _operation(metadata)
         if operation is not None:
-            told = [message for urn, message in self.errors if urn == metadata.urn]
-            self._say("failed", operation, metadata, told[-1] if told else "")
+            messages = [message for urn, message in self.errors if urn == metadata.urn]
+            self._say("failed", operation, metadata, messages[-1] if messages else "")
 
     def _told(self, diagnostic: Any) -> None:  # noqa: ANN401
         message = self._redactor.scrubbed(_COLOUR.sub("", diagnostic.message).strip())

@@ -57,7 +57,9 @@ def install(root: Path) -> None:
         PulumiCommand.install(root=str(root))
     except URLError as err:
         message = f"downloading the Pulumi CLI failed: {err.reason}"
-        raise ConnectError(message, hint="check the network, or install it yourself: https://www.pulumi.com/docs/install") from err
+        raise ConnectError(
+            message, hint="check the network, or install it yourself: https://www.pulumi.com/docs/install"
+        ) from err
     except subprocess.CalledProcessError as err:
         output = (err.output or b"").decode(errors="replace").strip().splitlines()
         message = f"the installer of the Pulumi CLI failed: {output[-1] if output else err}"

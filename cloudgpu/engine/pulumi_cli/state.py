@@ -37,7 +37,9 @@ def _readable(read: Callable[_P, _T]) -> Callable[_P, _T]:
 
 def _unreadable(why: str) -> StateError:
     message = f"the exported state of the Pulumi stack cannot be read: {why}"
-    return StateError(message, hint="inspect it with `pulumi stack export`; `cloudgpu down` works without it and searches by tag")
+    return StateError(
+        message, hint="inspect it with `pulumi stack export`; `cloudgpu down` works without it and searches by tag"
+    )
 
 
 @dataclass(frozen=True)

@@ -24,9 +24,9 @@ class AlibabaCluster(pulumi.ComponentResource):
     def exports(self) -> dict[str, Any]:
         """The stack's outputs: what an inventory of hosts is written from, and where the data lies."""
         return {
-            "instanceIds": [one.id for one in self._nodes.instances],
-            "addresses": [one.public_ip for one in self._nodes.instances],
-            "privateAddresses": [one.primary_ip_address for one in self._nodes.instances],
+            "instanceIds": [instance.id for instance in self._nodes.instances],
+            "addresses": [instance.public_ip for instance in self._nodes.instances],
+            "privateAddresses": [instance.primary_ip_address for instance in self._nodes.instances],
             "vpcId": self._network.vpc_id,
             "vswitchId": self._network.switch_id,
             "securityGroupId": self._network.security_group_id,

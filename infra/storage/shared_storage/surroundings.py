@@ -36,14 +36,14 @@ def find_place(args: StorageArgs, parent: pulumi.Resource) -> Place:
         ids = aws.ec2.get_subnets(filters=filters, opts=asked).ids
     else:
         ids = list(args.subnet_ids)
-    found = [aws.ec2.get_subnet(id=subnet_id, opts=asked) for subnet_id in sorted(ids)]
-    vpcs = {subnet.vpc_id for subnet in found}
+    subnets = [aws.ec2.get_subnet(id=subnet_id, opts=asked) for subnet_id in sorted(ids)]
+    vpcs = {subnet.vpc_id for subnet in subnets}
     if len(vpcs) != 1 or (vpc_id and vpcs != {vpc_id}):
         where = ", ".join(sorted(vpcs)) or "no VPC"
         message = f"the subnets belong to {where}: set cloudgpu:subnetIds to subnets of one VPC"
         raise pulumi.RunError(message)
     # The lowest id of each zone, the same one on every run: a file system has at most one address in a zone.
-    return Place(vpcs.pop(), {subnet.availability_zone: subnet.id for subnet in reversed(found)})
+    return Place(vpcs.pop(), {subnet.availability_zone: subnet.id for subnet in reversed(subnets)})
 
 
 class Access(pulumi.ComponentResource):
