@@ -16,8 +16,8 @@ Install = Callable[[Path], None]
 
 _LANGUAGE_HOST: Final = "pulumi-language-python"
 _HINT: Final = (
-    "pass --install-pulumi to install it into the state home, install it yourself (https://www.pulumi.com/docs/install), "
-    "set pulumi_command to its path, or leave out --engine pulumi"
+    "pass --install-pulumi to install it into the state home, install it yourself "
+    "(https://www.pulumi.com/docs/install), set pulumi_command to its path, or leave out --engine pulumi"
 )
 
 

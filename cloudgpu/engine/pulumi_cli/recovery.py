@@ -148,7 +148,7 @@ class Recovery:
         stack.replace(settled(document, made))
 
     def doubt(self, *, launching: bool = False) -> datetime:
-        """Record that an operation without a response may still take effect. Return until when an empty search proves nothing.
+        """Record that an operation may still take effect; return until when an empty search proves nothing.
 
         Raises:
             StateError: The note cannot be written.

@@ -63,7 +63,7 @@ def test_outputs_that_do_not_fit_are_named_and_attach_fetches_them_once_they_do(
     assert code == 5, said
     shown = " ".join(said.split())
     assert "not fetched node 1: no space left on the disk" in shown
-    assert "KiB are free and 2.0 MiB are to be fetched" in shown
+    assert "KiB are free and 2.0 MiB are required" in shown
     (folder,) = (disk / "runs").glob("*/outputs")
     assert sorted(path.name for path in folder.rglob("*") if path.is_file()) == ["rank-0.txt", "rank-1.txt"]
     free(disk)
