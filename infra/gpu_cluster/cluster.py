@@ -1,4 +1,4 @@
-"""The whole cluster, put together."""
+"""The component that holds the whole cluster."""
 
 import hashlib
 from typing import Any
@@ -41,7 +41,7 @@ class GpuCluster(pulumi.ComponentResource):
         self.register_outputs({})
 
     def exports(self) -> dict[str, Any]:
-        """The stack's outputs."""
+        """Return the stack's outputs."""
         group = self.placement_group
         return {
             "instanceIds": self.gang.instance_ids,
@@ -64,7 +64,7 @@ class GpuCluster(pulumi.ComponentResource):
         return Network(name, NetworkArgs(args.zone, args.named.vpc_id, args.named.subnet_id, own), self._child)
 
     def _addresses(self, name: str, args: ClusterArgs) -> PublicAddresses:
-        """One a node, or one for the first node, behind which the others stand."""
+        """Create one address per node, or one for the first node if the others are reached through it."""
         count = {"elastic": args.nodes, "nat": 1}.get(args.public_address, 0)
         return PublicAddresses(name, PublicAddressesArgs(count, self.network.gateways, self._tags), self._child)
 
@@ -93,7 +93,7 @@ class GpuCluster(pulumi.ComponentResource):
         return Identity(name, component_args, self._child)
 
     def _placement_group(self, name: str, args: ClusterArgs) -> aws.ec2.PlacementGroup | None:
-        """One node has nobody to be near to, and a group only narrows where capacity may be found.
+        """Create a placement group for several nodes. For one node it would only narrow the search for capacity.
 
         A Capacity Block stands close together by itself.
         """
@@ -152,7 +152,7 @@ class GpuCluster(pulumi.ComponentResource):
 
 
 def _associates(args: ClusterArgs) -> bool | None:
-    """EC2 takes no wish for nodes with several interfaces, and gives them nothing."""
+    """Return whether EC2 assigns public addresses; None if unset, as nodes with several interfaces require."""
     if len(interfaces(args.instance_type, args.efa_interfaces)) > 1:
         return None
     if args.public_address == "auto":

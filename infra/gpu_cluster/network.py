@@ -1,4 +1,4 @@
-"""Where the nodes stand: the default VPC, one the user names, or one of their own."""
+"""The network of the nodes: the default VPC, an existing one, or a new one."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ from gpu_cluster.own_network import OwnNetwork, OwnNetworkArgs
 
 @dataclass(frozen=True)
 class NetworkArgs:
-    """Which network to use; `own` is the one to make instead."""
+    """The existing network to use, or in `own` the network to create instead."""
 
     zone: str
     vpc_id: str
@@ -60,7 +60,7 @@ class Network(pulumi.ComponentResource):
 
 
 def _first(ids: list[str], zone: str) -> str:
-    """The same one on every run, or a second `up` would move the cluster."""
+    """Return the same subnet on every run; otherwise a second `up` would move the cluster."""
     if not ids:
         message = f"the VPC has no subnet in {zone}: set cloudgpu:subnetId, or cloudgpu:createVpc to true"
         raise pulumi.RunError(message)

@@ -1,4 +1,4 @@
-"""The program's settings: text in, one frozen value out, every mistake named by its key."""
+"""Parse and validate the program's settings. Errors name the key of the setting."""
 
 import ipaddress
 import re
@@ -25,7 +25,7 @@ _RESERVATION = re.compile(r"cr-[0-9a-f]{8,17}")
 
 @dataclass(frozen=True)
 class Named:
-    """What the user brings along instead of having it made; empty text means: make it."""
+    """Existing resources to use. An empty name means that the program creates the resource."""
 
     vpc_id: str = ""
     subnet_id: str = ""
@@ -85,13 +85,13 @@ class ClusterArgs:
 
     @property
     def region(self) -> str:
-        """The region of the zone."""
+        """Return the region of the zone."""
         match = _ZONE.fullmatch(self.zone)
         return match.group(_REGION_GROUP) if match else self.zone
 
     @classmethod
     def read(cls, config: pulumi.Config) -> "ClusterArgs":
-        """Read and check every setting.
+        """Read and validate every setting.
 
         Raises:
             pulumi.RunError: A setting is missing or makes no sense; the message names it.
@@ -172,7 +172,7 @@ def _market(config: pulumi.Config) -> Market:
 
 
 def _reservation(config: pulumi.Config) -> str:
-    """The two markets that launch into a reservation need one, and no other takes one."""
+    """Return the reservation id, which the reservation markets require and the others reject."""
     value, market = config.get("reservation") or "", _market(config)
     needs_reservation = market in ("reservation", "capacity-block")
     if needs_reservation and not _RESERVATION.fullmatch(value):
@@ -187,7 +187,7 @@ def _listed(config: pulumi.Config, key: str) -> tuple[str, ...]:
 
 
 def _cidrs(config: pulumi.Config) -> tuple[str, ...]:
-    """One network, or several separated by commas; never the whole internet, and nobody where SSM carries SSH."""
+    """Return the SSH networks, separated by commas; never the whole internet, and none if SSH goes over SSM."""
     if _reach(config) == "ssm":
         return ()
     value = config.require("sshCidr")

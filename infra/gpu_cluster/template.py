@@ -1,4 +1,4 @@
-"""How one node is launched."""
+"""The launch template of a node."""
 
 import base64
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ TAGGED_AT_LAUNCH = ("instance", "volume", "network-interface")
 
 @dataclass(frozen=True)
 class TemplateArgs:
-    """How a node is launched.
+    """Launch parameters of a node.
 
     Attributes:
         associate_public_address: None where the user's own subnet decides, or EC2 accepts no wish.
@@ -40,7 +40,7 @@ class TemplateArgs:
 
 
 class Template(pulumi.ComponentResource):
-    """A launch template: IMDSv2 only, encrypted disk, power-off means termination, tags on all that it launches."""
+    """A launch template with IMDSv2 only, an encrypted disk, termination on power-off, and tags on all it launches."""
 
     template_id: pulumi.Output[str]
     image_id: pulumi.Output[str]
@@ -90,7 +90,7 @@ def _image(image: str, parent: pulumi.Resource) -> pulumi.Output[str]:
 
 
 def _root_device(image: pulumi.Output[str], parent: pulumi.Resource) -> pulumi.Output[str]:
-    """Ubuntu and Amazon Linux name it differently; the wrong name would add a second, empty disk."""
+    """Return the root device of the image: it differs between distributions, and a wrong name adds an empty disk."""
     filters = [{"name": "image-id", "values": [image]}]
     ami = aws.ec2.get_ami_output(filters=filters, opts=pulumi.InvokeOptions(parent=parent))
     return pulumi.Output.from_input(ami.root_device_name)

@@ -59,7 +59,7 @@ class Nodes(pulumi.ComponentResource):
                 user_data=base64.b64encode(user_data(args.expires_at, args.bootstrap).encode()).decode(),
                 tags=args.tags,
                 volume_tags=args.tags,
-                # A newer image must not touch a cluster that lives.
+                # A newer image must not replace the nodes of a running cluster.
                 opts=pulumi.ResourceOptions(parent=self, ignore_changes=["imageId"]),
             )
             for index in range(args.nodes)

@@ -1,4 +1,4 @@
-"""Where storage that is mounted over the network stands, and who may mount it."""
+"""The subnets and the security group of storage that is mounted over the network."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -16,14 +16,14 @@ LUSTRE: Ports = ((988, 988), (1018, 1023))
 
 @dataclass(frozen=True)
 class Place:
-    """One subnet of each zone, by zone, and the VPC they belong to."""
+    """A VPC and one of its subnets per zone."""
 
     vpc_id: str
     subnets: dict[str, str]
 
 
 def find_place(args: StorageArgs, parent: pulumi.Resource) -> Place:
-    """Look the subnets up while the program runs: how many there are decides what it makes.
+    """Look up the subnets while the program runs: their number decides which resources it creates.
 
     Raises:
         pulumi.RunError: There is none, or they belong to several VPCs.
@@ -47,7 +47,7 @@ def find_place(args: StorageArgs, parent: pulumi.Resource) -> Place:
 
 
 class Access(pulumi.ComponentResource):
-    """One group for both ends: the file servers carry it, and whatever else carries it may mount.
+    """Create one security group for both sides: file servers have it, and every instance with it may mount.
 
     Lustre's servers call their clients back, so the rules hold in both directions.
     """
