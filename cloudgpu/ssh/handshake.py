@@ -1,4 +1,4 @@
-"""From an address to an authenticated link: TCP, key exchange, the pinned host key, our key. In that order."""
+"""Open an authenticated SSH link: TCP, key exchange, host key check, login, in that order."""
 
 import io
 import socket
@@ -106,7 +106,7 @@ def _refused(node: Node, key: Path) -> "AuthRefusedError":
 
 
 class AuthRefusedError(ConnectError):
-    """The server is the right one and does not accept our key for that user."""
+    """The host key matches, but the server rejects our key for that user."""
 
 
 def _verified_link(node: Node, connect: OpenSocket, left_s: Callable[[], float]) -> Link:
@@ -141,7 +141,7 @@ def exchanged(node: Node, opened: Opened, timeout_s: float) -> Link:
 def _exchange(
     node: Node, opened: socket.socket | paramiko.Channel, without_keys: Sequence[str], timeout_s: float
 ) -> Link | None:
-    """The key exchange; None when the server has no key of the types that are left."""
+    """Run the key exchange; return None if the server has no key of the remaining types."""
     link = Link(opened, without_keys=without_keys)
     link.banner_timeout = link.handshake_timeout = timeout_s
     try:

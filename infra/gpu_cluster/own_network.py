@@ -69,7 +69,7 @@ class OwnNetwork(pulumi.ComponentResource):
         return [{"cidr_block": _ANYWHERE, "nat_gateway_id": self._nat_gateway().id}, *back]
 
     def _nat_gateway(self) -> aws.ec2.NatGateway:
-        """Create the NAT gateway in a small public subnet of the nodes' zone, since traffic between zones costs extra."""
+        """Create the NAT gateway in a public subnet of the nodes' zone, since traffic between zones costs extra."""
         name, args = f"{self._name}-nat", self._args
         subnet = self._subnet(f"{name}-{args.zone}", args.zone, _gate_cidr(args.zone, args.region), public=False)
         table = self._table(name, [{"cidr_block": _ANYWHERE, "gateway_id": self._gateway.id}])

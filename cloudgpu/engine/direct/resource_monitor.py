@@ -44,10 +44,10 @@ T = TypeVar("T")
 
 
 class Carrier(Protocol):
-    """Who carries registrations out: for real, or as a forecast."""
+    """Applies registrations, or predicts the steps for a preview."""
 
     def present(self, urn: str) -> Resource | None:
-        """The resource as recorded."""
+        """Return the recorded resource."""
 
     def rename(self, old: str, urn: str, name: str) -> None:
         """Follow an alias."""
@@ -58,7 +58,7 @@ class Carrier(Protocol):
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What the monitor answers from besides its carrier."""
+    """The monitor's context."""
 
     stack: str
     project: str
@@ -87,15 +87,15 @@ class Monitor:
         self.outputs = Plain({})
 
     def close(self) -> None:
-        """Begin nothing new."""
+        """Start no new operation."""
         self._gate.close()
 
     def drain(self) -> None:
-        """Return when nothing is under way any more."""
+        """Wait until no operation is in progress."""
         self._gate.wait()
 
     def program_failed(self, failure: BaseException) -> None:
-        """The program itself ended badly: begin nothing new. What fails after that is only a consequence."""
+        """Stop new operations because the program itself failed. Later failures are consequences of that."""
         self._gate.close()
         with self._lock:
             if self.failure is None:
@@ -246,7 +246,7 @@ class Monitor:
         return ResourceRequest(place.urn, place.type, place.name, region, checked, masked, digest, options)
 
     def _provider(self, urn: str, request: resource_pb2.RegisterResourceRequest) -> Registered:
-        """An explicit provider: another region is honoured, every other setting is refused by name."""
+        """Register an explicit provider. Only its region is supported; other settings are rejected by name."""
         values = plain(request.object).values
         for name in values:
             if name not in _PROVIDER_INPUTS | _HARMLESS_PROVIDER_INPUTS:
