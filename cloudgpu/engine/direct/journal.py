@@ -175,7 +175,7 @@ class Journal:
         if self.problem:
             return
         if self._broken:
-            message = f"the journal {self.path} could not be written, so no further operation starts"
+            message = f"an earlier write to the journal {self.path} failed, so no further operation starts"
             raise StateError(message, hint="free some space, then run the command again")
         if os.fstat(self._fd).st_size != self._written:
             message = f"another process writes the journal {self.path}"
