@@ -380,9 +380,7 @@ def wire(*, json: bool = False, quits: bool = False, needs_disk: bool = True, **
     Raises:
         UsageError: A setting does not make sense.
     """
-    if _debug:
-        flags["debug"] = "true"
-    settings = load(flags=flags, environ=os.environ, cwd=Path.cwd())
+    settings = load(flags=flags | ({"debug": "true"} if _debug else {}), environ=os.environ, cwd=Path.cwd())
     return Wiring(settings, Screen(json_mode=json, verbose=settings.debug, quits=quits), SystemClock(), needs_disk)
 
 

@@ -156,7 +156,7 @@ def test_what_is_gone_or_elsewhere_meanwhile_is_refused(room, stores, begun, mak
     with pytest.raises(StateError, match="does not exist"):
         room.ready(recipe(make, SETS), *begun, {})
     stores.there = [stands("sets", "lustre", "us-east-1d")]
-    with pytest.raises(StateError, match="stands in us-east-1d"):
+    with pytest.raises(StateError, match="is in us-east-1d"):
         room.ready(recipe(make, SETS), *begun, {})
     stores.there = [stands("sets", "efs")]
     with pytest.raises(UsageError, match="VPC that is created with the cluster"):
