@@ -32,7 +32,7 @@ def test_what_changed_since_is_named_and_nothing_is_bought(workspace):
     folder = workspace.recipe()
     workspace.run("plan", "plain", "--out", "agreed.json")
     refused = workspace.run("up", "plain", "--plan", "agreed.json", "--yes", code=2)
-    assert "holds RECIPE already" in refused.stderr
+    assert "already sets RECIPE" in refused.stderr
     (folder / "train.py").write_text("print('something else')\n")
     error = workspace.json("up", "--plan", "agreed.json", "--yes", code=7)["error"]
     assert error["details"] == ["the work directory is another one"]

@@ -11,7 +11,7 @@ from cloudgpu.text import command
 app = typer.Typer(help="Show and refresh instance types and prices.", no_args_is_help=True, rich_markup_mode=None)
 
 Regions = Annotated[list[str] | None, typer.Option("--region", help="Region to read (settings: region). Repeatable.")]
-AllRegions = Annotated[bool, typer.Option("--all-regions", help="Every region enabled for the account.")]
+AllRegions = Annotated[bool, typer.Option("--all-regions", help="Read every region enabled for the account.")]
 Number = Annotated[
     int | None,
     typer.Argument(
@@ -24,9 +24,9 @@ Number = Annotated[
 def refresh(regions: Regions = None, all_regions: AllRegions = False, on: On = None, json: Json = False) -> None:
     """Refresh types, zones, prices, images and quotas.
 
-    Asks the cloud and lays what it tells over the catalogue of this home, for this target alone. Plans use it from then
-    on. Shows what changed; `catalog revert` takes it back. A region or source that does not tell stays as it was known,
-    and the command ends with 8.
+    Reads them from the cloud and stores them in this home, for this target only; plans use them from then on. Shows
+    what changed; to undo it, use `catalog revert`. If a region or source cannot be read, keeps the previous data and
+    exits 8.
     """
     from cloudgpu.cli.context.wiring import wire
     from cloudgpu.cli.render.catalog import refreshed_json, refreshed_lines
@@ -92,8 +92,8 @@ def history(number: Number = None, on: On = None, json: Json = False) -> None:
 def revert(number: Number = None, on: On = None, json: Json = False) -> None:
     """Revert the catalogue to an earlier refresh.
 
-    Without a number, undoes the last refresh. 0 is the catalogue shipped with cloudgpu, and works even if files are
-    damaged. Nothing is deleted: `catalog revert` with a later number goes forward again.
+    Without a number, goes back to the catalogue that the current refresh was applied to. 0 is the catalogue shipped
+    with cloudgpu, and works even if files are damaged. To go forward again, revert to a later number.
     """
     from cloudgpu.cli.context.wiring import wire
 

@@ -36,8 +36,8 @@ def execute(  # noqa: PLR0917
 ) -> None:
     """Run a command on every node and group the output.
 
-    Nodes that say the same share a block. Ends with 0 when the command did on every node, with 5 when it failed on
-    one, with 9 when a node could not be reached. Ctrl-C ends it on every node.
+    Nodes with the same output are shown together. Exits 0 if the command succeeds on every node, 5 if it fails on a
+    node, and 9 if a node cannot be reached. Ctrl-C stops it on every node.
     """
     from cloudgpu.app.access.connect import find_cluster_nodes, reached
     from cloudgpu.app.access.execute import as_json, chosen_indices, exit_code, shell_line

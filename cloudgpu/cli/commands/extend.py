@@ -57,10 +57,10 @@ def extend(
 
 
 def _usd(text: str) -> Decimal | None:
-    """Money of the command line; None where none was given.
+    """Return the amount of `--max-usd`, or None if it was not given.
 
     Raises:
-        UsageError: It is no amount.
+        UsageError: The amount is invalid.
     """
     if not text:
         return None
@@ -68,21 +68,19 @@ def _usd(text: str) -> Decimal | None:
         return bounds.positive_usd(text)
     except ValueError as err:
         raise UsageError(
-            f"--max-usd: {text!r} is not a valid amount: {err}", hint="for instance --max-usd 250"
+            f"--max-usd: {text!r} is not a valid amount: {err}", hint="for example: --max-usd 250"
         ) from None
 
 
 def _moment(text: str) -> datetime | None:
-    """A moment of the command line; None for one that was not given.
+    """Return the time of `--until`, or None if it was not given.
 
     Raises:
-        UsageError: It is none.
+        UsageError: The time is invalid.
     """
     if not text:
         return None
     try:
         return bounds.moment(text.replace(" UTC", "Z"))
     except ValueError as err:
-        raise UsageError(
-            f"--until: {text!r} is not a valid time: {err}", hint="or --by with a duration, for instance 2h"
-        ) from None
+        raise UsageError(f"--until: {text!r} is not a valid time: {err}", hint="or give a duration: --by 2h") from None

@@ -30,9 +30,8 @@ def bake(  # noqa: PLR0917
 ) -> None:
     """Create a machine image from a recipe's bootstrapped node.
 
-    Buys one node of the recipe's first type that can be had, waits for its bootstrap, holds it against what was
-    bought, takes its keys from it, has AWS make an image of it, and ends it. Nodes that boot the image find every
-    step of the bootstrap done.
+    Launches one node of the recipe's first available type, waits for its bootstrap, checks it, removes its keys,
+    creates an image from it and terminates it. Nodes that boot the image skip the bootstrap steps.
     """
     from cloudgpu.app.images.bake import bake_cluster
     from cloudgpu.app.planning.planner import refuse
@@ -76,8 +75,8 @@ def show(on: On = None, region: Region = None, json: Json = False) -> None:
 def delete(name: Name, on: On = None, region: Region = None, yes: Yes = False, json: Json = False) -> None:
     """Delete an image and its snapshots.
 
-    Clusters that were made of it go on; new nodes cannot be. Ends the node as well that a bake which was cut off has
-    left.
+    Running clusters are not affected, but new nodes cannot boot the image. Also terminates the node of an interrupted
+    `image bake`.
     """
     from cloudgpu.app.images.bake import delete as delete_image
     from cloudgpu.backends.lenient_ledger import check_ledger

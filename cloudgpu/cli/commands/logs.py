@@ -34,7 +34,9 @@ def logs(
     if record.state != "running":
         return
     if not follow:
-        wiring.screen.hint(f"the run goes on; `{command('cloudgpu', 'logs', '-f', record.run_id)}` follows it")
+        wiring.screen.hint(
+            f"the run is still running; to follow it: {command('cloudgpu', 'logs', '-f', record.run_id)}"
+        )
         return
     tell_what_runs(wiring.records, record.cluster)
     with told_when_interrupted(wiring.screen, *going_on(record.run_id)):

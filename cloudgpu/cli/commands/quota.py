@@ -8,7 +8,7 @@ from cloudgpu.cli.commands.options import Json, On, whole
 from cloudgpu.errors import CloudError
 
 Gpu = Annotated[
-    str, typer.Option("--gpu", metavar="GPU", help="Such as V100 or A100-80GB:8; P or G for all types of that quota.")
+    str, typer.Option("--gpu", metavar="GPU", help="GPU, such as V100 or A100-80GB:8. P or G: all types of that quota.")
 ]
 Type = Annotated[str, typer.Option("--instance-type", metavar="TYPE", help="Instance type, such as p3dn.24xlarge.")]
 Regions = Annotated[list[str] | None, typer.Option("--region", help="Region to query (settings: region). Repeatable.")]
@@ -19,7 +19,9 @@ def quota(  # noqa: PLR0917
     instance_type: Type = "",
     nodes: Annotated[int, typer.Option("--nodes", parser=whole(1, 1000), help="Number of nodes needed.")] = 1,
     regions: Regions = None,
-    all_regions: Annotated[bool, typer.Option("--all-regions", help="Every region enabled for the account.")] = False,
+    all_regions: Annotated[
+        bool, typer.Option("--all-regions", help="Query every region enabled for the account.")
+    ] = False,
     market: Annotated[
         Literal["on-demand", "spot"] | None, typer.Option("--market", help="Only this market. Default: both.")
     ] = None,
@@ -44,7 +46,7 @@ def quota(  # noqa: PLR0917
     named = None if all_regions else regions or [wiring.settings.region]
     rooms = wiring.quota_rooms
     if not offline and (named is None or len(named) > 1):
-        wiring.screen.remark(f"asking {target} about {'every region' if named is None else f'{len(named)} regions'}")
+        wiring.screen.remark(f"querying {target} in {'every region' if named is None else f'{len(named)} regions'}")
     found = rooms.remembered(target, named) if offline else rooms.asked(wiring.cloud(target), named, anew=True)
     told = lines(found, about, (market,) if market else MARKETS, nodes)
     now = wiring.clock.now()

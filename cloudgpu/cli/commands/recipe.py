@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 app = typer.Typer(
     help="""Create, check, show and list recipes.
 
-    A recipe is a file that says what to run, on which machines, for how long and for how much money at most.
+    A recipe is a file that defines what to run, on which machines, for how long and at what maximum cost.
     """,
     no_args_is_help=True,
     rich_markup_mode=None,
@@ -33,19 +33,22 @@ def new(  # noqa: PLR0917
     ],
     nodes: Annotated[int, typer.Option("--nodes", parser=whole(1, 1000), help="Number of nodes.")] = 1,
     region: Annotated[
-        str, typer.Option("--region", help="Region. Default: yours (settings: region), or the cheapest offering it.")
+        str,
+        typer.Option(
+            "--region", help="Region. Default: the configured one (settings: region), or the cheapest with this GPU."
+        ),
     ] = "",
     launcher: Annotated[
         Literal["torchrun", "each-node", "head-only", "service"],
-        typer.Option("--launcher", help="Launcher: a rank per GPU, one process per node or in total, or a server."),
+        typer.Option("--launcher", help="One rank per GPU, one process per node, one process in total, or a server."),
     ] = "torchrun",
     spot: Annotated[bool, typer.Option("--spot", help="Use spot instances, which AWS can reclaim.")] = False,
     json: Json = False,
 ) -> None:
     """Create a recipe that is ready to run.
 
-    Writes recipes/NAME in the current folder: a recipe with comments that say what to change, and a script that runs
-    as it stands. An instance type may stand for the GPU: --gpu p3dn.24xlarge.
+    Writes recipes/NAME in the current folder: a recipe with comments on what to change, and a script that runs as it
+    is. --gpu also accepts an instance type: --gpu p3dn.24xlarge.
     """
     from pathlib import Path
 
@@ -120,7 +123,7 @@ def show(recipe: RecipeName, on: On = None, sets: Sets = None, json: Json = Fals
 def list_recipes(json: Json = False) -> None:
     """List the recipes that can be run by name.
 
-    Shows the hardware, the framework and the reference figure of each.
+    Shows the hardware, launcher, software and reference value of each. Recipes with problems are listed last.
     """
     from cloudgpu.cli.context.wiring import recipe_roots, wire
     from cloudgpu.cli.render.recipe import Checked, list_lines

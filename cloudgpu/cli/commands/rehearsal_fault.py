@@ -20,7 +20,7 @@ Given = Annotated[
 
 @app.command("apply")
 def apply(names: Names, given: Given = None, json: Json = False) -> None:
-    """Apply these faults from now on.
+    """Apply faults, effective immediately.
 
     Replaces all previously applied faults, including capacity and quotas. Starts the rehearsal cloud.
     """
@@ -63,7 +63,7 @@ def list_all(json: Json = False) -> None:
 
 @app.command("show")
 def show(name: Name, json: Json = False) -> None:
-    """Show what a fault consists of."""
+    """Show the parameters and rules of a fault."""
     from cloudgpu.cli.context.wiring import wire
     from cloudgpu.cli.render.fault import script_json, script_lines
     from cloudgpu.rehearsal.faults import scripts
@@ -96,7 +96,7 @@ def clear(json: Json = False) -> None:
 
 
 def read_given(rows: list[str]) -> dict[str, str]:
-    """`zone=us-east-1d`, as a table.
+    """Parse rows such as `zone=us-east-1d` into a table.
 
     Raises:
         UsageError: A row is not of that form.

@@ -7,7 +7,7 @@ import typer
 from cloudgpu.bounds import MAX_SIZE_GIB
 from cloudgpu.cli.commands.options import Json, On, Owner, Region, Team, Yes, whole
 
-app = typer.Typer(help="Storage that outlives clusters.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(help="Manage storage that outlives clusters.", no_args_is_help=True, rich_markup_mode=None)
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Name: lowercase letters, digits and dashes.")]
 Kind = Annotated[
@@ -22,12 +22,16 @@ def create(  # noqa: PLR0917
     kind: Kind,
     size: Annotated[
         int,
-        typer.Option("--size", metavar="GIB", parser=whole(0, MAX_SIZE_GIB), help="Size of a disk or Lustre, in GiB."),
+        typer.Option(
+            "--size", metavar="GIB", parser=whole(0, MAX_SIZE_GIB), help="Size of a disk or Lustre file system."
+        ),
     ] = 0,
-    zone: Annotated[str, typer.Option("--zone", help="Zone of a disk or Lustre: the zone of its clusters.")] = "",
+    zone: Annotated[
+        str, typer.Option("--zone", help="Zone of a disk or Lustre file system. Only clusters in this zone can use it.")
+    ] = "",
     deployment: Annotated[
         Literal["scratch_2", "persistent_2"] | None,
-        typer.Option("--deployment", help="Lustre only: cheaper and not replicated (the default), or replicated."),
+        typer.Option("--deployment", help="Lustre only: scratch_2 is not replicated and cheaper. Default: scratch_2."),
     ] = None,
     linked: Annotated[
         str, typer.Option("--linked", metavar="S3_URL", help="Lustre only: show this bucket or prefix as files.")
@@ -36,7 +40,7 @@ def create(  # noqa: PLR0917
         str, typer.Option("--from-snapshot", metavar="SNAPSHOT", help="Disk only: create it from this snapshot.")
     ] = "",
     disposable: Annotated[
-        bool, typer.Option("--disposable", help="Allow its data to be deleted without --delete-data.")
+        bool, typer.Option("--disposable", help="Let `storage delete` delete its data without --delete-data.")
     ] = False,
     on: On = None,
     yes: Yes = False,
@@ -96,7 +100,7 @@ def show(on: On = None, region: Region = None, json: Json = False) -> None:
 def delete(
     name: Name,
     delete_data: Annotated[
-        bool, typer.Option("--delete-data", help="Delete data that is protected; asks for the storage's name.")
+        bool, typer.Option("--delete-data", help="Delete protected data. Prompts for the storage's name.")
     ] = False,
     on: On = None,
     yes: Yes = False,

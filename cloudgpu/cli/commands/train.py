@@ -52,7 +52,7 @@ def train(  # noqa: PLR0917
         bool, typer.Option("--keep-on-failure", help="Keep the cluster running if the run fails.")
     ] = False,
     detach: Annotated[
-        bool, typer.Option("--detach", help="Return once training starts; finish with `attach`.")
+        bool, typer.Option("--detach", help="Return once training starts. To finish the run, use `attach`.")
     ] = False,
     matrix: MatrixOption = None,
     csv: CsvFile = None,
@@ -74,8 +74,8 @@ def train(  # noqa: PLR0917
 ) -> None:
     """Run a recipe from plan to bill.
 
-    Plans, asks, buys the nodes, stages, trains, brings the outputs back and ends the cluster. Ends only a cluster that
-    it made itself. With --matrix the same command again goes on where it stopped.
+    Plans, asks for confirmation, launches the nodes, uploads the code, trains, downloads the outputs and deletes the
+    cluster. A cluster that already existed is kept. To resume a --matrix, run the same command again.
     """
     # Parse this first, so that a missing recipe is reported before the slow imports.
     wanted = asked(plan, recipe, sets, prefer, on=on, region=region)

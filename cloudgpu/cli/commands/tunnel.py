@@ -57,7 +57,7 @@ def tunnel(
         if json:
             rows = [{"remote": one.remote, "local": one.local} for one in opened]
             wiring.screen.document({"cluster": name, "node": node, "tunnels": rows})
-        wiring.screen.lines([*(described(one, name, node, served) for one in opened), "Ctrl-C closes it"])
+        wiring.screen.lines([*(described(one, name, node, served) for one in opened), "to close it, press Ctrl-C"])
         try:
             hold(
                 host,
@@ -68,5 +68,5 @@ def tunnel(
                 authorize_caller=means.authorize_caller,
             )
         except KeyboardInterrupt:
-            wiring.screen.lines(["", "the tunnel is closed; what it led to goes on"])
+            wiring.screen.lines(["", "tunnel closed; the service on the node is still running"])
             raise typer.Exit(_INTERRUPTED) from None

@@ -19,7 +19,7 @@ _RUN_HEADINGS = ("run", "state", "started", "", "took", "result")
 def status_lines(clusters: Sequence[ClusterStatus], now: datetime) -> list[str]:
     """One block a cluster; says so when there is none."""
     if not clusters:
-        return ["no cluster is up"]
+        return ["no cluster is running"]
     return [line for one in clusters for line in _block(one, now)]
 
 

@@ -56,7 +56,7 @@ def test_a_real_cluster_just_asked_about(standing_status, run, now):
         "  run quickstart-k3fz8w  running, started 3 min ago",
         "  as the cloud said just now",
     ]
-    assert status_lines([], now) == ["no cluster is up"]
+    assert status_lines([], now) == ["no cluster is running"]
 
 
 def test_a_cloud_that_could_not_say(standing_status, now):
