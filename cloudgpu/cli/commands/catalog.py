@@ -33,7 +33,7 @@ def refresh(regions: Regions = None, all_regions: AllRegions = False, on: On = N
 
     wiring = wire(json=json, target=on)
     wanted = [] if all_regions else regions or [wiring.settings.region]
-    done = wiring.refreshing().refresh(wanted, everywhere=all_regions)
+    done = wiring.catalog_refresh().refresh(wanted, everywhere=all_regions)
     if json:
         wiring.screen.document(refreshed_json(done))
     else:
@@ -58,7 +58,7 @@ def show(
     from cloudgpu.cli.render.catalog import knowledge_json, knowledge_lines
 
     wiring = wire(json=json, quits=True, target=on)
-    found = knowledge(wiring.overlays, wiring.settings.target, load(), region)
+    found = knowledge(wiring.catalog_snapshots, wiring.settings.target, load(), region)
     now = wiring.clock.now()
     if json:
         wiring.screen.document(knowledge_json(found, now))
@@ -77,7 +77,7 @@ def history(number: Number = None, on: On = None, json: Json = False) -> None:
     from cloudgpu.errors import UsageError
 
     wiring = wire(json=json, quits=True, target=on)
-    found = wiring.overlays.history()
+    found = wiring.catalog_snapshots.history()
     one = None if number is None else found.entry(number)
     if number is not None and one is None:
         message = f"there is no overlay {number} for {wiring.settings.target}"
@@ -99,7 +99,7 @@ def revert(number: Number = None, on: On = None, json: Json = False) -> None:
 
     wiring = wire(json=json, target=on)
     target = wiring.settings.target
-    before, after = wiring.overlays.revert(number)
+    before, after = wiring.catalog_snapshots.revert(number)
     if json:
         simulated = target == "rehearsal"
         wiring.screen.document({"target": target, "simulated": simulated, "was": before, "overlay": after})

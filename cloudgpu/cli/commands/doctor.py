@@ -36,7 +36,7 @@ def doctor(
     from cloudgpu.cli.render.doctor import checkup_lines
     from cloudgpu.errors import UnfitError
 
-    found = wiring.checkup(storage=storage)
+    found = wiring.diagnose(storage=storage)
     if json:
         wiring.screen.document(found.as_json())
     else:

@@ -47,7 +47,7 @@ def execute(  # noqa: PLR0917
 
     line = shell_line([*(command or []), *(context.obj or [])])
     wiring = wire(json=json)
-    means = wiring.reaching.means
+    means = wiring.node_access.means
     found = find_cluster_nodes(wiring.records, wiring.home, means, cluster or wiring.only_cluster())
     indices = chosen_indices(node, len(found.nodes))
     fed = _fed() if stdin else None

@@ -30,7 +30,8 @@ def extend(
     recipe's budget.max_usd still applies, and no node runs more than 14 days past its original expiry.
     """
     from cloudgpu.app.clusters.extend import Extending
-    from cloudgpu.cli.context.wiring import as_target, wire
+    from cloudgpu.cli.context.local import as_target
+    from cloudgpu.cli.context.wiring import wire
     from cloudgpu.cli.render.expiry_extension import extended_json, extended_lines
     from cloudgpu.cli.terminal.interruption import tell_what_runs
 

@@ -36,13 +36,14 @@ def bake(  # noqa: PLR0917
     from cloudgpu.app.images.bake import bake_cluster
     from cloudgpu.app.planning.planner import refuse
     from cloudgpu.app.runs.stages import Stages
+    from cloudgpu.cli.context import plans
     from cloudgpu.cli.context.wiring import wire
     from cloudgpu.cli.render.image import baked_lines
     from cloudgpu.cli.render.plan import plan_lines
     from cloudgpu.cli.terminal.interruption import tell_what_runs
 
     wiring = wire(json=json, target=on, region=region)
-    planned = wiring.planned(recipe, [*(sets or []), "resources.nodes=1"], offline=False)
+    planned = plans.plan_recipe(wiring, recipe, [*(sets or []), "resources.nodes=1"], offline=False)
     wiring.screen.lines(plan_lines(planned.plan, ""))
     if planned.plan.errors:
         raise refuse(planned.plan)

@@ -38,6 +38,7 @@ def plan(  # noqa: PLR0917
     Exits 7 if a finding rules the recipe out, or 3 if only its budget does.
     """
     from cloudgpu.app.planning.planner import refuse
+    from cloudgpu.cli.context import plans
     from cloudgpu.cli.context.hosts import refuse_on_hosts
     from cloudgpu.cli.context.wiring import wire
     from cloudgpu.cli.render.plan import plan_lines
@@ -51,8 +52,8 @@ def plan(  # noqa: PLR0917
     if out is not None or resources or explain:
         refuse_on_hosts(wiring.settings.target, "--out, --resources and --explain")
     assigned = preferring(sets, prefer)
-    planned = wiring.planned(recipe, assigned, offline=offline)
-    made = wiring.forecast(planned.plan) if resources else None
+    planned = plans.plan_recipe(wiring, recipe, assigned, offline=offline)
+    made = plans.forecast(wiring, planned.plan) if resources else None
     if json:
         wiring.screen.document(
             {**planned.plan.as_json(), **_made_json(made), **(_why_json(planned) if explain else {})}

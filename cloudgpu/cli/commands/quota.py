@@ -44,7 +44,7 @@ def quota(  # noqa: PLR0917
     about = wanted(wiring.catalog, gpu=gpu, instance_type=instance_type)
     target = wiring.settings.target
     named = None if all_regions else regions or [wiring.settings.region]
-    rooms = wiring.quota_rooms
+    rooms = wiring.quota_headroom
     if not offline and (named is None or len(named) > 1):
         wiring.screen.remark(f"querying {target} in {'every region' if named is None else f'{len(named)} regions'}")
     found = rooms.remembered(target, named) if offline else rooms.asked(wiring.cloud(target), named, anew=True)

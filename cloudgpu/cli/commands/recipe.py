@@ -76,7 +76,8 @@ def check(recipe: RecipeName, sets: Sets = None, json: Json = False) -> None:
 
     Reports every problem at once, with file, line and field. For a folder of recipes, checks all of them.
     """
-    from cloudgpu.cli.context.wiring import recipe_roots, wire
+    from cloudgpu.cli.context.local import recipe_roots
+    from cloudgpu.cli.context.wiring import wire
     from cloudgpu.cli.render.recipe import check_lines, refusal
     from cloudgpu.recipe import loading
 
@@ -104,7 +105,8 @@ def show(recipe: RecipeName, on: On = None, sets: Sets = None, json: Json = Fals
     Fills in the parameters and, with `--on rehearsal`, applies the rehearsal stanza.
     """
     from cloudgpu.app.planning.planner import read_sets
-    from cloudgpu.cli.context.wiring import recipe_roots, wire
+    from cloudgpu.cli.context.local import recipe_roots
+    from cloudgpu.cli.context.wiring import wire
     from cloudgpu.recipe import loading
     from cloudgpu.recipe.document import as_yaml
     from cloudgpu.recipe.resolve import resolve
@@ -125,7 +127,8 @@ def list_recipes(json: Json = False) -> None:
 
     Shows the hardware, launcher, software and reference value of each. Recipes with problems are listed last.
     """
-    from cloudgpu.cli.context.wiring import recipe_roots, wire
+    from cloudgpu.cli.context.local import recipe_roots
+    from cloudgpu.cli.context.wiring import wire
     from cloudgpu.cli.render.recipe import Checked, list_lines
     from cloudgpu.errors import RecipeError
     from cloudgpu.recipe import loading

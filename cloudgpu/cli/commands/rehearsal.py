@@ -24,7 +24,7 @@ def start(json: Json = False) -> None:
         wiring.screen.document({"endpoint": cloud.url, "region": cloud.region, "pid": cloud.pid})
     else:
         wiring.screen.line(
-            f"rehearsal cloud (simulated AWS) at {cloud.url}, process {cloud.pid}; makes no calls to AWS and costs nothing"
+            f"rehearsal cloud (simulated AWS) at {cloud.url}, process {cloud.pid}; no AWS calls, no charges"
         )
 
 
@@ -92,7 +92,8 @@ def env(
 ) -> None:
     """Print environment variables for AWS clients.
 
-    They direct AWS clients to the simulated cloud. Use with `eval "$(cloudgpu rehearsal env)"`. The credentials work only with this simulated cloud.
+    They direct AWS clients to the simulated cloud: `eval "$(cloudgpu rehearsal env)"`. The credentials work only
+    there.
     """
     from cloudgpu.cli.context.wiring import wire
     from cloudgpu.rehearsal import client

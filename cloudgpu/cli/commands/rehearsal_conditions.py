@@ -66,7 +66,7 @@ def quota(rows: QuotaRows = None, json: Json = False) -> None:
     table = read_rows(rows or [])
     wiring = wire(json=json)
     client.put_quotas(wiring.rehearsal(), table)
-    wiring.quota_rooms.forget("rehearsal")
+    wiring.quota_headroom.forget("rehearsal")
     if json:
         wiring.screen.document({"simulated": True, "quota": table})
     else:

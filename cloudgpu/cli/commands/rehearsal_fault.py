@@ -33,7 +33,7 @@ def apply(names: Names, given: Given = None, json: Json = False) -> None:
     whole = scripts.combine(found, read_given(given or []))
     wiring = wire(json=json)
     now = client.put_script(wiring.rehearsal(), {"names": [script.name for script in found], **whole})
-    wiring.quota_rooms.forget("rehearsal")
+    wiring.quota_headroom.forget("rehearsal")
     if json:
         wiring.screen.document({"simulated": True, **now})
     else:
@@ -88,7 +88,7 @@ def clear(json: Json = False) -> None:
 
     wiring = wire(json=json)
     now = client.put_script(wiring.rehearsal(), {})
-    wiring.quota_rooms.forget("rehearsal")
+    wiring.quota_headroom.forget("rehearsal")
     if json:
         wiring.screen.document({"simulated": True, **now})
     else:

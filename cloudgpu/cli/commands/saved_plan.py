@@ -31,9 +31,11 @@ class PlanSource:
             PlanError: The inputs of the saved plan have changed.
             CloudGpuError: The plan cannot be made.
         """
+        from cloudgpu.cli.context.plans import plan_recipe
+
         if self.file is not None and self.stored is not None:
             return _agreed(wiring, self.file, self.stored)
-        return wiring.planned(self.recipe, self.sets, offline=False)
+        return plan_recipe(wiring, self.recipe, self.sets, offline=False)
 
 
 def asked(
@@ -52,7 +54,7 @@ def asked(
     repeated = [name for name, value in given.items() if value]
     if repeated:
         raise UsageError(
-            f"--plan {file} already sets {', '.join(repeated)}", hint=f"remove --plan or {', '.join(repeated)}"
+            f"--plan {file} already sets {', '.join(repeated)}", hint="remove --plan or the others"
         )
     from cloudgpu.app.planning.plan_files import load
 
@@ -85,6 +87,7 @@ def world_of(wiring: "Wiring", planned: "Planned", file: Path) -> "PlanInputs":
 def _agreed(wiring: "Wiring", file: Path, stored: "StoredPlan") -> "Planned":
     """Return the plan of a file if its inputs have not changed."""
     from cloudgpu.app.planning import plan_files
+    from cloudgpu.cli.context.plans import plan_recipe
 
-    fresh = wiring.planned(stored.recipe, stored.sets, offline=False)
+    fresh = plan_recipe(wiring, stored.recipe, stored.sets, offline=False)
     return plan_files.agreed(file, stored, fresh, world_of(wiring, fresh, file))

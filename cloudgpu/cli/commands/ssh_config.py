@@ -34,7 +34,7 @@ def ssh_config(
             wiring.screen.remark(trouble)
         wiring.screen.line(f"removed the entries of cluster {name} from {folder.ours}")
         return
-    means = wiring.reaching.means
+    means = wiring.node_access.means
     found = find_cluster_nodes(wiring.records, wiring.home, means, name)
     with reached(means, found, range(len(found.nodes))) as nodes:
         made = entries(wiring.home, means, found, nodes)

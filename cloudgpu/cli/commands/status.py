@@ -25,7 +25,7 @@ def status(
     now = wiring.clock.now()
     clusters = recorded(wiring.records, now, wiring.billing.lenient())
     if refresh:
-        clusters = wiring.reaching.refreshed(clusters)
+        clusters = wiring.node_access.refreshed(clusters)
         wiring.billing.restore_storage_rows()
         clusters = billed(clusters, now, wiring.billing.lenient())
     for one in (one for one in clusters if one.unbilled):

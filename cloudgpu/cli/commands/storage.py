@@ -61,7 +61,7 @@ def create(  # noqa: PLR0917
 
     wiring = wire(json=json, target=on, region=region, owner=owner, team=team)
     typed = StorageOptions(name, kind, size, zone, deployment, linked, from_snapshot, disposable)
-    wanted = request(typed, wiring.settings.region, wiring.named_for_storage)
+    wanted = request(typed, wiring.settings.region, wiring.existing_storage_resources)
     price, monthly_usd = price_of(wanted, kind)
     simulated = wiring.settings.target == "rehearsal"
     wiring.questions.confirm(question(wanted, price, monthly_usd, simulated=simulated), yes=yes)

@@ -95,7 +95,9 @@ def train(  # noqa: PLR0917
     )
     axes = check_options(options, plan)
     from cloudgpu.app.runs.train import TrainRequest
-    from cloudgpu.cli.context.wiring import environ, wire
+    from cloudgpu.cli.context.local import environ
+    from cloudgpu.cli.context.plans import find_reusable_cluster
+    from cloudgpu.cli.context.wiring import wire
     from cloudgpu.cli.render.run import exit_code, show_outcome
     from cloudgpu.cli.terminal.interruption import tell_what_runs
     from cloudgpu.state.identifiers import checked_cluster
@@ -114,9 +116,9 @@ def train(  # noqa: PLR0917
     if axes:
         train_matrix(wiring, wanted, axes, options)
     planned = wanted.planned(wiring)
-    show(planned, cluster or wiring.find_reusable_cluster(planned.plan), wiring)
+    show(planned, cluster or find_reusable_cluster(wiring, planned.plan), wiring)
     wiring.questions.confirm("Go ahead?", yes=yes)
-    tell_what_runs(wiring.records, cluster or wiring.find_reusable_cluster(planned.plan))
+    tell_what_runs(wiring.records, cluster or find_reusable_cluster(wiring, planned.plan))
     request = TrainRequest(
         plan=planned.plan,
         recipe_path=planned.path,

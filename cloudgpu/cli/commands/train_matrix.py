@@ -53,7 +53,7 @@ def check_options(options: MatrixOptions, plan: Path | None) -> "tuple[Axis, ...
         given = [name for name, value in alone.items() if value]
         if given:
             raise UsageError(
-                f"{given[0]} requires --matrix", hint=f"add --matrix NAME=VALUE,VALUE, or remove {given[0]}"
+                f"{given[0]} requires --matrix", hint="add --matrix NAME=VALUE,VALUE"
             )
         return ()
     if plan is not None:
@@ -109,7 +109,8 @@ def train_matrix(wiring: "Wiring", wanted: PlanSource, axes: "Sequence[Axis]", o
 def _planned(wiring: "Wiring", wanted: PlanSource, axes: "Sequence[Axis]") -> "MatrixPlan":
     from cloudgpu.app.matrix.planner import plan_matrix
     from cloudgpu.app.planning.planner import Planned, read_sets
-    from cloudgpu.cli.context.wiring import recipe_roots
+    from cloudgpu.cli.context.local import recipe_roots
+    from cloudgpu.cli.context.plans import plan_recipe
     from cloudgpu.recipe import loading
     from cloudgpu.recipe.matrix import combinations
 
@@ -119,14 +120,14 @@ def _planned(wiring: "Wiring", wanted: PlanSource, axes: "Sequence[Axis]") -> "M
 
     def ask(one: "Combination") -> Planned:
         sets = [*wanted.sets, *(f"{name}={value}" for name, value in one.values)]
-        return wiring.planned(wanted.recipe, sets, offline=False)
+        return plan_recipe(wiring, wanted.recipe, sets, offline=False)
 
     return plan_matrix(loaded, axes, every, ask)
 
 
 def _request(wiring: "Wiring", wanted: PlanSource, plan: "MatrixPlan", options: MatrixOptions) -> "MatrixRequest":
     from cloudgpu.app.matrix.request import MatrixRequest
-    from cloudgpu.cli.context.wiring import environ
+    from cloudgpu.cli.context.local import environ
     from cloudgpu.state.identifiers import checked_cluster
 
     return MatrixRequest(

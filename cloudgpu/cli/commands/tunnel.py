@@ -44,7 +44,7 @@ def tunnel(
     words = list(port or [])
     if cluster and is_port_forward(cluster) and wiring.records.cluster(cluster) is None:
         cluster, words = "", [cluster, *words]
-    means = wiring.reaching.means
+    means = wiring.node_access.means
     found = find_cluster_nodes(wiring.records, wiring.home, means, cluster or wiring.only_cluster())
     found.node(node)
     served = services_on(wiring.records, found.record.name, wiring.home) if node == 0 else ()

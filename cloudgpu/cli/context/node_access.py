@@ -35,7 +35,7 @@ def known_hosts() -> tuple[Path, ...]:
 
 
 @dataclass(frozen=True)
-class Reaching:
+class NodeAccess:
     """How the nodes of a home are reached.
 
     Attributes:
