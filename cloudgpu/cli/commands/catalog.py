@@ -32,13 +32,13 @@ def refresh(regions: Regions = None, all_regions: AllRegions = False, on: On = N
     from cloudgpu.cli.render.catalog import refreshed_json, refreshed_lines
 
     wiring = wire(json=json, target=on)
-    wanted = [] if all_regions else regions or [wiring.settings.region]
-    done = wiring.catalog_refresh().refresh(wanted, everywhere=all_regions)
+    selected = [] if all_regions else regions or [wiring.settings.region]
+    result = wiring.catalog_refresh().refresh(selected, everywhere=all_regions)
     if json:
-        wiring.screen.document(refreshed_json(done))
+        wiring.screen.document(refreshed_json(result))
     else:
-        wiring.screen.lines(refreshed_lines(done))
-    if done.unread:
+        wiring.screen.lines(refreshed_lines(result))
+    if result.unread:
         raise typer.Exit(CloudError.exit_code)
 
 
@@ -58,12 +58,12 @@ def show(
     from cloudgpu.cli.render.catalog import knowledge_json, knowledge_lines
 
     wiring = wire(json=json, quits=True, target=on)
-    found = knowledge(wiring.catalog_snapshots, wiring.settings.target, load(), region)
+    catalog_status = knowledge(wiring.catalog_snapshots, wiring.settings.target, load(), region)
     now = wiring.clock.now()
     if json:
-        wiring.screen.document(knowledge_json(found, now))
+        wiring.screen.document(knowledge_json(catalog_status, now))
     else:
-        wiring.screen.lines(knowledge_lines(found, now))
+        wiring.screen.lines(knowledge_lines(catalog_status, now))
 
 
 @app.command("history")
@@ -77,15 +77,15 @@ def history(number: Number = None, on: On = None, json: Json = False) -> None:
     from cloudgpu.errors import UsageError
 
     wiring = wire(json=json, quits=True, target=on)
-    found = wiring.catalog_snapshots.history()
-    one = None if number is None else found.entry(number)
-    if number is not None and one is None:
+    refreshes = wiring.catalog_snapshots.history()
+    entry = None if number is None else refreshes.entry(number)
+    if number is not None and entry is None:
         message = f"there is no overlay {number} for {wiring.settings.target}"
         raise UsageError(message, hint=command("cloudgpu", "catalog", "history", "--on", wiring.settings.target))
     if json:
-        wiring.screen.document(history_json(found, wiring.settings.target, one))
+        wiring.screen.document(history_json(refreshes, wiring.settings.target, entry))
     else:
-        wiring.screen.lines(entry_lines(one) if one else history_lines(found, wiring.settings.target))
+        wiring.screen.lines(entry_lines(entry) if entry else history_lines(refreshes, wiring.settings.target))
 
 
 @app.command("revert")
@@ -104,5 +104,5 @@ def revert(number: Number = None, on: On = None, json: Json = False) -> None:
         simulated = target == "rehearsal"
         wiring.screen.document({"target": target, "simulated": simulated, "was": before, "overlay": after})
     else:
-        held = f"overlay {after}" if after else "the catalogue that came with cloudgpu"
-        wiring.screen.line(f"{target}: {held} holds again (was {before})")
+        current = f"overlay {after}" if after else "the catalogue that came with cloudgpu"
+        wiring.screen.line(f"{target}: {current} holds again (was {before})")

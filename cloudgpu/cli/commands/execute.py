@@ -47,15 +47,15 @@ def execute(  # noqa: PLR0917
 
     line = shell_line([*(command or []), *(context.obj or [])])
     wiring = wire(json=json)
-    means = wiring.node_access.means
-    found = find_cluster_nodes(wiring.records, wiring.home, means, cluster or wiring.only_cluster())
-    indices = chosen_indices(node, len(found.nodes))
-    fed = _fed() if stdin else None
+    login = wiring.node_access.means
+    cluster_nodes = find_cluster_nodes(wiring.records, wiring.home, login, cluster or wiring.only_cluster())
+    indices = chosen_indices(node, len(cluster_nodes.nodes))
+    stdin_data = _fed() if stdin else None
     on_line = show_line(wiring.screen) if stream and not json else None
-    with reached(means, found, indices) as nodes:
-        outcomes = run(nodes, line, wiring.clock, stdin=fed, on_line=on_line)
+    with reached(login, cluster_nodes, indices) as nodes:
+        outcomes = run(nodes, line, wiring.clock, stdin=stdin_data, on_line=on_line)
     if json:
-        wiring.screen.document(as_json(found.record.name, line, outcomes))
+        wiring.screen.document(as_json(cluster_nodes.record.name, line, outcomes))
     else:
         show_outcomes(outcomes, wiring.screen)
     raise typer.Exit(exit_code(outcomes))

@@ -80,12 +80,12 @@ def gpus(  # noqa: PLR0917
         return
     wiring = wire(json=json, quits=True, target=on)
     market: Literal["on-demand", "spot"] = "spot" if spot else "on-demand"
-    asked = GpuQuery(min_memory, min_total_memory, arch, count, region, market, everything, sort)
-    found = answer(asked, wiring.catalog, wiring.settings.region)
+    query = GpuQuery(min_memory, min_total_memory, arch, count, region, market, everything, sort)
+    results = answer(query, wiring.catalog, wiring.settings.region)
     if json:
-        wiring.screen.document(answer_json(found))
+        wiring.screen.document(answer_json(results))
     else:
-        wiring.screen.lines(answer_lines(found, wiring.clock.now().date(), wiring.screen.width))
+        wiring.screen.lines(answer_lines(results, wiring.clock.now().date(), wiring.screen.width))
 
 
 def _refuse_given(context: typer.Context) -> None:
@@ -113,8 +113,8 @@ def show(
     from cloudgpu.cli.render.gpu import profile_json, profile_lines
 
     wiring = wire(json=json, quits=True, target=on)
-    found = profile(wiring.catalog, software(), gpu, home_region=wiring.settings.region)
+    gpu_profile = profile(wiring.catalog, software(), gpu, home_region=wiring.settings.region)
     if json:
-        wiring.screen.document(profile_json(found))
+        wiring.screen.document(profile_json(gpu_profile))
     else:
-        wiring.screen.lines(profile_lines(found, wiring.clock.now().date()))
+        wiring.screen.lines(profile_lines(gpu_profile, wiring.clock.now().date()))

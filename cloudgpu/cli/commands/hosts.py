@@ -51,12 +51,12 @@ def check(names: Names = None, hosts: Inventory = None, json: Json = False) -> N
     from cloudgpu.errors import UnfitError
 
     wiring = wire(json=json, hosts=hosts)
-    found = scan(wiring.hosts.backend, _chosen(wiring, names), wiring.catalog, None)
+    results = scan(wiring.hosts.backend, _chosen(wiring, names), wiring.catalog, None)
     if json:
-        wiring.screen.document(scanned_json(found, {}))
+        wiring.screen.document(scanned_json(results, {}))
     else:
-        wiring.screen.lines(check_lines(found))
-    if any(one.problem or one.differs for one in found):
+        wiring.screen.lines(check_lines(results))
+    if any(result.problem or result.differs for result in results):
         raise typer.Exit(UnfitError.exit_code)
 
 
@@ -86,18 +86,18 @@ def scan(
 
     wiring = wire(json=json, hosts=hosts)
     file = wiring.hosts.file
-    found = host_scanning.scan(
+    results = host_scanning.scan(
         wiring.hosts.backend, _chosen(wiring, names), wiring.catalog, _trusting(wiring, trust or [])
     )
-    told = {one.host.name: one.found for one in found}
-    text, added = filled(_text_of(file.path), told)
+    findings = {result.host.name: result.found for result in results}
+    text, added = filled(_text_of(file.path), findings)
     if added:
         _rewrite(file.path, text)
     if json:
-        wiring.screen.document(scanned_json(found, added))
+        wiring.screen.document(scanned_json(results, added))
     else:
-        wiring.screen.lines(scan_lines(found, added, file.path))
-    if any(one.problem for one in found):
+        wiring.screen.lines(scan_lines(results, added, file.path))
+    if any(result.problem for result in results):
         raise typer.Exit(UnfitError.exit_code)
 
 
@@ -124,15 +124,15 @@ def prepare(
 
     wiring = wire(json=json, hosts=hosts)
     backend, chosen = wiring.hosts.backend, _chosen(wiring, names)
-    found = lacking(backend, chosen, wiring.catalog)
-    planned = steps(found, install or [])
+    results = lacking(backend, chosen, wiring.catalog)
+    planned = steps(results, install or [])
     if not json:
-        wiring.screen.lines(step_lines(planned) if install else lacking_lines(found))
+        wiring.screen.lines(step_lines(planned) if install else lacking_lines(results))
     if planned:
         wiring.questions.confirm("Run these commands?", yes=yes)
         carry_out(backend, planned, wiring.emit)
     if json:
-        wiring.screen.document(prepared_json(found, planned))
+        wiring.screen.document(prepared_json(results, planned))
 
 
 def _text_of(path: "Path") -> str:
@@ -185,7 +185,7 @@ def _trusting(wiring: "Wiring", given: list[str]) -> "Trust":
 
     def trust(host: "OwnHost", key: "ShownKey") -> bool:
         if host.name in known:
-            if any(same_fingerprint(one, key.fingerprint) for one in known[host.name]):
+            if any(same_fingerprint(fingerprint, key.fingerprint) for fingerprint in known[host.name]):
                 return True
             message = f"{host.name} shows the host key {key.fingerprint}, not {' or '.join(known[host.name])}"
             hint = "another machine may be answering at this address; nothing was sent to it"

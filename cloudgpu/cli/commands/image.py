@@ -65,11 +65,13 @@ def show(on: On = None, region: Region = None, json: Json = False) -> None:
     from cloudgpu.cli.render.image import image_lines
 
     wiring = wire(json=json, quits=True, target=on, region=region)
-    found = wiring.images(wiring.settings.target).found(wiring.settings.region)
+    own_images = wiring.images(wiring.settings.target).found(wiring.settings.region)
     if json:
-        wiring.screen.document({"region": wiring.settings.region, "images": [image_json(one) for one in found]})
+        wiring.screen.document(
+            {"region": wiring.settings.region, "images": [image_json(image) for image in own_images]}
+        )
     else:
-        wiring.screen.lines(image_lines(found, wiring.clock.now(), wiring.settings.region))
+        wiring.screen.lines(image_lines(own_images, wiring.clock.now(), wiring.settings.region))
 
 
 @app.command("delete")
@@ -85,12 +87,12 @@ def delete(name: Name, on: On = None, region: Region = None, yes: Yes = False, j
     from cloudgpu.cli.render.image import deleted_json, deleted_lines
 
     wiring = wire(json=json, needs_disk=False, target=on, region=region)
-    target, where = wiring.settings.target, wiring.settings.region
-    wiring.questions.confirm(f"Delete image {name} in {where}?", yes=yes)
+    target, region_name = wiring.settings.target, wiring.settings.region
+    wiring.questions.confirm(f"Delete image {name} in {region_name}?", yes=yes)
     context = wiring.cloud_cleanup_context(target)
-    gone = delete_image(context, wiring.images(target), where, name)
+    deleted = delete_image(context, wiring.images(target), region_name, name)
     check_ledger(context, f"image {name} is gone")
     if json:
-        wiring.screen.document(deleted_json(gone, name, where))
+        wiring.screen.document(deleted_json(deleted, name, region_name))
     else:
-        wiring.screen.lines(deleted_lines(gone, name))
+        wiring.screen.lines(deleted_lines(deleted, name))

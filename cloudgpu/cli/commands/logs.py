@@ -27,8 +27,8 @@ def logs(
     wiring = wire(quits=True)
     record = found_run(wiring.records, run)
     shown = 0
-    for shown, (one, line) in enumerate(stored_lines(wiring.home, record, rank), 1):  # noqa: B007
-        wiring.emit(RankLine(one, line))
+    for shown, (line_rank, line) in enumerate(stored_lines(wiring.home, record, rank), 1):  # noqa: B007
+        wiring.emit(RankLine(line_rank, line))
     if not shown and not follow:
         wiring.screen.remark(no_lines(record))
     if record.state != "running":

@@ -39,7 +39,7 @@ def list_matrices(json: Json = False) -> None:
     known, damaged = records.all()
     outcomes = [_outcome(wiring, record) for record in known]
     if json:
-        wiring.screen.document({"matrices": [one.as_json() for one in outcomes], "damaged": damaged})
+        wiring.screen.document({"matrices": [outcome.as_json() for outcome in outcomes], "damaged": damaged})
     else:
         wiring.screen.lines(
             list_lines(outcomes, damaged, wiring.clock.now(), {name: records.damage(name) for name in damaged})

@@ -75,13 +75,17 @@ def plan(  # noqa: PLR0917
 
 def _made_json(made: "tuple[Forecast, ...] | None") -> dict[str, Any]:
     """Return null if the resources were not previewed."""
-    return {"resources": None if made is None else [one.as_json() for one in made]}
+    return {"resources": None if made is None else [forecast.as_json() for forecast in made]}
 
 
 def _made_lines(made: "tuple[Forecast, ...] | None") -> list[str]:
     from cloudgpu.cli.terminal.progress import resource
 
-    return ["", "would create:", *(f"    + {resource(one.type)} {one.name}" for one in made)] if made else []
+    return (
+        ["", "would create:", *(f"    + {resource(forecast.type)} {forecast.name}" for forecast in made)]
+        if made
+        else []
+    )
 
 
 def _why(planned: "Planned") -> list[str]:

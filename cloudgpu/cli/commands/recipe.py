@@ -57,17 +57,17 @@ def new(  # noqa: PLR0917
     from cloudgpu.cli.render.recipe_scaffold import scaffold_json, scaffold_lines
 
     wiring = wire(json=json)
-    begun = make_scaffold(
+    scaffold = make_scaffold(
         ScaffoldRequest(name, gpu, nodes, region, "spot" if spot else "on-demand", launcher),
         wiring.catalog,
         wiring.settings.region,
     )
     folder = Path("recipes") / name
-    write(begun, folder)
+    write(scaffold, folder)
     if json:
-        wiring.screen.document(scaffold_json(begun, folder))
+        wiring.screen.document(scaffold_json(scaffold, folder))
     else:
-        wiring.screen.lines(scaffold_lines(begun, folder))
+        wiring.screen.lines(scaffold_lines(scaffold, folder))
 
 
 @app.command("check")
@@ -87,7 +87,7 @@ def check(recipe: RecipeName, sets: Sets = None, json: Json = False) -> None:
         checked = [_checked(paths[0], sets or [])]
     else:
         checked = [_found_wrong(path, sets or []) for path in paths]
-        if any(one.problems for one in checked):
+        if any(result.problems for result in checked):
             wiring.screen.lines(check_lines(checked))
             raise refusal(checked)
     if not json:
@@ -95,7 +95,7 @@ def check(recipe: RecipeName, sets: Sets = None, json: Json = False) -> None:
     elif len(paths) == 1:
         wiring.screen.document({"recipe": checked[0].name, "path": str(checked[0].path), "ok": True})
     else:
-        wiring.screen.document({"ok": True, "recipes": [one.as_json() for one in checked]})
+        wiring.screen.document({"ok": True, "recipes": [result.as_json() for result in checked]})
 
 
 @app.command("show")
@@ -135,17 +135,17 @@ def list_recipes(json: Json = False) -> None:
     from cloudgpu.recipe.summary import summary
 
     wiring = wire(json=json)
-    found, wrong = [], []
+    summaries, invalid = [], []
     for path in loading.known(recipe_roots()):
         try:
-            found.append(summary(loading.load(path).recipe))
+            summaries.append(summary(loading.load(path).recipe))
         except RecipeError as err:
-            wrong.append(Checked(path, path.parent.name, err.problems or (err.message,)))
+            invalid.append(Checked(path, path.parent.name, err.problems or (err.message,)))
     if json:
-        damaged = [{"name": one.name, "description": "", "problems": list(one.problems)} for one in wrong]
-        wiring.screen.document([*(one.as_json() | {"problems": []} for one in found), *damaged])
+        damaged = [{"name": recipe.name, "description": "", "problems": list(recipe.problems)} for recipe in invalid]
+        wiring.screen.document([*(recipe.as_json() | {"problems": []} for recipe in summaries), *damaged])
     else:
-        wiring.screen.lines(list_lines(found, wrong))
+        wiring.screen.lines(list_lines(summaries, invalid))
 
 
 def _checked(path: "Path", sets: "Sequence[str]") -> "Checked":

@@ -39,11 +39,11 @@ def status(json: Json = False) -> None:
     from cloudgpu.rehearsal import client
 
     wiring = wire(json=json, needs_disk=False)
-    found = client.status(wiring.home)
+    cloud_status = client.status(wiring.home)
     if json:
-        wiring.screen.document(status_json(found))
+        wiring.screen.document(status_json(cloud_status))
     else:
-        wiring.screen.lines(status_lines(found, wiring.clock.now()))
+        wiring.screen.lines(status_lines(cloud_status, wiring.clock.now()))
 
 
 @app.command("stop")

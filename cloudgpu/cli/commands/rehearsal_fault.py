@@ -29,10 +29,10 @@ def apply(names: Names, given: Given = None, json: Json = False) -> None:
     from cloudgpu.rehearsal import client
     from cloudgpu.rehearsal.faults import scripts
 
-    found = [scripts.find(name) for name in names]
-    whole = scripts.combine(found, read_given(given or []))
+    found_scripts = [scripts.find(name) for name in names]
+    combined = scripts.combine(found_scripts, read_given(given or []))
     wiring = wire(json=json)
-    now = client.put_script(wiring.rehearsal(), {"names": [script.name for script in found], **whole})
+    now = client.put_script(wiring.rehearsal(), {"names": [script.name for script in found_scripts], **combined})
     wiring.quota_headroom.forget("rehearsal")
     if json:
         wiring.screen.document({"simulated": True, **now})

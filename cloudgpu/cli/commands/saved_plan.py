@@ -50,12 +50,15 @@ def asked(
         if not recipe:
             raise UsageError("missing argument RECIPE", hint="give a recipe, or a saved plan with --plan FILE")
         return PlanSource(where["on"], where["region"], recipe, tuple(preferring(sets, prefer)))
-    given = {"RECIPE": recipe, "--set": sets, "--prefer": prefer, **{f"--{name}": one for name, one in where.items()}}
+    given = {
+        "RECIPE": recipe,
+        "--set": sets,
+        "--prefer": prefer,
+        **{f"--{name}": value for name, value in where.items()},
+    }
     repeated = [name for name, value in given.items() if value]
     if repeated:
-        raise UsageError(
-            f"--plan {file} already sets {', '.join(repeated)}", hint="remove --plan or the others"
-        )
+        raise UsageError(f"--plan {file} already sets {', '.join(repeated)}", hint="remove --plan or the others")
     from cloudgpu.app.planning.plan_files import load
 
     stored = load(file)

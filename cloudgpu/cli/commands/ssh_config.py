@@ -34,11 +34,11 @@ def ssh_config(
             wiring.screen.remark(trouble)
         wiring.screen.line(f"removed the entries of cluster {name} from {folder.ours}")
         return
-    means = wiring.node_access.means
-    found = find_cluster_nodes(wiring.records, wiring.home, means, name)
-    with reached(means, found, range(len(found.nodes))) as nodes:
-        made = entries(wiring.home, means, found, nodes)
-    name = found.record.name
+    login = wiring.node_access.means
+    cluster_nodes = find_cluster_nodes(wiring.records, wiring.home, login, name)
+    with reached(login, cluster_nodes, range(len(cluster_nodes.nodes))) as nodes:
+        made = entries(wiring.home, login, cluster_nodes, nodes)
+    name = cluster_nodes.record.name
     if show:
         wiring.screen.raw(made.text)
         return

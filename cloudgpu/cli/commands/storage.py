@@ -61,12 +61,12 @@ def create(  # noqa: PLR0917
 
     wiring = wire(json=json, target=on, region=region, owner=owner, team=team)
     typed = StorageOptions(name, kind, size, zone, deployment, linked, from_snapshot, disposable)
-    wanted = request(typed, wiring.settings.region, wiring.existing_storage_resources)
-    price, monthly_usd = price_of(wanted, kind)
+    storage_request = request(typed, wiring.settings.region, wiring.existing_storage_resources)
+    price, monthly_usd = price_of(storage_request, kind)
     simulated = wiring.settings.target == "rehearsal"
-    wiring.questions.confirm(question(wanted, price, monthly_usd, simulated=simulated), yes=yes)
+    wiring.questions.confirm(question(storage_request, price, monthly_usd, simulated=simulated), yes=yes)
     tell_what_storage(wiring.storage_records, name)
-    created = wiring.storage(wiring.settings.target).create(wanted)
+    created = wiring.storage(wiring.settings.target).create(storage_request)
     if json:
         wiring.screen.document(created_json(created, monthly_usd))
     else:
@@ -117,13 +117,13 @@ def delete(
     from cloudgpu.cli.terminal.interruption import tell_what_storage
 
     wiring = wire(json=json, needs_disk=False, target=on, region=region)
-    room = wiring.storage(wiring.storage_target(name))
-    present = room.deletable(name, wiring.settings.region, delete_data=delete_data)
+    storage = wiring.storage(wiring.storage_target(name))
+    present = storage.deletable(name, wiring.settings.region, delete_data=delete_data)
     if present is not None:
         wiring.questions.confirm_by_name(deletion_question(present), name, yes=yes, by_name=delete_data)
     tell_what_storage(wiring.storage_records, name)
-    deleted = room.delete(name, wiring.settings.region, delete_data=delete_data)
-    room.check_recorded(name)
+    deleted = storage.delete(name, wiring.settings.region, delete_data=delete_data)
+    storage.check_recorded(name)
     if json:
         wiring.screen.document(deleted_json(deleted))
     else:

@@ -78,7 +78,7 @@ def train(  # noqa: PLR0917
     cluster. A cluster that already existed is kept. To resume a --matrix, run the same command again.
     """
     # Parse this first, so that a missing recipe is reported before the slow imports.
-    wanted = asked(plan, recipe, sets, prefer, on=on, region=region)
+    source = asked(plan, recipe, sets, prefer, on=on, region=region)
     retry_s = seconds(retry_until_up, "--retry-until-up")
     options = MatrixOptions(
         axes=tuple(matrix or ()),
@@ -104,8 +104,8 @@ def train(  # noqa: PLR0917
 
     wiring = wire(
         json=json,
-        target=wanted.target,
-        region=wanted.region,
+        target=source.target,
+        region=source.region,
         owner=owner,
         team=team,
         ssh_cidr=ssh_cidr,
@@ -114,8 +114,8 @@ def train(  # noqa: PLR0917
     )
     cluster = checked_cluster(cluster) if cluster else ""
     if axes:
-        train_matrix(wiring, wanted, axes, options)
-    planned = wanted.planned(wiring)
+        train_matrix(wiring, source, axes, options)
+    planned = source.planned(wiring)
     show(planned, cluster or find_reusable_cluster(wiring, planned.plan), wiring)
     wiring.questions.confirm("Go ahead?", yes=yes)
     tell_what_runs(wiring.records, cluster or find_reusable_cluster(wiring, planned.plan))

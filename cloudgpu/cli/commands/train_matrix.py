@@ -52,9 +52,7 @@ def check_options(options: MatrixOptions, plan: Path | None) -> "tuple[Axis, ...
         alone = {"--csv": options.table, "--fail-fast": options.fail_fast, "--again": options.again}
         given = [name for name, value in alone.items() if value]
         if given:
-            raise UsageError(
-                f"{given[0]} requires --matrix", hint="add --matrix NAME=VALUE,VALUE"
-            )
+            raise UsageError(f"{given[0]} requires --matrix", hint="add --matrix NAME=VALUE,VALUE")
         return ()
     if plan is not None:
         raise UsageError(
@@ -72,7 +70,7 @@ def check_options(options: MatrixOptions, plan: Path | None) -> "tuple[Axis, ...
     return read_axes(options.axes)
 
 
-def train_matrix(wiring: "Wiring", wanted: PlanSource, axes: "Sequence[Axis]", options: MatrixOptions) -> None:
+def train_matrix(wiring: "Wiring", source: PlanSource, axes: "Sequence[Axis]", options: MatrixOptions) -> None:
     """Plan the whole matrix, ask once, run the combinations without a result, and show the table.
 
     Raises:
@@ -82,19 +80,19 @@ def train_matrix(wiring: "Wiring", wanted: PlanSource, axes: "Sequence[Axis]", o
     from cloudgpu.cli.render.matrix import exit_code, outcome_lines, plan_lines
     from cloudgpu.cli.terminal.interruption import tell_what_runs
 
-    request = _request(wiring, wanted, _planned(wiring, wanted, axes), options)
+    request = _request(wiring, source, _planned(wiring, source, axes), options)
     matrices = wiring.matrices(wiring.settings.target)
-    begun = matrices.beginning(request)
-    if begun.missing:
-        cluster = matrices.cluster_name(begun, request)
+    start = matrices.beginning(request)
+    if start.missing:
+        cluster = matrices.cluster_name(start, request)
         show(request.plan.lead, cluster, wiring)
         known = wiring.records.last_known(cluster)
         up = known if known is not None and known.state == "up" else None
-        wiring.screen.lines(plan_lines(request.plan, begun, up, wiring.clock.now()))
+        wiring.screen.lines(plan_lines(request.plan, start, up, wiring.clock.now()))
         wiring.questions.confirm("Go ahead?", yes=options.yes)
     else:
         wiring.screen.line("every combination has a result; to rerun them, add --again")
-    tell_what_runs(wiring.records, matrices.cluster_name(begun, request))
+    tell_what_runs(wiring.records, matrices.cluster_name(start, request))
     outcome = matrices.run(request)
     if options.table is not None:
         write_table(options.table, outcome.as_csv())
@@ -106,7 +104,7 @@ def train_matrix(wiring: "Wiring", wanted: PlanSource, axes: "Sequence[Axis]", o
     raise typer.Exit(exit_code(outcome))
 
 
-def _planned(wiring: "Wiring", wanted: PlanSource, axes: "Sequence[Axis]") -> "MatrixPlan":
+def _planned(wiring: "Wiring", source: PlanSource, axes: "Sequence[Axis]") -> "MatrixPlan":
     from cloudgpu.app.matrix.planner import plan_matrix
     from cloudgpu.app.planning.planner import Planned, read_sets
     from cloudgpu.cli.context.local import recipe_roots
@@ -114,18 +112,18 @@ def _planned(wiring: "Wiring", wanted: PlanSource, axes: "Sequence[Axis]") -> "M
     from cloudgpu.recipe import loading
     from cloudgpu.recipe.matrix import combinations
 
-    loaded = loading.load(loading.find(wanted.recipe, roots=recipe_roots()))
+    loaded = loading.load(loading.find(source.recipe, roots=recipe_roots()))
     rehearsed = wiring.settings.target == "rehearsal"
-    every = combinations(loaded, axes, read_sets(wanted.sets), rehearsal=rehearsed)
+    all_combinations = combinations(loaded, axes, read_sets(source.sets), rehearsal=rehearsed)
 
-    def ask(one: "Combination") -> Planned:
-        sets = [*wanted.sets, *(f"{name}={value}" for name, value in one.values)]
-        return plan_recipe(wiring, wanted.recipe, sets, offline=False)
+    def plan_combination(combination: "Combination") -> Planned:
+        sets = [*source.sets, *(f"{name}={value}" for name, value in combination.values)]
+        return plan_recipe(wiring, source.recipe, sets, offline=False)
 
-    return plan_matrix(loaded, axes, every, ask)
+    return plan_matrix(loaded, axes, all_combinations, plan_combination)
 
 
-def _request(wiring: "Wiring", wanted: PlanSource, plan: "MatrixPlan", options: MatrixOptions) -> "MatrixRequest":
+def _request(wiring: "Wiring", source: PlanSource, plan: "MatrixPlan", options: MatrixOptions) -> "MatrixRequest":
     from cloudgpu.app.matrix.request import MatrixRequest
     from cloudgpu.cli.context.local import environ
     from cloudgpu.state.identifiers import checked_cluster
@@ -134,7 +132,7 @@ def _request(wiring: "Wiring", wanted: PlanSource, plan: "MatrixPlan", options: 
         plan=plan,
         recipe_path=plan.lead.path,
         base=plan.lead.base,
-        sets=wanted.sets,
+        sets=source.sets,
         cluster=checked_cluster(options.cluster) if options.cluster else "",
         keep=options.keep,
         keep_on_failure=options.keep_on_failure,

@@ -97,9 +97,9 @@ class NodeAccess:
         """Open the way to this caller; what is said of it goes to standard error, which is nobody's data."""
         from cloudgpu.app.clusters.ssh_access import authorize_ssh_if_possible
 
-        def emit(what: ProgressEvent) -> None:
-            if isinstance(what, Note):
-                self.screen.remark(what.text)
+        def emit(event: ProgressEvent) -> None:
+            if isinstance(event, Note):
+                self.screen.remark(event.text)
 
         if record.target == "ssh":
             return
@@ -108,23 +108,23 @@ class NodeAccess:
 
     def refreshed(self, clusters: "Sequence[ClusterStatus]") -> "tuple[ClusterStatus, ...]":
         """The clusters with their nodes' states as the cloud tells them, those that are up open to this caller."""
-        return tuple(self._refreshed(one) for one in clusters)
+        return tuple(self._refreshed(cluster) for cluster in clusters)
 
-    def _refreshed(self, one: "ClusterStatus") -> "ClusterStatus":
+    def _refreshed(self, cluster: "ClusterStatus") -> "ClusterStatus":
         from cloudgpu.app.clusters.status import refresh
 
-        if one.record.state == "damaged":
-            return one
+        if cluster.record.state == "damaged":
+            return cluster
         try:
-            found = refresh(one, self.backend(one.record), self.records, self.clock.now())
-            if not found.problem:
-                self._bill(found.record)
-            if found.state == "up":
-                self.authorize_caller(found.record)
+            refreshed = refresh(cluster, self.backend(cluster.record), self.records, self.clock.now())
+            if not refreshed.problem:
+                self._bill(refreshed.record)
+            if refreshed.state == "up":
+                self.authorize_caller(refreshed.record)
         except CloudGpuError as err:
             # What fails for one cluster leaves the others to be asked.
-            return replace(one, state="unknown", problem=err.message)
-        return found
+            return replace(cluster, state="unknown", problem=err.message)
+        return refreshed
 
     def _bill(self, record: ClusterRecord) -> None:
         """Bring the ledger up to what the cloud says: rows that were lost, nodes that have ended themselves."""
@@ -161,4 +161,4 @@ class NodeAccess:
         cloud, settings = self._clouds[target], self.settings
         named = settings.session_manager_plugin
         plugin = session_plugin(named) if named or not cloud.session_plugin else cloud.session_plugin
-        return Sessions(lambda one: cloud.clients_at(one.zone), plugin, settings.aws_profile, self.environ)
+        return Sessions(lambda peer: cloud.clients_at(peer.zone), plugin, settings.aws_profile, self.environ)

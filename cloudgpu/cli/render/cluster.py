@@ -45,12 +45,12 @@ def unfinished_json(cluster: str, record: ClusterRecord | None, stages: Stages) 
         stages: Those that the command came to.
         record: As last written; None when nothing was bought, all is gone, or it cannot be read.
     """
-    told: dict[str, Any] = {"cluster": cluster, "run_id": "", "stages": stages.as_json(), "left": []}
+    fields: dict[str, Any] = {"cluster": cluster, "run_id": "", "stages": stages.as_json(), "left": []}
     if record is None:
-        return told
+        return fields
     until = f"its nodes end themselves at {moment(record.expires_at)}"
     left = f"cluster {cluster} is {'up' if record.state == 'up' else 'not confirmed gone'}; {until}"
-    return {**told, "run_id": record.run_id, "simulated": record.simulated, "left": [left]}
+    return {**fields, "run_id": record.run_id, "simulated": record.simulated, "left": [left]}
 
 
 def provisioned_title(provisioned: ProvisionedCluster) -> str:
@@ -81,20 +81,20 @@ def ended_json(ended: Ended, stages: Stages) -> dict[str, Any]:
     return {**ended.as_json(), "stages": stages.as_json()}
 
 
-def all_ended_json(came_to: TeardownResults, stages: Stages) -> dict[str, Any]:
+def all_ended_json(results: TeardownResults, stages: Stages) -> dict[str, Any]:
     """The documented form of `down --json` of several clusters."""
     return {
-        "clusters": [one.as_json() for one in came_to.ended],
-        "left": list(came_to.left),
+        "clusters": [ended.as_json() for ended in results.ended],
+        "left": list(results.left),
         "stages": stages.as_json(),
     }
 
 
-def all_ended_lines(came_to: TeardownResults) -> list[str]:
+def all_ended_lines(results: TeardownResults) -> list[str]:
     """What `down` of several confirmed; what it could not is the error's to say."""
-    if not came_to.ended and not came_to.failed and not came_to.unrecorded:
+    if not results.ended and not results.failed and not results.unrecorded:
         return ["no cluster is running; nothing to delete"]
-    return [line for one in came_to.ended for line in ended_lines(one)]
+    return [line for ended in results.ended for line in ended_lines(ended)]
 
 
 def ended_lines(ended: Ended) -> list[str]:
@@ -106,10 +106,10 @@ def ended_lines(ended: Ended) -> list[str]:
     count = len(ended.instances) + len(ended.strays)
     what = plural(len(ended.instances), "instance") if not ended.strays else plural(count, "thing")
     lines = [f"cluster {ended.cluster} is gone, confirmed by a search for its tag; {what} ended"]
-    lines += [f"  {one}" for one in ended.instances]
-    lines += [f"  {one}  (found by its tag alone)" for one in ended.strays]
+    lines += [f"  {resource}" for resource in ended.instances]
+    lines += [f"  {resource}  (found by its tag alone)" for resource in ended.strays]
     lines += [f"  storage {name} was its own, and is deleted" for name in ended.storage.ended]
-    return [*lines, *_bill(ended), *(f"  {one.line}" for one in ended.storage.kept)]
+    return [*lines, *_bill(ended), *(f"  {resource.line}" for resource in ended.storage.kept)]
 
 
 def _given_back(ended: Ended) -> list[str]:

@@ -20,13 +20,13 @@ _UNKNOWN = "unknown"
 
 
 def question(
-    wanted: StorageRequest, price: StoragePrice | None, monthly_usd: Decimal | None, *, simulated: bool
+    request: StorageRequest, price: StoragePrice | None, monthly_usd: Decimal | None, *, simulated: bool
 ) -> str:
     """What `storage create` asks before it buys."""
-    size = f" of {wanted.config['sizeGib']} GiB" if wanted.config.get("sizeGib") else ""
-    place = wanted.config.get("zone") or wanted.region
+    size = f" of {request.config['sizeGib']} GiB" if request.config.get("sizeGib") else ""
+    place = request.config.get("zone") or request.region
     prefix = "AWS would charge " if simulated else ""
-    return f"Make {wanted.kind} storage {wanted.name}{size} in {place}: {prefix}{_price(price, monthly_usd)}?"
+    return f"Make {request.kind} storage {request.name}{size} in {place}: {prefix}{_price(price, monthly_usd)}?"
 
 
 def created_lines(created: Created, price: StoragePrice | None, monthly_usd: Decimal | None) -> list[str]:

@@ -32,9 +32,9 @@ class Screen:
         """Columns of the terminal that lines go to; None where they go to a pipe or a file, which have no end."""
         return self._out.columns if self._out.is_terminal else None
 
-    def emit(self, what: ProgressEvent) -> None:
+    def emit(self, event: ProgressEvent) -> None:
         """Show one happening."""
-        self._out.lines(self._narrator.lines(what))
+        self._out.lines(self._narrator.lines(event))
 
     def line(self, text: Line = "") -> None:
         """One line for people."""
@@ -75,9 +75,9 @@ class Screen:
             self.document(error_json(err))
         self.trouble(err.message, detail_lines(err), err.hint)
 
-    def trouble(self, message: str, about: Sequence[str] = (), hint: str = "") -> None:
+    def trouble(self, message: str, details: Sequence[str] = (), hint: str = "") -> None:
         """The text of an error."""
-        lines: list[Line] = [(Span("error:", "red"), f" {message}"), *(f"  {one}" for one in about)]
+        lines: list[Line] = [(Span("error:", "red"), f" {message}"), *(f"  {line}" for line in details)]
         Output(sys.stderr).lines([*lines, _hint(hint)] if hint else lines)
 
 

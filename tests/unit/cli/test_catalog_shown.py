@@ -47,7 +47,7 @@ def test_a_refresh_shows_what_changed_and_what_nobody_told(refreshed):
     assert shown[-3:] == [
         "  ... and 2 more of these: cloudgpu catalog history 3",
         "left out: z9.xlarge has the GPU X9, of which nothing is known",
-        "unknown: us-east-1 on-demand: reading the price list of us-east-1: denied; as it was known before",
+        "unknown: us-east-1 on-demand: reading the price list of us-east-1: denied; keeping the previous data",
     ]
     assert len(shown) == 1 + 1 + 20 + 3
 
