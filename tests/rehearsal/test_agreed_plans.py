@@ -73,4 +73,4 @@ def test_offers_everywhere_with_prices_quotas_and_what_threw_the_rest_out(worksp
     assert sum(rule["count"] for rule in told["rules"]) == len(told["considered"])
     shown = workspace.run("offers", "plain", "--all-regions").stdout
     assert "[simulated]" in shown
-    assert "thrown out: 1 [retired]" in shown
+    assert "rejected: 1 [retired]" in shown

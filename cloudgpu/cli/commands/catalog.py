@@ -105,4 +105,4 @@ def revert(number: Number = None, on: On = None, json: Json = False) -> None:
         wiring.screen.document({"target": target, "simulated": simulated, "was": before, "overlay": after})
     else:
         current = f"overlay {after}" if after else "the catalogue that came with cloudgpu"
-        wiring.screen.line(f"{target}: {current} holds again (was {before})")
+        wiring.screen.line(f"{target}: {current} is in use again (was {before})")

@@ -26,7 +26,7 @@ def refreshed_lines(result: RefreshResult) -> list[str]:
     simulated = "  [simulated]" if result.simulated else ""
     lines = [f"{result.target} {where}: {result.entry.summary} (overlay {result.entry.number}){simulated}"]
     lines += [f"  {change}" for change in _shown(result.changes, result.entry.number)]
-    lines += [f"left out: {name} has the GPU {gpu}, of which nothing is known" for name, gpu in result.left_out.items()]
+    lines += [f"left out: {name} has the unknown GPU {gpu}" for name, gpu in result.left_out.items()]
     for unread in result.unread:
         lines.append(
             f"unknown: {unread.region} {_WORDS.get(unread.part, unread.part)}: {unread.reason}; keeping the previous data"
@@ -78,7 +78,7 @@ def knowledge_lines(status: CatalogStatus, now: datetime) -> list[str]:
     simulated = "  [simulated]" if status.simulated else ""
     lines = []
     if status.entry is None:
-        lines.append(f"{status.target}: nothing was read yet; {_refresh(status.target)} reads it")
+        lines.append(f"{status.target}: no data has been read yet; {_refresh(status.target)} reads it")
     else:
         read = f"overlay {status.entry.number}, read {moment(status.entry.at)} by account {status.entry.account}"
         lines += [f"{status.target}: {read}{simulated}", ""]
@@ -134,10 +134,10 @@ def knowledge_json(status: CatalogStatus, now: datetime) -> dict[str, Any]:
 def history_lines(history: History, target: str) -> list[str]:
     """One line a refresh, the newest last; a star marks the one that holds."""
     if not history.entries:
-        return [f"{target}: nothing was read yet; {_refresh(target)} reads it"]
+        return [f"{target}: no data has been read yet; {_refresh(target)} reads it"]
     rows = [_history_row(entry, holds=entry.number == history.current) for entry in history.entries]
     lines = columns([("", "overlay", "read", "over", "regions", "changed"), *rows], right={1, 3})
-    return lines if history.current else [*lines, f"{target}: the catalogue that came with cloudgpu holds"]
+    return lines if history.current else [*lines, f"{target}: the catalogue shipped with cloudgpu is in use"]
 
 
 def _history_row(entry: Entry, *, holds: bool) -> tuple[str, ...]:

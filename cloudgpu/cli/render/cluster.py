@@ -56,7 +56,7 @@ def unfinished_json(cluster: str, record: ClusterRecord | None, stages: Stages) 
 def provisioned_title(provisioned: ProvisionedCluster) -> str:
     """`cluster s1 is up (simulated)`."""
     record = provisioned.record
-    state = "is up" if provisioned.made else "was up already, and is as it should be"
+    state = "is up" if provisioned.made else "is already up and matches the recipe"
     return f"cluster {record.name} {state}{' (simulated)' if record.simulated else ''}"
 
 
@@ -105,7 +105,7 @@ def ended_lines(ended: Ended) -> list[str]:
         return [f"no cluster {ended.cluster}: nothing carries its tag, nothing to end"]
     count = len(ended.instances) + len(ended.strays)
     what = plural(len(ended.instances), "instance") if not ended.strays else plural(count, "thing")
-    lines = [f"cluster {ended.cluster} is gone, confirmed by a search for its tag; {what} ended"]
+    lines = [f"cluster {ended.cluster} is gone, verified by tag search; {what} ended"]
     lines += [f"  {resource}" for resource in ended.instances]
     lines += [f"  {resource}  (found by its tag alone)" for resource in ended.strays]
     lines += [f"  storage {name} was its own, and is deleted" for name in ended.storage.ended]
@@ -117,7 +117,7 @@ def _given_back(ended: Ended) -> list[str]:
     if not hosts and not ended.known:
         return [f"no cluster {ended.cluster}: no host of the inventory has anything of it, nothing to end"]
     named = ", ".join(hosts)
-    return [f"cluster {ended.cluster} is gone, confirmed by its hosts; given back, with nothing left on them: {named}"]
+    return [f"cluster {ended.cluster} is gone, confirmed by its hosts; released, with nothing left on them: {named}"]
 
 
 def _bill(ended: Ended) -> list[str]:

@@ -16,7 +16,7 @@ _HEADINGS = ("name", "image", "state", "for", "region", "owner", "age", "GiB", "
 def image_lines(images: Sequence[OwnImage], now: datetime, region: str) -> list[str]:
     """A table; says so when there is none."""
     if not images:
-        return [f"no images of cloudgpu's in {region}"]
+        return [f"no images of cloudgpu in {region}"]
     return columns([_HEADINGS, *(_row(image, now) for image in images)], right={6, 7, 8})
 
 
@@ -24,7 +24,7 @@ def baked_lines(baked: Baked, recipe: str) -> list[str]:
     """What was made, what it cost, what it costs from now on, and how it is used."""
     image = baked.image
     simulated = " (simulated)" if baked.simulated else ""
-    cost = f"{money(baked.usd)} is what AWS would have charged" if baked.simulated else f"{money(baked.usd)}"
+    cost = f"{money(baked.usd)} (simulated; nothing was charged)" if baked.simulated else money(baked.usd)
     where, chosen = ("--region", image.region), f"resources.image={image.id}"
     return [
         f"image {image.name} is {image.id} in {image.region}{simulated}",
@@ -46,9 +46,9 @@ def deleted_json(deleted: DeletedImage, name: str, region: str) -> dict[str, Any
 
 def deleted_lines(deleted: DeletedImage, name: str) -> list[str]:
     """What is gone."""
-    node = ["  the node that it was made of had been left, and is ended"] if deleted.node else []
+    node = ["  the node of an interrupted `image bake` is terminated as well"] if deleted.node else []
     if deleted.image is None:
-        return [f"image {name} was never made", *node]
+        return [f"image {name} does not exist", *node]
     image = deleted.image
     snapshots = plural(len(image.snapshots), "snapshot")
     return [f"image {image.name} ({image.id or image.state}) and {snapshots} are deleted", *node]

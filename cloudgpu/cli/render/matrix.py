@@ -165,7 +165,7 @@ def _figures(outcome: MatrixOutcome) -> Iterator[str]:
 def _cost(outcome: MatrixOutcome) -> str:
     runs = money(sum((row.usd for row in outcome.rows), Decimal(0)))
     text = f"{money(outcome.usd)}, {runs} of it for these runs"
-    return f"{text}, is what AWS would have charged; simulated, so nothing was" if outcome.record.simulated else text
+    return f"{text} (simulated; nothing was charged)" if outcome.record.simulated else text
 
 
 def list_lines(

@@ -34,9 +34,9 @@ def explained_lines(plan: Plan, verdicts: Sequence[CandidateExplanation]) -> Ite
     """Every verdict, grouped by its rule: those that were kept are counted, those thrown out are told."""
     for group in grouped(verdicts):
         if group.kept:
-            yield f"kept by every rule: {group.count}; {group.verdicts[0].why} [{group.rule}]"
+            yield f"kept: {group.count}; {group.verdicts[0].why} [{group.rule}]"
             continue
-        yield f"thrown out: {group.count} [{group.rule}]"
+        yield f"rejected: {group.count} [{group.rule}]"
         yield from _thrown_out(group)
     if not verdicts:
         yield f"nothing was considered: {plan.recipe.name} names no hardware that is known"

@@ -51,7 +51,7 @@ def _summary(plan: Plan, cluster: str) -> Iterator[str]:
 def _hardware(plan: Plan) -> str:
     """`2 x p3dn.24xlarge (8 x V100 32 GiB each)`."""
     if not plan.candidates:
-        return "nothing that can be had"
+        return "no available hardware"
     first = plan.candidates[0]
     if isinstance(first, HostSet):
         return hosts_shown(first)

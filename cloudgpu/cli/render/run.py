@@ -1,4 +1,4 @@
-"""The last panel of a run, and how it ends the command."""
+"""The last panel of a run, and the exit code that it leads to."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -77,11 +77,11 @@ def followed_code(followed: "Followed", screen: Screen) -> int:
     """The exit code of a `logs -f` that saw the end, after saying how it ended."""
     verdict = followed.verdict
     if verdict.succeeded:
-        screen.line("the run succeeded; `cloudgpu attach` brings its outputs back and ends the cluster that it made")
+        screen.line("the run succeeded; to download its outputs and delete its cluster: cloudgpu attach")
         return 0
     where = "" if verdict.rank is None else f": rank {verdict.rank} ended with {verdict.exit_code}"
     screen.line(f"the run {verdict.state}{where} {verdict.reason}".rstrip())
-    screen.line("`cloudgpu attach` brings back what there is and ends the cluster that it made")
+    screen.line("to download the outputs and delete the cluster: cloudgpu attach")
     return RemoteCommandError.exit_code
 
 
@@ -92,7 +92,7 @@ def _what(outcome: RunOutcome) -> Iterator[Row]:
     machines = f"{outcome.nodes} x {outcome.instance_type} in {outcome.zone}" if outcome.nodes else "no cluster"
     yield "ran", f"recipe {record.recipe} on {machines}"
     for place, attempt in enumerate(record.tried):
-        yield "in vain" if place == 0 else "", short_attempt(attempt)
+        yield "tried" if place == 0 else "", short_attempt(attempt)
     yield from _stages(outcome)
 
 
@@ -134,8 +134,8 @@ def _next(outcome: RunOutcome) -> Iterator[Row]:
         yield "not ended", outcome.unended
         yield "end it", command("cloudgpu", "down", outcome.record.cluster)
     left = [part for entry in outcome.left for part in entry.split("; ")]
-    searched = "a search for the cluster's tag found nothing more"
-    nothing = f"nothing: {'every host confirmed it' if outcome.record.target == 'ssh' else searched}"
+    confirmed = "confirmed by every host" if outcome.record.target == "ssh" else "verified by tag search"
+    nothing = f"nothing ({confirmed})"
     for place, part in enumerate(left or [nothing]):
         yield "left" if place == 0 else "", part
 
@@ -172,5 +172,5 @@ def _together(measured: Measured) -> list[str]:
 
 def _cost(outcome: RunOutcome) -> str:
     if outcome.simulated:
-        return f"{money(outcome.usd)} is what AWS would have charged; simulated, so nothing was"
+        return f"{money(outcome.usd)} (simulated; nothing was charged)"
     return money(outcome.usd)

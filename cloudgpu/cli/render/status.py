@@ -110,7 +110,7 @@ def _block(cluster: ClusterStatus, now: datetime) -> Iterator[str]:
     yield from (f"  run {run.run_id}  {run.state}, started {distance(run.started_at, now)}" for run in cluster.runs)
     cloud = "its hosts" if record.target == "ssh" else "the cloud"
     if cluster.problem:
-        yield f"  {cloud} could not say: {cluster.problem}"
+        yield f"  {cloud} could not be queried: {cluster.problem}"
     now_known = f"as {cloud} said just now"
     yield f"  {now_known if cluster.nodes else f'as recorded {age(cluster.age_s)} ago; --refresh asks {cloud}'}"
 
@@ -120,5 +120,5 @@ def _money(cluster: ClusterStatus) -> str:
     if cluster.record.simulated:
         return f"AWS would charge {hourly} an hour, {money(cluster.spent_usd)} so far"
     unknown = unpriced(items_of(cluster.record)) if cluster.record.target == "ssh" else ()
-    besides = f", and what nobody gave a rate for: {', '.join(unknown)}" if unknown else ""
+    besides = f", and items without a rate: {', '.join(unknown)}" if unknown else ""
     return f"{hourly} an hour, {money(cluster.spent_usd)} so far{besides}"

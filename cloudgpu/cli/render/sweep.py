@@ -53,7 +53,7 @@ def sweep_json(findings: SweepFindings, swept: SweepResult, now: datetime, *, si
 def seen_lines(findings: SweepFindings, now: datetime, *, simulated: bool) -> list[str]:
     """One block a cluster, then what could not be asked."""
     where = plural(len(findings.regions), "region")
-    found_clusters = plural(len(findings.clusters), "cluster") if findings.clusters else "nothing of any cluster"
+    found_clusters = plural(len(findings.clusters), "cluster") if findings.clusters else "no cluster resources"
     head = f"{found_clusters} in {where}{' (simulated)' if simulated else ''}"
     blocks = [line for resource, decision in findings.clusters for line in _block(resource, decision, now)]
     blocks += [line for resource, decision in findings.outliving for line in _outliving(resource, decision, now)]
@@ -64,13 +64,13 @@ def seen_lines(findings: SweepFindings, now: datetime, *, simulated: bool) -> li
 def swept_lines(findings: SweepFindings, swept: SweepResult, *, yes: bool) -> list[str]:
     """What was ended; what was not is the error's to say."""
     if yes:
-        return [f"ended {resource.label}, confirmed by another search for its tags" for resource in swept.ended]
+        return [f"ended {resource.label}, verified by tag search" for resource in swept.ended]
     going = [*(resource.label for resource in findings.going), *(resource.label for resource in findings.storage_going)]
     if not going:
         return []
     counts = [(len(findings.going), "cluster"), (len(findings.storage_going), "piece of storage")]
     what = " and ".join(_counted(count, noun) for count, noun in counts if count)
-    return [f"nothing was ended; --yes ends {what}: {', '.join(going)}"]
+    return [f"nothing was deleted; --yes deletes {what}: {', '.join(going)}"]
 
 
 def _counted(count: int, noun: str) -> str:
@@ -78,7 +78,7 @@ def _counted(count: int, noun: str) -> str:
 
 
 def _outliving(resource: RetainedResource, decision: SweepDecision, now: datetime) -> Iterator[str]:
-    owner = f"of {resource.owner}" if resource.owner else "of nobody known"
+    owner = f"of {resource.owner}" if resource.owner else "of unknown owner"
     since = f"made {age((now - resource.since).total_seconds())} ago" if resource.since else "age unknown"
     size = "size unknown" if resource.size_gib is None else f"{resource.size_gib.quantize(Decimal(1))} GiB"
     most = "at most " if resource.noun == "image" else ""
@@ -88,7 +88,7 @@ def _outliving(resource: RetainedResource, decision: SweepDecision, now: datetim
 
 
 def _block(cluster: ClusterResources, decision: SweepDecision, now: datetime) -> Iterator[str]:
-    owner = f"of {cluster.owner}" if cluster.owner else "of nobody known"
+    owner = f"of {cluster.owner}" if cluster.owner else "of unknown owner"
     team = f", team {cluster.team}" if cluster.team else ""
     expiry = (
         f"expires {moment(cluster.expires_at)}, {distance(cluster.expires_at, now)}"

@@ -10,18 +10,18 @@ from cloudgpu.engine.base import Event
 from cloudgpu.run.progress import MetricValue, Note, RankLine
 
 STAGES: Mapping[str, str] = {
-    "check data": "is every dataset there?",
-    "provision": "getting the nodes, all of them or none",
-    "connect": "logging in to every node, host keys pinned",
-    "gate": "is every node what it should be?",
-    "stage": "work directory, data and Python environment to every node",
-    "strip": "taking from the node what belongs to it alone: keys, names, what was run",
-    "image": "the disk is being copied by AWS",
+    "check data": "checking that every dataset exists",
+    "provision": "launching the nodes, all or none",
+    "connect": "connecting to every node, with pinned host keys",
+    "gate": "checking the hardware and software of every node",
+    "stage": "copying the work directory, data and Python environment to every node",
+    "strip": "removing keys, host names and history from the node",
+    "image": "waiting for AWS to copy the disk",
     "start": "starting the ranks",
-    "train": "the ranks' own lines; they go on when this terminal closes",
-    "serve": "the service's own lines; it goes on when this terminal closes",
-    "collect": "bringing the outputs back",
-    "down": "ending the cluster, until it is confirmed gone",
+    "train": "training output; the run continues if you close this terminal",
+    "serve": "service output; the service continues if you close this terminal",
+    "collect": "downloading outputs",
+    "down": "deleting the cluster and confirming that nothing is left",
 }
 _WORDS: Mapping[str, str] = {
     "Role": "IAM role",
