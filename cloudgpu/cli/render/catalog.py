@@ -28,9 +28,8 @@ def refreshed_lines(result: RefreshResult) -> list[str]:
     lines += [f"  {change}" for change in _shown(result.changes, result.entry.number)]
     lines += [f"left out: {name} has the unknown GPU {gpu}" for name, gpu in result.left_out.items()]
     for unread in result.unread:
-        lines.append(
-            f"unknown: {unread.region} {_WORDS.get(unread.part, unread.part)}: {unread.reason}; keeping the previous data"
-        )
+        part = _WORDS.get(unread.part, unread.part)
+        lines.append(f"unknown: {unread.region} {part}: {unread.reason}; keeping the previous data")
     return lines
 
 

@@ -28,6 +28,6 @@ def extended_lines(extended: Extended, now: datetime) -> list[str]:
     costs = f"AWS would charge {money(extended.worst_case_usd)} at most" if record.simulated else "it costs at most"
     worst = costs if record.simulated else f"{costs} {money(extended.worst_case_usd)}"
     return [
-        f"cluster {record.name} lives until {until} instead of {moment(extended.before)}; every node has confirmed it",
+        f"cluster {record.name} now expires {until}, not {moment(extended.before)}; confirmed by every node",
         f"  {worst} by then; `{command('cloudgpu', 'down', record.name)}` ends it earlier",
     ]
