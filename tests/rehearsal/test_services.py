@@ -183,7 +183,7 @@ def test_a_service_is_opened_and_stays_when_its_command_is_left(lab, watch):
     again = attach.until(r"http://\S+")[0]
     assert get(again) == b"hello"
     assert again != url[0]  # the tunnel has that port
-    assert "goes on without this command" in attach.interrupted()
+    assert "continues without this command" in attach.interrupted()
     assert lab.json("cancel", run)["state"] == "cancelled"
     tunnel.interrupted()
 

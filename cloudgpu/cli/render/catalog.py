@@ -1,4 +1,4 @@
-"""What is known, and what a refresh changed, as text and as JSON."""
+"""The catalogue's data and the changes of a refresh, as text and as JSON."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, time
@@ -21,7 +21,7 @@ _WORDS: Final = {"on_demand": "on-demand"}
 
 
 def refreshed_lines(result: RefreshResult) -> list[str]:
-    """What changed, line by line, and what nobody told."""
+    """Return the changes line by line, and what could not be read."""
     where = _where(result.entry.regions)
     simulated = "  [simulated]" if result.simulated else ""
     lines = [f"{result.target} {where}: {result.entry.summary} (overlay {result.entry.number}){simulated}"]

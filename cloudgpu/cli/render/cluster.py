@@ -1,4 +1,4 @@
-"""A cluster that stands, and one that was ended, as text and as JSON."""
+"""Created and deleted clusters as text and as JSON."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""A cluster that lives longer, as text and as JSON."""
+"""An extended cluster expiry as text and as JSON."""
 
 from datetime import datetime
 from typing import Any
@@ -22,7 +22,7 @@ def extended_json(extended: Extended) -> dict[str, Any]:
 
 
 def extended_lines(extended: Extended, now: datetime) -> list[str]:
-    """Until when it lives, and what that may cost."""
+    """Return the lines with the new expiry and its worst-case cost."""
     record = extended.record
     until = f"{moment(record.expires_at)} ({distance(record.expires_at, now)})"
     costs = f"AWS would charge {money(extended.worst_case_usd)} at most" if record.simulated else "it costs at most"

@@ -1,4 +1,4 @@
-"""Hosts of one's own as text: in a plan, and as a table."""
+"""Self-managed hosts as text: in a plan, and as a table."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal

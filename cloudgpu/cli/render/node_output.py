@@ -1,4 +1,4 @@
-"""What nodes said, for people: nodes that said the same in one block, standard error and bad ends apart."""
+"""Output of a command on nodes: nodes with the same output share a block; stderr and failures are separate."""
 
 from collections.abc import Sequence
 

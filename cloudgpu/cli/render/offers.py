@@ -1,4 +1,4 @@
-"""What could carry a recipe: the candidates with price and quota, and what the rules threw out; text and JSON."""
+"""Instance offers for a recipe as text and JSON: candidates with price and quota, and what the rules rejected."""
 
 from collections.abc import Iterator, Sequence
 from decimal import Decimal

@@ -1,4 +1,4 @@
-"""A plan as the lines that a person reads before saying yes."""
+"""A plan as text, shown before the confirmation prompt."""
 
 from collections.abc import Iterator
 

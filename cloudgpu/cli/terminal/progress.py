@@ -1,4 +1,4 @@
-"""What happens, as lines: stages, steps of the engine in AWS's words, ranks."""
+"""Progress events as lines: stages, resource operations of the engine, and output of ranks."""
 
 import re
 from collections.abc import Mapping
@@ -36,7 +36,7 @@ _SIGNS = {"create": "+", "update": "~", "replace": "+-", "delete": "-", "adopt":
 _RANK_COLOURS: tuple[Colour, ...] = ("cyan", "green", "yellow")
 _CODE = re.compile(r"^(?P<reason>.*) \((?P<code>[A-Z][A-Za-z.]+)\)$", re.DOTALL)
 _CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])")
-# A line a package, and how each one was found: thirty lines that nobody reads while they wait.
+# Per-package lines of installers: dozens of lines that are not worth showing.
 _PACKAGE_NOISE = re.compile(
     r"^([+~-] \S+==|Collecting |Requirement already|Using cached |Obtaining |Preparing |Looking in |Attempting |"
     r"Found existing|Uninstalling |Audited |Using Python |Creating virtual|Activate with|Using CPython|"
@@ -47,13 +47,13 @@ _PIP_ABOUT = re.compile(r"^Installing collected packages: (?P<packages>.+)$")
 
 
 class Narrator:
-    """Turns happenings into lines; with `verbose`, what package installers say is not shortened."""
+    """Render progress events as lines; with `verbose`, the output of package installers is not shortened."""
 
     def __init__(self, *, verbose: bool = False) -> None:
         self._verbose = verbose
 
     def lines(self, what: ProgressEvent) -> list[Line]:
-        """The lines of one happening; none for what is not worth one."""
+        """Return the lines of an event, or an empty list for events that are not shown."""
         match what:
             case StageChange():
                 return [_stage(what)]
