@@ -16,7 +16,7 @@ _HEADINGS = ("name", "image", "state", "for", "region", "owner", "age", "GiB", "
 def image_lines(images: Sequence[OwnImage], now: datetime, region: str) -> list[str]:
     """A table; says so when there is none."""
     if not images:
-        return [f"no images of cloudgpu in {region}"]
+        return [f"no images in {region}"]
     return columns([_HEADINGS, *(_row(image, now) for image in images)], right={6, 7, 8})
 
 

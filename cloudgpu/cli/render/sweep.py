@@ -70,7 +70,7 @@ def swept_lines(findings: SweepFindings, swept: SweepResult, *, yes: bool) -> li
         return []
     counts = [(len(findings.going), "cluster"), (len(findings.storage_going), "piece of storage")]
     what = " and ".join(_counted(count, noun) for count, noun in counts if count)
-    return [f"nothing was deleted; --yes deletes {what}: {', '.join(going)}"]
+    return [f"nothing was deleted; to delete {what}, add --yes: {', '.join(going)}"]
 
 
 def _counted(count: int, noun: str) -> str:

@@ -85,7 +85,7 @@ def test_the_text(scripted) -> None:
         "name  image  state      for    region     owner  age  GiB  $/month at most",
         "base  ami-1  available  Volta  us-east-1  ann    2 h  150            $7.50",
     ]
-    assert image_lines((), now, "us-east-1") == ["no images of cloudgpu in us-east-1"]
+    assert image_lines((), now, "us-east-1") == ["no images in us-east-1"]
     assert deleted_lines(Gone(images[0], node=False), "base") == ["image base (ami-1) and 1 snapshot are deleted"]
     assert deleted_lines(Gone(None, node=True), "base") == [
         "image base does not exist",

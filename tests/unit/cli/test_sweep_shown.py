@@ -85,7 +85,7 @@ def test_as_text(seen, now):
 
 def test_what_was_ended_and_what_would_be(seen, clusters):
     spot = next(one for one in clusters if one.cluster == "spot")
-    assert swept_lines(seen, SweepResult(()), yes=False) == ["nothing was deleted; --yes deletes 1 cluster: spot"]
+    assert swept_lines(seen, SweepResult(()), yes=False) == ["nothing was deleted; to delete 1 cluster, add --yes: spot"]
     assert swept_lines(seen, SweepResult((spot,)), yes=True) == ["ended spot, verified by tag search"]
     assert swept_lines(SweepFindings((), (), ()), SweepResult(()), yes=False) == []
 
@@ -166,7 +166,7 @@ def test_storage_and_images_are_listed_with_what_ends_them(now):
         "`cloudgpu storage delete logs --region us-east-1 --delete-data` ends it",
     ]
     assert swept_lines(seen, SweepResult(()), yes=False) == [
-        "nothing was deleted; --yes deletes 1 piece of storage: storage scratch-1"
+        "nothing was deleted; to delete 1 piece of storage, add --yes: storage scratch-1"
     ]
     document = sweep_json(seen, SweepResult((scratch,)), now, simulated=False)
     assert [(row["name"], row["goes"], row["ended"]) for row in document["storage"]] == [
