@@ -85,7 +85,9 @@ def test_as_text(seen, now):
 
 def test_what_was_ended_and_what_would_be(seen, clusters):
     spot = next(one for one in clusters if one.cluster == "spot")
-    assert swept_lines(seen, SweepResult(()), yes=False) == ["nothing was deleted; to delete 1 cluster, add --yes: spot"]
+    assert swept_lines(seen, SweepResult(()), yes=False) == [
+        "nothing was deleted; to delete 1 cluster, add --yes: spot"
+    ]
     assert swept_lines(seen, SweepResult((spot,)), yes=True) == ["ended spot, verified by tag search"]
     assert swept_lines(SweepFindings((), (), ()), SweepResult(()), yes=False) == []
 
