@@ -196,7 +196,7 @@ def test_down_names_what_went_and_what_stays():
     unknown = Kept("far", "ebs", "eu-west-1", None, simulated=True)
     ended = Ended("demo", known=True, instances=("i-1",), usd=Decimal(3), storage=Settled(("own-1",), (kept, unknown)))
     assert ended_lines(ended) == [
-        "cluster demo is gone, confirmed by a search for its tag; 1 instance ended",
+        "cluster demo is gone, verified by tag search; 1 instance ended",
         "  i-1",
         "  storage own-1 was its own, and is deleted",
         "  it cost $3.00",
