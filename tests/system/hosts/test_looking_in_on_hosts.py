@@ -3,7 +3,7 @@
 import csv
 
 from tests.hosts.lab import Lab
-from tests.system.ssh.callers import Caller
+from tests.system.hosts.callers import Caller
 
 SHARED = """
 schema: 1

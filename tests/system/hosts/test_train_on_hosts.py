@@ -6,7 +6,7 @@ import re
 import pytest
 
 from tests.hosts.lab import Lab
-from tests.system.ssh.callers import Caller, left_on
+from tests.system.hosts.callers import Caller, left_on
 
 
 @pytest.mark.main_path

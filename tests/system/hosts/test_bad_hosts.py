@@ -1,7 +1,7 @@
 """Hosts and inventories that are wrong: each a typed error with a hint, and nothing left anywhere."""
 
 from tests.hosts.lab import Lab
-from tests.system.ssh.callers import Caller
+from tests.system.hosts.callers import Caller
 
 ONE = "--set resources.nodes=1"
 

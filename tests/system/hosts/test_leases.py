@@ -7,7 +7,7 @@ from pathlib import Path
 
 from cloudgpu.node.payload import agent_source
 from tests.hosts.lab import Host, Lab
-from tests.system.ssh.callers import Caller, left_on
+from tests.system.hosts.callers import Caller, left_on
 
 ONE = ("--set", "resources.nodes=1", "--set", "resources.pool=dgx")
 LATE = """

@@ -7,8 +7,8 @@ import pytest
 
 from tests.hosts.lab import Lab
 from tests.rehearsal.test_homes import fill, mounted
-from tests.system.ssh.callers import PROGRAM, Caller, left_on
-from tests.system.ssh.short_limits import ended, run, started, until
+from tests.system.hosts.callers import PROGRAM, Caller, left_on
+from tests.system.hosts.short_limits import ended, run, started, until
 
 HELD = PROGRAM.replace("time.sleep(1000)", 'while not os.path.exists("/tmp/finish"): time.sleep(0.05)')
 LARGE = 'if rank > 1: Path(os.environ["CLOUDGPU_OUTPUTS"], f"large-{rank}.bin").write_bytes(bytes(1 << 20))\n'
