@@ -12,7 +12,7 @@ from cloudgpu.decoding import MALFORMED, described
 from cloudgpu.errors import CloudGpuError
 from cloudgpu.hosts.host import Jump, OwnHost
 from cloudgpu.launch.inventory import Node
-from cloudgpu.run.agent import ask_once, number
+from cloudgpu.run.agent import AgentError, ask_once, number
 from cloudgpu.ssh.base import Host
 from cloudgpu.ssh.host_key import ShownKey
 
@@ -115,6 +115,8 @@ def _scanned(
     try:
         fields = fields_of(host, answer, catalog)
         differs = tuple(_differing(host, answer, catalog))
+    except AgentError as err:
+        return Scanned(host, err.message, err.hint, key)
     except MALFORMED as err:
         return Scanned(host, f"its answer makes no sense: {described(err)}", "is its python3 3.8 or newer?", key)
     return Scanned(host, pinned=key, facts={**answer, "fields": fields}, differs=differs)

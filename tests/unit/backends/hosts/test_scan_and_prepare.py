@@ -1,0 +1,122 @@
+"""`hosts scan`, `check` and `prepare`: what hosts tell of themselves, and what would be installed."""
+
+import pytest
+
+from cloudgpu.backends.hosts.prepare import Step, carry_out, lacking, steps
+from cloudgpu.backends.hosts.scan import scan
+from cloudgpu.catalog import load
+from cloudgpu.errors import HostKeyError, RemoteCommandError, UsageError
+from cloudgpu.hosts.seen import HostSeen
+from tests.unit.backends.hosts.conftest import GPUS, V100, host
+
+CATALOG = load()
+
+
+def test_a_scan_fills_in_the_inventory_and_names_what_differs(lab):
+    lab.machines["blue"].facts = {"gpus": [{**V100, "driver": "535.1"}] * 4}
+    red, blue = scan(lab.backend, lab.hosts, CATALOG, None)
+    assert red.differs == ()
+    assert red.found["gpus"] == f"V100-16GB:{GPUS}"
+    assert red.found["memory"] == "768GiB"
+    assert blue.differs == (
+        "it shows 4 GPUs, and the inventory says 8",
+        "its driver is 535.1, and the inventory says 580.126.09",
+    )
+    document = blue.as_json()
+    assert document["reachable"] is True
+    assert document["found"]["driver"] == "535.1"
+
+
+def test_another_model_and_no_gpu_at_all_differ(lab):
+    lab.machines["red"].facts = {"gpus": [{**V100, "name": "NVIDIA A100-SXM4-40GB", "memory_mib": 40960}] * GPUS}
+    lab.machines["blue"].facts = {"gpus": [], "gpu_error": "NVML: driver not loaded"}
+    red, blue = scan(lab.backend, lab.hosts, CATALOG, None)
+    assert any(line.startswith("it shows A100") for line in red.differs)
+    assert blue.differs == ("no GPU: NVML: driver not loaded",)
+
+
+def test_unreachable_and_odd_hosts_are_problems(lab):
+    lab.machines["red"].unreachable = True
+    lab.machines["blue"].facts = {"gpus": [{"name": "V100"}]}
+    red, blue = scan(lab.backend, lab.hosts, CATALOG, None)
+    assert red.problem == "red is unreachable"
+    assert "makes no sense" in blue.problem
+    assert red.as_json()["reachable"] is False
+
+
+def test_an_unknown_key_is_pinned_only_when_confirmed(make_lab):
+    lab = make_lab(host("red", host_keys=()), host("blue", host_keys=()))
+    untrusted = scan(lab.backend, lab.hosts, CATALOG, None)
+    assert all("host key" in one.problem for one in untrusted)
+    asked = []
+
+    def trust(one, key):
+        asked.append((one.name, key.fingerprint))
+        return one.name == "red"
+
+    red, blue = scan(lab.backend, lab.hosts, CATALOG, trust)
+    assert asked == [("red", "SHA256:red"), ("blue", "SHA256:blue")]
+    assert red.pinned == "SHA256:red"
+    assert not red.problem
+    assert "SHA256:blue was not confirmed" in blue.problem
+
+
+def test_looking_at_hosts_tells_who_uses_what(make_lab):
+    lab = make_lab(host("red"), host("blue"), host("green", host_keys=()))
+    lab.machines["red"].leases["t"] = {"cluster": "x", "owner": "ben", "devices": [0, 1]}
+    lab.machines["red"].processes = [1, 5]
+    lab.machines["blue"].unreachable = True
+    seen = lab.backend.look(lab.hosts)
+    assert seen["red"] == HostSeen(
+        "", GPUS, ("leased: 2 GPUs by ben", "in use: GPU 5 by ben, process 4711"), frozenset({0, 1, 5})
+    )
+    assert seen["blue"].problem == "blue is unreachable"
+    assert "neither in the inventory nor in your known_hosts" in seen["green"].problem
+    with pytest.raises(HostKeyError):
+        lab.backend.asked(lab.backend.nodes(lab.hosts[2:]), {"action": "show"})
+
+
+def test_data_of_recipes_is_read_with_the_callers_credentials(lab, tmp_path):
+    backend = lab.backend
+    assert backend.put_objects("s3://b/x", tmp_path) == 7
+    assert list(backend.objects("s3://b/x", expires_s=60)) == [("s3://b/x", 60)]
+    assert backend.bucket_service("s3://b") == "s3://b"
+    assert (backend.target, backend.endpoint, backend.account()) == ("ssh", "", "own hosts")
+
+
+def test_prepare_shows_the_commands_of_what_is_missing(lab):
+    lab.machines["red"].facts = {"venv": False}
+    lab.machines["blue"].facts = {"docker": "28.0", "container_toolkit": True}
+    found = lacking(lab.backend, lab.hosts, CATALOG)
+    assert [missing for _, missing in found] == [("python3-venv", "docker", "container-toolkit"), ()]
+    planned = steps(found, ["docker"])
+    assert [(step.host.name, step.what) for step in planned] == [("red", "docker")]
+    assert planned[0].commands[-1] == "sudo -n env DEBIAN_FRONTEND=noninteractive apt-get install -y docker.io"
+
+
+@pytest.mark.parametrize(
+    ("facts", "what", "error", "words"),
+    [
+        ({}, "emacs", UsageError, "emacs"),
+        ({"packages": "pacman"}, "docker", UsageError, "no package tool"),
+        ({"root": False}, "docker", RemoteCommandError, "not root"),
+    ],
+)
+def test_what_cannot_be_installed_is_refused(lab, facts, what, error, words):
+    lab.machines["red"].facts = facts
+    with pytest.raises(error, match=words):
+        steps(lacking(lab.backend, lab.hosts, CATALOG), [what])
+
+
+def test_a_host_that_cannot_be_looked_at_is_not_prepared(lab):
+    lab.machines["red"].unreachable = True
+    with pytest.raises(RemoteCommandError, match="red is unreachable"):
+        steps(lacking(lab.backend, lab.hosts, CATALOG), ["docker"])
+
+
+def test_commands_run_on_their_hosts_in_order(lab):
+    step = Step(lab.hosts[0], "docker", ("first", "second"))
+    carry_out(lab.backend, [step], lab.events.append)
+    assert [sent.wire for sent in lab.machines["red"].connections[0].sent] == ["first", "second"]
+    assert lab.machines["blue"].connections == []
+    assert lab.notes == ["red: first", "red: second"]
