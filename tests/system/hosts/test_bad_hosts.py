@@ -25,7 +25,7 @@ def test_what_makes_no_sense_is_refused(lea: Caller):
     assert "error: bare: nvidia-smi is not installed on this host [host-free]" in codes[0][1]
     assert 'did you mean "dgx"?' in codes[1][1]
     assert "no host has H100:8" in codes[2][1]
-    assert all("hosts of your own" in said for _, said in codes[4:10])
+    assert all("self-managed hosts" in said for _, said in codes[4:10])
     assert "no GPU: it has no nvidia-smi" in codes[10][1]
     assert 'did you mean "bare"?' in codes[11][1]
 

@@ -52,7 +52,7 @@ def test_down_needs_no_disk_and_the_next_one_closes_the_books(lea: Caller, lab_h
     assert "/cloudgpu-ledger-" not in said, "the path of a copy helps nobody"
     assert {name: left_on(lab_hosts[name]) for name in ("red", "blue")} == {"red": [], "blue": []}
     free(disk)
-    assert "given back, with nothing left on them: red, blue" in lea.run("down", "pair").stdout
+    assert "released, with nothing left on them: red, blue" in lea.run("down", "pair").stdout
     rows = lea.json("cost", "--by", "cluster")["rows"]
     assert [(row["cluster"], row["open_entries"]) for row in rows] == [("pair", 0)]
 
