@@ -181,7 +181,7 @@ def test_storage_is_deleted_and_its_row_closed_by_the_next_command(small, harm):
     done = workspace.run("storage", "delete", "sets", "--delete-data", "--yes", code=None)
     assert workspace.left() == {}, done
     assert done.returncode in UNRECORDED, done
-    assert "storage sets is gone" in done.stderr
+    assert "storage sets is deleted" in done.stderr
     heal()
     workspace.run("storage", "delete", "sets", "--delete-data", "--yes")
     assert [row for row in workspace.json("cost")["rows"] if row["open_entries"]] == []

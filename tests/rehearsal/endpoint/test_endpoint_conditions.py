@@ -146,7 +146,7 @@ def test_a_wrong_clock_is_told_in_the_words_of_the_service(module_rig, under, se
 def test_a_script_that_makes_no_sense_changes_nothing(module_rig, under):
     under(terminate_looks=1)
     for wrong in ({"cloud": {"fog": 1}}, {"nodes": [{"do": "explode"}]}, {"rules": {}}, {"capacity": []}):
-        with pytest.raises(RehearsalError, match="refused script"):
+        with pytest.raises(RehearsalError, match="rejected script"):
             client.put_script(module_rig.cloud, wrong)
     now = client.script(module_rig.cloud)
     assert (now["cloud"], now["names"]) == ({"terminate_looks": 1}, ["x"])
