@@ -1,1 +1,1 @@
-"""Where clusters run: what every backend provides, and what all of them share. One folder per kind of backend."""
+"""Backends: the places where clusters run. One folder per backend; the modules beside them are shared by all."""

@@ -1,4 +1,4 @@
-"""The collaborators of the use cases, as small Protocols; `cli/context/wiring.py` decides what stands behind them."""
+"""Interfaces that the use cases depend on. `cli/context/wiring.py` provides the implementations."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ class TaggedResource(Protocol):
 
     @property
     def region(self) -> str:
-        """Where it is; `global` for IAM."""
+        """Region of the resource; `global` for IAM."""
 
     @property
     def tags(self) -> Mapping[str, str]:
-        """All of its tags."""
+        """All tags of the resource."""
 
 
 class Tagged(TaggedResource, Protocol):
@@ -59,15 +59,15 @@ class Tagged(TaggedResource, Protocol):
 
     @property
     def since(self) -> datetime | None:
-        """When it was launched or made; None where the cloud does not say."""
+        """Launch or creation time; None if the cloud does not report it."""
 
     @property
     def instance_type(self) -> str:
-        """Of an instance; empty otherwise."""
+        """Instance type; empty for other resources."""
 
     @property
     def market(self) -> str:
-        """Of an instance; empty otherwise."""
+        """Market of an instance; empty for other resources."""
 
     @property
     def volume_type(self) -> str:
@@ -75,64 +75,64 @@ class Tagged(TaggedResource, Protocol):
 
     @property
     def size_gib(self) -> int | None:
-        """Of a volume; None otherwise."""
+        """Size of a volume; None for other resources."""
 
 
 class Backend(BackendIdentity, Protocol):
-    """What a run needs of the place it runs in, whether its nodes were bought or are hosts of one's own."""
+    """What a run needs from the place where it runs: launched instances or self-managed hosts."""
 
     def nodes_alive(self, region: str, instance_ids: Sequence[str]) -> Mapping[str, str]:
-        """Instance id -> state; `terminated` for one that is not there any more."""
+        """Return the state of each instance; `terminated` if it no longer exists."""
 
     def put_objects(self, url: str, source: Path) -> int:
-        """Upload a directory to an S3 URL unless it is there already; returns bytes sent."""
+        """Upload a directory to an S3 URL unless it is already there, and return the bytes sent."""
 
     def objects(self, url: str, *, expires_s: int) -> Sequence[RemoteFile]:
         """List an S3 URL with presigned addresses."""
 
     def bucket_service(self, url: str) -> Service:
-        """Which service has the bucket of an address, for nodes that ask it themselves."""
+        """Return the region and endpoint of a bucket, for nodes that read it directly."""
 
 
 class Cloud(Backend, Protocol):
-    """One cloud, as the use cases see it."""
+    """A cloud that launches instances."""
 
     def images(self, wanted: Sequence[tuple[str, str]]) -> Mapping[tuple[str, str], str]:
-        """The machine image that each (SSM parameter, region) names now; what cannot be read is left out."""
+        """Return the machine image that each (SSM parameter, region) names, without those that cannot be read."""
 
     def quotes(self, wanted: Sequence[tuple[str, str]]) -> Quotes:
-        """Which zones offer each (instance type, region) now."""
+        """Return the zones that offer each (instance type, region)."""
 
     @property
     def engine_asked_for(self) -> str:
-        """The engine that the user named, `direct` or `pulumi`; empty when nobody did."""
+        """Engine selected by the user, `direct` or `pulumi`; empty if none was."""
 
     def reservation(self, reservation_id: str, regions: Sequence[str]) -> ReservationLookup:
-        """A capacity reservation as the first of these regions that has it describes it."""
+        """Look up a capacity reservation in the first of these regions that has it."""
 
     def free_addresses(self, regions: Sequence[str]) -> Mapping[str, int]:
-        """Region -> Elastic IPs that the account may still have there; what cannot be read is left out."""
+        """Return how many more Elastic IPs the account can allocate, by region, without regions that cannot be read."""
 
     def quota_limits(self, region: str) -> Mapping[str, int]:
-        """Key of a quota -> vCPUs that the account may run there."""
+        """Return the vCPU limit of each quota in a region, by quota key."""
 
     def running_vcpus(self, region: str) -> Mapping[Quota, int | None]:
-        """VCPUs that run there now by quota, whoever launched them; one of which nothing runs is left out."""
+        """Return the vCPUs running in a region by quota, regardless of who launched them. Idle quotas are left out."""
 
     def engine(self, record: ClusterRecord) -> Engine:
-        """The engine that carries this cluster's program out here, with its tags and identity."""
+        """Return the engine for this cluster's program, with the cluster's tags and identity."""
 
     def caller_cidr(self) -> str:
-        """The one address that may reach port 22, as `a.b.c.d/32`."""
+        """Return the only address that may reach port 22, as `a.b.c.d/32`."""
 
     def inventory(self, record: ClusterRecord, instance_ids: Sequence[str], emit: Emit) -> Inventory:
         """Wait until every instance has an address and has printed its host keys."""
 
     def lifetimes(self, region: str, instance_ids: Sequence[str]) -> Mapping[str, Lifetime]:
-        """When instances began and ended, by id; one that the cloud does not list (any more) is left out."""
+        """Return when instances started and ended, by ID, without those that the cloud no longer lists."""
 
     def network_lifetimes(self, region: str, token: str) -> Sequence[Lifetime]:
-        """When the NAT gateways and Elastic IPs of a cluster began and ended, as far as the cloud still knows."""
+        """Return when the NAT gateways and Elastic IPs of a cluster started and ended, if still known."""
 
     def search(self, cluster: str, regions: Sequence[str]) -> Sequence[TaggedResource]:
         """Return everything that carries the cluster's tag in these regions and in IAM; all of them have to answer."""
@@ -141,7 +141,7 @@ class Cloud(Backend, Protocol):
         """Search each of these regions (`global`: IAM) for the cluster's tag, whatever happens in another."""
 
     def regions(self) -> Sequence[str]:
-        """Every region that the account can use."""
+        """Return every region that is enabled for the account."""
 
     def search_all_clusters(self, region: str) -> SearchResult:
         """Search a region (`global`: IAM) for the tag of any cluster."""
@@ -153,23 +153,23 @@ class Cloud(Backend, Protocol):
         """Set these tags on instances, volumes and interfaces that do not have them yet."""
 
     def inspector(self) -> Inspector:
-        """Who looks at what a recipe names here."""
+        """Return the inspector for resources that a recipe names."""
 
     def storage(self) -> StorageCloud:
-        """Its storage."""
+        """Return the storage of this cloud."""
 
     def release(self, found: Sequence[TaggedResource]) -> None:
-        """End what a search found, and wait until it is confirmed."""
+        """Delete tagged resources and wait for confirmation."""
 
 
 class Ledger(Protocol):
     """The record of what costs money."""
 
     def open(self, spending: Spending) -> None:
-        """Durable before it returns; the same entry id twice is one row."""
+        """Write a row durably. Opening the same entry ID again has no effect."""
 
     def launched(self, entry_id: str, instance_ids: Sequence[str], at: datetime) -> None:
-        """The call was answered with these instances."""
+        """Record the instances that a launch call returned."""
 
     def extend(self, entry_id: str, until: datetime, at: datetime) -> None:
         """The nodes may live until then."""
@@ -189,10 +189,10 @@ class Ledger(Protocol):
     def entries(
         self, *, cluster: str | None = None, state: EntryState | None = None, since: datetime | None = None
     ) -> tuple[Entry, ...]:
-        """Rows, oldest first."""
+        """Return the rows, oldest first."""
 
     def report(self, *, by: By, now: datetime, since: datetime | None = None) -> Report:
-        """The bill."""
+        """Return the bill."""
 
 
 Connect = Callable[["Sequence[Node]", "Emit"], "list[Host]"]
@@ -200,17 +200,17 @@ Connect = Callable[["Sequence[Node]", "Emit"], "list[Host]"]
 
 
 class StorageCloud(BackendIdentity, Protocol):
-    """One target, as these use cases see it."""
+    """A cloud that creates storage."""
 
     @property
     def engine_asked_for(self) -> str:
-        """The engine that the user named; empty when nobody did."""
+        """Engine selected by the user; empty if none was."""
 
     def engine(self, record: StorageRecord) -> Engine:
-        """The engine that carries this storage's program out, with its tags and identity."""
+        """Return the engine for this storage's program, with the storage's tags and identity."""
 
     def found(self, region: str, name: str = "") -> Sequence[Stored]:
-        """What carries storage's tags in a region: of one name, or of every name."""
+        """Return the resources with storage tags in a region, of one name or of all."""
 
     def empty(self, one: Stored) -> None:
         """Delete what its bucket holds, where it has one."""
@@ -219,17 +219,17 @@ class StorageCloud(BackendIdentity, Protocol):
         """End every part, data included; returns a line for each that would not end."""
 
     def attach(self, region: str, volume_id: str, instance_id: str, number: int) -> None:
-        """Attach a volume, the so-maniest of this instance; attached already, it is left alone."""
+        """Attach a volume to an instance as its `number`th. Does nothing if it is already attached."""
 
 
 class Inspector(Protocol):
-    """What can be looked at in an account. A refusal is `unknown`, with the reason."""
+    """Looks up resources in an account. A refused request yields `unknown` and the reason."""
 
     def dataset(self, url: str) -> DatasetSeen:
-        """What lies under an address in S3."""
+        """Return what is stored under an S3 URL."""
 
     def named(self, kind: NamedKind, name: str, region: str) -> tuple[Presence, str]:
-        """Whether there is such a thing in a region, and why nobody knows; a role belongs to no region."""
+        """Return whether a named resource exists, and the reason if that is unknown. Roles belong to no region."""
 
     def regions(self) -> Sequence[str]:
-        """Every region that the account can use."""
+        """Return every region that is enabled for the account."""

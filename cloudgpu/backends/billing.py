@@ -15,24 +15,27 @@ from cloudgpu.state.records import ClusterRecord, RunRecord
 
 @dataclass(frozen=True)
 class ClusterBilling:
-    """What use cases ask of the ledger. The ledger may be shared, and a cluster's name used again: rows go by token."""
+    """The ledger rows of clusters and runs.
+
+    A team may share the ledger, and cluster names are reused, so rows are matched by token.
+    """
 
     context: Context
 
     def rows(self, record: ClusterRecord) -> tuple[Entry, ...]:
-        """All rows of this very cluster."""
+        """Return all rows of a cluster."""
         return self.rows_of(record.name, record.token)
 
     def rows_of(self, name: str, token: str) -> tuple[Entry, ...]:
-        """All rows of the cluster of this name and token; none without a token."""
+        """Return all rows of the cluster with this name and token; none without a token."""
         found = self.context.ledger.entries(cluster=name) if token else ()
         return tuple(entry for entry in found if entry.spending.entry_id.startswith(f"{token}/"))
 
     def rows_without_record(self, name: str) -> tuple[Entry, ...]:
-        """Rows of clusters of this name that this owner bought in this account and endpoint.
+        """Return the rows of clusters of this name that this owner launched in this account and endpoint.
 
         Raises:
-            StateError: An open one of them was bought elsewhere: an empty search here would prove nothing.
+            StateError: One of the rows is open in another account, where an empty search here proves nothing.
         """
         cloud = self.context.cloud
         own = [
@@ -51,10 +54,10 @@ class ClusterBilling:
         return tuple(entry for entry in own if (entry.spending.account, entry.spending.endpoint) == here)
 
     def refuse_taken(self, record: ClusterRecord) -> None:
-        """Refuse a name that somebody's cluster has by the ledger, which a team shares.
+        """Reject a name that the ledger, which a team may share, lists as in use.
 
         Raises:
-            BusyError: It names whose it is, and until when.
+            BusyError: The name is in use; the message has its owner and expiry.
         """
         now = self.context.clock.now()
         for entry in self.context.ledger.entries(cluster=record.name, state="open"):
@@ -97,11 +100,12 @@ class ClusterBilling:
         return usd
 
     def usd(self, entries: Iterable[Entry], at: datetime) -> Decimal:
-        """What these rows come to, USD."""
+        """Return the total cost of these rows, USD."""
         return sum((entry_usd(entry, at) for entry in entries), Decimal(0))
 
     def run_usd(self, record: RunRecord) -> Decimal:
-        """What a run comes to by the ledger's own bill, USD, so that no two commands tell different figures."""
+        """Return the cost of a run as the ledger's own report computes it, USD, so that all commands show the same figure.
+        """
         simulated = record.target == "rehearsal"
         bill = self.context.ledger.report(by="run", now=self.context.clock.now())
         rows = (row.usd for row in bill.rows if row.key == record.run_id and row.simulated is simulated)
@@ -109,6 +113,6 @@ class ClusterBilling:
 
 
 def taken(name: str, owner: str, until: str) -> BusyError:
-    """The error for a name that is somebody's already."""
+    """Return the error for a cluster name that is already in use."""
     message = f"there is a cluster {name} of {owner or 'nobody known'} already, until {until}, made from elsewhere"
     return BusyError(message, hint="choose another name with --name or --cluster")

@@ -1,4 +1,4 @@
-"""What a recorded cluster costs: its nodes, and the disks, addresses and gateway that go with them."""
+"""Compute what a recorded cluster costs: its nodes and their disks, addresses and gateway."""
 
 from collections.abc import Iterable
 from datetime import datetime
@@ -11,24 +11,24 @@ from cloudgpu.state.records import ClusterRecord
 
 
 def items_of(record: ClusterRecord) -> tuple[CostItem, ...]:
-    """Its nodes first. A record of an older cloudgpu has nodes alone."""
+    """Return the cost items, nodes first. Records of older versions have only nodes."""
     usd = Decimal(record.node_hourly_usd) * record.nodes
     nodes = CostItem("nodes", record.nodes, f"nodes {record.instance_type}", usd, None, "")
     return (nodes, *(CostItem.from_json(one) for one in record.beside))
 
 
 def cluster_hourly_usd(record: ClusterRecord) -> Decimal:
-    """What it costs an hour, USD, exactly; what has no known price is not in it."""
+    """Return the exact cost per hour, USD, without items that have no known price."""
     return costs.hourly_usd(items_of(record))
 
 
 def worst_case_usd(record: ClusterRecord) -> Decimal:
-    """What it costs if it lives until its expiry, USD, rounded up to the cent."""
+    """Return the cost if the cluster lives until its expiry, USD, rounded up to the cent."""
     return costs.total_usd(items_of(record), int((record.expires_at - record.created_at).total_seconds()))
 
 
 def spent_usd(record: ClusterRecord, seconds: float) -> Decimal:
-    """What it has cost after so long, USD, to the cent."""
+    """Return the cost after this many seconds, USD, to the cent."""
     hourly = cluster_hourly_usd(record)
     return (hourly * Decimal(str(max(0.0, seconds))) / costs.HOUR_S).quantize(costs.CENT)
 

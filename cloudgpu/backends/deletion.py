@@ -16,13 +16,13 @@ from cloudgpu.text import command
 
 @dataclass(frozen=True)
 class Ended:
-    """What `down` found and confirmed.
+    """The confirmed result of `down`.
 
     Attributes:
-        known: Whether this home had a record of the cluster.
-        instances: Instances that were ended, as recorded.
-        strays: Things found by tag that the journal did not know.
-        usd: What the cluster cost in all; simulated or not as `simulated` says.
+        known: True if this home had a record of the cluster.
+        instances: Recorded instances that were terminated.
+        strays: Resources that only the tag search found.
+        usd: Total cost of the cluster; simulated if `simulated` is True.
     """
 
     cluster: str
@@ -43,7 +43,7 @@ class Ended:
     """Whether it stood on hosts of one's own, which confirmed it themselves and go on being there."""
 
     def as_json(self) -> dict[str, Any]:
-        """The documented `down --json` form; `left` is always empty, for otherwise `down` fails."""
+        """Return the documented `down --json` form. `left` is always empty, because otherwise `down` fails."""
         return {
             "cluster": self.cluster,
             "run_id": self.run_id,
@@ -96,10 +96,10 @@ def _check_saved(unsaved: Sequence[str], what: str) -> None:
 
 
 def end_after(end: Callable[[ClusterRecord], Ended], record: ClusterRecord, cause: Exception) -> None:
-    """End what a failed `up` made; its error is still the one to be raised, unless something is left.
+    """Delete what a failed `up` created. The caller re-raises the original error unless something is left.
 
     Raises:
-        TeardownError: Something is left: that weighs more than the failure, and both are told.
+        TeardownError: Something is left. The message has both failures.
     """
     try:
         end(record)
@@ -108,7 +108,7 @@ def end_after(end: Callable[[ClusterRecord], Ended], record: ClusterRecord, caus
 
 
 def unended(name: str, cause: Exception, err: CloudGpuError) -> TeardownError:
-    """One error for a failure and the failed attempt to end what it left: the exit code is the second one's."""
+    """Combine a failure and the failed cleanup after it into one error with the exit code of the cleanup."""
     left = tuple(getattr(err, "left", ())) or (f"cluster {name}",)
     message = f"{cause}; and what was made could not be ended: {err.message}"
     return TeardownError(message, left=left, hint=command("cloudgpu", "down", name))

@@ -1,4 +1,4 @@
-"""Bring the records of this home up to date once a cluster is gone."""
+"""Update the records of this home after a cluster was deleted."""
 
 from dataclasses import replace
 
@@ -10,9 +10,9 @@ from cloudgpu.state import ssh_config_record
 
 
 def end_runs(context: Context, name: str) -> tuple[str, ...]:
-    """Runs that were going on have ended with their nodes; runs that were judged have nothing more to come.
+    """Mark the unfinished runs of a deleted cluster as ended. Runs with a result keep it.
 
-    Returns what could not be written: the nodes are gone, whatever the disk says.
+    Returns what could not be written. The nodes are deleted whatever the state of the disk.
     """
     now = context.clock.now()
     unsaved = []
@@ -28,9 +28,9 @@ def end_runs(context: Context, name: str) -> tuple[str, ...]:
 
 
 def forget(context: Context, name: str) -> tuple[str, ...]:
-    """The last of a cluster: what people's own ssh was told of its nodes, and its record.
+    """Remove the last local traces of a cluster: its OpenSSH configuration and its record.
 
-    As long as the ledger does not know what it cost, its record stays: the next `down` writes that.
+    The record stays until the ledger has its cost; the next `down` writes that.
 
     Returns what could not be removed.
     """

@@ -1,4 +1,4 @@
-"""What a use case tells while it works: stages, steps of the engine, progress of the run. Values, no text layout."""
+"""Events that a use case emits while it works: stages, engine steps, run progress. Values without layout."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

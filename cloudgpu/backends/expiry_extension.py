@@ -15,11 +15,11 @@ from cloudgpu.text import command
 
 @dataclass(frozen=True)
 class Extended:
-    """What `extend` confirmed.
+    """The confirmed result of `extend`.
 
     Attributes:
-        before: The expiry that held until now, UTC.
-        worst_case_usd: What the cluster costs if it lives until its new expiry.
+        before: Previous expiry, UTC.
+        worst_case_usd: Cost if the cluster lives until its new expiry.
     """
 
     record: ClusterRecord
@@ -28,12 +28,12 @@ class Extended:
 
 
 def to_extend(context: Context, name: str, max_usd: Decimal | None) -> ClusterRecord:
-    """The record of a whole cluster that is up, with this budget where one is given.
+    """Return the record of a complete, running cluster, with the new budget if one is given.
 
     Raises:
-        UsageError: There is no such cluster that is up.
-        StateError: Nodes are gone.
-        BusyError: It is being ended.
+        UsageError: No such cluster is running.
+        StateError: Nodes are missing.
+        BusyError: The cluster is being deleted.
     """
     record = find_running_cluster(context, name)
     require_all_nodes_running(context, record)
@@ -41,10 +41,10 @@ def to_extend(context: Context, name: str, max_usd: Decimal | None) -> ClusterRe
 
 
 def moments(record: ClusterRecord, until: datetime | None, by: timedelta | None) -> tuple[datetime, datetime]:
-    """The expiry that holds, and the one that is asked for: a moment, or so much later.
+    """Return the present and the requested expiry. The request is a time or a duration.
 
     Raises:
-        UsageError: It is not later.
+        UsageError: The requested expiry is not later.
     """
     before = record.confirmed_expires_at or record.expires_at
     wanted = (before + by if until is None and by is not None else until) or before
@@ -69,7 +69,7 @@ def refuse_costly(later: ClusterRecord) -> None:
 
 
 def written_down(context: Context, later: ClusterRecord) -> ClusterRecord:
-    """The ledger's rows and then the record say until when it may cost something."""
+    """Write the new expiry to the ledger rows and then to the record."""
     now = context.clock.now()
     for row in ClusterBilling(context).rows(later):
         if row.state == "open":
@@ -78,11 +78,11 @@ def written_down(context: Context, later: ClusterRecord) -> ClusterRecord:
 
 
 def confirmed(context: Context, later: ClusterRecord, before: datetime) -> Extended:
-    """Every node has said so."""
+    """Record that every node has confirmed the new expiry."""
     done = replace(later, confirmed_expires_at=None)
     return Extended(context.records.save_cluster(done, context.clock.now()), before, worst_case_usd(done))
 
 
 def utc(at: datetime) -> str:
-    """`2026-11-21 13:00 UTC`."""
+    """Format a time as `2026-11-21 13:00 UTC`."""
     return f"{at:%Y-%m-%d %H:%M} UTC"

@@ -1,4 +1,4 @@
-"""What one attempt at a candidate is, as values: the record before the call, and the ledger's row."""
+"""Values for one launch attempt: the record to write before the call, and the order of candidates."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -15,7 +15,7 @@ from cloudgpu.state.records import ClusterRecord
 
 @dataclass(frozen=True)
 class Requester:
-    """Who buys, and what of theirs is used instead of made."""
+    """The requesting user, and existing resources to use instead of creating new ones."""
 
     owner: str
     team: str
@@ -32,10 +32,10 @@ def chosen(
     ssh_cidr: str,
     storage: Ready = NO_STORAGE,
 ) -> ClusterRecord:
-    """The record of a cluster that is about to be tried with this candidate.
+    """Return the record of a cluster that is about to be launched with this candidate.
 
     Raises:
-        UsageError: The requester names something that the program does not take.
+        UsageError: The requester names a resource that the program does not accept.
     """
     candidate = replace(candidate, image=_pinned(record, candidate))
     config = stack_config(
@@ -73,20 +73,20 @@ def chosen(
 
 
 def _granted(recipe: Recipe, storage: Ready) -> dict[str, str]:
-    """What the nodes' role may do, and which groups they carry: by the recipe's places, and by its storage."""
+    """Return the permissions and security groups that the nodes need for the recipe's data and storage."""
     grants = granted(recipe)
     both = {key: ",".join(text for text in (grants.get(key), more) if text) for key, more in storage.config.items()}
     return {**grants, **both}
 
 
 def _pinned(record: ClusterRecord, candidate: Candidate) -> str:
-    """The image of this candidate; an attempt that was cut off goes on with the one that it had begun with."""
+    """Return the machine image for a candidate. An interrupted attempt continues with the image it started with."""
     same = (record.region, record.image_parameter) == (candidate.region, candidate.image_parameter)
     return record.image if same and record.image_parameter and record.image else candidate.image
 
 
 def node_kind(plan: Plan, candidate: Candidate) -> NodeKind:
-    """What the nodes of a candidate are, as far as their bootstrap goes."""
+    """Return the properties of a candidate's nodes that affect their bootstrap."""
     gpu = load_catalog().gpus.get(candidate.gpu)
     return NodeKind(
         gpu=candidate.gpu,
@@ -101,7 +101,10 @@ def node_kind(plan: Plan, candidate: Candidate) -> NodeKind:
 
 
 def in_turn(plan: Plan, record: ClusterRecord) -> Sequence[Candidate]:
-    """The candidates in order; the one that a killed `up` was at comes first, for its nodes may stand already."""
+    """Return the candidates in order.
+
+    The candidate that a killed `up` had reached comes first, because its nodes may already exist.
+    """
 
     def other(candidate: Candidate) -> bool:
         was = (record.zone, record.instance_type, record.market)

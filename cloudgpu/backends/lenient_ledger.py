@@ -1,4 +1,4 @@
-"""A ledger that is not in the way of an end: no node runs on because nobody can write down that it ended."""
+"""A ledger whose failures do not block deletion, so that no node keeps running because its end cannot be recorded."""
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
@@ -14,7 +14,7 @@ _T = TypeVar("_T")
 
 
 class LenientLedger:
-    """Passes everything on; what fails over the ledger itself counts as unknown, and `check` tells of it in the end."""
+    """Forward calls to the ledger. After a failure, results are unknown, and `check` reports the failure at the end."""
 
     def __init__(self, opened: Callable[[], Ledger]) -> None:
         self._opened = opened
@@ -22,7 +22,7 @@ class LenientLedger:
 
     @property
     def failed(self) -> bool:
-        """Whether the ledger could not be used, so that nothing more is asked of it."""
+        """True once the ledger has failed; it is not used again."""
         return self._failure is not None
 
     def remember(self, failure: LedgerError) -> None:
@@ -40,41 +40,41 @@ class LenientLedger:
             raise LedgerError(message, hint=self._failure.hint) from self._failure
 
     def open(self, spending: Spending) -> None:
-        """Not lenient: nothing is bought that is not written down."""
+        """Open a row. Failures are raised, because nothing may be launched without a row."""
         self._opened().open(spending)
 
     def launched(self, entry_id: str, instance_ids: Sequence[str], at: datetime) -> None:
-        """The call was answered with these instances."""
+        """Record the instances that a launch call returned."""
         self._tried(lambda: self._opened().launched(entry_id, instance_ids, at), None)
 
     def extend(self, entry_id: str, until: datetime, at: datetime) -> None:
-        """Not lenient: nothing lives longer that is not written down."""
+        """Extend a row. Failures are raised, because nothing may live longer without a record."""
         self._opened().extend(entry_id, until, at)
 
     def close(self, entry_id: str, at: datetime) -> None:
-        """The cloud confirmed the end."""
+        """Close a row after the cloud confirmed the deletion."""
         self._tried(lambda: self._opened().close(entry_id, at), None)
 
     def part_ended(self, entry_id: str, part: Part, at: datetime, *, estimated: bool = False) -> None:
-        """A part of an open entry ended."""
+        """Record the end of a part of an open entry."""
         self._tried(lambda: self._opened().part_ended(entry_id, part, at, estimated=estimated), None)
 
     def run_started(self, run_id: str, cluster: str, recipe: str, owner: str, team: str, at: datetime) -> None:
-        """Not lenient: a run that begins is written down."""
+        """Record the start of a run. Failures are raised."""
         self._opened().run_started(run_id, cluster, recipe, owner, team, at)
 
     def run_ended(self, run_id: str, state: str, at: datetime) -> None:
-        """A run ended."""
+        """Record the end of a run."""
         self._tried(lambda: self._opened().run_ended(run_id, state, at), None)
 
     def entries(
         self, *, cluster: str | None = None, state: EntryState | None = None, since: datetime | None = None
     ) -> tuple[Entry, ...]:
-        """Rows, oldest first; none when they cannot be read."""
+        """Return the rows, oldest first; none if the ledger cannot be read."""
         return self._tried(lambda: self._opened().entries(cluster=cluster, state=state, since=since), ())
 
     def report(self, *, by: By, now: datetime, since: datetime | None = None) -> Report:
-        """Not lenient: a bill that nobody can read is none."""
+        """Return the bill. Failures are raised."""
         return self._opened().report(by=by, now=now, since=since)
 
     def _tried(self, work: Callable[[], _T], otherwise: _T) -> _T:

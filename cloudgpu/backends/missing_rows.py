@@ -107,7 +107,7 @@ def restore(context: CloudContext, record: ClusterRecord) -> None:
 
 
 def unusable(ledger: Ledger) -> bool:
-    """Return True if the ledger has failed before: then nobody knows which rows it has."""
+    """Return True if the ledger has already failed, so that its rows are unknown."""
     return isinstance(ledger, LenientLedger) and ledger.failed
 
 

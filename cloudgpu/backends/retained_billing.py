@@ -19,13 +19,13 @@ NEVER: Final = datetime(9999, 12, 31, tzinfo=UTC)
 
 @dataclass(frozen=True)
 class RetainedSpending:
-    """One thing that costs money by the month.
+    """A retained resource that is billed by the month.
 
     Attributes:
         noun: `storage` or `image`.
-        what: What is paid for, for instance `lustre`.
-        token: Names the calls that make it.
-        monthly_usd: None where it is not known, or depends on what is put in.
+        what: Kind of resource, for example `lustre`.
+        token: Identifies the calls that create it.
+        monthly_usd: None if unknown or dependent on what is stored.
     """
 
     noun: str
@@ -42,11 +42,11 @@ class RetainedSpending:
 
     @property
     def label(self) -> str:
-        """How the bill calls it; no cluster's name has a space."""
+        """Name on the bill. Cluster names contain no spaces, so it cannot be mistaken for one."""
         return f"{self.noun} {self.name}"
 
     def spending(self, at: datetime) -> Spending:
-        """The ledger's row: no nodes, and something beside them."""
+        """Return its ledger row, which has no nodes."""
         hourly = None if self.monthly_usd is None else self.monthly_usd / MONTH_H
         return Spending(
             entry_id=f"{self.token}/{self.noun}",
@@ -79,15 +79,15 @@ class RetainedBilling:
     clock: Clock
 
     def open(self, one: RetainedSpending) -> None:
-        """Before the first call that makes any of it; again, it is one row.
+        """Open its row before the first call that creates any part of it. Repeating this has no effect.
 
         Raises:
-            LedgerError: It cannot be written: nothing may be bought.
+            LedgerError: The row cannot be written, so nothing may be created.
         """
         self.ledger.open(one.spending(self.clock.now()))
 
     def made(self, one: RetainedSpending, physical_id: str) -> None:
-        """It stands.
+        """Record that it was created.
 
         Raises:
             LedgerError: The ledger is unusable.
@@ -106,7 +106,9 @@ class RetainedBilling:
             self.ledger.launched(entry_id, [physical_id or one.name], at)
 
     def ended(self, label: str, tokens: Sequence[str], *, found: bool) -> None:
-        """The cloud confirmed its end. `found`: there was something of it, so what was never answered cost money.
+        """Close its row after the cloud confirmed the deletion.
+
+        `found` is True if a resource existed, so that a call without a response did cost money.
 
         Raises:
             LedgerError: The ledger is unusable.
@@ -121,14 +123,14 @@ class RetainedBilling:
             self.ledger.close(entry_id, now)
 
     def deleted_elsewhere(self, label: str, cloud: BackendIdentity, region: str) -> int:
-        """Close the rows of what was made in this region and does not exist any more; returns how many.
+        """Close the rows of resources in this region that no longer exist, and return how many were closed.
 
-        Call it when a search in the region has found nothing of this name. A row that was never marked as made is left
-        alone: another command may be about to make it. Nobody knows when the thing ended, so the bill is an upper
+        Call this after a search in the region found nothing of this name. Rows that were never marked as created are
+        kept, because another command may be about to create them. The end time is unknown, so the bill is an upper
         bound.
 
         Raises:
-            CloudError: There is such a row, and AWS does not say which account this is.
+            CloudError: Such a row exists, and AWS does not report the account ID.
             LedgerError: The ledger is unusable.
         """
         closed = 0

@@ -1,4 +1,4 @@
-"""A cluster that stands: how it is read back, and what it must be to be used again."""
+"""Decide whether an existing cluster can run a plan."""
 
 from dataclasses import dataclass
 
@@ -18,7 +18,7 @@ HARMLESS = frozenset({"same", "read", "update"})
 
 @dataclass(frozen=True)
 class ProvisionedCluster:
-    """A cluster that stands."""
+    """A running cluster."""
 
     record: ClusterRecord
     inventory: Inventory
@@ -29,12 +29,12 @@ class ProvisionedCluster:
 
 
 def find_running_cluster(context: Context, name: str) -> ClusterRecord:
-    """The record of a cluster that is up and may be used from here.
+    """Return the record of a running cluster that may be used from here.
 
     Raises:
-        UsageError: There is none, it is not up, or it has expired.
-        StateError: Another account or endpoint.
-        BusyError: It is being ended.
+        UsageError: The cluster does not exist, is not running, or has expired.
+        StateError: The cluster belongs to another account or endpoint.
+        BusyError: The cluster is being deleted.
     """
     record = context.records.cluster(name)
     if record is None or record.state != "up":
@@ -63,10 +63,12 @@ def require_usable(context: Context, record: ClusterRecord) -> None:
 
 
 def require_same_engine(context: CloudContext, record: ClusterRecord) -> None:
-    """Refuse to carry a cluster on with another engine: neither knows what the other has made.
+    """Reject a cluster that another engine created.
+
+    The engines keep separate state, so neither can update or delete the other's resources.
 
     Raises:
-        UsageError: The user names another one than the cluster was begun with.
+        UsageError: The requested engine differs from the one that created the cluster.
     """
     asked = context.cloud.engine_asked_for
     if asked and asked != record.engine:
@@ -77,7 +79,7 @@ def require_same_engine(context: CloudContext, record: ClusterRecord) -> None:
 
 
 def matches(plan: Plan, record: ClusterRecord) -> bool:
-    """Whether it has the nodes that the plan asks for, and, when it is up, the storage."""
+    """Return True if the cluster has the plan's nodes and, once running, mounts its storage."""
     if record.state == "up" and lacking(plan.recipe, record.storage):
         return False
     return record.nodes == plan.nodes and record.instance_type in {one.instance_type for one in plan.candidates}

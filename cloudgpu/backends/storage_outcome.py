@@ -1,4 +1,4 @@
-"""What storage means to a cluster: what its nodes need in order to mount it, and what became of it at their end."""
+"""What nodes need to mount a cluster's storage, and what happens to the storage when the cluster is deleted."""
 
 from dataclasses import dataclass
 from decimal import Decimal
@@ -10,10 +10,10 @@ from cloudgpu.text import command
 
 @dataclass(frozen=True)
 class Ready:
-    """What nodes need in order to mount a recipe's storage.
+    """What nodes need to mount a recipe's storage.
 
     Attributes:
-        groups: Security groups that they carry beside their cluster's.
+        groups: Security groups in addition to the cluster's.
     """
 
     mounts: tuple[Mount, ...] = ()
@@ -37,7 +37,7 @@ _CENT = Decimal("0.01")
 
 @dataclass(frozen=True)
 class Kept:
-    """Storage that stays when a cluster ends. `monthly_usd` is None where it is not known."""
+    """Storage that outlives the cluster. `monthly_usd` is None if unknown."""
 
     name: str
     kind: str
@@ -47,7 +47,7 @@ class Kept:
 
     @property
     def line(self) -> str:
-        """What stays, what it costs and how it is ended."""
+        """One line: what is retained, what it costs, and how to delete it."""
         unknown = "a price that is not known here" if self.kind in _KNOWN_SIZE else "what it holds, by the GiB"
         cost = unknown if self.monthly_usd is None else f"${self.monthly_usd.quantize(_CENT)} a month"
         costs = f"AWS would charge {cost}" if self.simulated else f"it costs {cost}"
@@ -55,14 +55,14 @@ class Kept:
         return f"storage {self.name} ({self.kind} in {self.region}) stays with its data: {costs}; {end}"
 
     def as_json(self) -> dict[str, Any]:
-        """One row of `storage_kept` in `down --json`."""
+        """Return one row of `storage_kept` in `down --json`."""
         usd = None if self.monthly_usd is None else str(self.monthly_usd)
         return {"name": self.name, "kind": self.kind, "region": self.region, "monthly_usd": usd}
 
 
 @dataclass(frozen=True)
 class Settled:
-    """What became of a cluster's storage at its end."""
+    """What happened to a cluster's storage when the cluster was deleted."""
 
     ended: tuple[str, ...] = ()
     kept: tuple[Kept, ...] = ()

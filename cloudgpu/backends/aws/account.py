@@ -16,19 +16,19 @@ class AwsAccount:
     session: Session
 
     def identity(self) -> Identity:
-        """Who the credentials belong to.
+        """Return the identity behind the credentials.
 
         Raises:
-            CloudError: They are not accepted, or AWS cannot be reached.
+            CloudError: The credentials are not accepted, or AWS cannot be reached.
         """
         return self.session.identity()
 
     def verdicts(self, identity: Identity, grants: Sequence[Grant]) -> Sequence[Verdict]:
-        """Which permissions that identity has."""
+        """Return whether the identity has each permission."""
         return verdicts(self.session, identity, grants)
 
     def quotas(self) -> Sequence[Allowance]:
-        """How many vCPUs of GPU instances may run.
+        """Return the vCPU quotas for GPU instances.
 
         Raises:
             CloudError: Service Quotas refused or cannot be reached.

@@ -11,7 +11,7 @@ from cloudgpu.paths import unwritable
 
 
 class Call(Protocol):
-    """One answered AWS call."""
+    """An AWS API call that returned."""
 
     @property
     def service(self) -> str:
@@ -35,9 +35,9 @@ class Call(Protocol):
 
 
 class ApiCallLog:
-    """Appends calls to a file; without a file, or where it cannot be written any more, it does nothing.
+    """Append API calls to a file. Does nothing without a file, or once writing to it has failed.
 
-    It is called between AWS's answer and whoever waits for it: an error here would lose the answer of a launch.
+    It runs between AWS's response and the caller, so an exception here would lose the response to a launch.
     """
 
     def __init__(self, path: Path | None, clock: Clock, *, required: bool = True) -> None:

@@ -15,7 +15,7 @@ from cloudgpu.plan.plan import Target
 
 @dataclass(frozen=True)
 class AwsCatalog:
-    """What AWS, or what stands in for it, tells of its types, prices, images and quotas."""
+    """The instance types, prices, images and quotas that AWS or the rehearsal cloud reports."""
 
     cloud: AwsCloud
     clock: Clock
@@ -27,38 +27,38 @@ class AwsCatalog:
 
     @property
     def endpoint(self) -> str:
-        """What tells this endpoint from others of the same account id."""
+        """Distinguishes this endpoint from others with the same account ID."""
         return self.cloud.endpoint
 
     def account(self) -> str:
-        """Account id of the credentials in use."""
+        """Return the account ID of the credentials in use."""
         return self.cloud.account()
 
     def regions(self) -> Sequence[str]:
-        """Every region that the account can use."""
+        """Return every region that is enabled for the account."""
         return self.cloud.regions()
 
     def types(self, region: str) -> Mapping[str, TypeFacts]:
-        """Types with NVIDIA GPUs that the region has."""
+        """Return the instance types with NVIDIA GPUs in a region."""
         return instance_types.described(self.cloud.clients(region))
 
     def zones(self, region: str) -> Mapping[str, tuple[str, ...]]:
-        """Type -> zones that offer it."""
+        """Return the zones that offer each instance type."""
         return offers.zones(self.cloud.clients(region))
 
     def on_demand(self, region: str) -> Mapping[str, Decimal]:
-        """Type -> USD an hour, of everything in the price list."""
+        """Return the on-demand USD per hour of every instance type in the price list."""
         return prices.on_demand(self.cloud.clients(region))
 
     def spot(self, region: str, types: Sequence[str]) -> Mapping[str, tuple[Decimal, Decimal]]:
-        """Type -> lowest and highest USD an hour of the last day."""
+        """Return the lowest and highest spot USD per hour of the last day, by instance type."""
         return prices.spot(self.cloud.clients(region), types, self.clock.now())
 
     def images(self, region: str, parameters: Sequence[str]) -> Mapping[str, str]:
-        """SSM parameter -> machine image; one that the region does not have is left out.
+        """Return the machine image that each SSM parameter names, without those missing in the region.
 
         Raises:
-            CloudError: It has none of them, or none may be read: nobody can tell which.
+            CloudError: No parameter could be read. They may be missing, or the permission may be.
         """
         found = machine_images.named(self.cloud.clients, [(one, region) for one in parameters])
         if parameters and not found:
@@ -67,5 +67,5 @@ class AwsCatalog:
         return {parameter: image for (parameter, _), image in found.items()}
 
     def quotas(self, region: str) -> Mapping[str, int]:
-        """Key of a quota -> vCPUs that may run."""
+        """Return the vCPU limit of each quota, by quota key."""
         return quotas.limits(self.cloud.clients(region))

@@ -57,11 +57,11 @@ The second argument holds the ids of those that have a private address alone.
 
 @dataclass(frozen=True)
 class Where:
-    """Which cloud it is.
+    """The cloud to connect to.
 
     Attributes:
-        identity: What tells it from others of the same account id; empty for the real AWS.
-        environ: The caller's environment, for the programs that an engine runs.
+        identity: Distinguishes a rehearsal cloud from others with the same account ID; empty for AWS.
+        environ: The caller's environment, for programs that an engine runs.
     """
 
     target: Target
@@ -71,7 +71,7 @@ class Where:
 
 
 class AwsCloud:
-    """AWS, or what stands in for it, in every region that is asked for."""
+    """AWS or the rehearsal cloud, with lazily created sessions for every region."""
 
     def __init__(self, where: Where, reach: Reach, settings: Settings, clock: Clock, calls: ApiCallLog) -> None:
         self._engines = Engines(settings, self._session, where.endpoint, where.environ, clock)
@@ -90,66 +90,66 @@ class AwsCloud:
         self._deleting = False
 
     def account(self) -> str:
-        """Account id of the credentials in use."""
+        """Return the account ID of the credentials in use."""
         if not self._account:
             ask = self._regions.answered_anywhere if self._deleting else self._regions.answered_as_usual
             self._account = ask(lambda session: session.account())
         return self._account
 
     def for_deletion(self) -> "AwsCloud":
-        """Return this cloud, which from now on asks other regions whose account it is when the usual one refuses.
+        """Return this cloud after allowing it to query the account ID in other regions if the usual one fails.
 
-        Deletion goes on where it can; whatever spends stops at the first refusal.
+        Deletion continues where it can. Anything that spends money stops at the first refusal.
         """
         self._deleting = True
         return self
 
     def examined(self) -> AwsAccount:
-        """The account as `doctor` asks it, in the region of the settings."""
+        """Return the account view for `doctor`, in the configured region."""
         return AwsAccount(self._session(self._settings.region))
 
     def images(self, wanted: Sequence[tuple[str, str]]) -> Mapping[tuple[str, str], str]:
-        """The machine image that each (SSM parameter, region) names now."""
+        """Return the machine image that each (SSM parameter, region) names."""
         return machine_images.named(self._session, wanted)
 
     def quotes(self, wanted: Sequence[tuple[str, str]]) -> Quotes:
-        """Which zones offer each (instance type, region) now."""
+        """Return the zones that offer each (instance type, region)."""
         return offers.quotes(self._session, wanted)
 
     @property
     def engine_asked_for(self) -> str:
-        """The engine that the user named; empty when nobody did."""
+        """Engine selected by the user; empty if none was."""
         return self._engines.asked_for
 
     def reservation(self, reservation_id: str, regions: Sequence[str]) -> ReservationLookup:
-        """A capacity reservation, with the moment in which it was looked at."""
+        """Look up a capacity reservation and record when it was looked up."""
         return ReservationLookup(reservations.look_up(self._session, reservation_id, regions), self._clock.now())
 
     def free_addresses(self, regions: Sequence[str]) -> Mapping[str, int]:
-        """Elastic IPs that the account may still have in each region."""
+        """Return how many more Elastic IPs the account can allocate, by region."""
         return offers.free_addresses(self._session, regions)
 
     def quota_limits(self, region: str) -> Mapping[str, int]:
-        """Key of a quota -> vCPUs that the account may run there."""
+        """Return the vCPU limit of each quota in a region, by quota key."""
         return quotas.limits(self._session(region))
 
     def running_vcpus(self, region: str) -> Mapping[Quota, int | None]:
-        """How many vCPUs run there now, by the quota that they count against."""
+        """Return the vCPUs running in a region, by the quota they count against."""
         return quotas.running(self._session(region))
 
     def engine(self, record: ClusterRecord) -> Engine:
-        """The engine that this cluster was begun with, with its tags and identity.
+        """Return the engine that created the cluster, with the cluster's tags and identity.
 
         Raises:
-            UsageError: It is the Pulumi CLI, and there is none.
+            UsageError: The engine is Pulumi, and the Pulumi CLI is not installed.
         """
         return self._engines.engine(record, cluster_tags(record))
 
     def caller_cidr(self) -> str:
-        """The address that may reach port 22: as set, else this machine's own as the internet sees it.
+        """Return the CIDR that may reach port 22: the configured one, or this machine's public address.
 
         Raises:
-            ConnectError: It could not be found out.
+            ConnectError: The public address could not be determined.
         """
         if self._settings.ssh_cidr:
             return self._settings.ssh_cidr
@@ -181,7 +181,10 @@ class AwsCloud:
             pause = min(pause * 1.5, _POLL_SLOWEST_S)
 
     def _came(self, record: ClusterRecord, gang: Sequence[str], awaited: Sequence[str]) -> list[Node]:
-        """Those that have an address and a host key by now; a console is read until it has shown its key, not again."""
+        """Return the awaited nodes that now have an address and a host key.
+
+        A console is read until it has shown the key, and never again after that.
+        """
         clients = self._session(record.region)
         found = instances.describe(clients, list(awaited))
         for instance in found:
@@ -218,18 +221,18 @@ class AwsCloud:
         )
 
     def nodes_alive(self, region: str, instance_ids: Sequence[str]) -> Mapping[str, str]:
-        """Instance id -> state; `terminated` for one that AWS no longer describes."""
+        """Return the state of each instance; `terminated` if AWS no longer describes it."""
         states = dict.fromkeys(instance_ids, "terminated")
         if instance_ids:
             states |= {one.id: one.state for one in instances.describe(self._session(region), list(instance_ids))}
         return states
 
     def lifetimes(self, region: str, instance_ids: Sequence[str]) -> Mapping[str, Lifetime]:
-        """When instances began and ended; one that AWS does not list is left out."""
+        """Return when instances started and ended, without those that AWS no longer lists."""
         return billing_times.of_instances(self._session(region), instance_ids)
 
     def network_lifetimes(self, region: str, token: str) -> Sequence[Lifetime]:
-        """When a cluster's NAT gateways and Elastic IPs began and ended."""
+        """Return when the NAT gateways and Elastic IPs of a cluster started and ended."""
         return billing_times.of_network(self._session(region), token)
 
     def search(self, cluster: str, regions: Sequence[str]) -> Sequence[Found]:
@@ -241,7 +244,7 @@ class AwsCloud:
         return self._regions.search(cluster, regions)
 
     def regions(self) -> Sequence[str]:
-        """Every region that the account can use."""
+        """Return every region that is enabled for the account."""
         return self._regions.names()
 
     def search_all_clusters(self, region: str) -> SearchResult:
@@ -259,15 +262,15 @@ class AwsCloud:
         self._regions.terminate(region, instance_ids)
 
     def release(self, found: Sequence[TaggedResource]) -> None:
-        """Delete what a search found and wait until it is confirmed; a region that fails never stops the others.
+        """Delete tagged resources and wait for confirmation. A failing region does not stop the others.
 
         Raises:
-            TeardownError: Something could not be deleted; all of it is named.
+            TeardownError: Something could not be deleted; the error lists all of it.
         """
         self._regions.release([one for one in found if isinstance(one, Found)])
 
     def put_objects(self, url: str, source: Path) -> int:
-        """Upload a directory to an S3 URL unless it is there already; returns bytes sent."""
+        """Upload a directory to an S3 URL unless it is already there, and return the bytes sent."""
         return objects.put_files(self._session(self._settings.region), url, source).sent_bytes
 
     def objects(self, url: str, *, expires_s: int) -> Sequence[RemoteFile]:
@@ -279,28 +282,28 @@ class AwsCloud:
         return [RemoteFile(urls[one.key], one.relative, one.size, None, one.etag) for one in listed]
 
     def bucket_service(self, url: str) -> Service:
-        """Which service has the bucket of an address, for nodes that ask it themselves."""
+        """Return the region and endpoint of a bucket, for nodes that read it directly."""
         return Service(objects.bucket_region(self._session(self._settings.region), url), self._endpoint.url)
 
     def storage(self) -> AwsStorage:
-        """Its storage, in every region."""
+        """Return the storage of this cloud."""
         return AwsStorage(self, self._engines, self._clock)
 
     def inspector(self) -> AwsInspector:
-        """Who looks at what a recipe names here."""
+        """Return the inspector for resources that a recipe names."""
         return AwsInspector(self._session, self._settings.region)
 
     def clients(self, region: str) -> Session:
-        """Clients of a region, for use cases that are no cluster's."""
+        """Return the API clients of a region."""
         return self._session(region)
 
     def clients_at(self, zone: str) -> Session:
-        """Clients of the region that a zone is in."""
+        """Return the API clients of the region that contains a zone."""
         return self._session(region_of(zone))
 
     @property
     def session_plugin(self) -> tuple[str, ...]:
-        """What carries sessions of Session Manager here; empty where that is AWS's own plugin."""
+        """Command that replaces AWS's Session Manager plugin; empty for AWS itself."""
         return (sys.executable, "-I", "-S", str(PLUGIN)) if self.target == "rehearsal" else ()
 
     def _session(self, region: str) -> Session:
@@ -310,7 +313,10 @@ class AwsCloud:
             return self._sessions[region]
 
     def _connected(self, region: str) -> Session:
-        """Credentials are fetched once: a role that asks for a second factor asks once, not in every region."""
+        """Return a session for a region, reusing credentials that were already fetched.
+
+        A role with MFA therefore prompts once, not once per region.
+        """
         if self._first is None:
             profile = self._settings.aws_profile or None
             self._first = connect(self._endpoint, region, profile, on_call=self._calls)
@@ -325,7 +331,7 @@ def _refuse_ended(record: ClusterRecord, instance: Instance) -> None:
 
 
 def cluster_tags(record: ClusterRecord) -> dict[str, str]:
-    """The tags on everything that costs money."""
+    """Return the tags for every billed resource of a cluster."""
     return {
         "cloudgpu:cluster": record.name,
         "cloudgpu:owner": record.owner,
@@ -337,7 +343,7 @@ def cluster_tags(record: ClusterRecord) -> dict[str, str]:
 
 
 def connect_aws(settings: Settings, environ: Mapping[str, str], clock: Clock, calls: ApiCallLog) -> AwsCloud:
-    """The real AWS with the user's own credentials; `AWS_ENDPOINT_URL` is ignored."""
+    """Connect to AWS with the user's credentials. `AWS_ENDPOINT_URL` is ignored."""
 
     def reach(found: Sequence[Instance], private: Set[str]) -> Mapping[str, tuple[str, int]]:
         at = {one.id: one.private_address if one.id in private else one.public_address for one in found}
@@ -349,10 +355,10 @@ def connect_aws(settings: Settings, environ: Mapping[str, str], clock: Clock, ca
 def connect_rehearsal(
     settings: Settings, home: Home, environ: Mapping[str, str], clock: Clock, calls: ApiCallLog
 ) -> AwsCloud:
-    """This home's rehearsal cloud, started when it does not run.
+    """Connect to the rehearsal cloud of this home, starting it if necessary.
 
     Raises:
-        RehearsalError: It does not start.
+        RehearsalError: The rehearsal cloud does not start.
     """
     cloud = start_rehearsal(settings, home, clock)
     endpoint = Endpoint(cloud.url, cloud.access_key_id, cloud.secret_access_key)
@@ -368,16 +374,16 @@ def connect_rehearsal(
 
 
 def start_rehearsal(settings: Settings, home: Home, clock: Clock) -> rehearsal.Cloud:
-    """This home's rehearsal cloud, started as the settings say when it does not run.
+    """Start the rehearsal cloud of this home if it is not running.
 
     Raises:
-        RehearsalError: It does not start.
+        RehearsalError: The rehearsal cloud does not start.
     """
     return rehearsal.ensure(home, clock, envs=settings.env_cache, idle_minutes=float(settings.rehearsal_idle_minutes))
 
 
 def own_address() -> str:
-    """This machine's address as AWS sees it, as `a.b.c.d/32`.
+    """Return this machine's public address as AWS sees it, as `a.b.c.d/32`.
 
     Raises:
         ConnectError: The service did not answer with an address.

@@ -1,4 +1,4 @@
-"""Which engine carries a program out: the one that is in the record, from its first call to its last."""
+"""Select the engine of a stack: the recorded one from its first call to its last, else the one the user asked for."""
 
 import shlex
 import sys
@@ -21,7 +21,7 @@ from cloudgpu.settings import Settings
 
 
 def pulumi_lines(home: Home) -> list[str]:
-    """Shell lines with which a person's own `pulumi` finds the rehearsal cloud's plugin, and no other.
+    """Return shell lines that point the user's own `pulumi` at the rehearsal cloud's plugin, and at no other.
 
     Raises:
         StateError: The home cannot be written.
@@ -45,11 +45,11 @@ class Recorded(Protocol):
 
     @property
     def account(self) -> str:
-        """Whose it is."""
+        """Account ID that owns the stack."""
 
     @property
     def endpoint(self) -> str:
-        """Where it is; empty for the real AWS."""
+        """Endpoint of the stack; empty for AWS."""
 
 
 @dataclass(frozen=True)
@@ -68,14 +68,14 @@ class Engines:
 
     @property
     def asked_for(self) -> str:
-        """The engine that the user named; empty when nobody did."""
+        """Engine selected by the user; empty if none was."""
         return "" if self.settings.explain("engine").origin == "default" else self.settings.engine
 
     def engine(self, record: Recorded, tags: Mapping[str, str]) -> Engine:
-        """The engine that this was begun with.
+        """Return the engine that created this stack.
 
         Raises:
-            UsageError: It is the Pulumi CLI, and there is none.
+            UsageError: The engine is Pulumi, and the Pulumi CLI is not installed.
         """
         identity = Identity(account=record.account, endpoint=record.endpoint)
         if record.engine == "pulumi":

@@ -11,19 +11,19 @@ from cloudgpu.clock import Clock
 
 @dataclass(frozen=True)
 class AwsImages:
-    """Images of AWS, or of what stands in for it, in every region that is asked for."""
+    """Custom machine images of AWS or the rehearsal cloud, in any region."""
 
     cloud: AwsCloud
     clock: Clock
 
     def found(self, region: str, name: str = "") -> Sequence[OwnImage]:
-        """Those of a region, or the one of this name; snapshots whose image is gone too."""
+        """Return the images of a region, or those with this name, and snapshots whose image no longer exists."""
         clients = self.cloud.clients(region)
         images = baked_images.found(clients, name)
         return (*images, *baked_images.orphans(clients, name, images))
 
     def make(self, region: str, instance_id: str, name: str, tags: dict[str, str]) -> str:
-        """Have one made; returns its id."""
+        """Create an image of an instance and return its ID."""
         return baked_images.make(self.cloud.clients(region), instance_id, name, tags)
 
     def ready(self, region: str, name: str) -> OwnImage:

@@ -15,13 +15,13 @@ class AwsInspector:
         self._session, self._region = session, region
 
     def dataset(self, url: str) -> DatasetSeen:
-        """What lies under an address in S3."""
+        """Return what is stored under an S3 URL."""
         return input_checks.dataset_seen(self._session(self._region), url)
 
     def named(self, kind: NamedKind, name: str, region: str) -> tuple[Presence, str]:
-        """Whether there is such a thing, and why nobody knows; a role belongs to no region."""
+        """Return whether a named resource exists, and the reason if that is unknown. Roles belong to no region."""
         return input_checks.named_seen(self._session(region or self._region), kind, name)
 
     def regions(self) -> Sequence[str]:
-        """Every region that the account can use."""
+        """Return every region that is enabled for the account."""
         return enabled_regions(self._session(self._region))

@@ -1,4 +1,4 @@
-"""Where a node of a cluster is to be reached, by the way that its program made it with. Pure."""
+"""Determine how the nodes of a cluster are reached, from its recorded program settings. Pure."""
 
 import re
 from collections.abc import Sequence, Set
@@ -14,31 +14,31 @@ _REGION = re.compile(r"[a-z]{2,4}(?:-[a-z]+)+-[0-9]+")
 
 
 def way(record: ClusterRecord) -> str:
-    """How the program that made this cluster lets its nodes be reached."""
+    """Return how the cluster's program exposes its nodes."""
     return record.config.get("publicAddress") or "auto"
 
 
 def private(record: ClusterRecord, gang: Sequence[str]) -> Set[str]:
-    """The nodes without a public address: all of them, or those behind the first one."""
+    """Return the nodes without a public address: all of them, or all but the first."""
     behind = {"private": gang, "nat": gang[HEAD + 1 :]}
     return frozenset(behind.get(way(record), ()))
 
 
 def by_ssm(record: ClusterRecord) -> bool:
-    """Whether Session Manager carries SSH to its nodes."""
+    """Return True if SSH to the nodes goes through Session Manager."""
     return record.config.get("reach") == "ssm"
 
 
 def by_session(found: Sequence[Instance]) -> dict[str, tuple[str, int]]:
-    """Session Manager takes an instance's id for its address."""
+    """Return the address of each node for Session Manager, which is its instance ID."""
     return {one.id: (one.id, _SSH_PORT) for one in found if one.private_address}
 
 
 def region_of(zone: str) -> str:
-    """The region of a zone, also of one outside the region's own data centres such as `us-west-2-lax-1a`.
+    """Return the region of a zone, including local zones such as `us-west-2-lax-1a`.
 
     Raises:
-        StateError: It is no zone.
+        StateError: The text is not a zone.
     """
     found = _REGION.match(zone)
     if found is None:

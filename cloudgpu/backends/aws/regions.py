@@ -27,9 +27,9 @@ class AwsRegions:
     """The regions of one account.
 
     Args:
-        session_of: The clients of a region.
-        usual: The region that is asked about the account as a whole.
-        clock: What is waited on.
+        session_of: Returns the API clients of a region.
+        usual: The region to ask about the account as a whole.
+        clock: Clock for waiting.
     """
 
     def __init__(self, session_of: SessionOf, usual: str, clock: Clock) -> None:
@@ -92,12 +92,12 @@ class AwsRegions:
         instances.terminate(self._session_of(region), self._clock, instance_ids)
 
     def release(self, found: Sequence[Found]) -> None:
-        """Delete what a search found, all regions at once, and wait until it is confirmed.
+        """Delete tagged resources in all regions in parallel and wait for confirmation.
 
-        IAM comes last, when nothing in any region uses it any more.
+        IAM comes last, once no region uses its resources any more.
 
         Raises:
-            TeardownError: Something could not be deleted; all of it is named.
+            TeardownError: Something could not be deleted; the error lists all of it.
         """
         regional = [one for one in found if one.region != GLOBAL]
         regions = sorted({one.region for one in regional})

@@ -23,15 +23,15 @@ class Regions(Protocol):
     endpoint: str
 
     def account(self) -> str:
-        """Account id of the credentials in use."""
+        """Return the account ID of the credentials in use."""
 
     def clients(self, region: str) -> Session:
-        """Clients of a region."""
+        """Return the API clients of a region."""
 
 
 @dataclass(frozen=True)
 class AwsStorage:
-    """Storage of AWS, or of what stands in for it, in every region that is asked for."""
+    """Storage of AWS or the rehearsal cloud, in any region."""
 
     cloud: Regions
     engines: Engines
@@ -44,28 +44,28 @@ class AwsStorage:
 
     @property
     def endpoint(self) -> str:
-        """What tells this endpoint from others of the same account id; empty for the real AWS."""
+        """Distinguishes this endpoint from others with the same account ID; empty for AWS."""
         return self.cloud.endpoint
 
     def account(self) -> str:
-        """Account id of the credentials in use."""
+        """Return the account ID of the credentials in use."""
         return self.cloud.account()
 
     @property
     def engine_asked_for(self) -> str:
-        """The engine that the user named; empty when nobody did."""
+        """Engine selected by the user; empty if none was."""
         return self.engines.asked_for
 
     def engine(self, record: StorageRecord) -> Engine:
-        """The engine that this storage was begun with, with its tags and identity.
+        """Return the engine that created the storage, with the storage's tags and identity.
 
         Raises:
-            UsageError: It is the Pulumi CLI, and there is none.
+            UsageError: The engine is Pulumi, and the Pulumi CLI is not installed.
         """
         return self.engines.engine(record, storage_tags(record))
 
     def found(self, region: str, name: str = "") -> Sequence[Stored]:
-        """What carries storage's tags in a region: of one name, or of every name."""
+        """Return the resources with storage tags in a region, of one name or of all."""
         return discovery.stored(self.cloud.clients(region), name)
 
     def empty(self, one: Stored) -> None:
@@ -79,12 +79,15 @@ class AwsStorage:
         return discovery.end(self.cloud.clients(one.region), one, self.clock)
 
     def attach(self, region: str, volume_id: str, instance_id: str, number: int) -> None:
-        """Attach a volume, the so-maniest of this instance; attached already, it is left alone."""
+        """Attach a volume to an instance as its `number`th. Does nothing if it is already attached."""
         attach(self.cloud.clients(region), self.clock, volume_id, instance_id, number)
 
 
 def storage_tags(record: StorageRecord) -> Mapping[str, str]:
-    """The tags on everything of it. No cluster's tag is among them: no cluster's end touches it."""
+    """Return the tags for every resource of a storage.
+
+    No cluster tag is among them, so deleting a cluster does not affect it.
+    """
     return {
         "cloudgpu:storage": record.name,
         "cloudgpu:kind": record.kind,

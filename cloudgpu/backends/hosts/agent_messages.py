@@ -7,7 +7,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class LeaseRow:
-    """One lease of a host."""
+    """A lease on a host."""
 
     cluster: str
     owner: str
@@ -18,7 +18,7 @@ class LeaseRow:
 
 @dataclass(frozen=True)
 class ProcessRow:
-    """One process that uses a GPU of a host."""
+    """A process that uses a GPU of a host."""
 
     gpu: int
     told: str

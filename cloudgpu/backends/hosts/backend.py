@@ -1,4 +1,4 @@
-"""The hosts of one's own as a place to run in: how they are reached and asked. Nothing of it is bought or launched."""
+"""Self-managed hosts as a backend: how to reach and query them. Nothing is launched or billed by a provider."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -36,13 +36,13 @@ ConnectAll = Callable[[Sequence[Node]], "Mapping[int, Host | CloudGpuError]"]
 
 @dataclass(frozen=True)
 class HostsBackend:
-    """The hosts of one inventory, as one home reaches them.
+    """The hosts of one inventory, as seen from one home.
 
     Attributes:
-        file: Reads the inventory; asked only where it is needed, for what stands is known without it.
-        known_hosts: Where the caller's OpenSSH keeps host keys.
-        shown_key: What key a host shows that nobody knows yet.
-        objects_of: Who lists S3, for recipes whose data lies there.
+        file: Reads the inventory. Called only when needed; existing clusters work without it.
+        known_hosts: The caller's OpenSSH known_hosts files.
+        shown_key: Reads the key that an unknown host presents.
+        objects_of: Returns the backend that lists S3, for recipes with data there.
     """
 
     home: Home
@@ -64,14 +64,14 @@ class HostsBackend:
         return ""
 
     def account(self) -> str:
-        """The same for all hosts."""
+        """Return a constant in place of an account ID."""
         return ACCOUNT
 
     def nodes_alive(self, region: str, instance_ids: Sequence[str]) -> Mapping[str, str]:
-        """`running` where the cluster's lease stands, `terminated` where the host says that it does not.
+        """Return `running` for hosts where the cluster's lease exists, else `terminated`.
 
         Raises:
-            ConnectError: A host cannot be reached: nobody knows what stands there, and that is not "gone".
+            ConnectError: A host cannot be reached, so the state of its lease is unknown.
         """
         del region
         found: dict[str, str] = {}
@@ -87,7 +87,7 @@ class HostsBackend:
         return found
 
     def put_objects(self, url: str, source: Path) -> int:
-        """Only rehearsals have objects to put.
+        """Upload a directory to S3. Only rehearsals do this.
 
         Raises:
             CloudError: S3 refused.
@@ -95,7 +95,7 @@ class HostsBackend:
         return self.objects_of().put_objects(url, source)
 
     def objects(self, url: str, *, expires_s: int) -> Sequence[RemoteFile]:
-        """As the caller's AWS credentials see it; the hosts get presigned addresses.
+        """List an S3 URL with the caller's AWS credentials. The hosts receive presigned URLs.
 
         Raises:
             CloudError: S3 refused.
@@ -103,7 +103,7 @@ class HostsBackend:
         return self.objects_of().objects(url, expires_s=expires_s)
 
     def bucket_service(self, url: str) -> Service:
-        """As the caller's settings say.
+        """Return the region and endpoint of a bucket, from the caller's AWS settings.
 
         Raises:
             CloudError: S3 refused.
@@ -111,15 +111,15 @@ class HostsBackend:
         return self.objects_of().bucket_service(url)
 
     def nodes(self, hosts: Sequence[OwnHost]) -> tuple[Node, ...]:
-        """The hosts as somebody to talk to, in order."""
+        """Return nodes to connect to, in the order of the hosts."""
         return tuple(node_of(host, self.known_hosts, index=index) for index, host in enumerate(hosts))
 
     def asked(self, nodes: Sequence[Node], request: Mapping[str, Any]) -> list[tuple[Node, dict[str, Any]]]:
-        """What the agent says to `lease` on every one of these, with nothing left behind.
+        """Return the agents' answers to a `lease` request, leaving no files on the hosts.
 
         Raises:
-            ConnectError: One cannot be reached.
-            RemoteCommandError: One cannot tell.
+            ConnectError: A host cannot be reached.
+            RemoteCommandError: A host cannot answer.
         """
         with self.connected(nodes) as outcomes:
             hosts = all_or_raise(outcomes)
@@ -130,7 +130,7 @@ class HostsBackend:
 
     @contextmanager
     def connected(self, nodes: Sequence[Node]) -> Iterator[dict[int, Host | CloudGpuError]]:
-        """Connections for a while: node index -> connection, or why there is none."""
+        """Connect to nodes and yield a connection or an error for each node index."""
         with ExitStack() as opened:
             outcomes = dict(self.connect_all([node for node in nodes if node.host_keys]))
             for one in outcomes.values():
@@ -140,21 +140,21 @@ class HostsBackend:
             yield {node.index: (outcomes | strangers)[node.index] for node in nodes}
 
     def told(self, nodes: Sequence[Node], ask: Callable[[Host], _T]) -> dict[int, _T | CloudGpuError]:
-        """What each answers, all asked at once: node index -> answer, or why there is none."""
+        """Query all nodes in parallel and return an answer or an error for each node index."""
         with self.connected(nodes) as outcomes:
             unreached = {index: one for index, one in outcomes.items() if isinstance(one, CloudGpuError)}
             reached = [one for one in outcomes.values() if not isinstance(one, CloudGpuError)]
             return {**unreached, **on_all(reached, ask)}
 
     def look(self, hosts: Sequence[OwnHost]) -> dict[str, HostSeen]:
-        """What each says of its GPUs; one that does not answer is an answer too."""
+        """Return the GPU usage of each host, or why it is unknown."""
         nodes = self.nodes(hosts)
         answers = self.told(nodes, lambda host: ask_once(host, "lease", {"action": "show"}, LeasesResponse))
         return {node.zone: _seen(answers[node.index]) for node in nodes}
 
 
 def stranger(node: Node) -> HostKeyError:
-    """The error for a host whose key nobody has confirmed."""
+    """Return the error for a host whose key has not been confirmed."""
     where = f"{node.zone} ({node.user}@{node.address}:{node.port})"
     message = f"the host key of {where} is neither in the inventory nor in your known_hosts"
     scan = command("cloudgpu", "hosts", "scan", node.zone)

@@ -1,4 +1,4 @@
-"""The ledger's rows of a cluster on hosts of one's own: one for each host, so that each ends when it is given back."""
+"""Ledger rows of a cluster on self-managed hosts: one per host, because hosts are released one by one."""
 
 from collections.abc import Iterable
 from datetime import datetime
@@ -22,7 +22,7 @@ def opened(context: HostsContext, record: ClusterRecord, chosen: HostSet) -> Non
 
 
 def launched(context: HostsContext, record: ClusterRecord) -> None:
-    """Every lease was taken: the time counts from now."""
+    """Start billing: every lease was taken."""
     now = context.clock.now()
     for entry in ClusterBilling(context).rows(record):
         if entry.state == "open" and entry.launched_at is None:
@@ -49,7 +49,7 @@ def restored(context: HostsContext, record: ClusterRecord, nodes: Iterable[Node]
 
 
 def closed(context: HostsContext, record: ClusterRecord, hosts: Iterable[str]) -> None:
-    """These hosts were given back, confirmed. What lapsed at its expiry cost nothing after it."""
+    """Close the rows of released hosts. A lease that ended at its expiry costs nothing after it."""
     at, gone = min(context.clock.now(), record.expires_at), frozenset(hosts)
     rows = [one for one in ClusterBilling(context).rows(record) if one.state == "open" and one.spending.zone in gone]
     for entry in rows:

@@ -1,4 +1,4 @@
-"""`up` on hosts of one's own: leases on all hosts of a set or on none, each in the ledger before it is taken."""
+"""Create a cluster on self-managed hosts: lease all hosts of a set or none, each after its ledger row is written."""
 
 import json
 from collections.abc import Mapping
@@ -49,7 +49,7 @@ _TAKEN = frozenset({"leased", "in-use", "no-gpu", "busy"})
 
 
 class HostProvisioning:
-    """Makes clusters stand on hosts that are there. One object for one inventory and one home."""
+    """Creates clusters on self-managed hosts, for one inventory and one home."""
 
     def __init__(self, context: HostsContext, requester: Requester) -> None:
         self._context = context
@@ -59,14 +59,14 @@ class HostProvisioning:
     def up(
         self, plan: Plan, name: str, *, run_id: str = "", keep_on_failure: bool = False, retry_s: int = 0
     ) -> ProvisionedCluster:
-        """Lease the hosts; a cluster that stands already is checked and left as it is.
+        """Lease the hosts. If the cluster already exists, verify it and make no changes.
 
         Raises:
-            PlanError: The plan holds an error finding.
-            BusyError: Another process is at this cluster.
-            CapacityError: The GPUs are somebody's, on every set of hosts.
+            PlanError: The plan has an error finding.
+            BusyError: Another process is working on this cluster.
+            CapacityError: The GPUs are in use on every set of hosts.
             ConnectError: A host cannot be reached, and there is no other set.
-            TeardownError: It failed, and a host does not confirm that it was given back.
+            TeardownError: Creation failed, and a host did not confirm its release.
         """
         del keep_on_failure  # nothing half-made is worth keeping: the hosts stay anyway
         if plan.errors:
@@ -87,11 +87,11 @@ class HostProvisioning:
         return self.reuse(name, plan)
 
     def reuse(self, name: str, plan: Plan) -> ProvisionedCluster:
-        """A cluster as recorded, fit for the plan, its leases confirmed.
+        """Return a recorded cluster that matches the plan, after confirming its leases.
 
         Raises:
-            UsageError: There is none, it is not up, or it has another shape.
-            StateError: A lease has lapsed.
+            UsageError: The cluster does not exist, is not running, or does not match.
+            StateError: A lease has expired.
             ConnectError: A host cannot be reached.
         """
         record = find_running_cluster(self._context, name)
@@ -112,7 +112,7 @@ class HostProvisioning:
                 clock.sleep(_LOOK_EVERY_S)
 
     def _round(self, plan: Plan, name: str, run_id: str) -> ProvisionedCluster:
-        """Every set once, in order."""
+        """Try every set of hosts once, in order."""
         refused: list[tuple[HostSet, CloudGpuError]] = []
         for candidate in plan.candidates:
             assert isinstance(candidate, HostSet)  # noqa: S101 - a plan of target ssh holds no other
@@ -162,7 +162,10 @@ class HostProvisioning:
         )
 
     def _attempt(self, record: ClusterRecord, chosen: HostSet, tried: list[str]) -> ProvisionedCluster:
-        """Lease one set. Record, inventory and ledger stand before the first host is asked: `down` finds everything."""
+        """Lease one set of hosts.
+
+        Record, inventory and ledger rows are written before the first request, so `down` finds everything.
+        """
         context = self._context
         by_name = context.cloud.file().by_name
         hosts = [by_name[name] for name in chosen.hosts]
@@ -181,10 +184,10 @@ class HostProvisioning:
         return ProvisionedCluster(record, Inventory(record.name, tuple(nodes)), made=True, tried=tuple(tried))
 
     def _leased(self, record: ClusterRecord, nodes: list[Node]) -> list[Node]:
-        """The nodes with the GPUs that they got; all of them, or whatever one had got is given back.
+        """Return the nodes with their leased GPUs. If one lease fails, release the others.
 
         Raises:
-            CapacityError: A host's GPUs are somebody's, or are not there.
+            CapacityError: The GPUs of a host are in use or missing.
             ConnectError: A host cannot be reached.
         """
         with self._context.cloud.connected(nodes) as outcomes:
@@ -239,7 +242,8 @@ class HostProvisioning:
 
 
 def _with_devices(node: Node, answer: Mapping[str, Any]) -> Node:
-    """Where the cluster has all GPUs of a host there is nothing to hide from its ranks."""
+    """Set the leased GPUs of a node. Empty if the cluster has all GPUs of the host, because nothing needs to be hidden.
+    """
     try:
         devices = tuple(bounds.count(one) for one in answer["devices"])
     except (TypeError, ValueError) as err:

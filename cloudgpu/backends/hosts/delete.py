@@ -1,4 +1,4 @@
-"""`down` on hosts of one's own: end what runs there, remove what was made, give the GPUs back; said when confirmed."""
+"""Delete a cluster on self-managed hosts: stop its processes, remove its files, release the GPUs, and confirm it."""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -27,7 +27,7 @@ from cloudgpu.text import command
 
 @dataclass(frozen=True)
 class _Left:
-    """What is known of hosts that were asked to leave a cluster: those that did, and why the others did not."""
+    """Hosts that confirmed their release, and why the others did not."""
 
     gone: tuple[str, ...]
     left: tuple[str, ...]

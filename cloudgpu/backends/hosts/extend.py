@@ -1,4 +1,4 @@
-"""`extend` on hosts of one's own: the ledger and the record first, then the lease on every host."""
+"""Extend a cluster on self-managed hosts: first the ledger and the record, then the lease on every host."""
 
 from dataclasses import replace
 from datetime import datetime, timedelta

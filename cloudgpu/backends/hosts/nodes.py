@@ -15,9 +15,9 @@ ASKING = f"{BASE}/-"
 
 
 def node_of(host: OwnHost, known_hosts: Sequence[Path], *, index: int = 0) -> Node:
-    """A host as somebody to talk to; its keys are the inventory's, else those of the caller's known_hosts.
+    """Return a host as a node to connect to.
 
-    Where neither knows one, the node has none, and nobody connects to it.
+    Its keys come from the inventory, else from the caller's known_hosts. A node without keys is never connected to.
     """
     jump = host.jump
     return Node(
@@ -42,16 +42,16 @@ def node_of(host: OwnHost, known_hosts: Sequence[Path], *, index: int = 0) -> No
 
 
 def member(node: Node, cluster: str, token: str, kind: str, gpus: int) -> Node:
-    """The same as a node of a cluster that has so many of its GPUs."""
+    """Return a host's node as a member of a cluster that leases this many of its GPUs."""
     base = f"{BASE}/{cluster}-{token[:8]}"
     return replace(node, instance_id=f"{node.zone}@{cluster}", instance_type=kind, gpus=gpus, base=base)
 
 
 def host_of(instance_id: str) -> str:
-    """The host of a node of a cluster, `red` of `red@quickstart`."""
+    """Return the host of a cluster node, such as `red` for `red@quickstart`."""
     return instance_id.rpartition("@")[0]
 
 
 def own_directory(node: Node, home: str) -> str:
-    """Where a cluster's things lie, given the login user's home."""
+    """Return the cluster's directory below the login user's home directory."""
     return f"{home}/{node.base}"

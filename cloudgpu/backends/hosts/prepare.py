@@ -43,7 +43,7 @@ WHAT = tuple(_COMMANDS)
 
 @dataclass(frozen=True)
 class Step:
-    """What would run on one host."""
+    """Commands that would run on a host to install one component."""
 
     host: OwnHost
     what: str
@@ -51,16 +51,16 @@ class Step:
 
 
 def lacking(backend: HostsBackend, hosts: Sequence[OwnHost], catalog: Catalog) -> list[tuple[Scanned, tuple[str, ...]]]:
-    """Each host with what it lacks, of what `prepare` can install."""
+    """Return each host with the components that it lacks and `prepare` can install."""
     return [(one, _lacks(one)) for one in scan(backend, hosts, catalog, None)]
 
 
 def steps(found: Sequence[tuple[Scanned, tuple[str, ...]]], wanted: Sequence[str]) -> list[Step]:
-    """The commands for what was asked for, on the hosts that lack it.
+    """Return the commands that install the requested components on hosts that lack them.
 
     Raises:
-        UsageError: Something cannot be installed by us, or a host has no package tool that we know.
-        RemoteCommandError: A host cannot be looked at, or its user may not install anything.
+        UsageError: A component is not supported, or a host has no supported package manager.
+        RemoteCommandError: A host cannot be inspected, or its user may not install packages.
     """
     for what in wanted:
         if what not in _COMMANDS:
@@ -76,10 +76,10 @@ def steps(found: Sequence[tuple[Scanned, tuple[str, ...]]], wanted: Sequence[str
 
 
 def carry_out(backend: HostsBackend, planned: Sequence[Step], emit: Emit) -> None:
-    """Run the commands, on all hosts at once, each host's one after the other.
+    """Run the commands, in parallel across hosts and in order on each host.
 
     Raises:
-        RemoteCommandError: A command failed; its last lines are shown. What ran before it stays.
+        RemoteCommandError: A command failed; the error has its last lines. Earlier commands are not undone.
     """
     by_host: dict[str, list[str]] = {}
     for step in planned:

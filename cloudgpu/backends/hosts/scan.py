@@ -25,13 +25,13 @@ _SLACK_GIB = 1.5
 
 @dataclass(frozen=True)
 class Scanned:
-    """One host.
+    """The scan of one host.
 
     Attributes:
-        problem: Why it could not be looked at.
-        pinned: The fingerprint that was confirmed just now; empty where it was known before.
-        facts: What it tells of itself; empty with a problem.
-        differs: Where that is not what the inventory says, one line each.
+        problem: Why the scan failed; empty if it succeeded.
+        pinned: Fingerprint that was confirmed during this scan; empty if it was already known.
+        facts: The agent's description of the host; empty if the scan failed.
+        differs: Differences from the inventory, one line each.
     """
 
     host: OwnHost
@@ -48,7 +48,7 @@ class Scanned:
         return key | {name: value for name, value in self.facts.get("fields", {}).items() if value}
 
     def as_json(self) -> dict[str, Any]:
-        """Its documented form."""
+        """Return the documented JSON form."""
         told = {name: value for name, value in self.facts.items() if name != "fields"}
         return {
             "name": self.host.name,
@@ -63,9 +63,9 @@ class Scanned:
 
 
 def scan(backend: HostsBackend, hosts: Sequence[OwnHost], catalog: Catalog, trust: Trust | None) -> list[Scanned]:
-    """Look at hosts, all at once. Those whose key nobody knows are asked about first, one after the other.
+    """Scan hosts in parallel, after confirming unknown host keys one after the other.
 
-    `trust` None asks nobody: such a host is not looked at.
+    If `trust` is None, hosts with an unknown key are not scanned.
     """
     nodes: list[Node] = []
     pinned: dict[str, str] = {}
@@ -123,7 +123,7 @@ def _scanned(
 
 
 def fields_of(host: OwnHost, facts: Mapping[str, Any], catalog: Catalog) -> dict[str, Any]:
-    """What a host told, as the fields of its entry."""
+    """Return the inventory fields that a host's description provides."""
     shown = facts["gpus"]
     addresses = [one["address"] for one in facts["addresses"]]
     inner = addresses[0] if len(addresses) == 1 and addresses[0] != host.address else ""
@@ -137,7 +137,7 @@ def fields_of(host: OwnHost, facts: Mapping[str, Any], catalog: Catalog) -> dict
 
 
 def spelled(gpus: Sequence[Mapping[str, Any]], catalog: Catalog) -> str:
-    """`V100-16GB:8` for what a driver names; empty where the catalogue knows none such, or several kinds are there."""
+    """Return a GPU spec such as `V100-16GB:8`; empty if the GPUs are mixed or not in the catalog."""
     if len({str(one["name"]) for one in gpus}) != 1:
         return ""
     words = str(gpus[0]["name"]).replace("-", " ").split()
