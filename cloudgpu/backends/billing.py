@@ -104,8 +104,7 @@ class ClusterBilling:
         return sum((entry_usd(entry, at) for entry in entries), Decimal(0))
 
     def run_usd(self, record: RunRecord) -> Decimal:
-        """Return the cost of a run as the ledger's own report computes it, USD, so that all commands show the same figure.
-        """
+        """Return the cost of a run, USD, as the ledger's own report computes it, so that all commands agree."""
         simulated = record.target == "rehearsal"
         bill = self.context.ledger.report(by="run", now=self.context.clock.now())
         rows = (row.usd for row in bill.rows if row.key == record.run_id and row.simulated is simulated)

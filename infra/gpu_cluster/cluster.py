@@ -93,9 +93,9 @@ class GpuCluster(pulumi.ComponentResource):
         return Identity(name, component_args, self._child)
 
     def _placement_group(self, name: str, args: ClusterArgs) -> aws.ec2.PlacementGroup | None:
-        """Create a placement group for several nodes. For one node it would only narrow the search for capacity.
+        """Create a placement group if there are several nodes. For one node it would only reduce the available capacity.
 
-        A Capacity Block stands close together by itself.
+        A Capacity Block is already placed close together.
         """
         if args.nodes == 1 or args.market == "capacity-block":
             return None

@@ -36,9 +36,9 @@ class ExpiryScheduleArgs:
 
 
 class ExpirySchedule(pulumi.ComponentResource):
-    """A schedule group, since only groups can carry tags, and a role that may only terminate this cluster's nodes.
+    """A schedule group, which carries the tags, and a role that may only terminate this cluster's nodes.
 
-    Both stand before the nodes are bought, and go after the nodes went: `before_nodes` is for their `depends_on`.
+    Both are created before the nodes and deleted after them. Pass `before_nodes` to the nodes' `depends_on`.
     """
 
     before_nodes: list[pulumi.Resource]
@@ -69,10 +69,10 @@ class ExpirySchedule(pulumi.ComponentResource):
         self.register_outputs({"group": self._group.name})
 
     def attach_targets(self, fleet_id: pulumi.Output[str], instance_ids: pulumi.Output[list[str]]) -> None:
-        """Schedule the termination of these nodes, twice.
+        """Schedule the termination of these nodes in two ways.
 
-        `TerminateInstances` ends nothing when EC2 has forgotten one of the ids, which it does about an hour after that
-        node ended. `DeleteFleets` names no node, and ends those that the fleet still has.
+        `TerminateInstances` fails completely once EC2 has forgotten one of the IDs, about an hour after that node
+        terminated. `DeleteFleets` names no nodes and deletes those that the fleet still has.
         """
         nodes = instance_ids.apply(lambda ids: json.dumps({"InstanceIds": ids}))
         self._schedule(self._name, _NODES, _AFTER, "terminateInstances", nodes)

@@ -22,7 +22,7 @@ class GangArgs:
 
 
 class Gang(pulumi.ComponentResource):
-    """One fleet of type `instant`, whose minimum is its size, so that EC2 launches everything or nothing."""
+    """One `instant` fleet whose minimum equals its size, so that EC2 launches all nodes or none."""
 
     fleet_id: pulumi.Output[str]
     instance_ids: pulumi.Output[list[str]]

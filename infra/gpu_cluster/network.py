@@ -19,9 +19,9 @@ class NetworkArgs:
 
 
 class Network(pulumi.ComponentResource):
-    """One VPC and one subnet in the zone.
+    """A VPC and a subnet in the cluster's zone.
 
-    `routes` is what nodes need before they can reach the internet, `gateways` what a public address needs.
+    Nodes need `routes` to reach the internet, and public addresses need `gateways`.
     """
 
     vpc_id: pulumi.Output[str]

@@ -20,11 +20,11 @@ _GATES = 224
 
 @dataclass(frozen=True)
 class OwnNetworkArgs:
-    """What the network is for.
+    """Settings of the network.
 
     Attributes:
-        nat: Nodes get no public address and go out through a NAT gateway.
-        ssh_cidrs: Who reaches the node that has an Elastic IP all the same.
+        nat: Give nodes no public address and route outgoing traffic through a NAT gateway.
+        ssh_cidrs: Sources that may reach the node with an Elastic IP.
     """
 
     zone: str
@@ -59,8 +59,8 @@ class OwnNetwork(pulumi.ComponentResource):
     def _ways_out(self) -> list[dict[str, pulumi.Input[str]]]:
         """Route traffic directly to the internet or through NAT.
 
-        A node behind NAT that has an Elastic IP answers its callers through the internet gateway: the narrower route
-        wins, and by the NAT gateway the answer would come from another address.
+        A node behind NAT that also has an Elastic IP replies to SSH callers through the internet gateway, by a more
+        specific route. Through the NAT gateway the reply would have another source address.
         """
         if not self._args.nat:
             return [{"cidr_block": _ANYWHERE, "gateway_id": self._gateway.id}]

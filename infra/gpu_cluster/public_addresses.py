@@ -9,10 +9,10 @@ import pulumi_aws as aws
 
 @dataclass(frozen=True)
 class PublicAddressesArgs:
-    """Settings of the addresses: the first `count` nodes get one each, in the order of their numbers.
+    """Settings of the addresses. The first `count` nodes get one each, in index order.
 
     Attributes:
-        gateways: What has to stand before an address can be used: the internet gateway of an own VPC.
+        gateways: Resources that must exist before an address works: the internet gateway of a new VPC.
     """
 
     count: int

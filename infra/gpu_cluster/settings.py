@@ -37,24 +37,24 @@ class Named:
 
 @dataclass(frozen=True)
 class ClusterArgs:
-    """One cluster.
+    """Settings of a cluster.
 
     Attributes:
-        expires_at: When its nodes end themselves, UTC.
-        ssh_cidrs: The only sources that reach port 22; none where nodes are reached by SSM.
-        image: `ami-...`, or the name of the SSM parameter that holds it.
+        expires_at: When the nodes power themselves off, UTC.
+        ssh_cidrs: The only sources that may reach port 22; none if nodes are reached through SSM.
+        image: `ami-...`, or the SSM parameter that names it.
         disk_gib: Size of the root volume.
-        efa_interfaces: EFA interfaces a node; 0 means plain TCP.
-        public_address: What the nodes have: addresses that EC2 gives, an Elastic IP each, one for the first node and
-            a NAT gateway for the way out, private addresses in the user's subnet, or private ones behind a NAT gateway.
-        reach: `direct`: the caller connects to port 22. `ssm`: Session Manager carries SSH, and nothing is open.
+        efa_interfaces: EFA interfaces per node; 0 means plain TCP.
+        public_address: Addresses of the nodes: assigned by EC2, one Elastic IP each, one for the first node and NAT for
+            the rest, private addresses in the user's subnet, or private addresses behind NAT.
+        reach: `direct`: the caller connects to port 22. `ssm`: SSH goes through Session Manager, and no port is open.
         reservation: Capacity reservation to launch into, for the markets that have one.
-        readable: S3 places (`bucket/prefix`) that the nodes may read.
-        writable: S3 places that they may write as well.
-        create_vpc: Make a VPC instead of using the region's default one.
-        bootstrap: Shell script that every node runs at its first boot; nothing secret.
-        storage_group_ids: Security groups that the nodes carry beside their own, since they open storage to them.
-        expiry_schedule: Let AWS end the nodes too, a little after their expiry.
+        readable: S3 locations (`bucket/prefix`) that the nodes may read.
+        writable: S3 locations that the nodes may also write.
+        create_vpc: Create a VPC instead of using the region's default one.
+        bootstrap: Shell script that every node runs at its first boot; must not contain secrets.
+        storage_group_ids: Additional security groups of the nodes, which give access to storage.
+        expiry_schedule: Also terminate the nodes from AWS shortly after the expiry.
     """
 
     cluster: str

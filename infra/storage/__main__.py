@@ -1,4 +1,4 @@
-"""One piece of storage, as the stack's settings describe it."""
+"""Pulumi program for one storage, from the settings of its stack."""
 
 import pulumi
 

@@ -1,4 +1,4 @@
-"""Machine images of one's own: made of a node, found by their tag, ended with their snapshots."""
+"""Custom machine images: created from a node, found by tag, deleted together with their snapshots."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -25,9 +25,9 @@ _DEREGISTERED = "InvalidAMIID.Unavailable"
 
 @dataclass(frozen=True)
 class OwnImage:
-    """One image. `size_gib` is what its snapshots may come to; AWS bills the blocks that are used.
+    """A custom machine image, or a snapshot whose image no longer exists if `id` is empty.
 
-    Without an `id` it is a snapshot whose image is gone.
+    `size_gib` is an upper bound on the snapshots' size; AWS bills the blocks in use.
     """
 
     id: str
@@ -41,12 +41,12 @@ class OwnImage:
 
     @property
     def owner(self) -> str:
-        """Who made it."""
+        """Owner according to its tags."""
         return self.tags.get("cloudgpu:owner", "")
 
 
 def found(clients: Clients, name: str = "") -> tuple[OwnImage, ...]:
-    """The images of this account that carry our tag, or the one of this name, oldest first.
+    """Return the account's images with cloudgpu's tag, all or those of one name, oldest first.
 
     Raises:
         CloudError: AWS refused or cannot be reached.
@@ -58,7 +58,9 @@ def found(clients: Clients, name: str = "") -> tuple[OwnImage, ...]:
 
 
 def orphans(clients: Clients, name: str, images: Iterable[OwnImage]) -> tuple[OwnImage, ...]:
-    """Snapshots with our tag whose image is gone: a deletion that was cut off has left them, and they cost the same.
+    """Return snapshots with cloudgpu's tag whose image no longer exists.
+
+    An interrupted deletion leaves them behind, and they are still billed.
 
     Raises:
         CloudError: AWS refused or cannot be reached.
@@ -77,7 +79,7 @@ def _orphan(region: str, row: Mapping[str, Any]) -> OwnImage:
 
 
 def make(clients: Clients, instance_id: str, name: str, tags: Mapping[str, str]) -> str:
-    """Have an image made of an instance, which boots again for it; returns the image's id, not yet usable.
+    """Create an image of an instance, which reboots for it, and return the ID of the image while it is pending.
 
     Raises:
         CloudError: AWS refused or cannot be reached.
@@ -114,10 +116,10 @@ def ready(clients: Clients, clock: Clock, name: str) -> OwnImage:
 
 
 def end(clients: Clients, image: OwnImage) -> None:
-    """Take the image away, and then its snapshots; what is gone already is ended.
+    """Delete an image and then its snapshots. Idempotent.
 
     Raises:
-        CloudError: AWS refused or cannot be reached; doing it again goes on.
+        CloudError: AWS refused or cannot be reached. Calling again continues the deletion.
     """
     ec2 = clients.client("ec2")
     # The snapshots go last: nobody would find them any more by an image that is gone, but they carry the tag too.

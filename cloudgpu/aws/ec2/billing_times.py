@@ -1,8 +1,8 @@
-"""When billed resources began and ended, as AWS tells it: the ledger closes by these times, not by the caller's clock.
+"""Report when billed resources started and ended according to AWS, so that the ledger does not use the caller's clock.
 
-AWS lists terminated instances and deleted NAT gateways for about an hour. An instance that was terminated through the
-API names the second in its StateTransitionReason; one that was shut down from within, or interrupted, names none. An
-Elastic IP that was released leaves no trace.
+AWS lists terminated instances and deleted NAT gateways for about an hour. The StateTransitionReason of an instance that
+was terminated through the API has the time to the second; after a shutdown from within or an interruption it has none.
+A released Elastic IP leaves no trace.
 """
 
 import contextlib
@@ -24,11 +24,11 @@ _GONE = frozenset({"deleted", "failed"})
 
 @dataclass(frozen=True)
 class Lifetime:
-    """One billed resource.
+    """The lifetime of one billed resource.
 
     Attributes:
-        alive: It still costs money.
-        ended_at: None while it is alive, and where AWS does not say when it ended.
+        alive: True while it is billed.
+        ended_at: None while it is alive, or if AWS does not report the time.
     """
 
     kind: Literal["instance", "nat-gateway", "elastic-ip"]
@@ -39,7 +39,7 @@ class Lifetime:
 
 
 def of_instances(clients: Clients, ids: Sequence[str]) -> Mapping[str, Lifetime]:
-    """Return the lifetimes of these instances by id; one that AWS does not list (any more) is left out.
+    """Return the lifetimes of these instances by ID, without those that AWS no longer lists.
 
     Raises:
         CloudError: AWS refused or cannot be reached.

@@ -1,4 +1,4 @@
-"""What AWS still knows about a fleet that was launched by somebody else."""
+"""Query fleets that another process launched."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,10 +10,10 @@ from cloudgpu.errors import CloudGpuError, LaunchError
 
 
 def shortfall(clients: Clients, fleet_id: str, *, got: int, wanted: int) -> CloudGpuError:
-    """Why an `instant` fleet has too few instances: AWS keeps the errors of its launch.
+    """Return the error that explains why an `instant` fleet has too few instances, from the launch errors AWS keeps.
 
     Raises:
-        CloudError: AWS cannot be asked.
+        CloudError: AWS cannot be reached.
     """
     with answered(f"asking why fleet {fleet_id} is not whole"):
         answer = clients.client("ec2").describe_fleets(FleetIds=[fleet_id])

@@ -17,7 +17,7 @@ _NO_LATEST = frozenset({"UnsupportedOperation", "Unsupported", "InvalidParameter
 
 
 def fingerprints(clients: Clients, instance_id: str) -> tuple[str, ...]:
-    """`SHA256:...` of every host key that the node has printed; empty while it has not.
+    """Return the `SHA256:...` fingerprints of the host keys on the node's console; empty until they are printed.
 
     Raises:
         CloudError: AWS refused or cannot be reached.
@@ -32,10 +32,10 @@ def fingerprints(clients: Clients, instance_id: str) -> tuple[str, ...]:
 
 
 def parsed(console: str) -> tuple[str, ...]:
-    """The fingerprints in a console output, in the order printed, each once.
+    """Return the distinct fingerprints in a console output, in the order printed.
 
-    Only what stands between cloud-init's own lines counts, and only the last such block: it belongs to the last
-    boot that made keys, and anything else on the console may come from anybody's program.
+    Only the last complete block between cloud-init's markers counts. It belongs to the last boot that created keys; any
+    program can print elsewhere on the console.
     """
     text = console.replace("\r", "")
     printed = [one.rstrip("=") for one in _FINGERPRINT.findall(_last_block(text, "FINGERPRINTS"))]
@@ -44,7 +44,7 @@ def parsed(console: str) -> tuple[str, ...]:
 
 
 def _last_block(text: str, what: str) -> str:
-    """Empty while it is still being printed."""
+    """Return the last complete block; empty while it is still being printed."""
     start = text.rfind(f"-----BEGIN SSH HOST KEY {what}-----")
     end = text.find(f"-----END SSH HOST KEY {what}-----", start)
     return text[start:end] if 0 <= start < end else ""
@@ -62,7 +62,7 @@ def _console(clients: Clients, instance_id: str, **options: bool) -> str:
 
 
 def _decoded(output: str) -> str:
-    """Botocore decodes the console by itself; an endpoint that encodes it twice is read all the same."""
+    """Decode the console output, also if an endpoint encoded it twice. Botocore has already decoded it once."""
     try:
         return base64.b64decode(output, validate=True).decode("utf-8", errors="replace")
     except (binascii.Error, ValueError):

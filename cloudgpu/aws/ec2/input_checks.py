@@ -26,7 +26,7 @@ Look = tuple[Presence, str]
 
 
 def dataset_seen(clients: Clients, url: str) -> DatasetSeen:
-    """What lies under an address in S3; what may not be looked at is unknown."""
+    """Return what is stored under an S3 URL, or `unknown` if it may not be listed."""
     region = ""
     try:
         address = Address.parse(url)
@@ -46,7 +46,7 @@ def dataset_seen(clients: Clients, url: str) -> DatasetSeen:
 
 
 def named_seen(clients: Clients, kind: NamedKind, name: str) -> Look:
-    """Whether the region, or the account, has what settings name."""
+    """Return whether a resource named in the settings exists in the region or account."""
     return _seen(f"looking for {kind} {name} in {clients.region}", lambda: _LOOKS[kind](clients, name))
 
 

@@ -16,7 +16,7 @@ _MIB_A_GIB: Final = 1024
 
 
 def described(clients: Clients) -> dict[str, TypeFacts]:
-    """Types that have whole NVIDIA GPUs and x86-64 processors: what cloudgpu's images run on.
+    """Return the types with whole NVIDIA GPUs and x86-64 processors, which cloudgpu's images support.
 
     Raises:
         CloudError: EC2 refused or cannot be reached.

@@ -23,7 +23,7 @@ _NOT_GONE = (*_TO_END, "shutting-down")
 
 @dataclass(frozen=True)
 class Instance:
-    """One instance. `reason` is AWS's code for why it left the running state, where it says one."""
+    """An EC2 instance. `reason` is AWS's code for why it left the running state, if reported."""
 
     id: str
     type: str
@@ -40,7 +40,7 @@ class Instance:
 
 
 def describe(clients: Clients, ids: Sequence[str]) -> tuple[Instance, ...]:
-    """The instances with these ids, in the order of `ids`; one that AWS does not know (yet, any more) is left out.
+    """Return the instances with these IDs, in the same order, without those that AWS does not know.
 
     Raises:
         CloudError: AWS refused or cannot be reached.
@@ -66,7 +66,7 @@ def described(clients: Clients, ids: Sequence[str]) -> Iterator[Mapping[str, Any
 
 
 def matching(clients: Clients, filters: Mapping[str, Sequence[str]]) -> tuple[Instance, ...]:
-    """The instances that all filters match, sorted by id.
+    """Return the instances that match all filters, sorted by ID.
 
     Raises:
         CloudError: AWS refused or cannot be reached.
@@ -97,13 +97,13 @@ def terminate(clients: Clients, clock: Clock, ids: Sequence[str], *, total_s: fl
 
 
 def _in_states(clients: Clients, ids: Sequence[str], states: Sequence[str]) -> set[str]:
-    """Those of them that are in one of these states: answers get shorter as instances end."""
+    """Return the IDs of the instances in one of these states. Responses get shorter as instances terminate."""
     asked = ({"instance-id": chunk, "instance-state-name": states} for chunk in _chunks(ids))
     return {one.id for filters in asked for one in matching(clients, filters) if one.state in states}
 
 
 def _terminate(clients: Clients, ids: Sequence[str]) -> None:
-    """One id that vanished meanwhile fails the whole call, so then each is ended by itself."""
+    """Terminate instances, one by one if the call fails because one of the IDs no longer exists."""
     try:
         with typed(f"ending {len(ids)} instances"):
             clients.client("ec2").terminate_instances(InstanceIds=list(ids))

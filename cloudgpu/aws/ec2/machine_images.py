@@ -11,7 +11,7 @@ _AT_ONCE = 8
 
 
 def named(clients_for: Callable[[str], Clients], wanted: Sequence[tuple[str, str]]) -> Mapping[tuple[str, str], str]:
-    """(parameter, region) -> image id; left out where there is no such parameter or it may not be read.
+    """Return the image ID of each (parameter, region), without parameters that are missing or unreadable.
 
     Raises:
         CloudError: AWS cannot be reached in one of the regions.

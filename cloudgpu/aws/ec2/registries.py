@@ -1,4 +1,4 @@
-"""ECR: a login for whoever has AWS credentials. It is good for 12 hours and carries the caller's own permissions."""
+"""ECR logins from AWS credentials. They last 12 hours and carry the caller's own permissions."""
 
 import base64
 from typing import Final
@@ -12,7 +12,7 @@ _RENEWED_S: Final = 11 * 3600.0
 
 
 def ecr_login(clients: Clients) -> tuple[str, str]:
-    """User and password for every ECR registry of the account's that the caller may read, in this region.
+    """Return user and password for every ECR registry in this region that the caller may read.
 
     Raises:
         CloudError: No credentials, no permission, or ECR cannot be reached.
@@ -34,7 +34,7 @@ class EcrLogins:
         self._known: dict[str, tuple[float, tuple[str, str]]] = {}
 
     def login(self, clients: Clients) -> tuple[str, str]:
-        """One that lasts for an hour at least.
+        """Return a login that is valid for at least another hour.
 
         Raises:
             CloudError: As `ecr_login`.

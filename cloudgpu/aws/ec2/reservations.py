@@ -10,7 +10,7 @@ from cloudgpu.plan.reservations import Reservation
 
 
 def look_up(clients_for: Callable[[str], Clients], reservation_id: str, regions: Sequence[str]) -> Reservation | None:
-    """The reservation of this id in the first region that has it; None where none has.
+    """Return the reservation with this ID from the first region that has it, or None.
 
     Raises:
         CloudError: AWS refused or cannot be reached in one of the regions.

@@ -26,7 +26,7 @@ class Tagged(Protocol):
 
     @property
     def tags(self) -> Mapping[str, str]:
-        """As last seen."""
+        """Tags as last read."""
 
 
 def relabel(clients: Clients, found: Sequence[Tagged], tags: Mapping[str, str]) -> None:

@@ -18,11 +18,11 @@ _NOT_CONNECTED: Final = "TargetNotConnected"
 
 @dataclass(frozen=True)
 class Started:
-    """A session that waits for its plugin.
+    """A session that is waiting for its plugin.
 
     Attributes:
-        arguments: Of `session-manager-plugin`, as the AWS command line gives them.
-        variables: What its environment needs besides; holds the session's token.
+        arguments: Arguments of `session-manager-plugin`, as the AWS CLI passes them.
+        variables: Additional environment variables; they contain the session token.
     """
 
     arguments: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""Everything that carries a cluster's tag, whatever any record says, and the end of it."""
+"""Find and delete everything with a cluster's tag, independently of all records."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -51,12 +51,12 @@ _HANDLED: Mapping[Kind, str] = {
 
 
 def everything(clients: Clients, cluster: str, token: str | None = None) -> tuple[Found, ...]:
-    """All that carries the cluster's tag (and its token) in this region, and in IAM, in the order of its end.
+    """Return everything with the cluster's tag (and token) in this region and in IAM, in deletion order.
 
-    A fleet whose instances have all ended is found as long as AWS still lists those, which is about an hour.
+    A fleet whose instances have all terminated is found while AWS still lists them, for about an hour.
 
     Raises:
-        CloudError: AWS refused one of the questions or cannot be reached: then nobody knows, and nothing is "gone".
+        CloudError: A request failed, so nothing may be assumed to be deleted.
     """
     return _in_order(search_region(clients, cluster, token).merged(search_iam(clients, cluster, token)).complete())
 
@@ -87,7 +87,7 @@ def search_iam(clients: Clients, cluster: str = "", token: str | None = None) ->
 
 
 def enabled_regions(clients: Clients) -> tuple[str, ...]:
-    """Every region that this account can use.
+    """Return every region that is enabled for the account.
 
     Raises:
         CloudError: AWS refused or cannot be reached.
@@ -97,10 +97,10 @@ def enabled_regions(clients: Clients) -> tuple[str, ...]:
 
 
 def release(clients: Clients, found: Sequence[Found], clock: Clock) -> None:
-    """End what was found, in an order in which it can be ended; what is gone already counts as ended.
+    """Delete resources in dependency order. Resources that no longer exist count as deleted.
 
     Raises:
-        TeardownError: Something could not be ended or confirmed; `left` names all of it. The rest was ended.
+        TeardownError: Something could not be deleted or confirmed; `left` lists it. The rest was deleted.
     """
     left: list[str] = []
     reasons: list[CloudGpuError] = []
@@ -115,7 +115,10 @@ def release(clients: Clients, found: Sequence[Found], clock: Clock) -> None:
 
 
 def _regional(clients: Clients, filters: list[dict[str, Any]], prefix: str) -> list[Question]:
-    """One for each kind. What cannot be searched for by tag has a name that begins with `prefix`."""
+    """Return one query per resource type.
+
+    Resources that cannot be searched by tag have a name that starts with `prefix`.
+    """
     questions = [_question(clients, listing, filters) for listing in LISTINGS]
     return [*questions, lambda: list(_schedule_groups(clients, prefix))]
 
@@ -130,9 +133,9 @@ def _tagged(found: Iterable[Found], wanted: Mapping[str, str]) -> list[Found]:
 
 
 def _living(clients: Clients, found: Sequence[Found]) -> tuple[list[Found], list[CloudGpuError]]:
-    """What has not ended, with the fleets: of instances that live, and those that stand although theirs have ended.
+    """Return the resources that still exist, including fleets that still exist after their instances terminated.
 
-    Also returns why a fleet could not be asked about.
+    Also returns the errors of fleet queries that failed.
     """
     living = [one for one in found if one.kind != "instance" or one.state not in ENDED]
     sure = _fleets(clients, living)
@@ -207,7 +210,7 @@ def _found(clients: Clients, listing: Listing, entry: Mapping[str, Any]) -> Foun
 
 
 def _within_calendar(since: object) -> datetime | None:
-    """Return when something was made, as far as that can be true."""
+    """Return a creation time, or None if it is not plausible."""
     try:
         return bounds.within_calendar(since) if isinstance(since, datetime) else None
     except ValueError:
@@ -215,7 +218,7 @@ def _within_calendar(since: object) -> datetime | None:
 
 
 def _fleets(clients: Clients, found: Iterable[Found]) -> list[Found]:
-    """By their instances: AWS lists an `instant` fleet to nobody who does not know its id."""
+    """Find fleets through their instances, because AWS lists `instant` fleets only by ID."""
     of_fleets = {one.tags[FLEET_TAG]: one for one in found if one.kind == "instance" and FLEET_TAG in one.tags}
     return [Found("fleet", fleet_id, clients.region, one.name, one.tags) for fleet_id, one in of_fleets.items()]
 
@@ -272,7 +275,7 @@ def _profile(iam: Any, name: str) -> Mapping[str, Any]:  # noqa: ANN401
 
 
 def _iam_tags(ask: Callable[[], Mapping[str, Any]]) -> dict[str, str] | None:
-    """None when it vanished since it was listed."""
+    """Return the tags, or None if the resource was deleted after it was listed."""
     try:
         with answered("reading tags in IAM"):
             return mapped(ask().get("Tags"))
@@ -302,7 +305,10 @@ def _tried(found: list[Found], end: Callable[[Found], None], *, together: bool) 
 
 
 def _remaining(clients: Clients, found: list[Found]) -> list[Found]:
-    """Disks and interfaces mostly go with their instances: only those that did not are worth a call each."""
+    """Return the disks and interfaces that did not disappear with their instances.
+
+    This saves one call for each that did.
+    """
     listing = next(one for one in LISTINGS if one.kind == found[0].kind)
     name = f"{listing.kind}-id"
     alive: set[str] = set()
@@ -327,7 +333,7 @@ def _end(clients: Clients, one: Found, clock: Clock) -> None:
 
 
 def _is_held(err: CloudGpuError) -> bool:
-    """AWS says of an interface that is still attached only that the parameter is invalid, and why in the text."""
+    """Return True if an interface is still attached, which AWS reports only in the text of a parameter error."""
     return is_in_use(err) or "is currently in use" in err.message
 
 

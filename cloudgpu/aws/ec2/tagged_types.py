@@ -1,4 +1,4 @@
-"""What a search by tag finds: each kind of thing, how it is asked for and how its answer reads."""
+"""The resource types of the tag search: how each is listed, and how its entries are read."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -35,14 +35,14 @@ GLOBAL = "global"
 
 @dataclass(frozen=True)
 class Found:
-    """One thing that carries a cluster's tag.
+    """A resource with a cluster's tag.
 
     Attributes:
-        since: When it was launched or made; None where AWS does not say.
-        instance_type: Of an instance; empty otherwise.
-        market: `on-demand`, `spot` or `capacity-block` of an instance; empty otherwise.
-        volume_type: `gp3` ... of a volume; empty otherwise.
-        size_gib: Of a volume; None otherwise.
+        since: Launch or creation time; None if AWS does not report it.
+        instance_type: Instance type; empty for other resources.
+        market: `on-demand`, `spot` or `capacity-block` for instances; empty for other resources.
+        volume_type: Volume type such as `gp3`; empty for other resources.
+        size_gib: Volume size; None for other resources.
     """
 
     kind: Kind
@@ -66,13 +66,13 @@ class Found:
 
 @dataclass(frozen=True)
 class SearchResult:
-    """What a search found, and where it was not answered.
+    """The result of a tag search.
 
     Attributes:
-        found: What there is, in the order in which it can be ended.
-        failures: Region (`global` for IAM) -> why at least one question was not answered there. What else is in such
-            a region is unknown; what was found there is there all the same.
-        terminated: Instances that have ended and that AWS still lists, for about an hour.
+        found: Resources in deletion order.
+        failures: Region (`global` for IAM) -> why at least one request failed there. The search of such a region is
+            incomplete, but what was found there exists.
+        terminated: Terminated instances that AWS still lists, for about an hour.
     """
 
     found: tuple[Found, ...] = ()
@@ -100,7 +100,7 @@ class SearchResult:
 
 @dataclass(frozen=True)
 class Listing:
-    """One kind of EC2's: which call lists it, where the list stands, and what of an entry is what."""
+    """One EC2 resource type: the call that lists it, the key of the list, and the fields of an entry."""
 
     kind: Kind
     call: str
@@ -113,7 +113,7 @@ class Listing:
     """What the call names its filters."""
 
     def ask(self, ec2: Any, filters: list[dict[str, Any]]) -> Iterator[Mapping[str, Any]]:  # noqa: ANN401
-        """Every entry that the filters match and that is not over, page by page where AWS has pages."""
+        """Yield the matching entries that still exist, page by page where AWS paginates."""
         if ec2.can_paginate(self.call):
             pages = ec2.get_paginator(self.call).paginate(**{self.filters_key: filters})
         else:

@@ -15,17 +15,17 @@ _AT_ONCE = 500
 
 
 def listed(tags: Mapping[str, str]) -> list[dict[str, str]]:
-    """As AWS takes them, sorted, so that a repeated call is the same call."""
+    """Return the tags in AWS's form, sorted so that a repeated call is identical."""
     return [{"Key": key, "Value": str(tags[key])} for key in sorted(tags)]
 
 
 def mapped(tags: Iterable[Mapping[str, str]] | None) -> dict[str, str]:
-    """As Pulumi shows them."""
+    """Return the tags as a mapping, as Pulumi shows them."""
     return {tag["Key"]: tag["Value"] for tag in tags or ()}
 
 
 def specification(resource_type: str, tags: Mapping[str, str]) -> dict[str, Any]:
-    """One entry of `TagSpecifications`."""
+    """Return one entry of `TagSpecifications`."""
     return {"ResourceType": resource_type, "Tags": listed(tags)}
 
 

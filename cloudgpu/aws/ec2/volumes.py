@@ -38,10 +38,10 @@ def _attached_to(clients: Clients, volume_id: str) -> str:
 
 
 def _runs(clients: Clients, instance_id: str) -> bool:
-    """Whether it runs.
+    """Return True if the instance is running.
 
     Raises:
-        CloudError: It has ended meanwhile, and never will.
+        CloudError: The instance has terminated and will never run.
     """
     with typed(f"looking at {instance_id}"):
         answer = clients.client("ec2").describe_instances(InstanceIds=[instance_id])

@@ -11,7 +11,7 @@ _PERMISSIONS = [{"IpProtocol": "tcp", "FromPort": 22, "ToPort": 22, "IpRanges": 
 
 
 def _nobody(kind: str) -> str:
-    """An id that is well formed and nobody's."""
+    """Return a well-formed ID that belongs to no resource."""
     return f"{kind}-00000000000000000"
 
 

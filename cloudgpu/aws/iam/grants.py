@@ -15,11 +15,11 @@ EC2 = "arn:aws:ec2:*:*:"
 
 @dataclass(frozen=True)
 class Grant:
-    """Some actions on some resources under one condition.
+    """Actions on resources under one condition.
 
     Attributes:
-        name: What stands as `Sid` in the policy.
-        purpose: What it is needed for, for people: `launch instances`.
+        name: `Sid` in the policy.
+        purpose: What the permission is for, in words such as `launch instances`.
     """
 
     name: str
@@ -29,7 +29,7 @@ class Grant:
     conditions: Conditions = field(default_factory=dict)
 
     def statement(self) -> dict[str, Any]:
-        """As it stands in a policy document."""
+        """Return the grant as a policy statement."""
         said = {
             "Sid": self.name,
             "Effect": "Allow",
@@ -40,7 +40,7 @@ class Grant:
 
 
 def policy(grants: Sequence[Grant]) -> dict[str, Any]:
-    """The policy document; what is allowed on the same things without a condition is one statement, to save room."""
+    """Return the policy document. Unconditional grants on the same resources share a statement to save space."""
     alike: dict[tuple[str, ...], list[Grant]] = {}
     for place, one in enumerate(grants):
         alike.setdefault((str(place),) if one.conditions else one.resources, []).append(one)
@@ -48,24 +48,24 @@ def policy(grants: Sequence[Grant]) -> dict[str, Any]:
 
 
 def _joined(grants: Sequence[Grant]) -> Grant:
-    """One grant for several, under the name of the one that says most."""
+    """Merge several grants under the name of the one with the most actions."""
     first = max(grants, key=lambda one: len(one.actions))
     return replace(first, actions=tuple(sorted({action for one in grants for action in one.actions})))
 
 
 def ec2(*kinds: str) -> tuple[str, ...]:
-    """Every EC2 resource of these kinds."""
+    """Return the ARN patterns of these kinds of EC2 resources."""
     return tuple(f"{EC2}{kind}/*" for kind in kinds)
 
 
 def actions_for(service: str, operation: str) -> tuple[str, ...]:
-    """The permissions that one call of boto3 needs: `ec2`, `DescribeVpcs` needs `ec2:DescribeVpcs`."""
+    """Return the permissions for a boto3 call, such as `ec2:DescribeVpcs` for `ec2` and `DescribeVpcs`."""
     found = _RENAMED.get((service, operation))
     return found or (f"{_PREFIXES.get(service, service)}:{operation}",)
 
 
 def granted(grants: Sequence[Grant]) -> frozenset[str]:
-    """Every action of these grants."""
+    """Return every action of these grants."""
     return frozenset(action for grant in grants for action in grant.actions)
 
 

@@ -1,4 +1,4 @@
-"""Which permissions the caller has: by IAM's own simulation where that is allowed, else by dry runs, else unknown."""
+"""Determine the caller's permissions: by IAM policy simulation if allowed, else by dry runs, else unknown."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -22,7 +22,7 @@ _WORST: Mapping[State, int] = {"failed": 2, "unknown": 1, "ok": 0}
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether one action is allowed, and how that is known or why it is not."""
+    """Whether an action is allowed, and how that was determined or why it is unknown."""
 
     action: str
     state: State
@@ -30,7 +30,7 @@ class Verdict:
 
 
 def verdicts(clients: Clients, identity: Identity, grants: Sequence[Grant]) -> tuple[Verdict, ...]:
-    """One for every action of the grants, sorted. Nothing is made, changed or ended."""
+    """Return one verdict per action, sorted. Nothing is created, changed or deleted."""
     if identity.arn.endswith(":root"):
         return tuple(Verdict(action, "ok", "the root user may do everything") for action in _actions(grants))
     try:
@@ -45,16 +45,16 @@ def _actions(grants: Iterable[Grant]) -> list[str]:
 
 
 def _worst(action: str, found: Sequence[Verdict]) -> Verdict:
-    """An action that is granted in several places is needed in all of them."""
+    """Return the worst verdict of an action, because an action granted in several places is needed in all of them."""
     about = [one for one in found if one.action == action]
     return max(about, key=lambda one: _WORST[one.state])
 
 
 def _simulated(clients: Clients, principal: str, grants: Sequence[Grant]) -> list[Verdict]:
-    """IAM's answer for every grant, on a resource and with tags as the grant names them.
+    """Return IAM's simulated verdict for every grant, with the resources and tags that the grant names.
 
     Raises:
-        CloudGpuError: IAM cannot be asked.
+        CloudGpuError: IAM refused or cannot be reached.
     """
     with typed("asking IAM for the caller's permissions"):
         return [one for grant in grants for one in _simulation(clients.client("iam"), principal, grant)]
@@ -90,7 +90,7 @@ def _context(grant: Grant) -> Iterator[dict[str, Any]]:
 
 
 def _principal(clients: Clients, arn: str) -> str:
-    """Whose policies count: of a session its role, whose path only IAM knows."""
+    """Return the ARN whose policies apply. For a session it is the role, whose path only IAM knows."""
     if ":assumed-role/" not in arn:
         return arn
     name = arn.split("/")[1]
@@ -99,7 +99,7 @@ def _principal(clients: Clients, arn: str) -> str:
 
 
 def _tried(clients: Clients, grants: Sequence[Grant]) -> list[Verdict]:
-    """Dry runs of EC2's calls, harmless calls of the others, and `unknown` for the rest."""
+    """Test grants with EC2 dry runs and harmless calls to other services; the rest is `unknown`."""
     asked = [(grant, action) for grant in grants for action in grant.actions]
     arguments = {**EC2_ARGUMENTS, "RunInstances": {**EC2_ARGUMENTS["RunInstances"], **_image(clients)}}
     with ThreadPoolExecutor(_AT_ONCE) as workers:

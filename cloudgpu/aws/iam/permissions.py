@@ -1,8 +1,8 @@
-"""What cloudgpu may do, as small as AWS lets it be: the one list that the IAM policy and `doctor` are made from.
+"""The least-privilege permissions of cloudgpu, from which the IAM policy and the checks of `doctor` are generated.
 
-What is made must be tagged by the call that makes it, and what is changed or ended must carry the tag already: nobody
-with this policy can touch an instance that cloudgpu has not made. Where AWS knows no condition on tags, names begin
-with `cloudgpu-`.
+Resources must be tagged by the call that creates them, and only tagged resources may be changed or deleted, so the
+policy gives no access to instances that cloudgpu did not create. Where AWS supports no tag conditions, names start with
+`cloudgpu-`.
 """
 
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""What `reach = ssm` needs beyond what clusters need: a policy of its own, since one policy has no room for all."""
+"""Additional permissions for `reach = ssm`, in a separate policy because of the size limit of policies."""
 
 from cloudgpu.aws.iam.grants import OURS, Grant, ec2
 

@@ -1,4 +1,4 @@
-"""What `cloudgpu storage` may do beyond what clusters need: a policy of its own, for those who use it."""
+"""Additional permissions for `cloudgpu storage`, in a separate policy for those who use it."""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,4 @@
-"""Where a type can be launched now: the zones that offer it, asked for at once for all regions."""
+"""Find the zones where an instance type is offered, querying all regions in parallel."""
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -16,12 +16,12 @@ _DENIED = frozenset({"UnauthorizedOperation", "AccessDenied", "AccessDeniedExcep
 
 
 def quotes(clients_for: Callable[[str], Clients], wanted: Sequence[tuple[str, str]]) -> Quotes:
-    """The zones of every wanted (instance type, region); empty for a type that is retired or unknown there.
+    """Return the zones of each (instance type, region); empty if the type is retired or unknown there.
 
-    A region where the permission to ask is missing is left out, and named with the reason.
+    A region without the required permission is left out, and the reason is returned.
 
     Raises:
-        CloudError: AWS refused otherwise, or cannot be reached in one of the regions.
+        CloudError: A region failed for another reason or cannot be reached.
     """
     regions = sorted({region for _, region in wanted})
     types = {region: sorted({name for name, where in wanted if where == region}) for region in regions}
@@ -38,7 +38,7 @@ def quotes(clients_for: Callable[[str], Clients], wanted: Sequence[tuple[str, st
 
 
 def zones(clients: Clients) -> dict[str, tuple[str, ...]]:
-    """Every GPU instance type that a region offers, with its zones.
+    """Return the zones of every GPU instance type that a region offers.
 
     Raises:
         CloudError: AWS refused or cannot be reached.
@@ -49,7 +49,7 @@ def zones(clients: Clients) -> dict[str, tuple[str, ...]]:
 
 
 def free_addresses(clients_for: Callable[[str], Clients], regions: Sequence[str]) -> dict[str, int]:
-    """Elastic IPs that the account may still have, by region; a region that does not tell is left out.
+    """Return how many more Elastic IPs the account can allocate, by region, without regions that do not report it.
 
     Raises:
         CloudError: AWS cannot be reached in one of the regions.
@@ -60,7 +60,7 @@ def free_addresses(clients_for: Callable[[str], Clients], regions: Sequence[str]
 
 
 def _free(clients: Clients) -> int | None:
-    """None without the permission to ask: a plan that cannot count can still be made."""
+    """Return the number of free addresses, or None without permission. Planning works without it."""
     ec2 = clients.client("ec2")
     try:
         with answered(f"asking how many Elastic IPs {clients.region} has"):
@@ -73,7 +73,7 @@ def _free(clients: Clients) -> int | None:
 
 
 def _offered_or_why(clients: Clients, types: Sequence[str]) -> dict[str, set[str]] | str:
-    """What the region offers, or why that may not be asked; wrong or expired credentials stay errors."""
+    """Return the types that a region offers, or why permission is missing. Invalid or expired credentials raise."""
     try:
         return _offered(clients, types)
     except AuthError as err:

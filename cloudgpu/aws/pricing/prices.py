@@ -1,4 +1,4 @@
-"""What instances cost now: the price list for on-demand, and the history of the last day for spot."""
+"""Read instance prices: on-demand from the price list, spot from the price history of the last day."""
 
 import contextlib
 import json
@@ -25,7 +25,7 @@ _SPOT_WINDOW: Final = timedelta(days=1)
 
 
 def on_demand(clients: Clients) -> dict[str, Decimal]:
-    """Instance type -> USD an hour of everything that the price list has for the clients' region.
+    """Return the on-demand USD per hour of every instance type in the region.
 
     Raises:
         CloudError: The price list refused or cannot be reached.
@@ -39,7 +39,7 @@ def on_demand(clients: Clients) -> dict[str, Decimal]:
 
 
 def spot(clients: Clients, types: Sequence[str], now: datetime) -> dict[str, tuple[Decimal, Decimal]]:
-    """Instance type -> lowest and highest USD an hour of the last day over all zones of the region.
+    """Return the lowest and highest spot USD per hour of the last day, over all zones of the region.
 
     Raises:
         CloudError: EC2 refused or cannot be reached.
@@ -60,7 +60,7 @@ def spot(clients: Clients, types: Sequence[str], now: datetime) -> dict[str, tup
 
 
 def _priced(products: Iterator[str]) -> Iterator[tuple[str, Decimal]]:
-    """A product without a price by the hour, as one that is free until it is announced, is left out."""
+    """Yield instance types with an hourly price. Products without one, such as announced ones, are skipped."""
     for text in products:
         product = json.loads(text)
         usd = [price for price in _hourly(product.get("terms", {}).get("OnDemand", {})) if price > 0]
@@ -77,6 +77,6 @@ def _hourly(terms: Mapping[str, Any]) -> Iterator[Decimal]:
 
 
 def plain(figure: Decimal) -> Decimal:
-    """The same without trailing zeros: `31.2120000000` as `31.212`, and `30.0` as `30`, not as `3E+1`."""
+    """Strip trailing zeros: `31.2120000000` becomes `31.212`, and `30.0` becomes `30` rather than `3E+1`."""
     whole = figure.to_integral_value()
     return whole.quantize(Decimal(1)) if figure == whole else figure.normalize()

@@ -1,4 +1,4 @@
-"""How many vCPUs of GPU instances the account may run in a region, as Service Quotas tells, and how many it runs."""
+"""Read the account's vCPU quotas for GPU instances in a region, and how many vCPUs are in use."""
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
@@ -17,7 +17,7 @@ _MEANT = (("g5", "on-demand"), ("p4d", "on-demand"), ("g5", "spot"), ("p4d", "sp
 
 @dataclass(frozen=True)
 class Allowance:
-    """One quota in one region. `vcpus` is None where AWS does not tell it."""
+    """One quota in one region. `vcpus` is None if AWS does not report it."""
 
     quota: Quota
     region: str
@@ -34,7 +34,7 @@ _OWN_COUNT: Final = frozenset({"capacity-block", "scheduled"})
 
 
 def gpu_quotas(clients: Clients) -> tuple[Allowance, ...]:
-    """The quotas that GPU instances are launched under.
+    """Return the quotas that apply to GPU instances.
 
     Raises:
         CloudError: Service Quotas refused or cannot be reached.
@@ -45,10 +45,10 @@ def gpu_quotas(clients: Clients) -> tuple[Allowance, ...]:
 
 
 def limits(clients: Clients) -> dict[str, int]:
-    """Key of a quota -> vCPUs that may run, of every quota of EC2 on running instances.
+    """Return the vCPU limit of every EC2 quota on running instances, by quota key.
 
-    The key is the quota's code, and beside it the name of one whose code public sources contradict each other about.
-    A quota that was never changed may stand in the list of defaults alone.
+    The key is the quota code. One quota is also listed by name, because public sources disagree about its code. A quota
+    that was never changed may appear only in the list of defaults.
 
     Raises:
         CloudError: Service Quotas refused or cannot be reached.
@@ -64,16 +64,16 @@ def limits(clients: Clients) -> dict[str, int]:
 
 
 def shipped_vcpus(instance_type: str) -> int | None:
-    """Of a type that the shipped catalogue knows: the size of a type never changes."""
+    """Return the vCPUs of a type from the bundled catalog. The size of a type never changes."""
     kind = load().types.get(instance_type)
     return None if kind is None else kind.vcpus
 
 
 def running(clients: Clients, vcpus_of: Callable[[str], int | None] = shipped_vcpus) -> dict[Quota, int | None]:
-    """How many vCPUs run now, by the quota that they count against, whoever launched them.
+    """Return the vCPUs in use by quota, regardless of who launched them.
 
-    A quota of which nothing runs is left out. None stands for one that counts an instance whose size is unknown:
-    `vcpus_of` tells it for types whose instances do not say it themselves.
+    Quotas without running instances are left out. None means that the size of an instance is unknown. `vcpus_of` is
+    used for instances that do not report their own size.
 
     Raises:
         CloudError: EC2 refused or cannot be reached.
@@ -92,7 +92,7 @@ def running(clients: Clients, vcpus_of: Callable[[str], int | None] = shipped_vc
 
 
 def _listed(clients: Clients, operation: str) -> dict[str, tuple[str, int]]:
-    """Code -> name and value."""
+    """Return the name and value of each quota, by code."""
     told = {}
     with answered(f"reading the quotas of {clients.region}"):
         for page in clients.client("service-quotas").get_paginator(operation).paginate(ServiceCode="ec2"):
@@ -113,7 +113,7 @@ def _instances(pages: Any) -> Iterator[Mapping[str, Any]]:  # noqa: ANN401
 
 
 def _vcpus(instance: Mapping[str, Any], vcpus_of: Callable[[str], int | None]) -> int | None:
-    """As the instance says, whose cores may be fewer than its type has; else as its type has them."""
+    """Return the vCPUs an instance reports, which may be fewer than its type has, or else those of its type."""
     options = instance.get("CpuOptions") or {}
     with contextlib.suppress(ValueError):  # cores that no machine has are not known
         cores, threads = (bounds.count(options.get(name), 1, _MOST_CORES) for name in ("CoreCount", "ThreadsPerCore"))

@@ -1,1 +1,1 @@
-"""One handler per Pulumi resource type, each with the semantics that Pulumi's own AWS provider documents."""
+"""One handler per Pulumi resource type, with the semantics documented for Pulumi's AWS provider."""

@@ -26,9 +26,10 @@ class Eip(NetworkPart):
         return str(made["AllocationId"])
 
     def _unmake(self, clients: Clients, physical_id: str) -> None:
-        """Taken from its interface first.
+        """Detach the address from its interface, then release it.
 
-        A NAT gateway's cannot be taken, which AWS calls a lack of permission: it comes free when the gateway is gone.
+        The address of a NAT gateway cannot be detached, which AWS reports as a missing permission; it becomes free when
+        the gateway is deleted.
         """
         found = self._by_id(clients, physical_id) or {}
         if found.get("AssociationId"):
@@ -77,7 +78,7 @@ class EipAssociation(Described):
         return _physical(found, inputs)
 
     def find(self, ctx: HandlerContext, inputs: Properties) -> Physical | None:
-        """The association of these two."""
+        """Return the association of this address and interface."""
         found = _address(ctx.clients, "allocation-id", inputs["allocationId"])
         if found is None or not found.get("AssociationId"):
             return None
@@ -86,12 +87,12 @@ class EipAssociation(Described):
         return _physical(found, inputs) if same else None
 
     def read(self, ctx: HandlerContext, physical_id: str) -> Physical | None:
-        """Its present state."""
+        """Return the current state."""
         found = _address(ctx.clients, "association-id", physical_id)
         return _physical(found, {}) if found else None
 
     def update(self, ctx: HandlerContext, physical_id: str, old: Properties, new: Properties) -> Physical:  # noqa: ARG002
-        """Nothing of it can change in place."""
+        """Never called: no property can change in place."""
         return Physical(physical_id, dict(new))
 
     def delete(self, ctx: HandlerContext, physical_id: str, outputs: Properties) -> None:  # noqa: ARG002

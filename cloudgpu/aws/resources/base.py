@@ -1,4 +1,4 @@
-"""What the direct engine asks of a resource handler."""
+"""The interface between the direct engine and its resource handlers."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ Properties = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class HandlerContext:
-    """What a handler works with. `token` is this resource's deterministic client token (<= 64 ASCII characters)."""
+    """Context of a handler. `token` is the resource's deterministic client token (at most 64 ASCII characters)."""
 
     clients: Clients
     clock: Clock
@@ -24,7 +24,7 @@ class HandlerContext:
 
 @dataclass(frozen=True)
 class Physical:
-    """A resource as it exists: the id Pulumi would show and every output property."""
+    """An existing resource: the ID that Pulumi would show, and all output properties."""
 
     id: str
     outputs: Properties
@@ -34,14 +34,14 @@ class Physical:
 
 @dataclass(frozen=True)
 class Diff:
-    """Which input properties changed, and which of those force a replacement."""
+    """Changed input properties, and those among them that force a replacement."""
 
     changed: tuple[str, ...] = ()
     replace: tuple[str, ...] = ()
 
 
 class Handler(Protocol):
-    """One resource type. Every method raises only errors of `cloudgpu.errors`."""
+    """Handler of one resource type. Methods raise only errors from `cloudgpu.errors`."""
 
     type: ClassVar[str]
     """Pulumi type token, for instance `aws:ec2/securityGroup:SecurityGroup`."""
@@ -53,13 +53,13 @@ class Handler(Protocol):
         """Compare checked inputs."""
 
     def create(self, ctx: HandlerContext, inputs: Properties) -> Physical:
-        """Make it, tagged in the creating call, and wait until it is usable. Sending the same token again is safe."""
+        """Create the resource, tagged by the creating call, and wait until it is usable. Idempotent for a token."""
 
     def find(self, ctx: HandlerContext, inputs: Properties) -> Physical | None:
         """Adopt what a killed `create` with this token or these tags has made, or None."""
 
     def read(self, ctx: HandlerContext, physical_id: str) -> Physical | None:
-        """Its present state, or None when AWS says it does not exist."""
+        """Return the current state, or None if AWS reports that the resource does not exist."""
 
     def update(self, ctx: HandlerContext, physical_id: str, old: Properties, new: Properties) -> Physical:
         """Change it in place."""

@@ -1,4 +1,4 @@
-"""What all handlers share: which properties they know, and which changes they can make in place."""
+"""Shared base of the handlers: known properties, and changes that can be made in place."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
@@ -29,7 +29,7 @@ def _answered(operation: Callable[..., Any], doing: str) -> Callable[..., Any]:
 
 
 class Described:
-    """`check` and `diff` from four tables. A property that stands in no table is refused, never ignored."""
+    """Implement `check` and `diff` with four tables. A property that is in no table is rejected."""
 
     type: ClassVar[str]
     accepts: ClassVar[frozenset[str]]
@@ -43,10 +43,10 @@ class Described:
     """Property path -> keys accepted in the mapping, or list of mappings, that stands there."""
 
     def __init_subclass__(cls, **given: Any) -> None:  # noqa: ANN401 - passed on
-        """Make every operation of a handler raise a `CloudError` for an answer that it cannot take apart.
+        """Wrap every operation of a handler so that malformed responses raise a `CloudError`.
 
-        AWS, a proxy or a compatible endpoint may leave out what botocore passes on unread. A `KeyError` would end the
-        engine in the middle of a deployment, and nobody could tell what the call had made.
+        AWS, a proxy or a compatible endpoint may omit fields that botocore does not check. A `KeyError` would abort the
+        engine in the middle of a deployment without a record of what the call created.
         """
         super().__init_subclass__(**given)
         for name, doing in _OPERATIONS.items():
@@ -86,30 +86,30 @@ class Described:
 
 
 def all_tags(ctx: HandlerContext, inputs: Properties) -> dict[str, str]:
-    """Every tag of a resource when it is made: the cluster's, its own above them, and the call's own token."""
+    """Return the tags for creating a resource: the cluster's, overridden by its own, and the call's token."""
     return {**ctx.tags, **(inputs.get("tags") or {}), INTENT: ctx.token}
 
 
 def is_ours(ctx: HandlerContext, tags: Mapping[str, str]) -> bool:
-    """Whether the tags say that this very call made the resource."""
+    """Return True if the tags show that this call created the resource."""
     return bool(ctx.token) and tags.get(INTENT) == ctx.token
 
 
 def tag_outputs(inputs: Properties, tags: Mapping[str, str]) -> dict[str, Any]:
-    """The two tag properties that every taggable resource has."""
+    """Return the two tag properties that every taggable resource has."""
     return {"tags": dict(inputs.get("tags") or {}), "tagsAll": dict(tags)}
 
 
 def changed_tags(ctx: HandlerContext, new: Properties) -> dict[str, str]:
-    """The tags after an update. The creating call's token is left as it is."""
+    """Return the tags after an update, keeping the token of the creating call."""
     return {**ctx.tags, **(new.get("tags") or {})}
 
 
 def completed(settle: Callable[[], Physical], as_found: Callable[[], Physical]) -> Physical:
-    """Finish what a killed call began.
+    """Finish what an interrupted call started.
 
-    What AWS refuses to finish exists all the same: adopted as it is, it can be ended, or the next update completes it
-    and says why not.
+    If AWS refuses, the resource exists all the same. It is adopted as it is, so that it can be deleted, or the next
+    update completes it or reports why it cannot.
     """
     try:
         return settle()
@@ -118,10 +118,10 @@ def completed(settle: Callable[[], Physical], as_found: Callable[[], Physical]) 
 
 
 def existing(found: dict[str, Any] | None, what: str) -> dict[str, Any]:
-    """What was found.
+    """Return a search result.
 
     Raises:
-        CloudError: Nothing was; somebody deleted it meanwhile.
+        CloudError: The result is None because the resource was deleted in the meantime.
     """
     if found is None:
         message = f"{what} does not exist any more"
@@ -130,7 +130,7 @@ def existing(found: dict[str, Any] | None, what: str) -> dict[str, Any]:
 
 
 def _at(value: Any, path: list[str]) -> Iterable[Mapping[str, Any]]:  # noqa: ANN401
-    """The mappings at a path; lists on the way are entered. Values not known yet are no mappings and are skipped."""
+    """Yield the mappings at a path, descending into lists and skipping values that are not known yet."""
     if isinstance(value, list):
         for item in value:
             yield from _at(item, path)

@@ -75,7 +75,7 @@ class Fleet(Described):
         return _physical(ctx.clients, fleet_id, instances, inputs)
 
     def find(self, ctx: HandlerContext, inputs: Properties) -> Physical | None:
-        """The fleet whose living instances carry this call's token."""
+        """Return the fleet whose running instances have this call's token."""
         ours = [one for one in matching(ctx.clients, {f"tag:{INTENT}": [ctx.token]}) if one.state not in ENDING]
         fleets = sorted({one.tags[FLEET_TAG] for one in ours if FLEET_TAG in one.tags})
         if not fleets:
@@ -84,7 +84,7 @@ class Fleet(Described):
         return _physical(ctx.clients, fleets[0], members, inputs)
 
     def read(self, ctx: HandlerContext, physical_id: str) -> Physical | None:
-        """Its present state; a fleet without living instances does not exist any more."""
+        """Return the current state. A fleet without running instances no longer exists."""
         members = [one for one in _members(ctx.clients, physical_id) if one.state not in ENDING]
         return _physical(ctx.clients, physical_id, members, {}) if members else None
 
@@ -96,7 +96,7 @@ class Fleet(Described):
         return _physical(ctx.clients, physical_id, members, new)
 
     def delete(self, ctx: HandlerContext, physical_id: str, outputs: Properties) -> None:
-        """End the fleet and every instance of it; return when AWS says that all are terminated."""
+        """Delete the fleet with all its instances and wait until AWS reports them as terminated."""
         sets = outputs.get("fleetInstanceSets") or ()
         recorded = [instance_id for one in sets for instance_id in one.get("instanceIds") or ()]
         _release(ctx, physical_id, recorded)
@@ -146,7 +146,7 @@ def _sent(ctx: HandlerContext, inputs: Properties, token: str) -> tuple[str, lis
 
 
 def incomplete(errors: Sequence[Mapping[str, Any]], got: int, wanted: int) -> CloudGpuError:
-    """Why an HTTP 200 answer holds too few instances."""
+    """Return the error for a successful response with too few instances."""
     doing = f"launching {wanted} instances"
     found = [refusal(one.get("ErrorCode", ""), one.get("ErrorMessage", ""), doing) for one in errors]
     if not found:
@@ -181,7 +181,7 @@ def _running(ctx: HandlerContext, fleet_id: str, ids: Sequence[str]) -> tuple[In
 
 
 def _died(one: Instance) -> LaunchError:
-    """`Server.InsufficientInstanceCapacity` -> no capacity; a disk or key that is refused -> a plain launch error."""
+    """Return a capacity error for `Server.InsufficientInstanceCapacity`, else a launch error."""
     side, _, code = one.reason.rpartition(".")
     err = refusal(code, one.reason_text or one.state, f"instance {one.id} ended while starting")
     if isinstance(err, LaunchError):
@@ -196,7 +196,7 @@ def _members(clients: Clients, fleet_id: str) -> tuple[Instance, ...]:
 
 
 def _release(ctx: HandlerContext, fleet_id: str, recorded: Sequence[str]) -> None:
-    """End the fleet, then by name whatever of it still lives: recorded or found by AWS's own tag."""
+    """Delete the fleet, then terminate its remaining instances, recorded or found by AWS's own tag."""
     _delete_fleet(ctx.clients, fleet_id)
     found = [one.id for one in _members(ctx.clients, fleet_id)]
     terminate(ctx.clients, ctx.clock, sorted({*recorded, *found}))

@@ -47,7 +47,7 @@ NESTED: Mapping[str, frozenset[str]] = {
 
 
 def fleet_request(inputs: Properties) -> dict[str, Any]:
-    """The arguments of `CreateFleet` beside its token and tags."""
+    """Return the arguments of `CreateFleet`, without token and tags."""
     request = {
         "Type": inputs["type"],
         "LaunchTemplateConfigs": [_config(one) for one in inputs["launchTemplateConfigs"]],

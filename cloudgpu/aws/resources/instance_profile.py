@@ -16,7 +16,7 @@ _RELEASE_S = 60
 
 
 class InstanceProfile(Described):
-    """What carries a role onto an instance. Pulumi's id is its name."""
+    """Instance profile, which attaches a role to an instance. Its Pulumi ID is its name."""
 
     type: ClassVar[str] = "aws:iam/instanceProfile:InstanceProfile"
     accepts = frozenset({"name", "path", "role"})
@@ -25,10 +25,10 @@ class InstanceProfile(Described):
     replaced_by = frozenset({"name", "path"})
 
     def create(self, ctx: HandlerContext, inputs: Properties) -> Physical:
-        """Make it and put the role in.
+        """Create the profile and add the role.
 
         Raises:
-            BadRequestError: A profile of this name exists in the account, or the role does not.
+            BadRequestError: A profile of this name already exists, or the role does not exist.
         """
         name = inputs["name"]
         with typed(f"making instance profile {name}"):
@@ -38,14 +38,14 @@ class InstanceProfile(Described):
         return self._settled(ctx, name, inputs)
 
     def find(self, ctx: HandlerContext, inputs: Properties) -> Physical | None:
-        """The profile of this name, if this very call made it, with its role put in."""
+        """Return the profile of this name if this call created it, after adding its role."""
         found = _described(ctx.clients, inputs["name"])
         if not found or not is_ours(ctx, mapped(found.get("Tags"))):
             return None
         return completed(lambda: self._settled(ctx, inputs["name"], inputs), lambda: _physical(found, inputs))
 
     def read(self, ctx: HandlerContext, physical_id: str) -> Physical | None:
-        """Its present state."""
+        """Return the current state."""
         found = _described(ctx.clients, physical_id)
         return _physical(found, {"tags": mapped(found.get("Tags"))}) if found else None
 
@@ -77,7 +77,7 @@ class InstanceProfile(Described):
                 raise
 
     def _settled(self, ctx: HandlerContext, name: str, inputs: Properties) -> Physical:
-        """Its role is the wanted one, however far an earlier attempt came."""
+        """Make sure the profile has the requested role, wherever an earlier attempt was interrupted."""
         wanted = inputs.get("role") or ""
         present = _roles(_described(ctx.clients, name))
         for role in present:

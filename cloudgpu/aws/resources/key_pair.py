@@ -34,12 +34,12 @@ class KeyPair(Described):
         return _physical(_described(ctx.clients, name) or {"KeyName": name}, inputs)
 
     def find(self, ctx: HandlerContext, inputs: Properties) -> Physical | None:
-        """The key of this name, if this very call made it."""
+        """Return the key of this name if this call created it."""
         found = _described(ctx.clients, inputs["keyName"])
         return _physical(found, inputs) if found and is_ours(ctx, mapped(found.get("Tags"))) else None
 
     def read(self, ctx: HandlerContext, physical_id: str) -> Physical | None:
-        """Its present state."""
+        """Return the current state."""
         found = _described(ctx.clients, physical_id)
         return _physical(found, {"tags": mapped(found.get("Tags"))}) if found else None
 

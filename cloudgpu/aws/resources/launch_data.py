@@ -11,7 +11,7 @@ Table = Mapping[str, tuple[str, Convert]]
 
 
 def _boolean(value: Any) -> bool:  # noqa: ANN401
-    """The provider writes many switches as text."""
+    """Convert a boolean that the provider may have written as text."""
     return value if isinstance(value, bool) else str(value).lower() == "true"
 
 
@@ -20,7 +20,7 @@ def _same(value: Any) -> Any:  # noqa: ANN401
 
 
 def _mapping(table: Table) -> Convert:
-    """A converter for a mapping by a table: Pulumi key -> AWS key and the value's own converter."""
+    """Return a converter for mappings, from a table of Pulumi key -> AWS key and value converter."""
 
     def convert(found: Mapping[str, Any]) -> dict[str, Any]:
         given = {key: value for key, value in found.items() if value is not None and value != ""}
@@ -123,5 +123,5 @@ NESTED: Mapping[str, frozenset[str]] = {
 
 
 def launch_template_data(inputs: Properties) -> dict[str, Any]:
-    """What goes into one version of the template."""
+    """Return the data of one version of the launch template."""
     return {name: convert(inputs[key]) for key, (name, convert) in DATA.items() if inputs.get(key) is not None}

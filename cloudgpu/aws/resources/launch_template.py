@@ -17,7 +17,7 @@ _TOKEN_CHARACTERS = 64
 
 
 class LaunchTemplate(Described):
-    """How instances are launched. A change makes a new version; instances that live keep theirs."""
+    """Launch template. A change creates a new version; running instances keep theirs."""
 
     type: ClassVar[str] = "aws:ec2/launchTemplate:LaunchTemplate"
     accepts = frozenset({*DATA, "name", "description", "updateDefaultVersion", "defaultVersion"})
@@ -26,10 +26,10 @@ class LaunchTemplate(Described):
     nested = NESTED
 
     def create(self, ctx: HandlerContext, inputs: Properties) -> Physical:
-        """Make it with its first version.
+        """Create the template with its first version.
 
         Raises:
-            BadRequestError: A template of this name exists, or a property makes no sense.
+            BadRequestError: A template of this name already exists, or a property is invalid.
         """
         name = inputs["name"]
         request = {
@@ -44,14 +44,14 @@ class LaunchTemplate(Described):
         return _physical(made, inputs, ctx.clients.region)
 
     def find(self, ctx: HandlerContext, inputs: Properties) -> Physical | None:
-        """The template of this name, if this very call made it."""
+        """Return the template of this name if this call created it."""
         found = _described(ctx.clients, LaunchTemplateNames=[inputs["name"]])
         if not found or not is_ours(ctx, mapped(found.get("Tags"))):
             return None
         return _physical(found, inputs, ctx.clients.region)
 
     def read(self, ctx: HandlerContext, physical_id: str) -> Physical | None:
-        """Its present state."""
+        """Return the current state."""
         found = _described(ctx.clients, LaunchTemplateIds=[physical_id])
         if not found:
             return None
@@ -87,7 +87,7 @@ class LaunchTemplate(Described):
 
 
 def _version_token(token: str, inputs: Properties) -> str:
-    """Another one for every content: a token that was used for one version is refused for the next."""
+    """Return a token that depends on the content, because AWS rejects a token used for another version."""
     content = json.dumps([token, launch_template_data(inputs), _description(inputs)], sort_keys=True, default=str)
     return hashlib.sha256(content.encode()).hexdigest()[:_TOKEN_CHARACTERS]
 

@@ -1,4 +1,4 @@
-"""What a program may ask: invokes of Pulumi's AWS provider."""
+"""Data sources of a program: invokes of Pulumi's AWS provider."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -13,7 +13,7 @@ Lookup = Callable[[Arguments, Clients], dict[str, Any]]
 
 
 def get_vpc(args: Arguments, clients: Clients) -> dict[str, Any]:
-    """`aws:ec2/getVpc:getVpc`.
+    """Implement `aws:ec2/getVpc:getVpc`.
 
     Raises:
         BadRequestError: Not exactly one VPC matches.
@@ -41,14 +41,14 @@ def get_vpc(args: Arguments, clients: Clients) -> dict[str, Any]:
 
 
 def get_subnets(args: Arguments, clients: Clients) -> dict[str, Any]:
-    """`aws:ec2/getSubnets:getSubnets`."""
+    """Implement `aws:ec2/getSubnets:getSubnets`."""
     _accept("aws:ec2/getSubnets:getSubnets", args, {"filters", "tags"})
     ids = sorted(one["SubnetId"] for one in _subnets(_filters(args, {}), clients))
     return {"id": clients.region, "ids": ids, "region": clients.region, "tags": dict(args.get("tags") or {})}
 
 
 def get_subnet(args: Arguments, clients: Clients) -> dict[str, Any]:
-    """`aws:ec2/getSubnet:getSubnet`.
+    """Implement `aws:ec2/getSubnet:getSubnet`.
 
     Raises:
         BadRequestError: Not exactly one subnet matches.
@@ -77,7 +77,7 @@ def get_subnet(args: Arguments, clients: Clients) -> dict[str, Any]:
 
 
 def get_network_interface(args: Arguments, clients: Clients) -> dict[str, Any]:
-    """`aws:ec2/getNetworkInterface:getNetworkInterface`.
+    """Implement `aws:ec2/getNetworkInterface:getNetworkInterface`.
 
     Raises:
         BadRequestError: Not exactly one interface matches.
@@ -115,7 +115,7 @@ def get_network_interface(args: Arguments, clients: Clients) -> dict[str, Any]:
 
 
 def get_ami(args: Arguments, clients: Clients) -> dict[str, Any]:
-    """`aws:ec2/getAmi:getAmi`.
+    """Implement `aws:ec2/getAmi:getAmi`.
 
     Raises:
         BadRequestError: No image matches, or several and `mostRecent` is not set.
@@ -146,10 +146,10 @@ def get_ami(args: Arguments, clients: Clients) -> dict[str, Any]:
 
 
 def get_parameter(args: Arguments, clients: Clients) -> dict[str, Any]:
-    """`aws:ssm/getParameter:getParameter`.
+    """Implement `aws:ssm/getParameter:getParameter`.
 
     Raises:
-        BadRequestError: There is no such parameter in the region.
+        BadRequestError: The parameter does not exist in the region.
     """
     _accept("aws:ssm/getParameter:getParameter", args, {"name", "withDecryption"})
     decrypt = args.get("withDecryption", True) is not False
@@ -169,7 +169,7 @@ def get_parameter(args: Arguments, clients: Clients) -> dict[str, Any]:
 
 
 def get_caller_identity(args: Arguments, clients: Clients) -> dict[str, Any]:
-    """`aws:index/getCallerIdentity:getCallerIdentity`."""
+    """Implement `aws:index/getCallerIdentity:getCallerIdentity`."""
     _accept("aws:index/getCallerIdentity:getCallerIdentity", args, set())
     with typed("asking whose credentials these are"):
         found = clients.client("sts").get_caller_identity()
@@ -182,14 +182,14 @@ def get_caller_identity(args: Arguments, clients: Clients) -> dict[str, Any]:
 
 
 def get_region(args: Arguments, clients: Clients) -> dict[str, Any]:
-    """`aws:index/getRegion:getRegion`."""
+    """Implement `aws:index/getRegion:getRegion`."""
     _accept("aws:index/getRegion:getRegion", args, set())
     region = clients.region
     return {"id": region, "name": region, "region": region, "endpoint": f"ec2.{region}.amazonaws.com"}
 
 
 def get_availability_zones(args: Arguments, clients: Clients) -> dict[str, Any]:
-    """`aws:index/getAvailabilityZones:getAvailabilityZones`."""
+    """Implement `aws:index/getAvailabilityZones:getAvailabilityZones`."""
     token = "aws:index/getAvailabilityZones:getAvailabilityZones"  # noqa: S105 a name in Pulumi's schema
     _accept(token, args, {"state", "filters", "allAvailabilityZones"})
     request = {
@@ -229,7 +229,7 @@ def _accept(token: str, args: Arguments, known: set[str]) -> None:
 
 
 def _filters(args: Arguments, names: Mapping[str, str]) -> list[dict[str, Any]]:
-    """The shorthand arguments, the tags and the explicit filters of a lookup, as AWS takes them."""
+    """Return the shorthand arguments, tags and explicit filters of a lookup as AWS filters."""
     short = [{"Name": name, "Values": [args[key]]} for key, name in names.items() if args.get(key)]
     tags = [{"Name": f"tag:{key}", "Values": [value]} for key, value in (args.get("tags") or {}).items()]
     given = [{"Name": one["name"], "Values": list(one["values"])} for one in args.get("filters") or ()]

@@ -49,7 +49,7 @@ class NatGateway(NetworkPart):
             clients.client("ec2").delete_nat_gateway(NatGatewayId=physical_id)
 
     def _usable(self, clients: Clients, physical_id: str) -> dict[str, Any] | None:
-        """A gateway that AWS could not make stays described with its reason for an hour."""
+        """Return the gateway once it is usable. A failed gateway stays listed with its reason for an hour."""
         for found in self._listed(clients, [{"Name": self.id_filter, "Values": [physical_id]}]):
             if found.get("State") == "failed":
                 message = f"NAT gateway {physical_id} failed: {found.get('FailureMessage') or 'AWS gave no reason'}"

@@ -1,4 +1,4 @@
-"""What the nameless parts of a network share."""
+"""Base class of network resources that have an ID but no name."""
 
 from abc import abstractmethod
 from collections.abc import Mapping
@@ -24,7 +24,7 @@ _RELEASE_S = 600
 
 
 class NetworkPart(Described):
-    """What the parts share: AWS gives them an id and no name, so their creating call is known by its tag alone."""
+    """A network resource without a name, so that the creating call is recognized only by its tag."""
 
     kind: ClassVar[str]
     """AWS's resource type in tag specifications."""
@@ -39,7 +39,7 @@ class NetworkPart(Described):
     """How long it may take to become usable."""
 
     def create(self, ctx: HandlerContext, inputs: Properties) -> Physical:
-        """Make it, wait until it can be used, then set what can only be set on an existing one.
+        """Create the resource, wait until it is usable, then set what can only be set on an existing one.
 
         Raises:
             CloudError: AWS refused or cannot be reached.
@@ -50,7 +50,7 @@ class NetworkPart(Described):
         return self._settled(ctx, physical_id, inputs)
 
     def find(self, ctx: HandlerContext, inputs: Properties) -> Physical | None:
-        """What this very call made, completed."""
+        """Return the resource that this call created, after completing it."""
         found = self._described(ctx.clients, [{"Name": f"tag:{INTENT}", "Values": [ctx.token]}])
         if found is None or not is_ours(ctx, mapped(found.get("Tags"))):
             return None
@@ -59,7 +59,7 @@ class NetworkPart(Described):
         )
 
     def read(self, ctx: HandlerContext, physical_id: str) -> Physical | None:
-        """Its present state."""
+        """Return the current state."""
         found = self._by_id(ctx.clients, physical_id)
         return self._physical(ctx, found, {"tags": mapped(found.get("Tags"))}) if found else None
 
@@ -69,7 +69,7 @@ class NetworkPart(Described):
         return self._settled(ctx, physical_id, new)
 
     def delete(self, ctx: HandlerContext, physical_id: str, outputs: Properties) -> None:  # noqa: ARG002
-        """Delete it, as soon as nothing stands on it any more."""
+        """Delete the resource once nothing depends on it."""
 
         def attempt() -> None:
             with typed(f"deleting {self.kind} {physical_id}"):
@@ -97,7 +97,7 @@ class NetworkPart(Described):
         return self._described(clients, [{"Name": self.id_filter or f"{self.kind}-id", "Values": [physical_id]}])
 
     def _described(self, clients: Clients, filters: list[dict[str, Any]]) -> dict[str, Any] | None:
-        """By filter, never by id: a filter answers with nothing where an id answers with an error."""
+        """Describe the resource by filter, because a missing ID is an error and a filter without matches is not."""
         describe = getattr(clients.client("ec2"), self.describe_call or f"describe_{self.kind.replace('-', '_')}s")
         with typed(f"looking at {self.kind}"):
             return next(iter(describe(Filters=filters)[self.plural]), None)
@@ -125,5 +125,5 @@ class NetworkPart(Described):
         """Send the deleting call."""
 
     def _outputs(self, clients: Clients, found: dict[str, Any]) -> Mapping[str, Any]:  # noqa: ARG002
-        """Outputs of this type alone."""
+        """Return the outputs specific to this type."""
         return {}

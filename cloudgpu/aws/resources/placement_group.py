@@ -15,7 +15,7 @@ _RELEASE_S = 600
 
 
 class PlacementGroup(Described):
-    """Where instances stand relative to each other. Pulumi's id is its name."""
+    """Placement group. Its Pulumi ID is its name."""
 
     type: ClassVar[str] = "aws:ec2/placementGroup:PlacementGroup"
     accepts = frozenset({"name", "strategy", "partitionCount", "spreadLevel"})
@@ -23,10 +23,10 @@ class PlacementGroup(Described):
     replaced_by = accepts
 
     def create(self, ctx: HandlerContext, inputs: Properties) -> Physical:
-        """Make it and wait until it is available.
+        """Create the group and wait until it is available.
 
         Raises:
-            BadRequestError: A group of this name exists.
+            BadRequestError: A group of this name already exists.
         """
         name = inputs["name"]
         request: dict[str, Any] = {
@@ -43,12 +43,12 @@ class PlacementGroup(Described):
         return self._available(ctx, inputs)
 
     def find(self, ctx: HandlerContext, inputs: Properties) -> Physical | None:
-        """The group of this name, if this very call made it."""
+        """Return the group of this name if this call created it."""
         found = _described(ctx.clients, inputs["name"])
         return self._available(ctx, inputs) if found and is_ours(ctx, mapped(found.get("Tags"))) else None
 
     def read(self, ctx: HandlerContext, physical_id: str) -> Physical | None:
-        """Its present state."""
+        """Return the current state."""
         found = _described(ctx.clients, physical_id)
         return _physical(found, {"tags": mapped(found.get("Tags"))}) if found else None
 
@@ -59,7 +59,7 @@ class PlacementGroup(Described):
         return _physical(_described(ctx.clients, physical_id) or found, new)
 
     def delete(self, ctx: HandlerContext, physical_id: str, outputs: Properties) -> None:  # noqa: ARG002
-        """Delete it, as soon as no instance stands in it, and wait until it is gone."""
+        """Delete the group once it has no instances, and wait until it is deleted."""
 
         def attempt() -> None:
             with typed(f"deleting placement group {physical_id}"):
@@ -85,7 +85,7 @@ class PlacementGroup(Described):
 
 
 def _described(clients: Clients, name: str) -> dict[str, Any] | None:
-    """A deleted group stays listed for a while; it counts as gone."""
+    """Describe a group. One that is deleted stays listed for a while and counts as missing."""
     try:
         with typed(f"looking at placement group {name}"):
             groups = clients.client("ec2").describe_placement_groups(GroupNames=[name])["PlacementGroups"]

@@ -1,4 +1,4 @@
-"""Type token -> handler; invoke token -> lookup. What stands in no table is refused by name."""
+"""Registry of handlers by type token and of lookups by invoke token. Unknown tokens are rejected by name."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -51,10 +51,10 @@ HANDLERS: Mapping[str, Handler] = {one.type: one for one in _ALL}
 
 
 def handler(type_token: str) -> Handler:
-    """The handler of a resource type.
+    """Return the handler of a resource type.
 
     Raises:
-        UnsupportedError: The direct engine has none.
+        UnsupportedError: The direct engine does not support the type.
     """
     if type_token not in HANDLERS:
         message = f"the direct engine does not implement the resource type {type_token}"

@@ -15,7 +15,7 @@ _RELEASE_S = 60
 
 
 class Role(Described):
-    """Who a node is for AWS. Pulumi's id is its name."""
+    """The IAM role of the nodes. Its Pulumi ID is its name."""
 
     type: ClassVar[str] = "aws:iam/role:Role"
     accepts = frozenset(
@@ -37,10 +37,10 @@ class Role(Described):
     nested: ClassVar[Mapping[str, frozenset[str]]] = {"inlinePolicies": frozenset({"name", "policy"})}
 
     def create(self, ctx: HandlerContext, inputs: Properties) -> Physical:
-        """Make it and give it its policies.
+        """Create the role with its policies.
 
         Raises:
-            BadRequestError: A role of this name exists in the account, or a policy makes no sense.
+            BadRequestError: A role of this name already exists, or a policy is invalid.
         """
         request = {
             "RoleName": inputs["name"],
@@ -57,14 +57,14 @@ class Role(Described):
         return self._settled(ctx, inputs["name"], inputs)
 
     def find(self, ctx: HandlerContext, inputs: Properties) -> Physical | None:
-        """The role of this name, if this very call made it, with its policies completed."""
+        """Return the role of this name if this call created it, after completing its policies."""
         found = _described(ctx.clients, inputs["name"])
         if not found or not is_ours(ctx, mapped(found.get("Tags"))):
             return None
         return completed(lambda: self._settled(ctx, inputs["name"], inputs), lambda: _physical(found, inputs))
 
     def read(self, ctx: HandlerContext, physical_id: str) -> Physical | None:
-        """Its present state."""
+        """Return the current state."""
         found = _described(ctx.clients, physical_id)
         return _physical(found, {"tags": mapped(found.get("Tags"))}) if found else None
 
@@ -100,7 +100,7 @@ class Role(Described):
                 raise
 
     def _settled(self, ctx: HandlerContext, name: str, inputs: Properties) -> Physical:
-        """Policies named by the program are exactly its policies; a program that names none leaves them alone."""
+        """Make the policies match the program exactly. A program that names none leaves them unchanged."""
         iam = ctx.clients.client("iam")
         with typed(f"setting the policies of role {name}"):
             if inputs.get("managedPolicyArns") is not None:
@@ -142,7 +142,7 @@ def _set_inline(iam: Any, name: str, wanted: Mapping[str, str]) -> None:  # noqa
 
 
 def _unless_gone(call: Callable[..., Any], **arguments: str) -> None:
-    """Two teardowns at once may take the same thing away; the second one is told that it is gone."""
+    """Ignore that the resource no longer exists, because a concurrent teardown may have deleted it."""
     try:
         with typed(f"taking away {', '.join(arguments.values())}"):
             call(**arguments)

@@ -16,9 +16,9 @@ _SPREAD_S = 60
 
 
 class RolePolicy(Described):
-    """What one role may do, written into the role itself. It takes no tags and goes with the role.
+    """Inline policy of a role. It has no tags and is deleted with the role.
 
-    Pulumi's id is `role:name`.
+    Its Pulumi ID is `role:name`.
     """
 
     type: ClassVar[str] = "aws:iam/rolePolicy:RolePolicy"
@@ -36,14 +36,14 @@ class RolePolicy(Described):
         return _physical(inputs)
 
     def find(self, ctx: HandlerContext, inputs: Properties) -> Physical | None:
-        """The policy of this name in this role, with its text completed."""
+        """Return the policy of this name in this role, after completing its text."""
         if _text(ctx.clients, inputs["role"], inputs["name"]) is None:
             return None
         _put(ctx.clients, inputs)
         return _physical(inputs)
 
     def read(self, ctx: HandlerContext, physical_id: str) -> Physical | None:
-        """Its present state."""
+        """Return the current state."""
         role, name = physical_id.split(":", 1)
         text = _text(ctx.clients, role, name)
         return None if text is None else _physical({"role": role, "name": name, "policy": text})

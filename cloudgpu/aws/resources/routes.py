@@ -34,7 +34,10 @@ class RouteTable(NetworkPart):
         return str(made["RouteTable"]["RouteTableId"])
 
     def _set(self, ec2: Any, found: dict[str, Any], inputs: Properties) -> None:  # noqa: ANN401
-        """A program that names no routes leaves them alone; the local route and an endpoint's are always AWS's own."""
+        """Set the routes of the program. A program without routes leaves them unchanged.
+
+        The local route and those of endpoints always belong to AWS.
+        """
         if inputs.get("routes") is None:
             return
         table_id = found["RouteTableId"]
@@ -52,7 +55,10 @@ class RouteTable(NetworkPart):
             ec2.delete_route(RouteTableId=table_id, **{key: value})
 
     def _unmake(self, clients: Clients, physical_id: str) -> None:
-        """Associations go first: they carry no tags, so a teardown by tag meets them only here."""
+        """Delete the associations first, then the table.
+
+        Associations have no tags, so a teardown by tag finds them only here.
+        """
         ec2, found = clients.client("ec2"), self._by_id(clients, physical_id) or {}
         for one in found.get("Associations") or ():
             if not one.get("Main"):
@@ -64,7 +70,7 @@ class RouteTable(NetworkPart):
 
 
 def _destination(route: Mapping[str, Any]) -> tuple[str, str] | None:
-    """None for the route to a prefix list, which a gateway endpoint puts in and takes out by itself."""
+    """Return the destination, or None for a route to a prefix list, which a gateway endpoint manages."""
     return next(((key, str(route[key])) for key in _DESTINATIONS if route.get(key)), None)
 
 
@@ -88,14 +94,14 @@ class RouteTableAssociation(Described):
         return Physical(association_id, dict(inputs))
 
     def find(self, ctx: HandlerContext, inputs: Properties) -> Physical | None:
-        """The association of these two."""
+        """Return the association of this subnet and route table."""
         for one in _associations(ctx.clients, "association.subnet-id", inputs["subnetId"]):
             if one.get("SubnetId") == inputs["subnetId"] and one.get("RouteTableId") == inputs["routeTableId"]:
                 return Physical(one["RouteTableAssociationId"], dict(inputs))
         return None
 
     def read(self, ctx: HandlerContext, physical_id: str) -> Physical | None:
-        """Its present state."""
+        """Return the current state."""
         name = "association.route-table-association-id"
         for one in _associations(ctx.clients, name, physical_id):
             if one["RouteTableAssociationId"] == physical_id:
@@ -103,7 +109,7 @@ class RouteTableAssociation(Described):
         return None
 
     def update(self, ctx: HandlerContext, physical_id: str, old: Properties, new: Properties) -> Physical:  # noqa: ARG002
-        """Nothing of it can change in place."""
+        """Never called: no property can change in place."""
         return Physical(physical_id, dict(new))
 
     def delete(self, ctx: HandlerContext, physical_id: str, outputs: Properties) -> None:  # noqa: ARG002

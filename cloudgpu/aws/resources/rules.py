@@ -22,7 +22,7 @@ RULE_KEYS = frozenset({*_PULUMI_LISTS, "protocol", "fromPort", "toPort", "self",
 
 @dataclass(frozen=True, order=True)
 class Rule:
-    """One peer and one port range. AWS takes two rules that differ only in `description` for one."""
+    """One peer and one port range. For AWS, two rules that differ only in `description` are the same."""
 
     protocol: str
     from_port: int
@@ -33,19 +33,19 @@ class Rule:
 
     @property
     def key(self) -> tuple[str, int, int, str, str]:
-        """What makes it a rule of its own for AWS."""
+        """The fields that make the rule distinct for AWS."""
         return (self.protocol, self.from_port, self.to_port, self.kind, self.peer)
 
     @property
     def shown(self) -> str:
-        """For people: `tcp 22 of 0.0.0.0/0`."""
+        """The rule in words, such as `tcp 22 of 0.0.0.0/0`."""
         if self.protocol == _ANY:
             return f"all traffic of {self.peer}"
         ports = str(self.from_port) if self.from_port == self.to_port else f"{self.from_port}-{self.to_port}"
         return f"{self.protocol} {ports} of {self.peer}"
 
     def permission(self) -> dict[str, Any]:
-        """As one entry of `IpPermissions`."""
+        """Return the rule as an entry of `IpPermissions`."""
         plural, singular = _AWS_LISTS[self.kind]
         peer = {singular: self.peer}
         if self.description:
@@ -57,17 +57,17 @@ class Rule:
 
 
 def wanted(rules: Iterable[Mapping[str, Any]] | None, group_id: str) -> frozenset[Rule]:
-    """From Pulumi's form; `self` becomes the group's own id."""
+    """Convert rules from Pulumi's form. `self` becomes the ID of the group."""
     return frozenset(rule for one in rules or () for rule in _from_pulumi(one, group_id))
 
 
 def present(permissions: Iterable[Mapping[str, Any]]) -> frozenset[Rule]:
-    """From what AWS describes."""
+    """Convert rules from AWS's description."""
     return frozenset(rule for one in permissions for rule in _from_aws(one))
 
 
 def shown(permissions: Iterable[Mapping[str, Any]], group_id: str) -> list[dict[str, Any]]:
-    """From what AWS describes to Pulumi's form, one entry a port range and description, always in the same order."""
+    """Convert AWS's description to Pulumi's form: one entry per port range and description, in a fixed order."""
     grouped: dict[tuple[str, int, int, str], dict[str, Any]] = {}
     for rule in sorted(present(permissions)):
         head = (rule.protocol, rule.from_port, rule.to_port, rule.description)
@@ -109,5 +109,5 @@ def _from_aws(one: Mapping[str, Any]) -> Iterator[Rule]:
 
 
 def _protocol(text: str) -> str:
-    """AWS knows some protocols by number and by name, and always answers with the name."""
+    """Return the name of a protocol. AWS accepts numbers for some but always returns names."""
     return {"all": _ANY, "6": "tcp", "17": "udp", "1": "icmp"}.get(text.lower(), text.lower())

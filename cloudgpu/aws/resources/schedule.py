@@ -23,7 +23,7 @@ _TARGET = {"arn": "Arn", "roleArn": "RoleArn", "input": "Input"}
 
 
 class Schedule(Described):
-    """One call that AWS makes by itself at a time. Pulumi's id is `group/name`."""
+    """A one-time EventBridge schedule that makes one AWS call. Its Pulumi ID is `group/name`."""
 
     type: ClassVar[str] = "aws:scheduler/schedule:Schedule"
     accepts = frozenset({"name", "groupName", "flexibleTimeWindow", "target", *_WIRE})
@@ -41,10 +41,10 @@ class Schedule(Described):
     }
 
     def create(self, ctx: HandlerContext, inputs: Properties) -> Physical:
-        """Make it. A role that was made a moment ago may not be known yet: that is waited for.
+        """Create the schedule, waiting until a newly created role is known.
 
         Raises:
-            BadRequestError: A schedule of this name exists in the group, or its role may not be used.
+            BadRequestError: A schedule of this name already exists in the group, or its role may not be used.
         """
 
         def send() -> None:
@@ -55,14 +55,14 @@ class Schedule(Described):
         return _present(ctx.clients, inputs)
 
     def find(self, ctx: HandlerContext, inputs: Properties) -> Physical | None:
-        """The schedule of this name: whatever is in our group is ours, and is made to be what was asked for."""
+        """Return the schedule of this name after updating it. Every schedule in the cluster's group is its own."""
         found = _described(ctx.clients, inputs["groupName"], inputs["name"])
         if found is None:
             return None
         return completed(lambda: self.update(ctx, physical_id(inputs), {}, inputs), lambda: _physical(found))
 
     def read(self, ctx: HandlerContext, physical_id: str) -> Physical | None:
-        """Its present state; None also when it was carried out and has deleted itself."""
+        """Return the current state; None also if the schedule has run and deleted itself."""
         group, _, name = physical_id.partition("/")
         found = _described(ctx.clients, group, name)
         return _physical(found) if found else None
@@ -89,7 +89,7 @@ class Schedule(Described):
 
 
 def physical_id(inputs: Properties) -> str:
-    """`group/name`, as the provider has it."""
+    """Return `group/name`, the ID that the provider uses."""
     return f"{inputs['groupName']}/{inputs['name']}"
 
 
@@ -120,7 +120,7 @@ def _described(clients: Clients, group: str, name: str) -> dict[str, Any] | None
 
 
 def _present(clients: Clients, inputs: Properties) -> Physical:
-    """As AWS shows it; as it was asked for where it is already gone again."""
+    """Return the current state, or the requested one if the schedule has already run and deleted itself."""
     found = _described(clients, inputs["groupName"], inputs["name"])
     return _physical(found) if found else Physical(physical_id(inputs), dict(inputs))
 

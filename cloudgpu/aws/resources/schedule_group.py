@@ -15,7 +15,7 @@ DELETING = "DELETING"
 
 
 class ScheduleGroup(Described):
-    """What carries the tags of schedules, since those carry none. Pulumi's id is its name."""
+    """Schedule group, which has the tags because schedules cannot be tagged. Its Pulumi ID is its name."""
 
     type: ClassVar[str] = "aws:scheduler/scheduleGroup:ScheduleGroup"
     accepts = frozenset({"name"})
@@ -23,10 +23,10 @@ class ScheduleGroup(Described):
     replaced_by = frozenset({"name"})
 
     def create(self, ctx: HandlerContext, inputs: Properties) -> Physical:
-        """Make it.
+        """Create the group.
 
         Raises:
-            BadRequestError: A group of this name exists.
+            BadRequestError: A group of this name already exists.
         """
         name, tags = inputs["name"], _filled(all_tags(ctx, inputs))
         with typed(f"making schedule group {name}"):
@@ -36,13 +36,13 @@ class ScheduleGroup(Described):
         return _physical({"Name": name, "Arn": made["ScheduleGroupArn"]}, tags, inputs)
 
     def find(self, ctx: HandlerContext, inputs: Properties) -> Physical | None:
-        """The group of this name, if this very call made it."""
+        """Return the group of this name if this call created it."""
         found = described(ctx.clients, inputs["name"])
         tags = tags_of(ctx.clients, found)
         return _physical(found, tags, inputs) if found and is_ours(ctx, tags) else None
 
     def read(self, ctx: HandlerContext, physical_id: str) -> Physical | None:
-        """Its present state."""
+        """Return the current state."""
         found = described(ctx.clients, physical_id)
         tags = tags_of(ctx.clients, found)
         return _physical(found, tags, {"tags": tags}) if found else None
@@ -60,7 +60,7 @@ class ScheduleGroup(Described):
         return _physical(found, tags_of(ctx.clients, found), new)
 
     def delete(self, ctx: HandlerContext, physical_id: str, outputs: Properties) -> None:  # noqa: ARG002
-        """Delete it with every schedule in it, and wait until it is gone."""
+        """Delete the group with every schedule in it, and wait until it is deleted."""
 
         def attempt() -> None:
             with typed(f"deleting schedule group {physical_id}"):
@@ -77,13 +77,13 @@ class ScheduleGroup(Described):
 
 
 def described(clients: Clients, name: str) -> dict[str, Any] | None:
-    """The group of this name; one that is being deleted cannot be used any more, so it counts as gone."""
+    """Describe the group of this name. One that is being deleted cannot be used and counts as missing."""
     found = _asked(clients, name)
     return None if found is None or found.get("State") == DELETING else found
 
 
 def tags_of(clients: Clients, found: dict[str, Any] | None) -> dict[str, str]:
-    """Its tags; none of a group that went meanwhile."""
+    """Return the tags of a group; none if it was deleted in the meantime."""
     if found is None:
         return {}
     try:
@@ -96,7 +96,7 @@ def tags_of(clients: Clients, found: dict[str, Any] | None) -> dict[str, str]:
 
 
 def _filled(tags: dict[str, str]) -> dict[str, str]:
-    """EventBridge Scheduler, unlike EC2 and IAM, refuses a tag without a value."""
+    """Drop tags without a value, which EventBridge Scheduler rejects, unlike EC2 and IAM."""
     return {key: value for key, value in tags.items() if value}
 
 

@@ -28,10 +28,10 @@ class SecurityGroup(Described):
     nested: ClassVar[dict[str, frozenset[str]]] = {"ingress": RULE_KEYS, "egress": RULE_KEYS}
 
     def create(self, ctx: HandlerContext, inputs: Properties) -> Physical:
-        """Make it and set its rules.
+        """Create the group and set its rules.
 
         Raises:
-            BadRequestError: A group of this name exists in the VPC, or a rule makes no sense.
+            BadRequestError: A group of this name already exists in the VPC, or a rule is invalid.
         """
         request = {
             "GroupName": inputs["name"],
@@ -45,7 +45,7 @@ class SecurityGroup(Described):
         return self._settled(ctx, group_id, inputs)
 
     def find(self, ctx: HandlerContext, inputs: Properties) -> Physical | None:
-        """The group that this very call made, with its rules completed."""
+        """Return the group that this call created, after completing its rules."""
         filters = [{"Name": "group-name", "Values": [inputs["name"]]}]
         if inputs.get("vpcId"):
             filters.append({"Name": "vpc-id", "Values": [inputs["vpcId"]]})
@@ -62,15 +62,15 @@ class SecurityGroup(Described):
         )
 
     def read(self, ctx: HandlerContext, physical_id: str) -> Physical | None:
-        """Its present state."""
+        """Return the current state."""
         found = _described(ctx.clients, physical_id)
         return _physical(found, {"tags": mapped(found.get("Tags"))}, ctx.clients.region) if found else None
 
     def drift(self, ctx: HandlerContext, physical_id: str, inputs: Properties) -> tuple[str, ...]:
-        """Every rule that somebody added or took away, in words. A description that was changed lets nobody in.
+        """Describe every rule that was added or removed by other means. Changed descriptions do not count.
 
         Raises:
-            CloudError: The group is gone, or AWS cannot be asked.
+            CloudError: The group no longer exists, or AWS cannot be reached.
         """
         found = _required(ctx.clients, physical_id)
         sides = (("in", "ingress", "IpPermissions"), ("out", "egress", "IpPermissionsEgress"))
@@ -86,7 +86,7 @@ class SecurityGroup(Described):
         return self._settled(ctx, physical_id, new)
 
     def delete(self, ctx: HandlerContext, physical_id: str, outputs: Properties) -> None:  # noqa: ARG002
-        """Delete it, as soon as no interface uses it any more."""
+        """Delete the group once no interface uses it."""
 
         def attempt() -> None:
             with typed(f"deleting security group {physical_id}"):
@@ -99,7 +99,7 @@ class SecurityGroup(Described):
                 raise
 
     def _settled(self, ctx: HandlerContext, group_id: str, inputs: Properties) -> Physical:
-        """Make its rules the wanted ones, however far an earlier attempt came."""
+        """Make the rules match the request, wherever an earlier attempt was interrupted."""
         # A group that was made a moment ago may not be visible to every server yet.
         found = retried(ctx.clock, lambda: _required(ctx.clients, group_id), when=is_gone, total_s=_APPEAR_S)
         ec2 = ctx.clients.client("ec2")
@@ -121,7 +121,7 @@ class _Side:
 
 
 def _change(want: frozenset[Rule], have: frozenset[Rule], group_id: str, side: _Side) -> None:
-    """First what is missing, then what is too much: traffic that is allowed before and after is never cut."""
+    """Add missing rules before removing extra ones, so that traffic allowed before and after is never interrupted."""
     wanted_keys, present_keys = {rule.key for rule in want}, {rule.key for rule in have}
     missing = sorted(rule for rule in want if rule.key not in present_keys)
     reworded = sorted(rule for rule in want - have if rule.key in present_keys)

@@ -51,7 +51,7 @@ class VpcEndpoint(NetworkPart):
         return str(made["VpcEndpoint"]["VpcEndpointId"])
 
     def _set(self, ec2: Any, found: dict[str, Any], inputs: Properties) -> None:  # noqa: ANN401
-        """A program that names no route tables leaves them alone."""
+        """Set the route tables. A program that names none leaves them unchanged."""
         if inputs.get("routeTableIds") is None:
             return
         wanted, present = set(inputs["routeTableIds"]), set(found.get("RouteTableIds") or ())
@@ -67,7 +67,7 @@ class VpcEndpoint(NetworkPart):
         awaited(ctx.clock, lambda: self._by_id(ctx.clients, physical_id) is None or None, what=what, total_s=_END_S)
 
     def _unmake(self, clients: Clients, physical_id: str) -> None:
-        """The call says "done" for the request and what went wrong for each id inside the answer."""
+        """Delete the endpoint and raise the error for its ID, which the successful response contains."""
         answer = clients.client("ec2").delete_vpc_endpoints(VpcEndpointIds=[physical_id])
         for one in answer.get("Unsuccessful") or ():
             said = one.get("Error") or {}

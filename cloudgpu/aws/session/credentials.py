@@ -44,7 +44,7 @@ _METHODS = {
 
 @dataclass(frozen=True)
 class Login:
-    """Where the credentials in use come from. `profile` is empty for the default one or none at all."""
+    """The source of the credentials in use. `profile` is empty for the default profile and for none."""
 
     profile: str
     method: str
@@ -57,7 +57,7 @@ class Login:
 
     @property
     def renewal(self) -> str:
-        """What makes credentials of this kind good again."""
+        """How to renew credentials of this kind."""
         if self.method == "env":
             return "set AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN anew, or unset them"
         if self.method == "login":
@@ -97,11 +97,11 @@ def check_configuration(environ: Mapping[str, str]) -> None:
 
 
 def open_chain(profile: str, region: str) -> tuple[boto3.Session, Login]:
-    """A boto3 session with the user's own credentials, fetched now: what has expired is told before anything begins.
+    """Open a boto3 session with the user's credentials and fetch them, so that expired ones are reported at once.
 
     Raises:
-        AuthError: There are none, they have expired, or the configuration that names them is wrong.
-        CloudError: Whoever hands them out cannot be reached.
+        AuthError: There are no credentials, they have expired, or their configuration is wrong.
+        CloudError: The credential provider cannot be reached.
     """
     with _told(Login(profile, ""), "reading the AWS configuration"):
         source = boto3.Session(profile_name=profile or None, region_name=region)
@@ -118,10 +118,10 @@ def open_chain(profile: str, region: str) -> tuple[boto3.Session, Login]:
 
 @contextmanager
 def renewable(login: Login) -> Iterator[None]:
-    """An expired token, which AWS tells only when it is used, gets the hint that suits where it came from.
+    """Add the hint for renewing these credentials to an expired-token error, which AWS returns only on use.
 
     Raises:
-        AuthError: As it was raised in the block.
+        AuthError: As raised in the block.
     """
     try:
         yield
@@ -142,11 +142,11 @@ def _how_to_begin(profile: str) -> str:
 
 @contextmanager
 def _told(login: Login, doing: str) -> Iterator[None]:
-    """Errors of the chain itself, each with what to type.
+    """Convert errors of the credential chain and add a hint for each.
 
     Raises:
-        AuthError: The credentials.
-        CloudError: No answer.
+        AuthError: The credentials are missing or invalid.
+        CloudError: The credential provider cannot be reached.
     """
     try:
         with typed(doing):

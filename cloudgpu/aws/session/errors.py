@@ -1,4 +1,4 @@
-"""What AWS says when it refuses, as errors of cloudgpu. `ClientError` never leaves this package."""
+"""Map AWS error responses to cloudgpu errors. `ClientError` never leaves this package."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -77,7 +77,7 @@ _CREDENTIALS: tuple[tuple[tuple[type[boto.BotoCoreError], ...], str, str, str], 
 
 @contextmanager
 def typed(doing: str) -> Iterator[None]:
-    """Turn whatever botocore raises in the block into an error of cloudgpu. `doing` says what was tried.
+    """Convert botocore exceptions in the block to cloudgpu errors. `doing` describes the operation.
 
     Raises:
         CloudGpuError: As `refusal` and `_unanswered` decide.
@@ -109,14 +109,13 @@ def _is_of_botocore(err: Exception) -> bool:
 
 @contextmanager
 def answered(doing: str) -> Iterator[None]:
-    """Like `typed`, and an answer that makes no sense is a `CloudError` too: for blocks that take answers apart.
+    """Like `typed`, and convert malformed responses to a `CloudError`; for blocks that parse responses.
 
-    An endpoint, a proxy or a newer AWS may leave out or misspell what botocore passes on unread, and botocore itself
-    raises a bare `ValueError` for a number that is none. Nothing else belongs in the block, or its bugs lose their
-    name.
+    An endpoint, a proxy or a newer AWS may omit or misspell fields that botocore does not check, and botocore raises a
+    bare `ValueError` for a malformed number. Keep other code out of the block, or its bugs are misreported.
 
     Raises:
-        CloudGpuError: As `typed`; code `UNREACHABLE` for what makes no sense: the call may have had an effect.
+        CloudGpuError: As `typed`; code `UNREACHABLE` for a malformed response, because the call may have had an effect.
     """
     with typed(doing), malformed_as(partial(_senseless, doing)):
         yield
@@ -127,14 +126,14 @@ def _senseless(doing: str, why: str) -> CloudError:
 
 
 def fault(err: boto.ClientError | boto.BotoCoreError, doing: str) -> CloudGpuError:
-    """The error of cloudgpu for one of botocore."""
+    """Return the cloudgpu error for a botocore exception."""
     if isinstance(err, boto.ClientError):
         return _refused(err, doing)
     return _unanswered(err, doing)
 
 
 def refusal(code: str, message: str, doing: str, *, request_id: str = "") -> LaunchError | CloudError:
-    """The error for one of AWS's error codes, as the table of failover has it; an unknown code is a bad request."""
+    """Return the error for an AWS error code, from the failover table. An unknown code is a bad request."""
     rule = failover.known(_code(code, message)) or failover.REFUSED
     words = message.rstrip(".")
     text = f"{doing}: {_EXPIRED[code]}: {words} ({code})" if code in _EXPIRED else f"{doing}: {words} ({code})"
@@ -145,7 +144,7 @@ def refusal(code: str, message: str, doing: str, *, request_id: str = "") -> Lau
 
 
 def _code(code: str, message: str) -> str:
-    """The code that decides: a launch answers to a type that never was with the code for any wrong parameter."""
+    """Return the effective error code. For a launch, an unknown instance type has the code of any invalid parameter."""
     return "InvalidInstanceType" if code == "InvalidParameterValue" and _NO_SUCH_TYPE.search(message) else code
 
 
@@ -154,17 +153,17 @@ def _root(code: str) -> str:
 
 
 def is_gone(err: CloudGpuError) -> bool:
-    """Whether AWS said that the thing does not exist."""
+    """Return True if AWS reported that the resource does not exist."""
     return isinstance(err, CloudError) and bool(_GONE.search(err.code))
 
 
 def is_in_use(err: CloudGpuError) -> bool:
-    """Whether AWS said that something else still needs the thing."""
+    """Return True if AWS reported that something else still uses the resource."""
     return isinstance(err, CloudError) and bool(_IN_USE.search(err.code))
 
 
 def is_taken(err: CloudGpuError) -> bool:
-    """Whether AWS said that something of this name exists already."""
+    """Return True if AWS reported that the name is already taken."""
     return isinstance(err, CloudError) and bool(_TAKEN.search(err.code))
 
 

@@ -1,7 +1,7 @@
-"""Eventual consistency: what this process has just made may be unknown to the next call that names it.
+"""Retry calls that fail because of eventual consistency.
 
-AWS answers such a call with "not found", and a moment later it would not have. So "not found" is believed of an id
-only once it is half a minute old, or was deleted from here.
+AWS may answer "not found" for a resource that was just created. That answer is believed only if the ID is older than
+half a minute, or was deleted by this process.
 """
 
 import re
@@ -22,7 +22,7 @@ Now = Callable[[], float]
 
 
 class Newborn:
-    """What one client has made a moment ago. botocore asks it after every answer whether to send the call again."""
+    """Resources that a client just created. botocore asks after every response whether to retry the call."""
 
     def __init__(self, now: Now = time.monotonic) -> None:
         self._now = now
@@ -41,7 +41,7 @@ class Newborn:
         request_dict: Mapping[str, Any],
         **_: object,
     ) -> float | None:
-        """Seconds to wait before the call is sent again; None: its answer stands."""
+        """Return the seconds to wait before retrying the call, or None to accept the response."""
         if response is None:
             return None
         named, answer = set(_ids(request_dict.get("body"))), response[1]

@@ -28,12 +28,12 @@ _RECORDED = Login("", "rehearsal key")
 
 @dataclass(frozen=True)
 class Endpoint:
-    """Which cloud to talk to.
+    """The cloud to talk to.
 
     Attributes:
-        url: Endpoint of the rehearsal cloud; empty means the real AWS, whatever `AWS_ENDPOINT_URL` says.
-        access_key_id: Key for the rehearsal endpoint; empty means the user's own AWS credential chain.
-        secret_access_key: Its secret; never shown.
+        url: Endpoint of the rehearsal cloud; empty for AWS, regardless of `AWS_ENDPOINT_URL`.
+        access_key_id: Key for the rehearsal endpoint; empty for the user's AWS credential chain.
+        secret_access_key: Secret of the key; never shown.
     """
 
     url: str = ""
@@ -50,15 +50,15 @@ class Clients(Protocol):
     region: str
 
     def client(self, service: str) -> Any:  # noqa: ANN401
-        """A client with standard retries."""
+        """Return a client with standard retries."""
 
     def launch_client(self) -> Any:  # noqa: ANN401
-        """An EC2 client that sends every call once: capacity errors must come back at once."""
+        """Return an EC2 client without retries, so that capacity errors return immediately."""
 
 
 @dataclass(frozen=True)
 class ApiCall:
-    """One answered call, for the debug log. `http_status` is 0 when no answer came."""
+    """A call with a response, for the debug log. `http_status` is 0 if none arrived."""
 
     service: str
     operation: str
@@ -72,7 +72,7 @@ OnCall = Callable[[ApiCall], None]
 
 @dataclass(frozen=True)
 class Identity:
-    """Who the credentials belong to. `login` says where they come from."""
+    """The identity behind the credentials. `login` is their source."""
 
     account: str
     arn: str
@@ -100,21 +100,21 @@ class Session:
         self._newborn = Newborn()
 
     def client(self, service: str) -> Any:  # noqa: ANN401
-        """A client with standard retries."""
+        """Return a client with standard retries."""
         return self._client(service, once=False)
 
     def launch_client(self) -> Any:  # noqa: ANN401
-        """An EC2 client that sends every call once: capacity errors must come back at once."""
+        """Return an EC2 client without retries, so that capacity errors return immediately."""
         return self._client("ec2", once=True)
 
     def in_region(self, region: str) -> "Session":
-        """The same credentials and endpoint in another region; what was fetched once is not fetched again."""
+        """Return a session for another region with the same endpoint and the credentials already fetched."""
         other = Session(self._source, self.endpoint, region, self._on_call, self._login)
         other._lock = self._lock  # one boto3 session, so one client is built at a time
         return other
 
     def account(self) -> str:
-        """The account id that the credentials belong to.
+        """Return the account ID of the credentials.
 
         Raises:
             AuthError: There are no credentials, or they are not accepted.
@@ -123,7 +123,7 @@ class Session:
         return self.identity().account
 
     def identity(self) -> Identity:
-        """Account and ARN that the credentials belong to.
+        """Return the account and ARN of the credentials.
 
         Raises:
             AuthError: The credentials are not accepted.
@@ -134,7 +134,7 @@ class Session:
         return Identity(str(found["Account"]), str(found["Arn"]), self._login)
 
     def _client(self, service: str, *, once: bool) -> Any:  # noqa: ANN401
-        """Building a client is not thread-safe in boto3; using one is."""
+        """Return a cached client. boto3 clients are thread-safe, but creating them is not."""
         with self._lock:
             key = (service, once)
             if key not in self._built:
@@ -158,11 +158,11 @@ class Session:
 
 
 def connect(endpoint: Endpoint, region: str, profile: str | None = None, on_call: OnCall | None = None) -> Session:
-    """Open a session; the user's own credentials are fetched, so that expired ones are told before anything begins.
+    """Open a session and fetch the user's credentials, so that expired ones are reported at once.
 
     Raises:
         AuthError: There are no credentials, they have expired, or the profile does not exist.
-        CloudError: Whoever hands them out cannot be reached.
+        CloudError: The credential provider cannot be reached.
     """
     check_configuration(os.environ)
     if not endpoint.url:

@@ -31,10 +31,10 @@ def retried(clock: Clock, call: Callable[[], T], *, when: Callable[[CloudGpuErro
 
 
 def awaited(clock: Clock, look: Callable[[], T | None], *, what: str, total_s: float) -> T:
-    """Look until there is something to see; pauses grow, and end after `total_s`.
+    """Poll with growing pauses until `look` returns a value.
 
     Raises:
-        CloudError: Time is up; the message names `what` was awaited.
+        CloudError: `total_s` seconds passed; the message names `what`.
     """
     pause_s, deadline = _FIRST_S, clock.monotonic() + total_s
     while True:
@@ -49,5 +49,5 @@ def awaited(clock: Clock, look: Callable[[], T | None], *, what: str, total_s: f
 
 
 def is_throttled(err: CloudGpuError) -> bool:
-    """Whether the same call may simply be sent again."""
+    """Return True if the call was throttled and can be repeated unchanged."""
     return isinstance(err, ThrottledError)

@@ -18,10 +18,10 @@ _NO_TAGS: Final = "NoSuchTagSet"
 
 
 def bucket_tags(clients: Clients, name: str) -> dict[str, str] | None:
-    """The tags of a bucket, None when there is no bucket of this name.
+    """Return the tags of a bucket, or None if the bucket does not exist.
 
     Raises:
-        CloudError: It is somebody else's, or S3 cannot be asked.
+        CloudError: The bucket belongs to another account, or S3 cannot be reached.
     """
     try:
         with answered(f"reading the tags of bucket {name}"):
@@ -35,10 +35,10 @@ def bucket_tags(clients: Clients, name: str) -> dict[str, str] | None:
 
 
 def empty(clients: Clients, name: str) -> int:
-    """Delete every object, every older version of it and every upload under way; returns how many there were.
+    """Delete every object, object version and multipart upload, and return how many there were.
 
     Raises:
-        CloudError: S3 refused some of it; the first refusal is told.
+        CloudError: S3 refused some deletions; the error is the first refusal.
     """
     s3 = clients.client("s3")
     count = 0
@@ -60,7 +60,7 @@ def empty(clients: Clients, name: str) -> int:
 
 
 def holds(clients: Clients, name: str) -> int | None:
-    """The bytes of a bucket's objects; None when there are so many that counting them would take minutes.
+    """Return the bytes in a bucket, or None if there are so many objects that counting them would take minutes.
 
     Raises:
         CloudError: S3 refused or cannot be reached.

@@ -1,4 +1,4 @@
-"""Storage as its tags tell of it, whatever any record says: what there is, how large, who uses it, and its end."""
+"""Find storage by its tags, independently of all records: what exists, its size, its users, and how to delete it."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -35,10 +35,10 @@ _HANDLED: Final[Mapping[PartKind, str]] = {
 
 
 def stored(clients: Clients, name: str = "") -> tuple[Stored, ...]:
-    """Every piece of storage in this region, or the ones of one name.
+    """Return the storage in this region, all or of one name.
 
     Raises:
-        CloudError: AWS refused one of the questions or cannot be reached: then nobody knows, and nothing is "gone".
+        CloudError: A request failed, so nothing may be assumed to be deleted.
     """
     questions: list[Callable[[], list[Part]]] = [
         lambda: list(_efs(clients)),
@@ -125,7 +125,7 @@ def _lustre_system(row: Mapping[str, Any], region: str, zones: Mapping[str, str]
 
 
 def _zones(clients: Clients, subnets: set[str]) -> dict[str, str]:
-    """Subnet -> its zone; of one that is gone nothing is said."""
+    """Return the zone of each subnet, without subnets that no longer exist."""
     if not subnets:
         return {}
     with answered(f"asking for the zones of subnets in {clients.region}"):
@@ -167,7 +167,7 @@ def _volume(row: Mapping[str, Any], region: str) -> Part:
 
 
 def _buckets(clients: Clients, name: str) -> Iterator[Part]:
-    """By name, for S3 has no search by tag; every bucket of ours begins with `cloudgpu-` and the storage's name."""
+    """Yield buckets by name, because S3 has no search by tag. Names start with `cloudgpu-` and the storage's name."""
     prefix = f"{_NAMED}{name}"
     s3 = clients.client("s3")
     with answered("looking for buckets"):
@@ -204,7 +204,7 @@ def _with_users(clients: Clients, one: Stored) -> Stored:
 
 
 def _members(clients: Clients, groups: Iterable[str]) -> set[str]:
-    """Instances that carry one of the groups, and so may have mounted it."""
+    """Return the instances in one of these security groups, which may therefore have mounted the storage."""
     filters = [{"Name": "group-id", "Values": sorted(groups)}]
     with answered("asking who may mount storage"):
         pages = clients.client("ec2").get_paginator("describe_network_interfaces").paginate(Filters=filters)
@@ -213,7 +213,7 @@ def _members(clients: Clients, groups: Iterable[str]) -> set[str]:
 
 
 def _described(clients: Clients, ids: Sequence[str]) -> Iterator[str]:
-    """Instances that are not over, each with its cluster."""
+    """Yield the cluster of each instance that has not terminated."""
     if not ids:
         return
     filters = [{"Name": "instance-id", "Values": list(ids)}]

@@ -34,7 +34,7 @@ _OF_A_PAGE = frozenset({"IsTruncated", "Name", "KeyCount", "MaxKeys"})
 
 @dataclass(frozen=True)
 class ObjectInfo:
-    """One object. `relative` is its path below the address that was listed."""
+    """An S3 object. `relative` is its path below the listed URL."""
 
     key: str
     relative: str
@@ -44,7 +44,7 @@ class ObjectInfo:
 
 @dataclass(frozen=True)
 class Uploaded:
-    """What `put_files` did: objects and bytes sent, objects that were there already."""
+    """The result of `put_files`: objects and bytes sent, and objects that already existed."""
 
     sent: int
     sent_bytes: int
@@ -74,12 +74,12 @@ class Address:
 
 
 def listing(clients: Clients, url: str) -> tuple[ObjectInfo, ...]:
-    """The object at the address, or every object below it, sorted by key. Folder markers are left out.
+    """Return the object at a URL, or all objects below it, sorted by key and without folder markers.
 
     Raises:
-        BadRequestError: The bucket does not exist, or nothing lies there (the hint names what lies nearest), or what
-            lies there cannot be files of a node.
-        CloudError: The answer is no listing, or has no end.
+        BadRequestError: The bucket does not exist, the URL has no objects (the hint names the nearest ones), or the
+            keys cannot be file names on a node.
+        CloudError: The response is malformed or endless.
         AuthError: The bucket may not be read.
     """
     address = Address.parse(url)
@@ -108,7 +108,7 @@ def _bounded(url: str, found: Iterator[ObjectInfo]) -> tuple[ObjectInfo, ...]:
 
 
 def bucket_region(clients: Clients, url: str) -> str:
-    """The region of an address's bucket; that of the clients where S3 does not say, or does not know the bucket."""
+    """Return the region of a URL's bucket, or that of the clients if S3 does not report it."""
     try:
         with answered(f"looking at {url}"):
             return region_of_bucket(clients.client("s3"), Address.parse(url)) or clients.region
@@ -117,7 +117,7 @@ def bucket_region(clients: Clients, url: str) -> str:
 
 
 def region_of_bucket(s3: Any, address: Address) -> str:  # noqa: ANN401
-    """Of the bucket; empty where S3 does not say."""
+    """Return the region of a bucket; empty if S3 does not report it."""
     with answered(f"looking at bucket {address.bucket}"):
         answer = s3.head_bucket(Bucket=address.bucket)
     told = answer.get("BucketRegion") or answer["ResponseMetadata"].get("HTTPHeaders", {}).get(_REGION_HEADER)
@@ -125,10 +125,10 @@ def region_of_bucket(s3: Any, address: Address) -> str:  # noqa: ANN401
 
 
 def check_readable(clients: Clients, url: str, key: str) -> None:
-    """Whoever may list a bucket may not always read what lies in it: ask for one object, before nodes wait for it.
+    """Read from one object, because permission to list a bucket does not imply permission to read it.
 
     Raises:
-        AuthError: It may not be read.
+        AuthError: The object may not be read.
         CloudError: AWS refused or cannot be reached.
     """
     address = Address.parse(url)
@@ -137,10 +137,10 @@ def check_readable(clients: Clients, url: str, key: str) -> None:
 
 
 def presigned(clients: Clients, url: str, keys: Iterable[str], expires_s: int) -> dict[str, str]:
-    """Key -> a link that reads it without credentials for `expires_s` seconds. No call is made.
+    """Return a presigned URL for each key, valid for `expires_s` seconds. Makes no calls.
 
     Raises:
-        BadRequestError: The links would have to live longer than S3 allows, 7 days.
+        BadRequestError: The URLs would have to be valid for more than 7 days, the limit of S3.
     """
     if expires_s > _LONGEST_LINK_S:
         message = f"links can live {_LONGEST_LINK_S} s at most, {expires_s} s were asked for"
@@ -177,7 +177,7 @@ def put_files(clients: Clients, url: str, directory: Path) -> Uploaded:
 
 
 def below(s3: Any, address: Address) -> Iterator[ObjectInfo]:  # noqa: ANN401
-    """`data/set` is the object of that name and everything under `data/set/`, and not `data/set-2`."""
+    """Yield the object `data/set` and everything under `data/set/`, but not `data/set-2`."""
     pages = s3.get_paginator("list_objects_v2").paginate(Bucket=address.bucket, Prefix=address.prefix)
     under = f"{address.prefix}/" if address.prefix else ""
     for page in ending(pages, "Contents"):
@@ -220,7 +220,7 @@ def _no_listing(why: str) -> CloudError:
 
 
 def _put(s3: Any, address: Address, path: Path, directory: Path, sizes: Mapping[str, int]) -> int | None:  # noqa: ANN401
-    """Bytes sent; None when the object was there already."""
+    """Upload a file and return the bytes sent, or None if the object already exists."""
     relative = path.relative_to(directory).as_posix()
     key = f"{address.prefix}/{relative}" if address.prefix else relative
     try:
@@ -260,7 +260,7 @@ def _ensure_bucket(clients: Clients, bucket: str) -> None:
 
 
 def _no_bucket(clients: Clients, address: Address) -> BadRequestError:
-    """Names of buckets are a help, not a need: who may not list them gets the error without."""
+    """Return the error for a missing bucket, with similar names if the caller may list buckets."""
     try:
         with answered("listing buckets"):
             names = [one["Name"] for one in clients.client("s3").list_buckets().get("Buckets") or ()]

@@ -1,4 +1,4 @@
-"""What a piece of storage is, as its tags tell of it: values that need no connection."""
+"""Storage as described by its tags: values that need no connection."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,15 +18,15 @@ HOLDS_DATA: Final = frozenset({"efs", "lustre", "ebs", "s3"})
 
 @dataclass(frozen=True)
 class Part:
-    """One thing of AWS's that belongs to a piece of storage.
+    """One AWS resource that belongs to a storage.
 
     Attributes:
-        size_gib: What it holds, or may hold where that is what is billed; None when nobody can tell.
-        deployment: Of a Lustre file system, as FSx names it.
+        size_gib: Stored or provisioned size, whichever is billed; None if unknown.
+        deployment: Deployment type of a Lustre file system.
         attached: Instances that a volume is attached to.
-        peers: Groups whose members a security group lets in.
-        zone: Of a volume or a Lustre file system.
-        mount_name: Of a Lustre file system.
+        peers: Security groups whose members a security group admits.
+        zone: Zone of a volume or a Lustre file system.
+        mount_name: Mount name of a Lustre file system.
     """
 
     kind: PartKind
@@ -44,12 +44,12 @@ class Part:
 
     @property
     def ready(self) -> bool:
-        """Whether its data can be reached; a bucket is there or not, a volume that is in use can be shared in time."""
+        """True if its data is available. A bucket always is, and a volume in use becomes available in time."""
         return self.state.lower() in ("", "available", "in-use")
 
     @property
     def address(self) -> str:
-        """What a mount names: the address of a file system, the id of a volume, the name of a bucket."""
+        """Source of a mount: the DNS name of a file system, the ID of a volume, or the name of a bucket."""
         service = {"efs": "efs", "lustre": "fsx"}.get(self.kind, "")
         return f"{self.id}.{service}.{self.region}.amazonaws.com" if service else self.id
 
@@ -62,10 +62,10 @@ class Part:
 
 @dataclass(frozen=True)
 class Stored:
-    """One piece of storage.
+    """One storage.
 
     Attributes:
-        users: Instances that may have it mounted or attached now, as `i-0abc (cluster demo)`; None: nobody can tell.
+        users: Instances that may have it mounted or attached, as `i-0abc (cluster demo)`; None if unknown.
     """
 
     name: str
@@ -76,11 +76,11 @@ class Stored:
 
     @property
     def data(self) -> Part | None:
-        """The part that holds the data; None when it is gone or was never made."""
+        """The part with the data; None if it was deleted or never created."""
         return next((part for part in self.parts if part.kind in HOLDS_DATA), None)
 
     def tag(self, key: str) -> str:
-        """One of its tags; empty when it is missing."""
+        """Return a tag; empty if it is missing."""
         return next((part.tags[key] for part in self.parts if key in part.tags), "")
 
     @property
@@ -95,10 +95,10 @@ class Stored:
 
     @property
     def security_group_id(self) -> str:
-        """What nodes that mount it carry; empty for kinds that need none."""
+        """Security group of nodes that mount it; empty for kinds that need none."""
         return next((part.id for part in self.parts if part.kind == "security-group"), "")
 
     @property
     def disposable(self) -> bool:
-        """Whether its maker said that the data may go with it."""
+        """True if its creator allowed its data to be deleted with it."""
         return self.tag(KEEP) == "false"

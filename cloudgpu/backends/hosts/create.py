@@ -242,8 +242,7 @@ class HostProvisioning:
 
 
 def _with_devices(node: Node, answer: Mapping[str, Any]) -> Node:
-    """Set the leased GPUs of a node. Empty if the cluster has all GPUs of the host, because nothing needs to be hidden.
-    """
+    """Set the leased GPUs of a node; empty if the cluster has all of the host, so nothing must be hidden."""
     try:
         devices = tuple(bounds.count(one) for one in answer["devices"])
     except (TypeError, ValueError) as err:

@@ -14,9 +14,9 @@ _PUBLIC_MBIT_S = 100
 
 
 class Nodes(pulumi.ComponentResource):
-    """Pay-as-you-go instances that the cloud releases at the expiry, whatever state they are in by then.
+    """Pay-as-you-go instances that Alibaba Cloud releases at the expiry, whatever their state.
 
-    A power-off would only stop an instance, and its disk goes on costing: so the release time is the first belt
+    A power-off only stops an instance, and its disk is still billed. The release time is therefore the first safeguard
     here, and the timer on the node the second.
     """
 

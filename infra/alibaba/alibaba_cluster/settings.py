@@ -19,16 +19,16 @@ _SCC = "ecs.scc"
 
 @dataclass(frozen=True)
 class AlibabaArgs:
-    """One cluster.
+    """Settings of a cluster.
 
     Attributes:
-        expires_at: When Alibaba Cloud releases its instances, UTC, a whole minute.
-        ssh_cidrs: The only sources that reach port 22.
-        image: An image id; empty for the newest Ubuntu 22.04 of Alibaba's own.
+        expires_at: When Alibaba Cloud releases the instances, UTC, a whole minute.
+        ssh_cidrs: The only sources that may reach port 22.
+        image: Image ID; empty for the latest Ubuntu 22.04 from Alibaba.
         disk_gib: Size of the system disk.
-        nas: Make a file system that all nodes can mount.
-        oss: Make a bucket.
-        disposable: Whether data goes with the stack; otherwise file system and bucket stay, and go on costing.
+        nas: Create a file system that all nodes can mount.
+        oss: Create a bucket.
+        disposable: Delete the data with the stack. Otherwise file system and bucket are retained and still billed.
     """
 
     cluster: str

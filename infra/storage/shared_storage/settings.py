@@ -22,17 +22,17 @@ _LUSTRE_STEP_GIB = 2400
 
 @dataclass(frozen=True)
 class StorageArgs:
-    """Settings of one storage resource.
+    """Settings of one storage.
 
     Attributes:
-        keep: Whether its data must survive everything but a deletion by name.
-        protect: Refuse to delete what holds the data until a run without it (Pulumi's own option).
-        zone: Where a volume or a Lustre file system stands; empty for the other kinds.
-        size_gib: Size; 0 for what grows by itself, and for a volume as large as its snapshot.
+        keep: Whether the data must survive everything except deletion by name.
+        protect: Pulumi's option to refuse deletion of the resource with the data.
+        zone: Zone of a volume or a Lustre file system; empty for other kinds.
+        size_gib: Size; 0 for storage that grows automatically and for a volume as large as its snapshot.
         linked: `s3://bucket/prefix` that a Lustre file system shows as `/`; empty for none.
-        subnet_ids: Where it can be reached from; empty means every zone of the VPC.
+        subnet_ids: Subnets with access; empty for every zone of the VPC.
         made_for: The cluster that it was created for and is deleted with; empty for named storage.
-        client_group_ids: Existing security groups whose members may mount it, beside the members of its own.
+        client_group_ids: Existing security groups whose members may also mount it.
     """
 
     name: str

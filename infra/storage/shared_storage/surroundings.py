@@ -23,10 +23,10 @@ class Place:
 
 
 def find_place(args: StorageArgs, parent: pulumi.Resource) -> Place:
-    """Look up the subnets while the program runs: their number decides which resources it creates.
+    """Look up the subnets while the program runs, because their number determines which resources it creates.
 
     Raises:
-        pulumi.RunError: There is none, or they belong to several VPCs.
+        pulumi.RunError: There are no subnets, or they belong to several VPCs.
     """
     asked = pulumi.InvokeOptions(parent=parent)
     vpc_id = args.vpc_id

@@ -107,7 +107,7 @@ class DataRepositoryAssociation(Living):
 
 
 def _sizes(inputs: Properties) -> dict[str, Any]:
-    """The members that can be given at first and changed later."""
+    """Return the properties that can be set at creation and changed later."""
     request: dict[str, Any] = {}
     if inputs.get("importedFileChunkSize"):
         request["ImportedFileChunkSize"] = int(inputs["importedFileChunkSize"])

@@ -27,10 +27,10 @@ class Bucket(Described):
     replaced_by = frozenset({"bucket"})
 
     def create(self, ctx: HandlerContext, inputs: Properties) -> Physical:
-        """Make it.
+        """Create the bucket.
 
         Raises:
-            BadRequestError: The name is taken. In one region S3 would hand out a bucket that its owner has already.
+            BadRequestError: The name is taken. In us-east-1, S3 would return an existing bucket of the caller.
         """
         name = inputs["bucket"]
         if bucket_tags(ctx.clients, name) is not None:
@@ -44,17 +44,17 @@ class Bucket(Described):
         return self._settled(ctx, inputs)
 
     def find(self, ctx: HandlerContext, inputs: Properties) -> Physical | None:
-        """The bucket of this name, if this very call made it."""
+        """Return the bucket of this name if this call created it."""
         tags = bucket_tags(ctx.clients, inputs["bucket"])
         return self._settled(ctx, inputs) if tags is not None and is_ours(ctx, tags) else None
 
     def read(self, ctx: HandlerContext, physical_id: str) -> Physical | None:
-        """Its present state."""
+        """Return the current state."""
         tags = bucket_tags(ctx.clients, physical_id)
         return None if tags is None else _physical(ctx.clients, physical_id, {"tags": tags}, tags)
 
     def update(self, ctx: HandlerContext, physical_id: str, old: Properties, new: Properties) -> Physical:
-        """Change its tags; S3 replaces all of them at once, so those that others set are kept by hand."""
+        """Change the tags. S3 replaces all tags at once, so tags set by others are read and written back."""
         present = existing(bucket_tags(ctx.clients, physical_id), f"bucket {physical_id}")
         removed = changed_tags(ctx, old).keys() - changed_tags(ctx, new).keys()
         wanted = {key: value for key, value in present.items() if key not in removed} | changed_tags(ctx, new)

@@ -1,4 +1,4 @@
-"""What is set on a bucket: the block on public access, and encryption. Neither takes tags; both end with it."""
+"""Settings of a bucket: public access block and encryption. They have no tags and are deleted with the bucket."""
 
 from abc import abstractmethod
 from collections.abc import Mapping
@@ -17,14 +17,14 @@ _NO_ENCRYPTION: Final = "ServerSideEncryptionConfigurationNotFoundError"
 
 
 class BucketPart(Described):
-    """One setting of a bucket; the bucket's name is its id. Setting it twice is setting it once."""
+    """One setting of a bucket, identified by the bucket's name. Setting it is idempotent."""
 
     noun: ClassVar[str]
     requires = frozenset({"bucket"})
     replaced_by = frozenset({"bucket"})
 
     def check(self, inputs: Properties) -> Properties:
-        """As every handler; tags are refused too, for nothing could carry them.
+        """Check the properties. Tags are rejected, because the setting cannot be tagged.
 
         Raises:
             UnsupportedError: A property is not implemented; the message names it.
@@ -48,13 +48,13 @@ class BucketPart(Described):
         return Physical(inputs["bucket"], dict(inputs))
 
     def find(self, ctx: HandlerContext, inputs: Properties) -> Physical | None:
-        """The setting, where it is the wanted one."""
+        """Return the setting if it has the requested value."""
         found = self.read(ctx, inputs["bucket"])
         wanted = {key: value for key, value in inputs.items() if key != "tags"}
         return found if found and self._plain(found.outputs) == self._plain(wanted) else None
 
     def read(self, ctx: HandlerContext, physical_id: str) -> Physical | None:
-        """Its present state."""
+        """Return the current state."""
         try:
             with typed(f"looking at {self.noun} of bucket {physical_id}"):
                 found = self._get(ctx.clients, physical_id)
@@ -69,7 +69,7 @@ class BucketPart(Described):
         return self.create(ctx, new)
 
     def delete(self, ctx: HandlerContext, physical_id: str, outputs: Properties) -> None:  # noqa: ARG002
-        """Take it away; without its bucket it is gone already."""
+        """Remove the setting. If the bucket no longer exists, neither does the setting."""
         try:
             with typed(f"taking {self.noun} from bucket {physical_id}"):
                 self._unset(ctx.clients.client("s3"), physical_id)
@@ -78,7 +78,7 @@ class BucketPart(Described):
                 raise
 
     def _plain(self, properties: Properties) -> Mapping[str, Any]:
-        """What two settings are compared by."""
+        """Return the properties to compare."""
         return dict(properties)
 
     @abstractmethod
@@ -87,7 +87,7 @@ class BucketPart(Described):
 
     @abstractmethod
     def _get(self, clients: Clients, bucket: str) -> Mapping[str, Any]:
-        """The setting as properties; may raise that it is gone."""
+        """Return the setting as properties. May raise an error that it does not exist."""
 
     @abstractmethod
     def _unset(self, s3: Any, bucket: str) -> None:  # noqa: ANN401

@@ -1,4 +1,4 @@
-"""What EFS, FSx and EBS have in common: things with a life cycle, which take minutes to come and to go."""
+"""Base class of EFS, FSx and EBS resources, which take minutes to be created and deleted."""
 
 from abc import abstractmethod
 from collections.abc import Mapping
@@ -31,17 +31,17 @@ class Living(Described):
     release_s: ClassVar[float] = 600
 
     def create(self, ctx: HandlerContext, inputs: Properties) -> Physical:
-        """Make it, tagged in the creating call, and wait until it can be used.
+        """Create the resource, tagged by the creating call, and wait until it is usable.
 
         Raises:
-            CloudError: AWS refused, it failed to come, or time is up.
+            CloudError: AWS refused, creation failed, or the time limit passed.
         """
         with typed(f"making {self.noun}"):
             physical_id = self._make(ctx, inputs)
         return self._settled(ctx, physical_id, inputs)
 
     def find(self, ctx: HandlerContext, inputs: Properties) -> Physical | None:
-        """What this very call made, once it can be used; what failed is shown as it is, for it has to end too."""
+        """Return the resource that this call created, once usable. A failed one is returned as it is, to be deleted."""
         physical_id = self._made(ctx, inputs)
         found = self._seen(ctx.clients, physical_id) if physical_id else None
         if found and self._state(found) in self.failed:
@@ -49,7 +49,7 @@ class Living(Described):
         return self._settled(ctx, physical_id, inputs) if found else None
 
     def read(self, ctx: HandlerContext, physical_id: str) -> Physical | None:
-        """Its present state."""
+        """Return the current state."""
         found = self._seen(ctx.clients, physical_id)
         return Physical(physical_id, self._outputs(ctx.clients, found, {})) if found else None
 
@@ -61,7 +61,7 @@ class Living(Described):
         return self._settled(ctx, physical_id, new)
 
     def delete(self, ctx: HandlerContext, physical_id: str, outputs: Properties) -> None:
-        """End it, as soon as nothing needs it any more, and wait until AWS no longer shows it."""
+        """Delete the resource once nothing depends on it, and wait until AWS no longer lists it."""
 
         def attempt() -> None:
             with typed(f"deleting {self.noun} {physical_id}"):
@@ -101,7 +101,7 @@ class Living(Described):
         return found is not None and self._state(found) in self.coming
 
     def _seen(self, clients: Clients, physical_id: str) -> Found | None:
-        """Its description, None when it is gone."""
+        """Return the description, or None if the resource no longer exists."""
         try:
             with typed(f"looking at {self.noun} {physical_id}"):
                 found = self._look(clients, physical_id)
@@ -117,18 +117,18 @@ class Living(Described):
 
     @abstractmethod
     def _made(self, ctx: HandlerContext, inputs: Properties) -> str:
-        """The id of what this very call made; empty when it made nothing."""
+        """Return the ID of the resource that this call created; empty if it created none."""
 
     @abstractmethod
     def _look(self, clients: Clients, physical_id: str) -> Found | None:
-        """AWS's description; may raise that it is gone."""
+        """Return AWS's description. May raise an error that the resource does not exist."""
 
     @abstractmethod
     def _state(self, found: Found) -> str:
-        """Where in its life cycle it is."""
+        """Return the life-cycle state."""
 
     def _reason(self, found: Found) -> str:
-        """Why it failed, in AWS's words."""
+        """Return AWS's reason for the failure."""
         return str((found.get("FailureDetails") or {}).get("Message") or "AWS says no more")
 
     @abstractmethod
@@ -141,4 +141,4 @@ class Living(Described):
 
     @abstractmethod
     def _outputs(self, clients: Clients, found: Found, inputs: Properties) -> Mapping[str, Any]:
-        """Every output property; without inputs, the tags are all that it carries."""
+        """Return every output property. Without inputs, the tags are those on the resource."""

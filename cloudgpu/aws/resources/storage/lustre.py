@@ -55,7 +55,7 @@ class LustreFileSystem(Living):
     release_s = 1800
 
     def diff(self, old: Properties, new: Properties) -> Diff:
-        """A file system grows in place and never shrinks."""
+        """Compare the properties. A file system can grow in place but never shrink."""
         found = super().diff(old, new)
         if "storageCapacity" in found.changed and not _grows(old, new):
             return Diff(found.changed, tuple(sorted({*found.replace, "storageCapacity"})))
@@ -142,13 +142,13 @@ def retagged(fsx: Any, arn: str, before: Mapping[str, str], after: Mapping[str, 
 
 
 def _configuration(inputs: Properties, keys: Iterable[str]) -> dict[str, Any]:
-    """Pulumi's numbers come as floats, which FSx refuses."""
+    """Return the configuration with integers, because Pulumi's numbers are floats, which FSx rejects."""
     given = {key: inputs[key] for key in keys if inputs.get(key) is not None}
     return {_CONFIGURATION[key]: int(value) if key in _WHOLE else value for key, value in given.items()}
 
 
 def _grows(old: Properties, new: Properties) -> bool:
-    """A value that is not known yet may be anything: it counts as growth, and AWS decides."""
+    """Return True if a value grows. An unknown value counts as growth, and AWS decides."""
     before, after = old.get("storageCapacity"), new.get("storageCapacity")
     if isinstance(before, (int, float)) and isinstance(after, (int, float)):
         return after > before

@@ -11,7 +11,10 @@ from cloudgpu.errors import CloudGpuError
 
 
 class MountTarget(Living):
-    """It costs nothing, takes no tags, and there is at most one in a zone: the file system's id is its token."""
+    """EFS mount target, which is free and has no tags.
+
+    At most one exists per zone, so the file system ID is its token.
+    """
 
     type: ClassVar[str] = "aws:efs/mountTarget:MountTarget"
     noun = "EFS mount target"
@@ -23,7 +26,7 @@ class MountTarget(Living):
     over = frozenset({"deleted"})
 
     def check(self, inputs: Properties) -> Properties:
-        """As every handler; tags are refused too, for nothing could carry them.
+        """Check the properties. Tags are rejected, because a mount target cannot be tagged.
 
         Raises:
             UnsupportedError: A property is not implemented; the message names it.

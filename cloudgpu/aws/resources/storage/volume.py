@@ -91,6 +91,6 @@ def _given(inputs: Properties, keys: frozenset[str]) -> dict[str, Any]:
 
 
 def _described(clients: Clients, name: str, value: str) -> Found | None:
-    """By filter: it answers with nothing where an id answers with an error."""
+    """Describe the volume by filter, because a missing ID is an error and a filter without matches is not."""
     answer = clients.client("ec2").describe_volumes(Filters=[{"Name": name, "Values": [value]}])
     return next(iter(answer["Volumes"]), None)
