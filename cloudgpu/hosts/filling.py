@@ -1,4 +1,4 @@
-"""Writing what a scan found into the inventory file: only what nobody has written there, comments and order kept."""
+"""Add scan results to the inventory file without changing existing fields, comments or order."""
 
 import io
 from collections.abc import Mapping
@@ -8,9 +8,9 @@ from ruamel.yaml import YAML
 
 
 def filled(text: str, found: Mapping[str, Mapping[str, Any]]) -> tuple[str, dict[str, list[str]]]:
-    """The file's text with these fields of these hosts, and which fields were added to which host.
+    """Return the file's text with these fields added, and the names of the added fields by host.
 
-    A field that stands there already, or for all hosts below `defaults`, is left as it is.
+    Fields that are already set, also under `defaults`, are kept.
     """
     yaml = YAML(typ="rt")
     yaml.width = 10_000

@@ -10,7 +10,7 @@ PORT = 22
 
 @dataclass(frozen=True)
 class Jump:
-    """The jump host before a host: where it is, and its pinned host keys where the inventory holds them."""
+    """The jump host of a host, with its pinned host keys if the inventory has them."""
 
     user: str
     address: str
@@ -26,13 +26,13 @@ class Jump:
 
 @dataclass(frozen=True)
 class OwnHost:
-    """One host. None and empty text are what nobody said and no scan has found out.
+    """A self-managed host. None and empty text are unknown values.
 
     Attributes:
-        gpu: Model as the catalogue calls it.
-        gpu_memory_gib: Of each GPU.
-        rate_usd: An hour of the whole host.
-        line: Where its entry begins in the file.
+        gpu: GPU model in the catalog.
+        gpu_memory_gib: Memory of each GPU.
+        rate_usd: Price per hour of the whole host.
+        line: Line of its entry in the file.
     """
 
     name: str

@@ -39,11 +39,11 @@ def load(path: Path, *, user: str, catalog: Catalog) -> HostsFile:
 
     Args:
         path: The file.
-        user: Login name where the file gives none.
-        catalog: Knows the GPU models.
+        user: Default login name.
+        catalog: Catalog of GPU models.
 
     Raises:
-        HostsFileError: There is no such file, or something in it is wrong.
+        HostsFileError: The file does not exist or is invalid.
     """
     shown = displayed(path)
     document = parse(_text(path, shown))
@@ -85,7 +85,7 @@ def _text(path: Path, shown: str) -> str:
 
 
 def _told(problem: Problem) -> Problem:
-    """An unknown field with the nearest that there is: the recipe's own words know the recipe's fields alone."""
+    """Suggest the nearest inventory field for an unknown one; the recipe parser suggests only recipe fields."""
     if not problem.message.startswith("unknown field"):
         return problem
     section: type[BaseModel] = {0: FileSection, 1: FileSection}.get(len(problem.path), HostSection)
@@ -95,7 +95,7 @@ def _told(problem: Problem) -> Problem:
 
 
 def _problems(file: FileSection, document: Document, catalog: Catalog) -> Iterator[Problem]:
-    """What single fields cannot tell: doubles, unknown GPUs and jump hosts that are not there."""
+    """Yield problems across fields: duplicates, unknown GPUs, and missing jump hosts."""
     names: dict[str, int] = {}
     places: dict[tuple[str, int], str] = {}
     known = [host.name for host in file.hosts]

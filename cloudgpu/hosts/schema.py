@@ -1,4 +1,4 @@
-"""What may stand in an inventory file."""
+"""Schema of the inventory file."""
 
 import re
 from typing import Annotated
@@ -22,7 +22,7 @@ User = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_.-]{0,31}
 
 
 class Shared(Section):
-    """What may be said once for all hosts, below `defaults`."""
+    """Fields that `defaults` may set for all hosts."""
 
     port: int | None = Field(default=None, ge=1, le=65535, strict=True)
     """Port of its SSH server; 22 when left out."""
@@ -55,7 +55,7 @@ class Shared(Section):
 
 
 class HostSection(Shared):
-    """One host."""
+    """The fields of one host."""
 
     name: Name
     """What it is called in plans and messages."""
@@ -81,16 +81,16 @@ class FileSection(Section):
 
 
 def jump_is_address(text: str) -> bool:
-    """Whether a jump host is given as `user@host[:port]`."""
+    """Return True if a jump host is given as `user@host[:port]`."""
     found = _JUMP.fullmatch(text)
     return found is not None and (not found["port"] or int(found["port"]) <= MAX_PORT)
 
 
 def split_gpus(text: str) -> tuple[str, int | None, int]:
-    """Model, memory of each in GB (None where it is not said) and count.
+    """Return model, memory of each GPU in GB (None if omitted) and count.
 
     Raises:
-        ValueError: It is no such text.
+        ValueError: The text is not a GPU spec.
     """
     found = _GPUS.fullmatch(text)
     if found is None:

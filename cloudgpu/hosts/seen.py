@@ -1,4 +1,4 @@
-"""What the hosts of an inventory said when they were asked. Values."""
+"""The present GPU usage of the hosts in an inventory. Values."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -8,13 +8,13 @@ from cloudgpu.hosts.host import HostsFile, OwnHost
 
 @dataclass(frozen=True)
 class HostSeen:
-    """One host's answer.
+    """The GPU usage that a host reported.
 
     Attributes:
-        problem: Why it did not answer, or what is wrong with it; empty where nothing is.
-        gpus: How many it shows.
-        taken: A line for every lease and every process on its GPUs.
-        busy: The GPUs that these have.
+        problem: Why it did not answer, or what is wrong with it; empty if nothing is.
+        gpus: Number of GPUs.
+        taken: One line for every lease and every process on its GPUs.
+        busy: Indices of the GPUs in use.
     """
 
     problem: str = ""
@@ -24,13 +24,13 @@ class HostSeen:
 
     @property
     def free(self) -> int:
-        """GPUs that nobody has."""
+        """Number of free GPUs."""
         return len(set(range(self.gpus)) - self.busy)
 
 
 @dataclass(frozen=True)
 class HostsView:
-    """An inventory, and what its hosts said; a host without an answer was not asked."""
+    """An inventory and the usage of its hosts. Hosts without an entry were not queried."""
 
     file: HostsFile
     seen: Mapping[str, HostSeen] = field(default_factory=dict)
@@ -39,10 +39,10 @@ class HostsView:
 
     @property
     def asked(self) -> bool:
-        """Whether any host was asked."""
+        """True if any host was queried."""
         return bool(self.seen)
 
     def usable(self, host: OwnHost, gpus: int) -> bool:
-        """Whether so many GPUs of a host can be had as far as anybody knows."""
+        """Return True unless the host is known to have fewer free GPUs than requested."""
         told = self.seen.get(host.name)
         return told is None or (not told.problem and told.free >= gpus)

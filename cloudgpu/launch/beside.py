@@ -14,10 +14,10 @@ from cloudgpu.recipe.service import SideService
 def with_services(
     gang: Sequence[NodeLaunch], recipe: Recipe, inventory: Inventory, ctx: LaunchContext
 ) -> tuple[NodeLaunch, ...]:
-    """The gang with the recipe's side services on its head, counted behind the launcher's own ranks.
+    """Return the gang with the recipe's side services on its head, numbered after the launcher's own ranks.
 
     Raises:
-        RecipeError: The command of one is wrong.
+        RecipeError: The command of a service is invalid.
     """
     first = 1 + max((rank.rank for node in gang for rank in node.ranks), default=-1)
     services = tuple(

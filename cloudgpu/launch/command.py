@@ -15,10 +15,10 @@ HOSTFILE = "hostfile"
 def command(recipe: Recipe, inventory: Inventory, ctx: LaunchContext, position: int = 0) -> tuple[str, ...]:
     """Return the command of a rank on the node at this position.
 
-    `train.py ...` and `-m package ...` get the run's interpreter in front; anything else is a program as it stands.
+    `train.py ...` and `-m package ...` are prefixed with the run's interpreter; anything else is run unchanged.
 
     Raises:
-        RecipeError: The template cannot be split or names something unknown.
+        RecipeError: The template cannot be split or uses an unknown name.
     """
     return filled(recipe.launch.command, values(recipe, inventory, ctx, position), ctx)
 

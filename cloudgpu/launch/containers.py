@@ -1,6 +1,7 @@
-"""A run's container on a node, as values: what it is called, and the line that starts a program inside it.
+"""A run's container on a node: its name, and the command line that starts a program inside it.
 
-One container a node and run; every rank is executed in it. See `docs/decisions/0014-one-container-a-node.md`.
+Each node has one container per run, and every rank is executed in it. See
+`docs/decisions/0014-one-container-a-node.md`.
 """
 
 from collections.abc import Sequence
@@ -34,12 +35,12 @@ class Engine:
 
 
 def container_name(run_id: str, node_index: int) -> str:
-    """The name of a run's container on a node: several nodes may share one engine."""
+    """Return the name of a run's container on a node. It has the node index because nodes may share an engine."""
     return f"cloudgpu-{run_id}-{node_index}"
 
 
 def pid_file(name: str) -> str:
-    """Where the number of a program's process group stands, as seen inside the container."""
+    """Return the file with a program's process group ID, as seen inside the container."""
     return f"{INSIDE}/{name}.pid"
 
 
@@ -53,17 +54,17 @@ def exec_line(
     env_file: str = "",
     interactive: bool = False,
 ) -> tuple[str, ...]:
-    """The `docker exec` line that runs a program in a container that is there.
+    """Return the `docker exec` command line that runs a program in an existing container.
 
     Args:
-        engine: Whose container it is.
-        container: Its name.
+        engine: Container engine.
+        container: Name of the container.
         argv: The program with its arguments, without a shell.
         workdir: Working directory inside the container.
-        pid_file: Where the program's process group is to be written, inside the container; empty for nowhere.
-        env_file: File of variables' names on the node; their values are those that the client itself finds in its
-            environment, so that none stands in a command line or on a disk.
-        interactive: Pass standard input on.
+        pid_file: File inside the container to write the process group ID to; empty for none.
+        env_file: File on the node with names of variables. Their values come from the client's environment, so that
+            none appears in a command line or on a disk.
+        interactive: Forward standard input.
     """
     options = ("--interactive",) if interactive else ()
     names = ("--env-file", env_file) if env_file else ()

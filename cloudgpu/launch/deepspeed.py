@@ -18,11 +18,11 @@ _OWN = frozenset({"CLOUDGPU_RANK", "CLOUDGPU_NODE_RANK", "CLOUDGPU_GPUS_PER_NODE
 
 
 def deepspeed(recipe: Recipe, inventory: Inventory, ctx: LaunchContext) -> tuple[NodeLaunch, ...]:
-    """The command on the head, with the files it needs; the other nodes have no process of the agent's.
+    """Return the command on the head and the files it needs. The agent starts no process on the other nodes.
 
     Raises:
-        RecipeError: The recipe sets what the launcher sets, or its command is wrong.
-        UsageError: One rank a GPU is asked for on nodes without GPUs.
+        RecipeError: The recipe sets a variable of the launcher, or its command is invalid.
+        UsageError: One rank per GPU is requested on nodes without GPUs.
     """
     refuse_reserved(recipe)
     head = inventory.head
@@ -49,12 +49,12 @@ def deepspeed(recipe: Recipe, inventory: Inventory, ctx: LaunchContext) -> tuple
 
 
 def _starter(directory: str) -> NodeFile:
-    """Puts the `ssh` that knows the run before the system's, and becomes the command."""
+    """Return a script that puts the run's `ssh` before the system's on the PATH and executes the command."""
     place = f"{directory}/{SSH_SHIM}".rpartition("/")[0]
     return NodeFile(STARTER, f'#!/bin/sh\nPATH="{place}:$PATH"; export PATH\nexec "$@"\n', 0o700)
 
 
 def _exported(env: dict[str, str]) -> NodeFile:
-    """As DeepSpeed reads it: a line each, so a value of several lines cannot be told."""
+    """Return the environment in DeepSpeed's format of one line per variable, which cannot express multi-line values."""
     lines = (f"{name}={value}\n" for name, value in env.items() if name not in _OWN and "\n" not in value)
     return NodeFile(ENVIRONMENT, "".join(lines))

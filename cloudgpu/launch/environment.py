@@ -11,10 +11,10 @@ from cloudgpu.recipe.schema import Recipe
 
 
 def refuse_reserved(recipe: Recipe) -> None:
-    """What a launcher sets is its own.
+    """Reject variables that the launcher sets.
 
     Raises:
-        RecipeError: The recipe sets a variable of its launcher; all of them are named.
+        RecipeError: The recipe sets such variables; the message lists them.
     """
     problems = tuple(_reserved(recipe))
     if problems:
@@ -32,10 +32,10 @@ def _reserved(recipe: Recipe) -> Iterator[str]:
 
 
 def ranks_on(recipe: Recipe, node: Node) -> int:
-    """How many ranks this node has.
+    """Return the number of ranks on a node.
 
     Raises:
-        UsageError: One rank a GPU is asked for on a node without GPUs.
+        UsageError: One rank per GPU is requested on a node without GPUs.
     """
     wanted = recipe.launch.ranks
     count = node.gpus if wanted == "gpus" else wanted
@@ -48,7 +48,7 @@ def ranks_on(recipe: Recipe, node: Node) -> int:
 
 
 def layered(recipe: Recipe, inventory: Inventory, node: Node, fixed: Mapping[str, str], ranks: int) -> dict[str, str]:
-    """Defaults for a node with so many ranks, then the recipe's own variables, then what nobody may override."""
+    """Return the environment of a node's ranks: defaults, then the recipe's variables, then fixed ones."""
     # As torchrun: several ranks, each with a thread a core, only get in each other's way. Simulated nodes share cores.
     threads = {"OMP_NUM_THREADS": "1"} if ranks > 1 or node.simulated else {}
     return {
@@ -62,12 +62,12 @@ def layered(recipe: Recipe, inventory: Inventory, node: Node, fixed: Mapping[str
 
 
 def _visible(node: Node) -> dict[str, str]:
-    """Of a host's GPUs, those that the cluster has: others are somebody else's, whatever a recipe says."""
+    """Restrict a shared host's ranks to the GPUs of the cluster, whatever the recipe says."""
     return {"CUDA_VISIBLE_DEVICES": ",".join(map(str, node.devices))} if node.devices else {}
 
 
 def about_run(inventory: Inventory, ctx: LaunchContext, world: int) -> dict[str, str]:
-    """What is the same in every process of a run, whatever starts it."""
+    """Return the variables that are equal in all processes of a run."""
     return {
         "MASTER_ADDR": inventory.head.private_address,
         "MASTER_PORT": str(ctx.master_port),
@@ -81,7 +81,7 @@ def about_run(inventory: Inventory, ctx: LaunchContext, world: int) -> dict[str,
 
 
 def about_process(inventory: Inventory, node: Node, rank: int) -> dict[str, str]:
-    """What differs between the processes of a run."""
+    """Return the variables that differ between the processes of a run."""
     return {
         "CLOUDGPU_RANK": str(rank),
         "CLOUDGPU_NODE_RANK": str(inventory.nodes.index(node)),

@@ -1,4 +1,4 @@
-"""The name of a container image, taken apart as Docker does."""
+"""Parse the name of a container image as Docker does."""
 
 import re
 from dataclasses import dataclass
@@ -9,12 +9,12 @@ _LOOPBACK = re.compile(r"^127\.\d+\.\d+\.\d+$")
 
 @dataclass(frozen=True)
 class ImageName:
-    """An image: where it lies, what it is called, and which one of it is meant.
+    """A container image.
 
     Attributes:
-        registry: `nvcr.io`, `127.0.0.1:5000`; `docker.io` where none is written.
+        registry: `nvcr.io`, `127.0.0.1:5000`; `docker.io` if omitted.
         path: `nvidia/pytorch`.
-        tag: Empty where none is written and a digest is.
+        tag: Empty if omitted and a digest is given.
         digest: `sha256:...`, or empty.
     """
 
@@ -30,17 +30,17 @@ class ImageName:
 
     @property
     def server(self) -> str:
-        """What a login is for."""
+        """Server to log in to."""
         return "https://index.docker.io/v1/" if self.registry == _HUB else self.registry
 
     @property
     def on_loopback(self) -> bool:
-        """Whether its registry is whatever machine asks: each one means its own."""
+        """True if the registry is on a loopback address, which differs per machine."""
         host = self.registry.rpartition(":")[0] or self.registry
         return host == "localhost" or bool(_LOOPBACK.match(host))
 
     def pinned(self, digest: str) -> str:
-        """The same image by its digest."""
+        """Return the same image pinned to a digest."""
         return f"{self.repository}@{digest}"
 
 

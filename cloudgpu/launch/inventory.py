@@ -17,7 +17,7 @@ def _port(number: int) -> None:
 
 @dataclass(frozen=True)
 class Node:
-    """One node of a cluster. Nodes are ordered by `index`; index 0 is the head."""
+    """A node of a cluster. Nodes are ordered by `index`; index 0 is the head."""
 
     index: int
     instance_id: str
@@ -60,7 +60,7 @@ class Node:
 
 
 def loopback(node: Node) -> str:
-    """The node's own loopback address: that of every machine, but for nodes that share this machine's."""
+    """Return the node's own loopback address, which is unusual only for nodes that share this machine."""
     return node.private_address if shares_this_machine(node) else "127.0.0.1"
 
 
@@ -70,9 +70,9 @@ def shares_this_machine(node: Node) -> bool:
 
 
 def usual_local(node: Node, port: int) -> int:
-    """The port of the caller's machine that leads to a port of a node: the same number.
+    """Return the default local port for a port of a node, which is the same number.
 
-    Another one for nodes that share this machine: theirs would be taken from under their own programs.
+    It differs for nodes that share this machine, whose programs use the port themselves.
     """
     if not shares_this_machine(node):
         return port

@@ -1,6 +1,6 @@
-"""The `kvstore` launcher: MXNet's KVStore, whose workers meet through the servers and the scheduler of ps-lite.
+"""The `kvstore` launcher: MXNet's KVStore, whose workers communicate through the servers and scheduler of ps-lite.
 
-Servers and scheduler run the workers' command: MXNet looks at its role when it is imported, and serves instead.
+Servers and scheduler run the same command as the workers. MXNet checks its role when it is imported.
 """
 
 from collections.abc import Mapping
@@ -17,11 +17,11 @@ _SERVERS_A_NODE = 1
 
 
 def kvstore(recipe: Recipe, inventory: Inventory, ctx: LaunchContext) -> tuple[NodeLaunch, ...]:
-    """Workers on every node, and for a distributed kind servers on every node and a scheduler on the head.
+    """Return workers on every node and, for distributed kinds, servers on every node and a scheduler on the head.
 
     Raises:
         RecipeError: The kind is unknown or does not fit the number of workers, the recipe sets a variable of ps-lite,
-            or its command is wrong.
+            or its command is invalid.
     """
     refuse_reserved(recipe)
     kind = kvstore_kind(recipe.launch, recipe.params)

@@ -1,7 +1,7 @@
-"""How the head logs in to the other nodes of its run: files for its SSH client, with a key made for this run alone.
+"""SSH between the nodes of a run: files for an SSH client that logs in with a key made for this run.
 
-The key and the known hosts are no business of a pure function: `run/mesh.py` makes them, and puts them where the files
-here look for them. See `docs/decisions/0015-the-head-logs-in-with-a-key-of-the-run.md`.
+`run/mesh.py` creates the key and the known hosts and puts them where these files expect them. See
+`docs/decisions/0015-the-head-logs-in-with-a-key-of-the-run.md`.
 """
 
 import shlex
@@ -20,12 +20,15 @@ _WIDEST_PREFIX = 24
 
 
 def one_machine(inventory: Inventory) -> bool:
-    """Whether all nodes are this machine under several loopback addresses, which Open MPI takes for one host."""
+    """Return True if all nodes share this machine under several loopback addresses.
+
+    Open MPI treats them as one host.
+    """
     return all(node.private_address.startswith("127.") for node in inventory.nodes)
 
 
 def ssh_config(inventory: Inventory, directory: str) -> NodeFile:
-    """The whole configuration of an SSH client that reaches the nodes of this run and nobody else."""
+    """Return the configuration of an SSH client that reaches only the nodes of this run."""
     return NodeFile(SSH_CONFIG, "\n".join([*(_host(node) for node in inventory.nodes), _every(directory)]))
 
 
@@ -52,23 +55,23 @@ def _every(directory: str) -> str:
 
 
 def alias(node: Node) -> str:
-    """The name under which the known hosts have a node: its address may be another one's in another cluster."""
+    """Return a node's name in known_hosts. Its address may belong to another node in another cluster."""
     return f"node-{node.index}"
 
 
 def ssh_shim(directory: str) -> NodeFile:
-    """An `ssh` for programs that start one by that name; `command -p` finds the system's own."""
+    """Return an `ssh` wrapper for programs that start `ssh` by name. `command -p` finds the system's own."""
     config = shlex.quote(f"{directory}/{SSH_CONFIG}")
     return NodeFile(SSH_SHIM, f'#!/bin/sh\nexec "$(command -p -v ssh)" -F {config} "$@"\n', 0o700)
 
 
 def hostfile(slots: dict[str, int]) -> NodeFile:
-    """Address and number of ranks of every node, as Open MPI, DeepSpeed and Horovod read it."""
+    """Return the hostfile with address and slots of every node, for Open MPI, DeepSpeed and Horovod."""
     return NodeFile(HOSTFILE, "".join(f"{address} slots={count}\n" for address, count in slots.items()))
 
 
 def subnet(inventory: Inventory) -> str:
-    """The network that holds all private addresses, /24 at least; empty where one of them is no IPv4 address."""
+    """Return the smallest network, at least /24, with all private addresses; empty if one is not IPv4."""
     addresses = []
     for node in inventory.nodes:
         try:

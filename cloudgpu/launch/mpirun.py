@@ -1,8 +1,7 @@
-"""The `mpirun` launcher: Open MPI's own starter as one process on the head. Horovod, nccl-tests and CNTK go on top.
+"""The `mpirun` launcher: one Open MPI mpirun process on the head, for Horovod, nccl-tests and CNTK too.
 
-mpirun starts its daemon on every other node through an agent script of ours, which logs in with the run's own key.
-What the recipe's environment says reaches the ranks by name: mpirun reads the values from its environment and sends
-them over its own connections, so that none stands in a command line.
+mpirun starts its daemon on every other node through an agent script, which logs in with the run's own key. It passes
+the recipe's environment by name and sends the values over its own connections, so that none appears in a command line.
 """
 
 import shlex
@@ -70,13 +69,16 @@ class Remote:
 
 
 def _environment(recipe: Recipe, inventory: Inventory, node: Node, run: Mapping[str, str]) -> dict[str, str]:
-    """That of a node's ranks; which of them it is, Open MPI itself tells a rank."""
+    """Return the environment of a node's ranks. Open MPI itself sets the rank."""
     about = {name: value for name, value in about_process(inventory, node, 0).items() if name != "CLOUDGPU_RANK"}
     return layered(recipe, inventory, node, {**run, **about}, ranks_on(recipe, node))
 
 
 def _slots(recipe: Recipe, inventory: Inventory) -> dict[str, int]:
-    """Ranks by address. Nodes that are one machine to Open MPI are one line: all ranks run on the head."""
+    """Return the slots by address.
+
+    Nodes that are one machine to Open MPI share a line, and all ranks run on the head.
+    """
     counts = {node.private_address: ranks_on(recipe, node) for node in inventory.nodes}
     if one_machine(inventory):
         return {"localhost": sum(counts.values())}
@@ -84,7 +86,7 @@ def _slots(recipe: Recipe, inventory: Inventory) -> dict[str, int]:
 
 
 def _open_mpi(recipe: Recipe, inventory: Inventory, ctx: LaunchContext) -> Mapping[str, str]:
-    """Settings of Open MPI as variables, so that those in a recipe win over them."""
+    """Return Open MPI settings as variables, so that the recipe's own settings win."""
     allowed = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
     if one_machine(inventory):
         # Cores are shared: a rank that waits must let others run.
@@ -107,7 +109,7 @@ def _open_mpi(recipe: Recipe, inventory: Inventory, ctx: LaunchContext) -> Mappi
 
 
 def _starter() -> NodeFile:
-    """Finds mpirun where a login without a terminal would not, and becomes it."""
+    """Return a script that finds mpirun outside the default PATH and executes it."""
     lines = (
         "#!/bin/sh",
         _PATH,
@@ -121,7 +123,7 @@ def _starter() -> NodeFile:
 
 
 def _agent(remotes: Sequence[Remote], ctx: LaunchContext) -> NodeFile:
-    """What mpirun calls as `AGENT ADDRESS WORDS...` to run a line of shell on another node, or in its container."""
+    """Return the script that mpirun calls as `AGENT ADDRESS WORDS...` to run a shell command on another node."""
     config = shlex.quote(f"{ctx.run_dir}/{SSH_CONFIG}")
     lines = (
         "#!/bin/sh",
@@ -141,13 +143,13 @@ def _agent(remotes: Sequence[Remote], ctx: LaunchContext) -> NodeFile:
 
 
 def _first(remote: Remote) -> str:
-    """What is set before the daemon starts: its ranks inherit it."""
+    """Return the variables to set before the daemon starts, which its ranks inherit."""
     set_here = "".join(f"export {name}={shlex.quote(value)}; " for name, value in remote.env.items())
     return f"{_PATH}; {set_here}"
 
 
 def _entering(remotes: Sequence[Remote], ctx: LaunchContext) -> list[str]:
-    """The line becomes one word of a shell that the node's engine starts in the container."""
+    """Return the words that run the command in the node's container, quoted as one argument of a shell."""
     cases = (f"  {one.node.private_address}) enter={shlex.quote(_enter(one.node, ctx))} ;;" for one in remotes)
     quoted = """line="$enter '$(printf '%s' "$line" | sed "s/'/'\\"'\\"'/g")'\""""
     return ["case $node in", *cases, "esac", quoted]

@@ -1,6 +1,6 @@
-"""Communication settings of a node's ranks: what NCCL and gloo need where they would guess wrong.
+"""Communication settings of a node's ranks for NCCL and gloo.
 
-What a type of node needs stands in `catalog/communication.py`, so that a plan can show it; here is what a node needs.
+The settings of instance types are in `catalog/communication.py`, so that a plan can show them.
 """
 
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from cloudgpu.recipe.schema import Recipe
 
 
 def network_environment(recipe: Recipe, node: Node, nodes: int) -> Mapping[str, str]:
-    """Variables for the ranks of this node; the recipe's own win over them."""
+    """Return the variables for the ranks of a node. The recipe's own variables take precedence."""
     if node.simulated:
         # Every simulated node is this machine; gloo would look up the host name and find an address of no node.
         return {"GLOO_SOCKET_IFNAME": "lo"} if node.private_address.startswith("127.") else {}
@@ -23,5 +23,5 @@ def network_environment(recipe: Recipe, node: Node, nodes: int) -> Mapping[str, 
 
 
 def uses_efa(recipe: Recipe, node: Node) -> bool:
-    """Whether the ranks of this node talk through EFA."""
+    """Return True if the node's ranks communicate through EFA."""
     return has_efa(node.instance_type) and recipe.resources.network != "tcp"

@@ -1,4 +1,4 @@
-"""What a launcher produces: every rank's command and environment, as values."""
+"""The output of a launcher: every rank's command and environment, as values."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class RankLaunch:
-    """One rank. `env` holds no secret: those reach the agent by standard input only."""
+    """One rank. `env` contains no secrets, which reach the agent only through standard input."""
 
     rank: int
     local_rank: int
@@ -31,7 +31,7 @@ class NodeFile:
 
 @dataclass(frozen=True)
 class NodeLaunch:
-    """All ranks of one node; there may be none."""
+    """The ranks of one node; there may be none."""
 
     node_index: int
     ranks: tuple[RankLaunch, ...]
@@ -42,20 +42,20 @@ class NodeLaunch:
 
 @dataclass(frozen=True)
 class LaunchContext:
-    """What a launcher needs besides recipe and inventory.
+    """The input of a launcher besides recipe and inventory.
 
     Attributes:
-        run_id: The run.
+        run_id: ID of the run.
         workdir: Absolute work directory on every node.
         interpreter: Absolute path of the Python that runs `*.py` commands.
-        master_port: TCP port of the rendezvous on the head, its own for every run.
+        master_port: TCP port of the rendezvous on the head, different for every run.
         data: Dataset name -> absolute directory on the nodes.
         outputs: Absolute directory for outputs on the nodes.
         checkpoint: Absolute checkpoint directory on the nodes, or empty.
-        storage: Name of what is mounted -> absolute directory on the nodes.
-        run_dir: Absolute directory of the run on every node; logs, status and what the launcher needs lie there.
-        enter: Node index -> the words on that node after which a program with its arguments runs inside the run's
-            container there; empty where ranks run on the node itself.
+        storage: Mount name -> absolute directory on the nodes.
+        run_dir: Absolute directory of the run on every node, for logs, status and files of the launcher.
+        enter: Node index -> command prefix that runs a program inside the run's container on that node; empty if ranks
+            run on the node itself.
     """
 
     run_id: str

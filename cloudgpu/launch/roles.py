@@ -25,7 +25,7 @@ Own = Callable[[Seat, int], Mapping[str, str]]
 
 
 def seats(nodes: Iterable[Node], count: Callable[[Node], int], role: str, *, decides: bool) -> tuple[Seat, ...]:
-    """So many of a role on each node, numbered through."""
+    """Return this many processes of a role on each node, numbered consecutively."""
     places = [node for node in nodes for _ in range(count(node))]
     return tuple(Seat(node, role, index, decides) for index, node in enumerate(places))
 
@@ -33,10 +33,10 @@ def seats(nodes: Iterable[Node], count: Callable[[Node], int], role: str, *, dec
 def seated(
     recipe: Recipe, inventory: Inventory, ctx: LaunchContext, order: tuple[Seat, ...], own: Own
 ) -> tuple[NodeLaunch, ...]:
-    """Every process with its command and environment; ranks are the seats in their order.
+    """Return every process with its command and environment. Ranks are numbered in the given order.
 
     Raises:
-        RecipeError: The recipe's command is wrong.
+        RecipeError: The recipe's command is invalid.
     """
     return tuple(NodeLaunch(node.index, _ranks(recipe, inventory, ctx, node, order, own)) for node in inventory.nodes)
 

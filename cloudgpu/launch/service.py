@@ -1,4 +1,4 @@
-"""The `service` launcher: a program on the head that answers requests until somebody ends it."""
+"""The `service` launcher: a program on the head that answers requests until it is stopped."""
 
 from cloudgpu.launch.inventory import Inventory
 from cloudgpu.launch.ranks import LaunchContext, NodeLaunch
@@ -7,9 +7,9 @@ from cloudgpu.recipe.schema import Recipe
 
 
 def service(recipe: Recipe, inventory: Inventory, ctx: LaunchContext) -> tuple[NodeLaunch, ...]:
-    """The command on the head, as `head-only` has it.
+    """Return the command on the head, like `head-only`.
 
     Raises:
-        RecipeError: The recipe sets what the launcher sets, or its command is wrong.
+        RecipeError: The recipe sets a variable of the launcher, or its command is invalid.
     """
     return head_only(recipe, inventory, ctx)

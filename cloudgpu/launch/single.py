@@ -8,10 +8,10 @@ from cloudgpu.recipe.schema import Recipe
 
 
 def each_node(recipe: Recipe, inventory: Inventory, ctx: LaunchContext) -> tuple[NodeLaunch, ...]:
-    """The command once on every node, numbered like the nodes.
+    """Return the command once for every node, with the node index as rank.
 
     Raises:
-        RecipeError: The recipe sets what the launcher sets, or its command is wrong.
+        RecipeError: The recipe sets a variable of the launcher, or its command is invalid.
     """
     refuse_reserved(recipe)
     world = len(inventory.nodes)
@@ -19,10 +19,10 @@ def each_node(recipe: Recipe, inventory: Inventory, ctx: LaunchContext) -> tuple
 
 
 def head_only(recipe: Recipe, inventory: Inventory, ctx: LaunchContext) -> tuple[NodeLaunch, ...]:
-    """The command on the head alone; the other nodes have no rank.
+    """Return the command for the head only. The other nodes have no rank.
 
     Raises:
-        RecipeError: The recipe sets what the launcher sets, or its command is wrong.
+        RecipeError: The recipe sets a variable of the launcher, or its command is invalid.
     """
     refuse_reserved(recipe)
     head = NodeLaunch(inventory.head.index, (_process(recipe, inventory, ctx, inventory.head, 1),))

@@ -1,7 +1,7 @@
 """The `tf-config` launcher: TensorFlow's cluster description in `TF_CONFIG`.
 
-Without parameter servers all processes are workers that mirror their variables, and worker 0 is their chief. With them
-the chief on the head hands out the work, asynchronously; workers and servers wait for it and never end by themselves.
+Without parameter servers, all processes are workers that mirror their variables, and worker 0 is the chief. With them,
+the chief on the head distributes work asynchronously; workers and servers wait for it and never exit on their own.
 """
 
 import json
@@ -16,10 +16,10 @@ from cloudgpu.recipe.schema import Recipe
 
 
 def tf_config(recipe: Recipe, inventory: Inventory, ctx: LaunchContext) -> tuple[NodeLaunch, ...]:
-    """Every process with the whole cluster's addresses and its own place among them.
+    """Return every process with the addresses of the cluster and its own task.
 
     Raises:
-        RecipeError: The recipe sets TF_CONFIG, or its command is wrong.
+        RecipeError: The recipe sets TF_CONFIG, or its command is invalid.
     """
     refuse_reserved(recipe)
     servers_a_node = recipe.launch.servers_per_node or 0

@@ -1,7 +1,7 @@
-"""The `torchrun` launcher: one process a rank, with the environment that torchrun gives its workers.
+"""The `torchrun` launcher: one process per rank, with the environment that torchrun gives its workers.
 
-The rendezvous is static: the nodes are known, so nobody needs to agree on anything but the head's address and a port.
-See `docs/decisions/0003-ranks-are-started-by-the-agent.md`.
+The rendezvous is static because the nodes are known: only the head's address and a port are needed. See
+`docs/decisions/0003-ranks-are-started-by-the-agent.md`.
 """
 
 from collections.abc import Mapping
@@ -15,11 +15,11 @@ from cloudgpu.recipe.schema import Recipe
 
 
 def torchrun(recipe: Recipe, inventory: Inventory, ctx: LaunchContext) -> tuple[NodeLaunch, ...]:
-    """Every rank's command and environment; ranks count through the nodes in their order.
+    """Return every rank's command and environment, numbered across the nodes in order.
 
     Raises:
-        RecipeError: The recipe sets a variable of the rendezvous, or its command is wrong.
-        UsageError: One rank a GPU is asked for on nodes without GPUs.
+        RecipeError: The recipe sets a variable of the rendezvous, or its command is invalid.
+        UsageError: One rank per GPU is requested on nodes without GPUs.
     """
     refuse_reserved(recipe)
     counts = tuple(ranks_on(recipe, node) for node in inventory.nodes)

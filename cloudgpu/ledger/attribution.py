@@ -1,4 +1,4 @@
-"""Whose a cluster's time was: the runs' that used it, in even parts while several did, else its maker's or nobody's."""
+"""Attribute a cluster's time to the runs that used it, in equal shares, else to its creator or to no run."""
 
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
@@ -51,7 +51,7 @@ class RunIndex:
         self._unended = dict(unended)
 
     def overlapping(self, one: Charge, until: datetime) -> list[RunInterval]:
-        """Runs of the charge's cluster between its start and `until`."""
+        """Return the runs on the charge's cluster between its start and `until`."""
         ended = self._ended.get(one.cluster)
         found = ended.overlapping(one.start, until) if ended else []
         # A run whose end nobody wrote down went on at most as long as the nodes that it started on.
@@ -79,7 +79,7 @@ class _Ended:
 
 
 def slices(start: datetime, until: datetime, runs: Sequence[RunInterval], cut: datetime | None) -> Iterator[Slice]:
-    """Cut the time from `start` to `until` wherever a run starts or ends, and at `cut`."""
+    """Yield the slices of the time from `start` to `until`, cut wherever a run starts or ends and at `cut`."""
     edges = {start, until, *_edges(runs), *([cut] if cut else [])}
     for left, right in pairwise(sorted(edge for edge in edges if start <= edge <= until)):
         active = tuple(run for run in runs if run.started_at <= left and (run.ended_at or until) >= right)

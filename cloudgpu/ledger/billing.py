@@ -1,4 +1,4 @@
-"""What a spending costs: by the second, at least a minute an instance, in micro-dollars so that sums are exact."""
+"""Compute costs: by the second with a minimum of a minute per instance, in micro-dollars so that sums are exact."""
 
 import math
 from collections.abc import Sequence
@@ -16,17 +16,17 @@ _HOUR_S = 3600
 
 @dataclass(frozen=True, slots=True)
 class Charge:
-    """The part of an entry that a bill needs.
+    """The fields of an entry that billing needs.
 
     Attributes:
-        nodes: How many were launched; how many were asked for as long as the answer is not known.
-        start: Launch. Of an entry whose call was never answered: when it was opened, because it may be costing money.
-        end: Confirmed end; None as long as the entry is open.
-        launched: Whether the call was answered. A closed entry that was not costs nothing.
-        beside_nano_usd: What goes with the nodes, nano-dollars an hour, charged by the second as they are.
-        whole_hour_nano_usd: The same of what is charged by whole hours.
-        unpriced: Whether something beside the nodes has no known price, and is in no sum.
-        estimated: Whether an end is an upper bound, because the cloud gave no time.
+        nodes: Launched nodes, or requested ones while the response is outstanding.
+        start: Launch time, or the time the entry was opened if its call never returned, because it may cost money.
+        end: Confirmed end; None while the entry is open.
+        launched: True if the call returned. A closed entry without a response costs nothing.
+        beside_nano_usd: Other resources charged by the second, nano-dollars per hour.
+        whole_hour_nano_usd: Other resources charged by whole hours, nano-dollars per hour.
+        unpriced: True if another resource has no known price and is in no sum.
+        estimated: True if the end is an upper bound, because the cloud reported no time.
     """
 
     cluster: str
@@ -47,18 +47,18 @@ class Charge:
 
     @property
     def free(self) -> bool:
-        """Whether nothing was bought after all."""
+        """True if nothing was launched in the end."""
         return self.end is not None and not self.launched
 
     def seconds(self, now: datetime) -> int:
-        """Seconds charged for each node until its end, or until `now`."""
+        """Return the seconds charged for each node until its end, or until `now`."""
         used = (self.end or now) - self.start
         return max(MINIMUM_S, math.ceil(used.total_seconds()))
 
 
 @dataclass(frozen=True, slots=True)
 class Bill:
-    """What a charge comes to: when the charged time ends, the money, the milliseconds of all nodes together."""
+    """The bill for a charge: end of the charged time, the amount, and the milliseconds of all nodes together."""
 
     until: datetime
     micro_usd: int
@@ -66,7 +66,7 @@ class Bill:
 
 
 def charges(entry: Entry) -> list[Charge]:
-    """What a bill needs of `entry`: one charge for everything that ends at the same moment, the nodes' first."""
+    """Return an entry's charges: one for everything that ends at the same time, the nodes' first."""
     ends: dict[datetime | None, list[Part]] = {}
     for part in ("nodes", *entry.outlasting):
         ends.setdefault(_end(entry, part), []).append(part)
@@ -105,7 +105,7 @@ def _charge(entry: Entry, parts: Sequence[Part], end: datetime | None, *, estima
 
 
 def nano_usd(price: Decimal) -> int:
-    """A price as whole nano-dollars, the smallest part that a bill knows; a part of one counts as one."""
+    """Return a price in whole nano-dollars, rounded up."""
     return int(price.scaleb(9).to_integral_value(ROUND_CEILING))
 
 
@@ -115,7 +115,7 @@ def _nano_usd(beside: Sequence[Surcharge], *, whole_hours: bool) -> int:
 
 
 def entry_usd(entry: Entry, now: datetime) -> Decimal:
-    """What `entry` has cost by `now`, in USD."""
+    """Return the cost of an entry until `now`, USD."""
     return usd(sum(Rates().bill(one, now).micro_usd for one in charges(entry)))
 
 
@@ -126,7 +126,7 @@ class Rates:
         self._nano: dict[str, int] = {}
 
     def bill(self, one: Charge, now: datetime) -> Bill:
-        """What `one` comes to by its end, or by `now`; half a micro-dollar counts as one."""
+        """Return the bill of a charge until its end, or until `now`, rounded half up to a micro-dollar."""
         seconds = one.seconds(now)
         node_s = 0 if one.free else one.nodes * seconds
         nano_usd_s = self._rate(one.node_hourly_usd) * node_s
@@ -143,7 +143,7 @@ class Rates:
 
 
 def usd(micro_usd: int) -> Decimal:
-    """Micro-dollars as dollars, exactly."""
+    """Convert micro-dollars to dollars exactly."""
     return Decimal(micro_usd).scaleb(-6)
 
 

@@ -1,4 +1,4 @@
-"""The database behind the ledger: opened so that a commit is on the disk, with every fault told in our own words."""
+"""Database connections of the ledger: commits are durable, and driver errors become ledger errors."""
 
 import os
 import shutil
@@ -36,12 +36,12 @@ _FAULTS: Mapping[str, tuple[str, str]] = {
 
 
 def connect(url: str, *, may_read_only: bool = False) -> sa.Engine:
-    """An engine on the ledger at `url`, its tables made where they are missing.
+    """Return an engine for the ledger at `url`, after creating missing tables.
 
-    With `may_read_only`, a file that cannot be opened for writing is read from a copy, and refuses to be written.
+    With `may_read_only`, a file that cannot be opened for writing is read from a copy that rejects writes.
 
     Raises:
-        LedgerError: The address makes no sense, its driver is missing, or the database cannot be used.
+        LedgerError: The URL is invalid, its driver is missing, or the database cannot be used.
     """
     try:
         # SQLAlchemy would read a `?` in a file's name as the start of options.
@@ -174,10 +174,10 @@ def _on_begin(connection: sa.Connection) -> None:
 
 
 def prepare(engine: sa.Engine) -> None:
-    """Make the tables, add what an older cloudgpu did not have, or check that they are ours to use.
+    """Create missing tables, upgrade those of an older version, and check compatibility.
 
     Raises:
-        LedgerError: They were made by a newer cloudgpu, or the database cannot be used.
+        LedgerError: A newer cloudgpu created the tables, or the database cannot be used.
     """
     with reading(engine) as connection:
         found = _found_version(connection)
@@ -210,10 +210,10 @@ def _create(connection: sa.Connection) -> None:
 
 @contextmanager
 def reading(engine: sa.Engine) -> Iterator[sa.Connection]:
-    """One consistent look at the ledger.
+    """Open a read transaction with a consistent snapshot.
 
     Raises:
-        LedgerError: It cannot be read.
+        LedgerError: The ledger cannot be read.
     """
     with _faults(engine), engine.connect() as connection:
         yield connection
@@ -221,10 +221,10 @@ def reading(engine: sa.Engine) -> Iterator[sa.Connection]:
 
 @contextmanager
 def writing(engine: sa.Engine) -> Iterator[sa.Connection]:
-    """One transaction, on the disk when the block has ended.
+    """Open a write transaction, which is durable when the block ends.
 
     Raises:
-        LedgerError: It cannot be written.
+        LedgerError: The ledger cannot be written.
     """
     if engine in _COPIES:
         raise _COPIES[engine]  # the error of the copy would name a file that the user never saw
@@ -251,5 +251,5 @@ def _explain(err: exc.SQLAlchemyError) -> tuple[str, str]:
 
 
 def shown(engine: sa.Engine) -> str:
-    """Where the ledger is, without its password."""
+    """Return the URL of the ledger without its password."""
     return engine.url.database or "" if engine.dialect.name == "sqlite" else engine.url.render_as_string()

@@ -1,4 +1,4 @@
-"""One row of the ledger: a node that costs money from one moment to another."""
+"""Ledger entries: resources that cost money from one time to another."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -15,12 +15,12 @@ OUTLASTING: Final[tuple[Part, ...]] = ("gateway", "elastic-ips")
 
 @dataclass(frozen=True)
 class Surcharge:
-    """Something that costs money beside the nodes for as long as they do: disks, addresses, a NAT gateway.
+    """A resource that is billed while the nodes exist, such as a disk, an address or a NAT gateway.
 
     Attributes:
-        kind: Names it within its entry.
-        hourly_usd: All `count` of them together, USD an hour; None where nobody knows the price.
-        whole_hours: Whether a part of an hour costs as much as the whole.
+        kind: Unique within the entry.
+        hourly_usd: USD per hour for all `count` of them; None if the price is unknown.
+        whole_hours: True if started hours are charged in full.
     """
 
     kind: str
@@ -31,16 +31,16 @@ class Surcharge:
 
 @dataclass(frozen=True)
 class Spending:
-    """What is about to be bought; written before the call that buys it.
+    """A launch that is about to happen; written before the call.
 
     Attributes:
-        entry_id: Deterministic: writing it twice is one row.
-        simulated: Rehearsal money; never summed with real money.
-        node_hourly_usd: Price of one node, USD an hour.
-        nodes: How many nodes the call asks for; 0 for what costs money by itself, storage and images: all of it stands
-            in `beside`, and `cluster` names it in the bill.
-        run_id: The run it is for; empty for a bare `up`.
-        beside: What is paid for beside the nodes, however many of them there are.
+        entry_id: Deterministic, so that writing it twice creates one row.
+        simulated: True for a rehearsal; never added to real costs.
+        node_hourly_usd: USD per hour of one node.
+        nodes: Requested nodes; 0 for storage and images, which are listed in `beside`, with `cluster` as their name on
+            the bill.
+        run_id: The run that it is for; empty for `up`.
+        beside: Other billed resources, independent of the number of nodes.
     """
 
     entry_id: str
@@ -66,7 +66,7 @@ class Spending:
 
 @dataclass(frozen=True)
 class PartEnd:
-    """When a part of an entry ended. `estimated`: the cloud gave no time, so `at` is an upper bound."""
+    """When a part of an entry ended. `estimated` means `at` is an upper bound, because the cloud reported no time."""
 
     at: datetime
     estimated: bool = False
@@ -74,10 +74,10 @@ class PartEnd:
 
 @dataclass(frozen=True)
 class Entry:
-    """A spending with what became of it. `closed_at` is set only after the cloud confirmed the end.
+    """A launch and its outcome. `closed_at` is set only after the cloud confirmed the deletion.
 
     Attributes:
-        parts: What ended at a moment of its own, before the entry was closed or with an estimated end.
+        parts: Parts that ended before the entry was closed, or whose end is estimated.
     """
 
     spending: Spending

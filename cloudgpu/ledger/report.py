@@ -32,13 +32,13 @@ class ReportRow:
     """One line of the bill.
 
     Attributes:
-        key: The user, team, run id, recipe or cluster. `(idle) NAME` is time of the cluster NAME that no run used;
-            `storage NAME` and `image NAME` stand for themselves where no run can be named.
-        simulated: Rehearsal money. A key with both kinds has two rows.
-        open_entries: How many of its entries are still costing money, or may be.
-        runs: How many runs it had.
-        unpriced: How many of its entries hold something whose price nobody knew: it is in no sum.
-        estimated: How many of its entries end at an upper bound, because the cloud gave no time.
+        key: The user, team, run ID, recipe or cluster. `(idle) NAME` is time of the cluster NAME that no run used;
+            `storage NAME` and `image NAME` are their own keys if they belong to no run.
+        simulated: True for rehearsals. A key with both kinds has two rows.
+        open_entries: Entries that cost money, or may.
+        runs: Number of runs.
+        unpriced: Entries with a resource of unknown price, which is in no sum.
+        estimated: Entries whose end is an upper bound, because the cloud reported no time.
     """
 
     key: str
@@ -86,14 +86,14 @@ class _Part:
 def report(
     charges: Iterable[Charge], runs: Iterable[RunInterval], *, by: By, since: datetime | None, now: datetime
 ) -> Report:
-    """Add the charges up.
+    """Return the bill for these charges.
 
     Args:
-        charges: What cost money.
-        runs: Who used which cluster when.
-        by: What one row stands for.
-        since: Only what was spent from this moment on; None for everything.
-        now: Until when open charges are counted.
+        charges: Charges to add up.
+        runs: When each run used which cluster.
+        by: What a row stands for.
+        since: Ignore everything before this time; None for no limit.
+        now: End of open charges.
     """
     sums: dict[tuple[str, bool], _Sum] = defaultdict(_Sum)
     rates, index = Rates(), RunIndex(runs)
@@ -125,14 +125,14 @@ def _cut(one: Charge, pieces: Iterable[Slice], by: By, cut: datetime | None, eve
 
 
 def _keys(one: Charge, runs: Sequence[RunInterval], by: By) -> list[tuple[str, frozenset[str]]]:
-    """The rows that time used by `runs` falls to, in even parts, with the runs that each counts."""
+    """Return the rows that share a charge equally, and the runs counted in each."""
     if by in _OF_RUNS and runs:
         return [((run.run_id if by == "run" else run.recipe or NOBODY), frozenset({run.run_id})) for run in runs]
     return [(_own_key(one, by), _run_ids(one, runs))]
 
 
 def _own_key(one: Charge, by: By) -> str:
-    """The row of time that no run is known to have used."""
+    """Return the row for time that no run is known to have used."""
     # What outlives a cluster's nodes is its idle time too; only storage and images have a space in their name.
     unused = one.cluster if " " in one.cluster else f"(idle) {one.cluster}"
     return _OWN[by](one) or (unused if by in _OF_RUNS else NOBODY)

@@ -82,7 +82,7 @@ _SPENDING = tuple(one.name for one in fields(Spending) if one.name != "beside")
 
 
 def wanted(cluster: str | None, state: EntryState | None, since: datetime | None) -> Sequence[sa.ColumnElement[bool]]:
-    """Conditions on `ENTRIES`."""
+    """Return the conditions on `ENTRIES`."""
     conditions: list[sa.ColumnElement[bool]] = []
     if cluster is not None:
         conditions.append(_O.cluster == cluster)
@@ -94,7 +94,7 @@ def wanted(cluster: str | None, state: EntryState | None, since: datetime | None
 
 
 def instances_of(conditions: Sequence[sa.ColumnElement[bool]]) -> sa.Select[Any]:
-    """The instances of the entries that meet the conditions, in the order in which they were launched."""
+    """Select the instances of the matching entries in launch order."""
     joined = launched.join(opened_table, _same_purchase(launched)).outerjoin(closed, _same_purchase(closed))
     columns = (launched.c.entry_id, launched.c.attempt, launched.c.instance_id)
     return sa.select(*columns).select_from(joined).where(*conditions).order_by(launched.c.position)
@@ -125,9 +125,9 @@ def part_ends(found: Iterable[Sequence[Any]]) -> Mapping[Purchase, Mapping[Part,
 
 
 def charges(since: datetime | None) -> sa.Select[Any]:
-    """What a bill needs, without building whole entries: ten thousand of them take a tenth of a second.
+    """Select the columns that billing needs, because building ten thousand whole entries would take ten times as long.
 
-    Entries in parts are left out: they are few, and more than one charge each.
+    Entries with several parts are excluded; they are few and have several charges each.
     """
     query = _PURCHASES.with_only_columns(
         _O.cluster,
@@ -149,7 +149,7 @@ def charges(since: datetime | None) -> sa.Select[Any]:
 
 
 def charge(row: Sequence[Any]) -> Charge:
-    """A row of `charges`."""
+    """Convert a row of `charges`."""
     cluster, run_id, recipe, owner, team, simulated, nodes, price, launched_at, opened_at, closed_at, *beside = row
     by_second, by_hour, unpriced = beside
     return Charge(
@@ -171,14 +171,14 @@ def charge(row: Sequence[Any]) -> Charge:
 
 
 def last_purchase(entry_id: str) -> sa.Select[Any]:
-    """The newest attempt of an entry, and when it was closed."""
+    """Select the latest attempt of an entry and the time it was closed."""
     joined = opened_table.outerjoin(closed, _same_purchase(closed))
     query = sa.select(_O.attempt, _ENDED).select_from(joined).where(_O.entry_id == entry_id)
     return query.order_by(_O.attempt.desc()).limit(1)
 
 
 def opened(spending: Spending, attempt: int) -> dict[str, object]:
-    """The row that opens an entry."""
+    """Return the row that opens an entry."""
     return {name: getattr(spending, name) for name in _SPENDING} | {
         "attempt": attempt,
         "node_hourly_usd": format(spending.node_hourly_usd, "f"),
@@ -188,7 +188,7 @@ def opened(spending: Spending, attempt: int) -> dict[str, object]:
 
 
 def besides(spending: Spending, attempt: int) -> list[dict[str, object]]:
-    """The rows of what goes with an entry's nodes."""
+    """Return the rows of an entry's other billed resources."""
     return [
         {
             "entry_id": spending.entry_id,
@@ -203,13 +203,13 @@ def besides(spending: Spending, attempt: int) -> list[dict[str, object]]:
 
 
 def besides_of(conditions: Sequence[sa.ColumnElement[bool]]) -> sa.Select[Any]:
-    """What the entries that meet the conditions have beside their nodes, by name."""
+    """Select the other billed resources of the matching entries, by name."""
     joined = beside_table.join(opened_table, _same_purchase(beside_table)).outerjoin(closed, _same_purchase(closed))
     return sa.select(beside_table).select_from(joined).where(*conditions).order_by(_B.kind)
 
 
 def surcharges(found: Iterable[Sequence[Any]]) -> Mapping[Purchase, Sequence[Surcharge]]:
-    """Rows of `besides_of`, by purchase."""
+    """Group rows of `besides_of` by purchase."""
     of_purchase: dict[Purchase, list[Surcharge]] = defaultdict(list)
     for entry_id, attempt, kind, count, nano, whole_hours in found:
         usd = None if nano is None else Decimal(nano).scaleb(-9)
@@ -223,7 +223,7 @@ def entry(
     beside: Mapping[Purchase, Sequence[Surcharge]],
     parts: Mapping[Purchase, Mapping[Part, PartEnd]],
 ) -> Entry:
-    """A row of `ENTRIES` with its instances and what goes with them."""
+    """Convert a row of `ENTRIES` with its instances and other billed resources."""
     purchase = row["entry_id"], row["attempt"]
     values = {name: row[name] for name in _SPENDING} | {
         "node_hourly_usd": Decimal(row["node_hourly_usd"]),
@@ -242,7 +242,7 @@ def entry(
 
 
 def instances(found: Iterable[Sequence[Any]]) -> Mapping[Purchase, Sequence[str]]:
-    """Rows of `instances_of`, by purchase."""
+    """Group rows of `instances_of` by purchase."""
     of_purchase: dict[Purchase, list[str]] = defaultdict(list)
     for entry_id, attempt, instance_id in found:
         of_purchase[entry_id, attempt].append(instance_id)
@@ -250,7 +250,7 @@ def instances(found: Iterable[Sequence[Any]]) -> Mapping[Purchase, Sequence[str]
 
 
 def run(row: Sequence[Any]) -> RunInterval:
-    """A row of `RUNS`."""
+    """Convert a row of `RUNS`."""
     run_id, cluster, recipe, owner, team, started_at, state, ended_at = row
     end = from_text(ended_at) if ended_at else None
     return RunInterval(run_id, cluster, recipe, owner, team, state or "running", from_text(started_at), end)

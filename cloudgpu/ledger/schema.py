@@ -1,4 +1,4 @@
-"""The tables. Every row is an event and stays as it was written; what became of a spending is a fold over them."""
+"""Tables of the ledger. Rows are immutable events; the present state of an entry is computed from them."""
 
 from sqlalchemy import (
     BigInteger,
@@ -131,7 +131,7 @@ EVENTS = (opened, beside, launched, extended, closed, part_ended, run_started, r
 
 
 def guards() -> list[str]:
-    """SQLite triggers that refuse to change or delete an event, whoever asks."""
+    """Return SQLite triggers that prevent events from being changed or deleted."""
     return [
         f"CREATE TRIGGER IF NOT EXISTS {table.name}_{verb.lower()} BEFORE {verb} ON {table.name} "
         f"BEGIN SELECT RAISE(ABORT, 'the ledger is append-only'); END"

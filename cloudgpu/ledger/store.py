@@ -23,12 +23,12 @@ _ANOTHER = "was it written to another ledger? `cloudgpu config` shows which one 
 
 
 def open_ledger(url: str, *, may_read_only: bool = False) -> "Ledger":
-    """The ledger at `url`, an SQLAlchemy address; SQLite files are made where they are missing.
+    """Open the ledger at an SQLAlchemy URL, creating an SQLite file if it does not exist.
 
-    With `may_read_only`, a file on a disk that cannot be written is opened for reading alone.
+    With `may_read_only`, a file on a read-only disk is opened for reading.
 
     Raises:
-        LedgerError: It cannot be used; the hint says what to do.
+        LedgerError: The ledger cannot be used; the hint explains what to do.
     """
     return Ledger(database.connect(url, may_read_only=may_read_only))
 
@@ -57,10 +57,10 @@ class Ledger:
                     connection.execute(sa.insert(schema.beside), beside)
 
     def launched(self, entry_id: str, instance_ids: Sequence[str], at: datetime) -> None:
-        """Write down what the call bought. An instance already written keeps its time.
+        """Record the launched instances. An instance that is already recorded keeps its time.
 
         Raises:
-            LedgerError: There is no such entry, it is closed, or the ledger is unusable.
+            LedgerError: The entry does not exist or is closed, or the ledger is unusable.
         """
         with database.writing(self.engine) as connection:
             last = _known(connection, entry_id)
@@ -81,10 +81,10 @@ class Ledger:
                 connection.execute(sa.insert(schema.launched), events)
 
     def extend(self, entry_id: str, until: datetime, at: datetime) -> None:
-        """Write down that the nodes may live longer. The latest moment counts; the same one again changes nothing.
+        """Record a later expiry. The latest one counts; repeating it has no effect.
 
         Raises:
-            LedgerError: There is no such entry, it is closed, or the ledger is unusable.
+            LedgerError: The entry does not exist or is closed, or the ledger is unusable.
         """
         with database.writing(self.engine) as connection:
             last = _known(connection, entry_id)
@@ -108,10 +108,10 @@ class Ledger:
                 connection.execute(sa.insert(schema.closed).values(event))
 
     def part_ended(self, entry_id: str, part: Part, at: datetime, *, estimated: bool = False) -> None:
-        """Record when a part of an open entry ended. The first end counts; a closed entry stays as it is.
+        """Record when a part of an open entry ended. The first end counts; closed entries do not change.
 
         Raises:
-            LedgerError: There is no such entry, or the ledger is unusable.
+            LedgerError: The entry does not exist, or the ledger is unusable.
         """
         with database.writing(self.engine) as connection:
             last = _known(connection, entry_id)
@@ -147,12 +147,12 @@ class Ledger:
     def entries(
         self, *, cluster: str | None = None, state: EntryState | None = None, since: datetime | None = None
     ) -> tuple[Entry, ...]:
-        """Entries in the order in which they were opened.
+        """Return entries in the order they were opened.
 
         Args:
-            cluster: Only those of this cluster.
-            state: Only open ones, or only closed ones.
-            since: Only those that are open or were closed at or after this moment.
+            cluster: Only entries of this cluster.
+            state: Only open, or only closed entries.
+            since: Only entries that are open or were closed at or after this time.
 
         Raises:
             LedgerError: The ledger is unusable.
@@ -161,12 +161,12 @@ class Ledger:
             return _entries(connection, rows.wanted(cluster, state, since))
 
     def report(self, *, by: By, now: datetime, since: datetime | None = None) -> Report:
-        """What was spent, by user, team, run, recipe or cluster. Open entries accrue until `now`.
+        """Return the bill by user, team, run, recipe or cluster. Open entries accrue until `now`.
 
         Args:
-            by: What one row stands for.
-            now: Until when open entries are charged.
-            since: Only what was spent from this moment on.
+            by: What a row stands for.
+            now: End of open entries.
+            since: Ignore everything before this time.
 
         Raises:
             LedgerError: The ledger is unusable.
@@ -180,7 +180,7 @@ class Ledger:
         return report(charges, runs, by=by, since=since, now=now)
 
     def runs(self) -> tuple[RunInterval, ...]:
-        """Every run with the time it used its cluster.
+        """Return every run with the time it used its cluster.
 
         Raises:
             LedgerError: The ledger is unusable.
@@ -211,7 +211,7 @@ def _entries(connection: sa.Connection, wanted: Sequence[sa.ColumnElement[bool]]
 
 @dataclass(frozen=True)
 class _Purchase:
-    """The newest purchase of an entry; attempt 0 stands for none yet."""
+    """The latest purchase of an entry; attempt 0 stands for none."""
 
     attempt: int
     is_open: bool
@@ -238,7 +238,7 @@ def _has_run(connection: sa.Connection, table: sa.Table, run_id: str) -> bool:
 
 
 def _refuse_senseless(spending: Spending) -> None:
-    """A row cannot be taken back, so one that no bill could add up is not let in."""
+    """Reject a row that billing could not process, because rows cannot be removed."""
     price = spending.node_hourly_usd
     if not _sensible(price) or spending.nodes < (0 if spending.beside else 1):
         message = f"{spending.nodes} nodes at {price} USD an hour is no purchase"

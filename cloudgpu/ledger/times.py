@@ -7,10 +7,10 @@ from cloudgpu.errors import LedgerError
 
 
 def to_text(moment: datetime) -> str:
-    """`2026-11-21T05:00:00.000000Z`.
+    """Format a time as `2026-11-21T05:00:00.000000Z`.
 
     Raises:
-        LedgerError: The time has no zone, so nobody knows when it was.
+        LedgerError: The time has no time zone.
     """
     if moment.tzinfo is None:
         raise LedgerError(
@@ -20,10 +20,10 @@ def to_text(moment: datetime) -> str:
 
 
 def from_text(text: str) -> datetime:
-    """The moment that `to_text` wrote.
+    """Parse a time written by `to_text`.
 
     Raises:
-        LedgerError: The ledger holds something else.
+        LedgerError: The text has another format.
     """
     try:
         at = datetime.fromisoformat(text)

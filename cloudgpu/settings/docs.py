@@ -31,7 +31,7 @@ digits 0 to 9; no value may hold a control character.
 
 
 def settings_docs() -> str:
-    """`docs/reference/settings.md`, from the fields."""
+    """Return the text of `docs/reference/settings.md`, generated from the fields."""
     rows = [_row(one) for one in FIELDS.values()]
     return _HEAD + "\n".join(rows) + "\n"
 

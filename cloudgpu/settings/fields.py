@@ -21,10 +21,10 @@ EngineName = Literal["direct", "pulumi"]
 
 @dataclass(frozen=True)
 class Setting:
-    """One setting as text, with what decided it.
+    """The effective value of a setting as text, and its source.
 
     Attributes:
-        value: As it was written, or as the default came out.
+        value: As written, or the computed default.
         origin: `flag --region`, `environment CLOUDGPU_REGION`, `file /path/to/cloudgpu.toml` or `default`.
     """
 
@@ -34,18 +34,18 @@ class Setting:
 
     @property
     def shown(self) -> str:
-        """The value as it may be printed: passwords masked."""
+        """The printable value, with passwords masked."""
         return mask_url(self.value) if "://" in self.value else self.value
 
 
 def _about(default: str, *, doc: str, form: str = "", like: str = "", shown_default: str = "") -> Mapping[str, str]:
-    """What a field of `Settings` says: `form` is the pattern a value must have, `like` an example of one."""
+    """Return the metadata of a field. `form` is the pattern of valid values, `like` an example of one."""
     return {"default": default, "doc": doc, "form": form, "like": like, "shown_default": shown_default}
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Everything that can be set outside a recipe. `load` makes one; `origins` says where each value came from."""
+    """All settings outside of recipes. `load` creates an instance; `origins` has the source of each value."""
 
     home: Path = field(
         metadata=_about(
@@ -218,7 +218,7 @@ class Settings:
     origins: tuple[Setting, ...] = ()
 
     def explain(self, name: str) -> Setting:
-        """The setting `name` with its origin.
+        """Return a setting with its source.
 
         Raises:
             UsageError: There is no such setting.
@@ -235,21 +235,21 @@ NAMES = tuple(FIELDS)
 
 
 def env_name(name: str) -> str:
-    """The environment variable of the setting `name`."""
+    """Return the environment variable of a setting."""
     return f"CLOUDGPU_{name.upper()}"
 
 
 def unknown_setting(name: str, where: str) -> UsageError:
-    """The error for a name that is not a setting; its hint is the nearest one that is."""
+    """Return the error for an unknown setting. The hint suggests the nearest name."""
     near = difflib.get_close_matches(name, NAMES, n=1, cutoff=0.5)
     hint = f'did you mean "{near[0]}"?' if near else f"the settings are: {', '.join(NAMES)}"
     return UsageError(f'{where}: unknown setting "{name}"', hint=hint)
 
 
 def mask_url(url: str) -> str:
-    """`url` without the passwords in it, to be shown or logged.
+    """Mask the password in a URL, to show or log it.
 
-    Up to the last `@`: a password with an unquoted `@` is masked whole, at the price of masking too much.
+    Everything up to the last `@` counts, so that a password with an unquoted `@` is masked completely.
     """
     masked = re.sub(r"(?s)^([^:]+://[^:/@]*):.*@", rf"\1:{_MASK}@", url)
     return re.sub(r"(?i)([?&][^=&]*(?:pass|secret|token)[^=&]*=)[^&]*", rf"\1{_MASK}", masked)

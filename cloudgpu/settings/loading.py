@@ -20,15 +20,15 @@ _TRUTH = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false":
 
 
 def load(*, flags: Mapping[str, str | None], environ: Mapping[str, str], cwd: Path) -> Settings:
-    """Settings of one command: flag over environment over project file over user file over default.
+    """Return the settings of one command: flags over environment over project file over user file over defaults.
 
     Args:
-        flags: What the command line said, by setting name; None means not given.
-        environ: The process environment.
-        cwd: Where the search for the project file starts, and what relative paths in flags and variables start from.
+        flags: Command-line values by setting name; None if not given.
+        environ: Environment variables of the process.
+        cwd: Start of the search for the project file, and base of relative paths in flags and variables.
 
     Raises:
-        UsageError: An unknown name or a senseless value; the message says where it stands.
+        UsageError: A name is unknown or a value is invalid; the message says where it is set.
     """
     given = sources(flags, environ, cwd)
     fallback = Given(Setting("home", platformdirs.user_data_dir("cloudgpu"), "default"), cwd)
@@ -44,7 +44,7 @@ def _strongest(name: str, given: Sequence[Source]) -> Given | None:
 
 
 def _defaults(home: Home, environ: Mapping[str, str], cwd: Path) -> dict[str, str]:
-    """Defaults by name; those that depend on the home or on who is logged in are worked out here."""
+    """Return the defaults by name, including those that depend on the home or the logged-in user."""
     fixed = {name: str(one.metadata["default"]) for name, one in FIELDS.items()}
     return fixed | {
         "home": str(home.root),
@@ -57,7 +57,7 @@ def _defaults(home: Home, environ: Mapping[str, str], cwd: Path) -> dict[str, st
 
 
 def _hosts(home: Home, cwd: Path) -> Path:
-    """The inventory of where the command is run, else that of the home."""
+    """Return the inventory in the current directory, or else the one in the home."""
     here = cwd / home.hosts.name
     return here if here.is_file() else home.hosts
 
@@ -76,7 +76,7 @@ def _account_name() -> str:
 
 
 def _convert(given: Given) -> Any:  # noqa: ANN401  the type is the field's
-    """The value in the type of its field."""
+    """Convert a value to the type of its field."""
     setting = given.setting
     _check(setting)
     readers: Mapping[Any, Callable[[], Any]] = {
@@ -134,6 +134,6 @@ def _senseless(setting: Setting, why: str) -> UsageError:
 
 
 def _as_used(setting: Setting, values: Mapping[str, Any]) -> Setting:
-    """The setting with its path made absolute, as it is going to be used."""
+    """Return the setting with its path made absolute."""
     value = values[setting.name]
     return Setting(setting.name, str(value), setting.origin) if isinstance(value, Path) else setting

@@ -1,4 +1,4 @@
-"""Where settings are written: the command line, environment variables, the project file, the user file."""
+"""Sources of settings: the command line, environment variables, the project file, the user file."""
 
 import os
 import stat
@@ -18,7 +18,7 @@ PROJECT_FILE = "cloudgpu.toml"
 
 @dataclass(frozen=True)
 class Given:
-    """A setting that somebody wrote, with the directory that a relative path in it starts from."""
+    """A value for a setting, with the base directory of relative paths in it."""
 
     setting: Setting
     base: Path
@@ -28,16 +28,16 @@ Source = Mapping[str, Given]
 
 
 def sources(flags: Mapping[str, str | None], environ: Mapping[str, str], cwd: Path) -> Sequence[Source]:
-    """What each source says, strongest first.
+    """Return the values of each source, in order of precedence.
 
     Raises:
-        UsageError: A name that is no setting, or a file that cannot be read.
+        UsageError: A name is not a setting, or a file cannot be read.
     """
     return [_flags(flags, cwd), _variables(environ, cwd), *(_file(path) for path in _files(cwd))]
 
 
 def user_file() -> Path:
-    """The settings file of this user."""
+    """Return the path of the user's settings file."""
     return Path(platformdirs.user_config_dir("cloudgpu")) / "config.toml"
 
 

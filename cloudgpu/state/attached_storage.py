@@ -17,15 +17,15 @@ _LONGEST = 30
 
 @dataclass(frozen=True)
 class AttachedStorage:
-    """One piece of storage that a cluster's nodes mount.
+    """Storage that a cluster's nodes mount.
 
     Attributes:
-        name: Its own name, by which `cloudgpu storage` knows it.
-        called: How the recipe calls it.
-        zone: Of a kind that stands in one.
-        ends: Whether it goes with the cluster: what is disposable, and, until the cluster stands, whatever was made
-            for it.
-        id: Of the file system, volume or bucket; empty before it is known.
+        name: Name in `cloudgpu storage`.
+        called: Name in the recipe.
+        zone: Zone, for kinds that are in one.
+        ends: True if it is deleted with the cluster: disposable storage and, until the cluster is running, everything
+            created for it.
+        id: ID of the file system, volume or bucket; empty until known.
     """
 
     name: str
@@ -40,13 +40,13 @@ class AttachedStorage:
 
 
 def own_name(one: Storage, token: str) -> str:
-    """The name of what a recipe mounts; what ends with its cluster has one that no other cluster's has."""
+    """Return the name of a recipe's storage. Storage deleted with its cluster has a unique name."""
     if one.make is None or one.keep:
         return one.name
     return f"{one.name[:_LONGEST].rstrip('-')}-{hashlib.sha256(token.encode()).hexdigest()[:8]}"
 
 
 def lacking(recipe: Recipe, storage: tuple[AttachedStorage, ...]) -> list[str]:
-    """What a recipe mounts and a cluster does not, or elsewhere, or in another way."""
+    """Return the recipe's mounts that a cluster lacks or mounts differently."""
     there = {(one.called, one.to, one.mode) for one in storage}
     return [one.name for one in recipe.storage if (one.name, str(one.to), one.mode) not in there]

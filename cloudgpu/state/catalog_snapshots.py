@@ -1,6 +1,6 @@
-"""The overlays of one home and target: every refresh is a new file, and one index says which of them holds.
+"""Catalog snapshots of one home and target: one file per refresh, and an index that selects the active one.
 
-A refresh that is killed leaves the index as it was, and with it the overlay that held before. Two at once take turns.
+A killed refresh leaves the index, and therefore the active snapshot, unchanged. Concurrent refreshes take turns.
 """
 
 import contextlib
@@ -33,7 +33,7 @@ _NUMBERED: Final = re.compile(r"overlay-([0-9]{1,9})\.json")
 
 @dataclass(frozen=True)
 class Entry:
-    """One refresh. `after` is the number of the overlay that it was laid over, 0 for the shipped catalogue."""
+    """One refresh. `after` is the number of the snapshot it is based on, 0 for the bundled catalog."""
 
     number: int
     at: datetime
@@ -46,19 +46,19 @@ class Entry:
 
 @dataclass(frozen=True)
 class History:
-    """Which overlay holds, 0 for none, and every refresh that can be gone back to, oldest first."""
+    """The active snapshot, 0 for none, and every refresh that can be reverted to, oldest first."""
 
     current: int = SHIPPED
     entries: tuple[Entry, ...] = ()
 
     def entry(self, number: int) -> Entry | None:
-        """The refresh of this number."""
+        """Return the refresh with this number."""
         return next((one for one in self.entries if one.number == number), None)
 
 
 @dataclass(frozen=True)
 class Laid:
-    """What a refresh wrote: before it, after it, and the line in the history."""
+    """The result of a refresh: the snapshots before and after it, and its history entry."""
 
     before: Overlay | None
     overlay: Overlay
@@ -77,16 +77,16 @@ class CatalogSnapshots:
         self._target = target
 
     def current(self) -> Overlay | None:
-        """The overlay that holds; None where the shipped catalogue does.
+        """Return the active snapshot, or None if the bundled catalog is active.
 
         Raises:
-            StateError: It cannot be read: prices that a person relies on are not swapped for others in silence.
+            StateError: The snapshot cannot be read. Prices are never replaced silently.
         """
         number = self.history().current
         return None if number == SHIPPED else self._overlay(number)
 
     def history(self) -> History:
-        """Every refresh, and which one holds.
+        """Return every refresh and the number of the active one.
 
         Raises:
             StateError: The index cannot be read.
@@ -106,10 +106,10 @@ class CatalogSnapshots:
         return found
 
     def add(self, draft: Drafted, *, at: datetime, regions: Sequence[str]) -> Laid:
-        """Lay a new overlay over the one that holds; whoever refreshes meanwhile waits for it.
+        """Add a snapshot on top of the active one, after waiting for concurrent refreshes.
 
         Raises:
-            StateError: The one that holds cannot be read, or the home cannot be written.
+            StateError: The active snapshot cannot be read, or the home cannot be written.
         """
         with self._alone():
             history = self.history()
@@ -148,7 +148,7 @@ class CatalogSnapshots:
             return history.current, wanted
 
     def _next(self, history: History) -> int:
-        """A number that no file has, also none that a killed refresh or a damaged index left behind."""
+        """Return a number that no file has, including files left by killed refreshes or a damaged index."""
         names = [_NUMBERED.fullmatch(path.name) for path in self._paths.root.glob("overlay-*.json")]
         written = [int(name[1]) for name in names if name]
         return max((SHIPPED, *written, *(one.number for one in history.entries))) + 1
@@ -190,7 +190,7 @@ class CatalogSnapshots:
         return overlay
 
     def _stored(self, path: Path) -> Any:  # noqa: ANN401 - JSON of unknown shape
-        """What a file holds; None where there is none."""
+        """Return the content of a file, or None if it does not exist."""
         with self._trouble(path):
             try:
                 return files.read_json(path)
@@ -213,7 +213,7 @@ class CatalogSnapshots:
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """One writer at a time; the kernel lets go of the lock of a writer that dies."""
+        """Allow one writer at a time. The kernel releases the lock of a process that dies."""
         try:
             self._paths.root.mkdir(mode=0o700, parents=True, exist_ok=True)
             lock = files.open_for_appending(self._paths.lock)

@@ -1,6 +1,6 @@
-"""Which candidates had no capacity a moment ago: remembered from one command to the next, to try them last.
+"""Remember which candidates recently had no capacity, so that the next command tries them last.
 
-It is only ever advice. A file that cannot be read is an empty one, and one that cannot be written stops nobody.
+This is only a hint: an unreadable file counts as empty, and failures to write are ignored.
 """
 
 import contextlib
@@ -26,7 +26,7 @@ Place = tuple[str, str, Market]
 
 @dataclass(frozen=True)
 class _Entry:
-    """One refusal. Zone names mean different places in different accounts, so the account is part of it."""
+    """One refusal. Zone names differ between accounts, so the account is included."""
 
     account: str
     endpoint: str
@@ -48,7 +48,7 @@ class Cooldowns:
         self._clock = clock
 
     def recent(self, backend: BackendIdentity) -> Mapping[Place, int]:
-        """Place -> seconds since it had no capacity in this account; only those that are still warm."""
+        """Return the seconds since each place last had no capacity in this account, without expired entries."""
         entries = self._entries()
         if not entries:
             return {}  # no question to the cloud about nothing
@@ -59,12 +59,12 @@ class Cooldowns:
         }
 
     def note(self, backend: BackendIdentity, candidate: Candidate) -> None:
-        """It had no capacity just now."""
+        """Record that a candidate had no capacity."""
         entry = _entry(backend, candidate, self._clock.now())
         self._write([*self._without(entry), entry])
 
     def forget(self, backend: BackendIdentity, candidate: Candidate) -> None:
-        """It has capacity after all."""
+        """Forget a candidate that has capacity again."""
         entry = _entry(backend, candidate, self._clock.now())
         others = self._without(entry)
         if len(others) < len(self._entries()):
@@ -94,7 +94,7 @@ def _entry(backend: BackendIdentity, candidate: Candidate, at: datetime) -> _Ent
 
 
 def _readable(rows: Iterable[object]) -> Iterator[_Entry]:
-    """Yield the entries that can be read: a damaged one is only advice that is lost."""
+    """Yield the readable entries. Damaged ones are dropped, because they are only hints."""
     for row in rows:
         with contextlib.suppress(ValueError):
             yield decoded(_Entry, row)

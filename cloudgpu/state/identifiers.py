@@ -11,17 +11,17 @@ _CLUSTER = re.compile(r"[a-z](?:[a-z0-9-]{0,37}[a-z0-9])?")
 
 
 def new_token() -> str:
-    """Names all calls of one cluster; 128 bits."""
+    """Return a random 128-bit token that identifies all API calls for one cluster."""
     return secrets.token_hex(16)
 
 
 def new_run_id(recipe: str) -> str:
-    """`quickstart-k3fz8w`: the recipe's name and six letters that people do not mix up."""
+    """Return a run ID such as `quickstart-k3fz8w`: the recipe name and six unambiguous characters."""
     return f"{recipe[:32]}-{''.join(secrets.choice(_ALPHABET) for _ in range(6))}"
 
 
 def checked_cluster(name: str) -> str:
-    """Refuse a cluster name that cannot stand in AWS names and tags.
+    """Reject a cluster name that is invalid in AWS names and tags.
 
     Raises:
         UsageError: It is not 1 to 39 lower case letters, digits and dashes, from a letter to a letter or digit.
@@ -33,7 +33,7 @@ def checked_cluster(name: str) -> str:
 
 
 def checked_storage(name: str) -> str:
-    """Refuse a storage name that cannot stand in bucket names and tags.
+    """Reject a storage name that is invalid in bucket names and tags.
 
     Raises:
         UsageError: It is not 1 to 39 lower case letters, digits and dashes, from a letter to a letter or digit.

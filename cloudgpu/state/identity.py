@@ -17,7 +17,7 @@ class BackendIdentity(Protocol):
 
     @property
     def endpoint(self) -> str:
-        """What tells this endpoint from others with the same account id; empty for real AWS."""
+        """Distinguishes this endpoint from others with the same account ID; empty for AWS."""
 
     def account(self) -> str:
         """Return the account id of the credentials in use."""

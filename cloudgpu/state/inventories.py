@@ -34,7 +34,7 @@ def _ran_on(run: RunRecord, cluster: ClusterRecord) -> bool:
 
 
 def stored_inventory(home: Home, record: ClusterRecord) -> Inventory:
-    """The nodes as last seen.
+    """Return the nodes as last recorded.
 
     Raises:
         StateError: The file is missing or damaged.

@@ -7,10 +7,10 @@ from cloudgpu.state.catalog_snapshots import CatalogSnapshots
 
 
 def known_catalog(home: Home, target: str) -> Catalog:
-    """The shipped catalogue with the overlay of this target that holds; one of another target is never looked at.
+    """Return the bundled catalog updated with the active snapshot of this target.
 
     Raises:
-        StateError: The overlay is damaged; the hint says how to go on with the shipped catalogue.
+        StateError: The snapshot is damaged. The hint explains how to continue with the bundled catalog.
     """
     overlay = CatalogSnapshots(home, target).current()
     return load() if overlay is None else apply(load(), overlay)

@@ -1,4 +1,4 @@
-"""What this home knows about matrices: which run is whose, in a JSON file each, replaced durably."""
+"""Records of matrices and their runs: one JSON file each, replaced durably."""
 
 import json
 from collections.abc import Mapping
@@ -22,9 +22,9 @@ class MatrixRow:
     """One combination and its latest run.
 
     Attributes:
-        digest: Of the recipe that the run was started with; empty before the first.
-        run_id: Written before the run is started: one without a record of its own never was.
-        reason: Why there is no run, where an error came before it.
+        digest: Digest of the recipe the run was started with; empty before the first run.
+        run_id: Written before the run starts. If the run has no record, it never started.
+        reason: Why there is no run, if an error occurred first.
     """
 
     values: Values
@@ -38,11 +38,11 @@ class MatrixRecord:
     """One matrix.
 
     Attributes:
-        sets: Assignments of the command line that all combinations share.
-        cluster: What the runs use; empty before the first.
-        token: Of the cluster that the matrix made; empty where it uses somebody else's, or is about to make it.
-        made: Whether the cluster is the matrix's to end.
-        spent: Token -> USD of the clusters that it made and ended.
+        sets: Assignments from the command line that all combinations share.
+        cluster: The cluster of the runs; empty before the first run.
+        token: Token of the cluster that the matrix created; empty if it did not create one, or not yet.
+        made: True if the matrix deletes the cluster.
+        spent: Token -> USD of the clusters that it created and deleted.
     """
 
     name: str
@@ -60,11 +60,11 @@ class MatrixRecord:
 
     @property
     def simulated(self) -> bool:
-        """Whether it costs nothing."""
+        """True if the matrix costs nothing."""
         return self.target == "rehearsal"
 
     def with_row(self, row: MatrixRow) -> "MatrixRecord":
-        """The same with another row for a combination."""
+        """Return the matrix with the row of one combination replaced."""
         rows = tuple(row if one.values == row.values else one for one in self.rows)
         return replace(self, rows=rows)
 
@@ -76,7 +76,7 @@ class MatrixRecords:
         self._home = home
 
     def matrix(self, name: str) -> MatrixRecord | None:
-        """A matrix, or None.
+        """Return a matrix, or None.
 
         Raises:
             StateError: Its record cannot be read.
@@ -96,7 +96,7 @@ class MatrixRecords:
             raise StateError(message, hint="delete it to begin the matrix anew; its runs stay") from err
 
     def all(self) -> tuple[list[MatrixRecord], list[str]]:
-        """Every matrix that can be read, oldest first, and the names of those that cannot."""
+        """Return every readable matrix, oldest first, and the names of the unreadable ones."""
         found, damaged = [], []
         for path in sorted(self._home.matrices.glob("*/matrix.json")):
             try:
@@ -116,10 +116,10 @@ class MatrixRecords:
         return ""
 
     def found(self, name: str) -> MatrixRecord:
-        """A matrix by its name; an empty name is the latest.
+        """Return a matrix by name, or the latest if the name is empty.
 
         Raises:
-            UsageError: There is none.
+            UsageError: There is no such matrix.
             StateError: Its record cannot be read.
         """
         known = self.all()[0]

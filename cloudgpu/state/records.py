@@ -1,4 +1,4 @@
-"""What this home knows about clusters and runs: one JSON file each, replaced atomically, read leniently."""
+"""Records of clusters and runs: one JSON file each, replaced atomically, read leniently."""
 
 import json
 from collections.abc import Mapping
@@ -50,20 +50,20 @@ def _optional_figure(text: str) -> None:
 
 @dataclass(frozen=True)
 class ClusterRecord:
-    """One cluster. Token, expiry and run are fixed when it is first written and only ever read back.
+    """One cluster. Token, expiry and run are set when the record is first written.
 
     Attributes:
-        token: Names this cluster's calls; a second cluster of the same name has another.
-        regions: Every region that was touched, oldest first.
-        made_by: `up`, or `train` for a cluster that ends with its run.
-        run_id: The run that a `train` made it for; empty otherwise.
-        engine: What carries its program out, `direct` or `pulumi`; it never changes.
-        beside: What goes with its nodes and costs money too, as `CostItem.as_json` writes it.
-        config: The program's settings of the candidate that was tried last.
-        storage: What its nodes mount.
-        max_usd: The recipe's `budget.max_usd`; empty where it has none.
-        first_expires_at: The expiry that the nodes were launched with; None as long as nobody extended it.
-        confirmed_expires_at: Until when every node is known to live while an extension is under way; None otherwise.
+        token: Identifies this cluster's API calls; differs from that of another cluster with the same name.
+        regions: Every region that was used, oldest first.
+        made_by: `up`, or `train` for a cluster that is deleted with its run.
+        run_id: The run for which `train` created it; empty otherwise.
+        engine: `direct` or `pulumi`; never changes.
+        beside: Other billed resources of the cluster, in the form of `CostItem.as_json`.
+        config: Program settings for the candidate that was tried last.
+        storage: Storage that its nodes mount.
+        max_usd: The recipe's `budget.max_usd`; empty if not set.
+        first_expires_at: Expiry that the nodes were launched with; None if it was never extended.
+        confirmed_expires_at: Confirmed expiry of every node while an extension is in progress; None otherwise.
     """
 
     name: str
@@ -102,7 +102,7 @@ class ClusterRecord:
 
     @property
     def simulated(self) -> bool:
-        """Whether it costs nothing."""
+        """True if the cluster costs nothing."""
         return self.target == "rehearsal"
 
 
@@ -111,12 +111,12 @@ class RunRecord:
     """One run, as far as its caller has seen it.
 
     Attributes:
-        keep: Leave the cluster in any case.
-        keep_on_failure: Leave the cluster when the run failed.
-        tried: One line for every candidate that could not be had.
-        ranks: Node index -> its ranks; written before they are started, so a run that has some may be going on.
-        image: What its ranks run in, by the image's digest; empty without a container.
-        collected: Whether everything that the nodes had of its outputs was fetched; None before anybody tried.
+        keep: Keep the cluster in any case.
+        keep_on_failure: Keep the cluster if the run fails.
+        tried: One line for every candidate without capacity.
+        ranks: Node index -> ranks. Written before they are started, so a run with ranks may be running.
+        image: Container image of the ranks, by digest; empty without a container.
+        collected: True if all outputs on the nodes were downloaded; None before the first attempt.
     """
 
     run_id: str
@@ -170,18 +170,18 @@ class Records:
         self._home = home
 
     def cluster(self, name: str) -> ClusterRecord | None:
-        """A cluster's record, or None."""
+        """Return a cluster's record, or None."""
         return _read(self._home.cluster(name).record, ClusterRecord) if bounds.is_file_name(name) else None
 
     def last_known(self, name: str) -> ClusterRecord | None:
-        """A cluster's record as far as it can be read, for those who must not fail over it."""
+        """Return what can be read of a cluster's record, for callers that must not fail."""
         return _readable(self._home.cluster(name).record) if bounds.is_file_name(name) else None
 
     def clusters(self) -> list[ClusterRecord]:
-        """Every cluster that has not been confirmed gone, oldest first; a damaged record hides no other.
+        """Return every cluster whose deletion is not confirmed, oldest first, including damaged records.
 
         Raises:
-            StateError: The folder of the clusters is there and cannot be read, so nobody knows which there are.
+            StateError: The directory of clusters exists but cannot be read.
         """
         found = [_readable(path) for path in _listed(self._home.clusters, "cluster.json")]
         return sorted((record for record in found if record), key=lambda record: record.created_at)
@@ -191,7 +191,7 @@ class Records:
         return _damage(self._home.cluster(name).record, ClusterRecord)
 
     def target(self, name: str) -> str:
-        """The target that a cluster was made on; empty when no record says so."""
+        """Return the target of a cluster; empty if there is no record."""
         record = self.last_known(name)
         return "" if record is None else record.target
 
@@ -202,12 +202,12 @@ class Records:
         return stamped
 
     def forget_cluster(self, name: str) -> None:
-        """Remove a cluster whose end is confirmed; its journals go with it. The caller holds its lease.
+        """Remove the record and journals of a deleted cluster. The caller holds its lease.
 
-        The lease stays: whoever takes it next must not find the record of the cluster that is being forgotten.
+        The lease file stays, so that its next holder does not see a record that is being removed.
 
         Raises:
-            StateError: The home cannot be written; what is still there can be forgotten later.
+            StateError: The home cannot be written. What is still there can be removed later.
         """
         paths = self._home.cluster(name)
         self.strip_cluster(name)
@@ -235,16 +235,16 @@ class Records:
             raise unwritable(paths.root, err) from err
 
     def run(self, run_id: str) -> RunRecord | None:
-        """A run's record, or None."""
+        """Return a run's record, or None."""
         return _read(self._home.run(run_id).record, RunRecord) if bounds.is_file_name(run_id) else None
 
     def runs(self) -> list[RunRecord]:
-        """Every run whose record can be read, oldest first."""
+        """Return every run with a readable record, oldest first."""
         found = [_readable_run(path) for path in self._home.runs.glob("*/run.json")]
         return sorted((record for record in found if record), key=lambda record: record.started_at)
 
     def damaged_runs(self) -> list[str]:
-        """Ids of the runs whose record is there and cannot be read."""
+        """Return the IDs of runs with an unreadable record."""
         return sorted(path.parent.name for path in self._home.runs.glob("*/run.json") if _readable_run(path) is None)
 
     def run_damage(self, run_id: str) -> str:
@@ -289,7 +289,7 @@ def write_durably(path: Path, text: str) -> None:
 
 
 def _readable(path: Path) -> ClusterRecord | None:
-    """A cluster's record, or what can be said of one that is damaged."""
+    """Return a cluster's record, or what is known about a damaged one."""
     try:
         return _read(path, ClusterRecord)
     except StateError:
@@ -305,7 +305,7 @@ def _damage(path: Path, kind: type[_T]) -> str:
 
 
 def _damaged(path: Path) -> ClusterRecord:
-    """The least that is known: its name, and when it was last written."""
+    """Return a record with only the name and the time of the last write."""
     try:
         written = datetime.fromtimestamp(path.stat().st_mtime, UTC)
     except OSError:

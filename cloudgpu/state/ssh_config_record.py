@@ -1,4 +1,4 @@
-"""Where the entries of a cluster's nodes were written for OpenSSH, and taking them back when the cluster ends."""
+"""Record where the OpenSSH entries of a cluster were written, and remove them when the cluster is deleted."""
 
 import json
 from pathlib import Path
@@ -28,9 +28,9 @@ def mark(home: Home, cluster: str, folder: SshFolder) -> None:
 
 
 def remove(home: Home, cluster: str) -> list[str]:
-    """Take back what was written of a cluster that ends.
+    """Remove the OpenSSH entries of a cluster that is being deleted.
 
-    Returns what could not be removed, one sentence each: it keeps nothing running, so nobody fails over it.
+    Returns one sentence for each entry that could not be removed. These are not errors, because nothing keeps running.
     """
     path = home.cluster(cluster).root / _MARK
     try:

@@ -1,4 +1,4 @@
-"""What this home knows about storage: one JSON file each, written before the first call that makes any of it."""
+"""Records of storage: one JSON file each, written before the first call that creates any part of it."""
 
 import json
 from collections.abc import Mapping
@@ -28,13 +28,13 @@ StorageState = Literal["making", "ready", "deleting"]
 
 @dataclass(frozen=True)
 class StorageRecord:
-    """One piece of storage. Token and settings are fixed when it is first written, and only ever read back.
+    """One storage. Token and settings are set when the record is first written.
 
     Attributes:
-        disposable: Whether its data may go without another word.
-        engine: What carries its program out, `direct` or `pulumi`; it never changes.
-        config: The program's settings.
-        outputs: What the program said of it when it was made: id, address, mount name.
+        disposable: True if the data may be deleted without confirmation.
+        engine: `direct` or `pulumi`; never changes.
+        config: Settings of the program.
+        outputs: Outputs of the program: ID, address, mount name.
     """
 
     name: str
@@ -57,12 +57,12 @@ class StorageRecord:
 
     @property
     def simulated(self) -> bool:
-        """Whether it costs nothing."""
+        """True if the storage costs nothing."""
         return self.target == "rehearsal"
 
     @property
     def reached(self) -> dict[str, Any]:
-        """What is needed to reach it, under the names of the JSON documents; None for what its kind does not have."""
+        """How to reach it, with the keys of the JSON documents; None for what its kind does not have."""
         return {shown: self.outputs.get(key) for key, shown in _SHOWN.items()}
 
 
@@ -73,10 +73,10 @@ class StorageRecords:
         self._home = home
 
     def one(self, name: str) -> StorageRecord | None:
-        """A record, or None.
+        """Return a record, or None.
 
         Raises:
-            StateError: It is there and cannot be read.
+            StateError: The record exists but cannot be read.
         """
         if not bounds.is_file_name(name):
             return None
@@ -92,7 +92,7 @@ class StorageRecords:
             ) from err
 
     def all(self) -> list[StorageRecord]:
-        """Every record that can be read, by name; what cannot be read is still found by its tags."""
+        """Return every readable record, by name. Storage with an unreadable record is still found by its tags."""
         return self._read_all()[0]
 
     def damaged(self) -> dict[str, str]:

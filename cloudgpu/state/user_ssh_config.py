@@ -1,6 +1,6 @@
-"""The user's own `~/.ssh`: one file a cluster in a folder of ours, and one line that takes the folder in.
+"""Manage the user's `~/.ssh`: one file per cluster in a folder of cloudgpu's, and one line that includes the folder.
 
-Whatever else is there stays as it is, to the byte, with its permissions.
+Everything else stays unchanged to the byte, including permissions.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ _OWNER = " of "
 
 @dataclass(frozen=True)
 class SshFolder:
-    """Where OpenSSH looks; `root` is `~/.ssh`."""
+    """The user's OpenSSH configuration directory; `root` is `~/.ssh`."""
 
     root: Path
 
@@ -40,11 +40,11 @@ class SshFolder:
 
     @property
     def addition(self) -> str:
-        """What we add to the top of the user's configuration: further down it would belong to somebody's `Host`."""
+        """The lines to insert at the top of the user's configuration, where no `Host` block applies to them."""
         return f"{_LINE}\n{included(self.ours / '*')}\n\n"
 
     def owner(self, cluster: str) -> str:
-        """The state home whose cluster has a file here; empty where none has."""
+        """Return the state home whose cluster has a file here; empty if none has."""
         try:
             first = files.read_text(self.ours / cluster, files.SETTINGS_BYTES).partition("\n")[0]
         except OSError:
@@ -64,10 +64,10 @@ class SshFolder:
             raise StateError(message, hint=remove)
 
     def write(self, cluster: str, text: str) -> bool:
-        """Write a cluster's file; whether the user's configuration had to be told of the folder.
+        """Write a cluster's file. Return True if the user's configuration had to be changed to include the folder.
 
         Raises:
-            StateError: Something cannot be written.
+            StateError: A file cannot be written.
         """
         with self._alone():
             _replace(self.ours / cluster, text, 0o600)
@@ -101,7 +101,7 @@ class SshFolder:
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """One process at a time: the configuration is read, changed and replaced."""
+        """Allow one process at a time to read, change and replace the configuration."""
         lock = self.ours / ".lock"  # `Include` passes over what begins with a dot
         while True:
             with self._opened(lock) as held:
@@ -143,7 +143,7 @@ class SshFolder:
 
 
 def _replace(path: Path, text: str, mode: int) -> None:
-    """The file with this content in one step, or as it was."""
+    """Replace a file atomically."""
     temporary = ""
     try:
         descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)

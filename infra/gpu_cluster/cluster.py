@@ -93,7 +93,7 @@ class GpuCluster(pulumi.ComponentResource):
         return Identity(name, component_args, self._child)
 
     def _placement_group(self, name: str, args: ClusterArgs) -> aws.ec2.PlacementGroup | None:
-        """Create a placement group if there are several nodes. For one node it would only reduce the available capacity.
+        """Create a placement group if there are several nodes; for one it would only reduce the available capacity.
 
         A Capacity Block is already placed close together.
         """
