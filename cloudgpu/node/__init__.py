@@ -1,1 +1,1 @@
-"""What runs on a node: the agent, one stdlib-only file, and the bootstrap script of user data."""
+"""Programs that run on a node: the agent, a single file without dependencies, and the bootstrap script of user data."""

@@ -1,8 +1,7 @@
-"""How a node is told to end itself later: the command, and what its answer means. Pure.
+"""Extend the expiry timer of a node: the command, and how to read its output. Pure.
 
-The text that the node runs came with its user data (`infra/gpu_cluster/user_data.py`). It takes no moment that lies
-further from the node's first expiry than `EXTENDABLE`, writes it to the disk, arms a timer for it, and only then takes
-the old timer away.
+The script on the node comes with its user data (`infra/gpu_cluster/user_data.py`). It rejects times beyond `EXTENDABLE`
+after the first expiry, writes the time to disk, arms the new timer, and only then removes the old one.
 """
 
 import re
@@ -19,12 +18,12 @@ _ARMED = re.compile(r"^cloudgpu: this node ends itself at ([0-9]+)$", re.MULTILI
 
 
 def extend(until: datetime) -> tuple[str, ...]:
-    """The arguments of the command that tells a node to end itself then."""
+    """Return the command that sets the time at which a node powers itself off."""
     return ("sudo", "-n", "sh", "-c", _RUN, "extend", str(int(until.timestamp())))
 
 
 def armed(answer: str) -> datetime | None:
-    """The moment that the node says it will end itself at, UTC; None where it says none."""
+    """Return the time the node confirmed, UTC, or None if it confirmed none."""
     found = _ARMED.findall(answer)
     try:
         return bounds.epoch(found[-1]) if found else None

@@ -1,9 +1,10 @@
-"""Runs one shell line on a node for as long as somebody waits for it: `python3 -c SOURCE LINE [stdin]`.
+"""Run a shell command on a node while its caller is connected: `python3 -c SOURCE LINE [stdin]`.
 
-Without the word `stdin` the line has nothing to read.
+Without the word `stdin`, the command has no standard input.
 
-An SSH server ends nothing when its client goes away: it closes the pipes, which a silent program never notices. This
-one watches them, and ends everything that it started. Sent as text, so it stands alone; Python 3.8 is enough.
+An SSH server does not stop a command when its client disconnects. It closes the pipes, which a silent program never
+notices. This program watches them and stops everything it started. It is sent as text, so it has no dependencies, and
+needs only Python 3.8.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ def main(line: str, *, reads: bool) -> int:
 
 
 def _watch(asked: threading.Event) -> None:
-    """Wait until nobody reads standard output any more."""
+    """Wait until standard output is no longer read."""
     watched = select.poll()
     watched.register(1, 0)  # nothing asked for: errors and hang-ups are told always
     watched.poll()
@@ -47,7 +48,7 @@ def _watch(asked: threading.Event) -> None:
 
 
 def _end(group: int, asked: threading.Event) -> None:
-    """Once it is asked for: a polite word to all, and the end of those that do not listen."""
+    """Stop the process group on request: first SIGTERM, then SIGKILL for processes that remain."""
     asked.wait()
     deadline = time.monotonic() + GRACE_S
     number = int(signal.SIGTERM)

@@ -13,7 +13,7 @@ _EPOCH = (1980, 1, 1, 0, 0, 0)
 
 @cache
 def agent_source() -> bytes:
-    """The file that is copied to the nodes and run there as `python3 FILE VERB`."""
+    """Return the file that is copied to the nodes and run as `python3 FILE VERB`."""
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
         _add(archive, "__main__.py", _MAIN.encode())
@@ -26,7 +26,7 @@ def agent_source() -> bytes:
 
 @cache
 def agent_name() -> str:
-    """Its file name on a node: another content has another name, so an old run keeps its old agent."""
+    """Return its file name, which depends on the content, so that an old run keeps its agent."""
     return f"agent-{hashlib.sha256(agent_source()).hexdigest()[:16]}.py"
 
 

@@ -1,4 +1,4 @@
-"""What every node's agent is told about the container of a run, and its ranks' lines inside it. Pure."""
+"""Build the agents' requests for the container of a run, and the commands of ranks inside it. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -23,9 +23,9 @@ class NodeImage:
     """A recipe's image on one node, and the engine that runs it.
 
     Attributes:
-        image: By its digest where it has one.
-        image_id: The same on every node.
-        entrypoint: The image's own, which stands before every rank's command as `docker run` would put it.
+        image: Image, by digest if known.
+        image_id: Image ID, equal on every node.
+        entrypoint: Entry point of the image, prefixed to every rank's command as `docker run` would.
         devices: RDMA devices of the node.
     """
 
@@ -41,11 +41,11 @@ class NodeImage:
 
 @dataclass(frozen=True)
 class Place:
-    """Where a run's things are on a node, as paths of the node.
+    """Paths of a run on a node.
 
     Attributes:
         data: Dataset name -> directory.
-        storage: Name of what is mounted -> directory.
+        storage: Mount name -> directory.
     """
 
     run_dir: str
@@ -55,7 +55,7 @@ class Place:
 
 
 def hardware(recipe: Recipe, node: Node, image: NodeImage) -> Hardware:
-    """What of a node's hardware the ranks are given."""
+    """Return the hardware of a node that the ranks get."""
     rdma = recipe.resources.network != "tcp"
     return Hardware(
         gpus=node.gpus > 0 and not node.simulated,
@@ -67,7 +67,8 @@ def hardware(recipe: Recipe, node: Node, image: NodeImage) -> Hardware:
 
 
 def mounts(recipe: Recipe, place: Place, launch: NodeLaunch) -> tuple[Mount, ...]:
-    """The work directory, the data, what is mounted on the node, and what the launcher has written for the ranks."""
+    """Return the mounts of the container: the work directory, datasets, the node's mounts, and files of the launcher.
+    """
     writable = {one.name for one in recipe.storage if one.mode == "rw"}
     written = dict.fromkeys(PurePosixPath(one.path).parts[0] for one in launch.files)
     return (
@@ -81,7 +82,7 @@ def mounts(recipe: Recipe, place: Place, launch: NodeLaunch) -> tuple[Mount, ...
 def contained(
     job: Job, container: Container, node: Node, image: NodeImage, place: Place, launch: NodeLaunch
 ) -> dict[str, Any]:
-    """What `start` is told of a node whose ranks run in a container, beside what it is told of any."""
+    """Return the additional fields of the `start` request for a node whose ranks run in a container."""
     ranks = [
         {"inside": rank_name(rank), "program": rank.argv[0], "argv": list(inside(job, node, image, place, rank).argv)}
         for rank in launch.ranks
@@ -92,7 +93,7 @@ def contained(
 def container_order(
     job: Job, container: Container, node: Node, image: NodeImage, place: Place, launch: NodeLaunch
 ) -> dict[str, Any]:
-    """What `start` is told about the container."""
+    """Return the container part of the `start` request."""
     given = hardware(job.recipe, node, image)
     name = container_name(job.run_id, node.index)
     labels = (("cloudgpu.run", job.run_id), ("cloudgpu.cluster", job.inventory.cluster))
@@ -109,7 +110,7 @@ def container_order(
 
 
 def inside(job: Job, node: Node, image: NodeImage, place: Place, rank: RankLaunch) -> RankLaunch:
-    """A rank as the node starts it: the same program, executed in the node's container."""
+    """Return a rank's command wrapped so that it runs in the node's container."""
     called = rank_name(rank)
     line = exec_line(
         image.engine,
@@ -123,7 +124,7 @@ def inside(job: Job, node: Node, image: NodeImage, place: Place, rank: RankLaunc
 
 
 def entering(run_id: str, images: Mapping[int, NodeImage], workdir: str) -> dict[int, tuple[str, ...]]:
-    """Node index -> the words after which a program runs in the container there: one node starts it on another."""
+    """Return, by node index, the command prefix that runs a program in the node's container."""
     return {
         index: exec_line(one.engine, container_name(run_id, index), one.entrypoint, workdir=workdir, interactive=True)
         for index, one in images.items()
@@ -131,5 +132,5 @@ def entering(run_id: str, images: Mapping[int, NodeImage], workdir: str) -> dict
 
 
 def rank_name(rank: RankLaunch) -> str:
-    """How a rank is called inside: its files there begin with it."""
+    """Return the name of a rank in its container, which its files start with."""
     return f"rank-{rank.rank}"

@@ -22,10 +22,10 @@ _RENEWALS = 20
 
 @dataclass(frozen=True)
 class Way:
-    """What bringing data needs beside the nodes.
+    """Settings for distributing data.
 
     Attributes:
-        base: Directory that paths of the recipe start from.
+        base: Base directory of relative paths in the recipe.
     """
 
     base: Path
@@ -35,20 +35,20 @@ class Way:
 
 
 def copy(dataset: Data, agents: Sequence[Agent], listed: Sequence[RemoteFile], way: Way) -> int:
-    """Copy to every node from the source. Return the bytes transferred.
+    """Copy a dataset from its source to every node and return the bytes transferred.
 
     Raises:
-        RemoteCommandError: A node could not fetch or verify it; it is named.
+        RemoteCommandError: A node could not download or verify it; the message names the node.
         ConnectError: A node cannot be reached.
     """
     return (_send if source_of(dataset.source).kind == "local" else fetch)(dataset, agents, listed, way)
 
 
 def fetch(dataset: Data, agents: Sequence[Agent], listed: Sequence[RemoteFile], way: Way) -> int:
-    """Download on every node. Return the bytes transferred.
+    """Download a dataset on every node and return the bytes transferred.
 
     Raises:
-        RemoteCommandError: A node could not fetch or verify it; it is named.
+        RemoteCommandError: A node could not download or verify it; the message names the node.
         ConnectError: A node cannot be reached.
     """
     moved = each(agents, lambda agent: fetch_to(agent, f"{agent.root}{dataset.to}", dataset, listed, way))
@@ -63,12 +63,12 @@ def fetch_to(
     way: Way,
     hand: Mapping[str, Any] | None = None,
 ) -> int:
-    """Download on one node in batches of `FILES_AN_ORDER`. Return the bytes transferred.
+    """Download on one node in batches of `FILES_AN_ORDER` and return the bytes transferred.
 
     `hand` names a node that serves the files; their URLs then refer to it.
 
     Raises:
-        RemoteCommandError: The node could not fetch or verify it.
+        RemoteCommandError: The node could not download or verify a file.
         ConnectError: The node cannot be reached.
     """
     own_directory(agent.host, target)
@@ -140,15 +140,15 @@ def root_of(dataset: Data, way: Way) -> Path:
 
 
 def cache_of(dataset: Data, target: str) -> dict[str, str]:
-    """What the node's own record of a copy is called."""
+    """Return the key of a copy in the node's own index."""
     return {"name": dataset.name, "source": dataset.source, "to": target}
 
 
 def own_directory(host: Host, path: str) -> None:
-    """Make a directory that the login user may write, also where only root may: `/data` on a real node.
+    """Create a directory that the login user may write to, with root permissions if needed, such as `/data`.
 
     Raises:
-        RemoteCommandError: It cannot be made.
+        RemoteCommandError: The directory cannot be created.
     """
     if not host.try_run(Command("mkdir", "-p", path, Raw("&& test -w"), path)).ok:
         make = ("sudo", "-n", "mkdir", "-p", path)

@@ -10,12 +10,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RemoteFile:
-    """One file of a dataset: where it can be had for a while, and what it must be.
+    """A file of a dataset: a temporary URL and the expected content.
 
     Attributes:
-        url: Presigned: whoever has it can read the file, so it travels by standard input only and is never shown.
-        sha256: Hexadecimal, or None when nothing vouches for the content.
-        etag: What the source calls this content: a copy that finds another one stops. Empty where it says nothing.
+        url: Presigned and therefore secret: it is sent through standard input only and never shown.
+        sha256: Hexadecimal, or None if there is no checksum.
+        etag: The source's identifier of the content. A copy that finds another one stops. Empty if unknown.
     """
 
     url: str = field(repr=False)
@@ -27,11 +27,11 @@ class RemoteFile:
 
 @dataclass(frozen=True)
 class Service:
-    """Where a bucket is to be asked for.
+    """The S3 service of a bucket.
 
     Attributes:
-        region: Of the bucket; empty means that of the nodes.
-        endpoint: Address of a service that is not AWS's own; empty for AWS.
+        region: Region of the bucket; empty for the region of the nodes.
+        endpoint: URL of an S3-compatible service; empty for AWS.
     """
 
     region: str = ""
@@ -46,5 +46,5 @@ Services = Callable[[str], Service]
 
 
 def aws_itself(_url: str) -> Service:
-    """AWS, in the region of the nodes."""
+    """Return AWS in the region of the nodes."""
     return Service()

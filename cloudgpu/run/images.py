@@ -46,10 +46,10 @@ class _Provided:
 def provide_image(
     container: Container, agents: Sequence[Agent], login: Login | None, report: Report
 ) -> dict[int, NodeImage]:
-    """The image on every node, by node index.
+    """Provide the image on every node and return it by node index.
 
     Raises:
-        RemoteCommandError: A node cannot have it, or the nodes hold different ones; the node is named.
+        RemoteCommandError: A node cannot get the image, or the nodes have different ones; the message names the node.
         ConnectError: A node cannot be reached.
     """
     name = image_name(container.image)
@@ -74,7 +74,7 @@ def provide_image(
 def _handed_on(
     agents: Sequence[Agent], head: Agent, request: Mapping[str, Any], report: Report
 ) -> dict[int, _Provided]:
-    """Pulled by the head, and handed on to those that do not have this very image; they need no login."""
+    """Pull the image on the head and transfer it to nodes that lack it, which then need no login."""
     own = _ask(head, request, report)
     same = {**request, "id": own.id, "login": {}}
     rest = [agent for agent in agents if agent is not head]
@@ -132,7 +132,7 @@ def _relayed(agent: Agent, report: Report) -> Any:  # noqa: ANN401 - a callback
 
 
 def _same_everywhere(container: Container, agents: Sequence[Agent], found: Mapping[int, _Provided]) -> None:
-    """Ranks of different images disagree in ways that nobody finds."""
+    """Reject different images on the nodes, which would fail in ways that are hard to diagnose."""
     ids = {one.id for one in found.values()}
     if len(ids) > 1:
         named = ", ".join(f"node {index} has {one.id[7:19]}" for index, one in sorted(found.items()))

@@ -8,11 +8,11 @@ from cloudgpu.recipe.schema import Recipe
 
 @dataclass(frozen=True)
 class Job:
-    """One attempt of one run.
+    """One attempt of a run.
 
     Attributes:
-        run_id: The run.
-        recipe: Resolved: parameters set, rehearsal stanza applied.
+        run_id: ID of the run.
+        recipe: Resolved recipe: parameters set, rehearsal section applied.
         gang_token: Secret with which the agents authenticate to each other; never written to disk.
     """
 

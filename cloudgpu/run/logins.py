@@ -1,4 +1,4 @@
-"""Who an image is pulled as: what the recipe names, or what a registry of AWS gives whoever has its credentials."""
+"""Registry logins: as named in the recipe, or from AWS credentials for ECR."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -25,7 +25,7 @@ FetchLogin = Callable[[str], Login]
 
 
 def password_variable(environment: Environment) -> str:
-    """The variable that holds the registry's password; empty where the recipe needs none."""
+    """Return the variable with the registry password; empty if the recipe needs none."""
     container = environment.container
     if container is None or container.login is None:
         return ""
@@ -33,11 +33,11 @@ def password_variable(environment: Environment) -> str:
 
 
 def registry_login(environment: Environment, environ: Mapping[str, str], fetch: FetchLogin) -> Login | None:
-    """The login for a recipe's image; None where nobody needs one.
+    """Return the login for a recipe's image, or None if none is needed.
 
     Raises:
-        UsageError: The variable with its password is not named or not set.
-        CloudError: AWS gave no token for ECR.
+        UsageError: The variable with the password is not named or not set.
+        CloudError: AWS issued no token for ECR.
     """
     container = environment.container
     if container is None:

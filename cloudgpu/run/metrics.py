@@ -12,7 +12,7 @@ from cloudgpu.run.series import Series, over_ranks, that_count
 
 @dataclass(frozen=True)
 class Measured:
-    """The final value of one metric, and the recipe's definition of it."""
+    """The final value of a metric, and its definition in the recipe."""
 
     name: str
     value: float | None

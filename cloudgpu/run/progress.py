@@ -14,7 +14,7 @@ class Note:
 
 @dataclass(frozen=True)
 class RankLine:
-    """One line of a rank's output."""
+    """A line of a rank's output."""
 
     rank: int
     text: str
@@ -22,7 +22,7 @@ class RankLine:
 
 @dataclass(frozen=True)
 class MetricValue:
-    """One metric value parsed from a rank's output."""
+    """A metric value parsed from a rank's output."""
 
     name: str
     value: float

@@ -1,4 +1,4 @@
-"""What a metric comes to: of the values that one rank printed, and of the ranks that printed it. Pure."""
+"""Aggregate the values of a metric, per rank and over ranks. Pure."""
 
 import math
 import statistics
@@ -58,17 +58,17 @@ class Series:
 
     @property
     def counted(self) -> int:
-        """How many values there are beside those that are left out."""
+        """Number of values without the skipped ones."""
         return max(0, self._printed - self._skip)
 
     @property
     def printed(self) -> int:
-        """How many values there were in all."""
+        """Number of all printed values."""
         return self._printed
 
     @property
     def value(self) -> float | None:
-        """What counts; None where nothing does. Where one of several is no number, neither is what they come to."""
+        """The aggregated value; None without values. It is NaN if any of several values is."""
         if not self.counted:
             return None
         if self._take == "last":
@@ -82,13 +82,13 @@ class Series:
 
 
 def that_count(metric: Metric, by_rank: Mapping[int, Series]) -> list[Series]:
-    """The ranks that say what a metric comes to: those with a value that counts, or the first of them alone."""
+    """Return the ranks that determine a metric: those with a value, or only the first of them."""
     speaking = [one for _, one in sorted(by_rank.items()) if one.counted]
     return speaking[:1] if metric.over_ranks == "first" else speaking
 
 
 def over_ranks(metric: Metric, speaking: Sequence[Series]) -> float | None:
-    """What these ranks together come to; None where there is none."""
+    """Return the metric over these ranks, or None if there are none."""
     values = [one.value for one in speaking if one.value is not None]
     if not values:
         return None

@@ -17,10 +17,10 @@ from cloudgpu.ssh.transfer.transfer import manifest_of
 
 
 def share(dataset: Data, agents: Sequence[Agent], listed: Sequence[RemoteFile], way: Way) -> int:
-    """Copy to the first node and from there to the others. Return the bytes read from the source.
+    """Copy a dataset to the first node and from there to the others. Return the bytes read from the source.
 
     Raises:
-        RemoteCommandError: A node could not fetch, hand over or verify it; it is named.
+        RemoteCommandError: A node could not download, serve or verify it; the message names the node.
         ConnectError: A node cannot be reached.
     """
     head, *rest = sorted(agents, key=lambda one: one.host.node.index)
@@ -39,7 +39,7 @@ def share(dataset: Data, agents: Sequence[Agent], listed: Sequence[RemoteFile], 
 
 
 def _take(agent: Agent, dataset: Data, listed: Sequence[RemoteFile], way: Way, handed: Handed) -> int:
-    """What was verified on one node is verified on the next one, where anything vouches for it; nothing came anew."""
+    """Download from another node and verify it if there is a checksum. Transfers nothing from the source."""
     hand = handed["hand"]
     files = [replace(file, url=_address(hand, file.relative), etag="" if file.sha256 else file.etag) for file in listed]
     fetch_to(agent, _target(dataset, agent), dataset, files, way, hand)
@@ -47,9 +47,9 @@ def _take(agent: Agent, dataset: Data, listed: Sequence[RemoteFile], way: Way, h
 
 
 def _take_tree(agent: Agent, dataset: Data, listed: Sequence[RemoteFile], way: Way, handed: Handed) -> int:
-    """Files with their times, and then what an ordinary transfer still finds to send from here: links, as a rule.
+    """Download files with their times from another node, then send what is still missing, such as links.
 
-    That transfer compares everything and removes what is too much, so nothing here has to be complete.
+    The final transfer compares everything and deletes extra files, so the first step may be incomplete.
     """
     root, names, target = root_of(dataset, way), [file.relative for file in listed], _target(dataset, agent)
     own_directory(agent.host, target)

@@ -25,16 +25,16 @@ _PORT_ATTEMPTS = 5
 
 
 def new_gang_token() -> str:
-    """A secret that only the agents of one run share."""
+    """Return a new secret for the agents of one run."""
     return randomness.token_hex(32)
 
 
 def launches(job: Job, agents: Sequence[Agent], staged: Staged, attempt: int = 0) -> tuple[NodeLaunch, ...]:
-    """Every rank's command and environment; nothing is started. Another `attempt` has other ports.
+    """Return every rank's command and environment without starting anything. Each `attempt` has other ports.
 
     Raises:
-        RecipeError: The command names an unknown placeholder.
-        UsageError: Unknown launcher.
+        RecipeError: The command has an unknown placeholder.
+        UsageError: The launcher is unknown.
     """
     gangs: dict[tuple[str, str, str], dict[int, NodeLaunch]] = {}
     launched = []
@@ -59,7 +59,7 @@ def _gang(job: Job, place: tuple[str, str, str], staged: Staged, attempt: int) -
 
 
 def launch_context(job: Job, home: str, interpreter: str, data: Mapping[str, str], attempt: int = 0) -> LaunchContext:
-    """Where a run's things are on a node whose login user has this home directory."""
+    """Return the paths of a run on a node whose login user has this home directory."""
     checkpoint = job.recipe.checkpoint
     return LaunchContext(
         run_id=job.run_id,
@@ -75,10 +75,10 @@ def launch_context(job: Job, home: str, interpreter: str, data: Mapping[str, str
 
 
 def secret_values(names: Sequence[str], environ: Mapping[str, str]) -> dict[str, str]:
-    """The values of the recipe's secrets, from the caller's environment.
+    """Return the values of the recipe's secrets from the caller's environment.
 
     Raises:
-        UsageError: One is not set.
+        UsageError: A secret is not set.
     """
     missing = [name for name in names if name not in environ]
     if missing:
@@ -94,10 +94,10 @@ def secret_values(names: Sequence[str], environ: Mapping[str, str]) -> dict[str,
 
 
 def start(job: Job, agents: Sequence[Agent], staged: Staged, secrets: Mapping[str, str]) -> tuple[NodeLaunch, ...]:
-    """Hand every agent its ranks; returns what was started. For a run that was started already it changes nothing.
+    """Start the ranks on every node and return what was started. Has no effect if the run was already started.
 
     Raises:
-        RemoteCommandError: An agent refused; the node is named.
+        RemoteCommandError: An agent refused; the message names the node.
         ConnectError: A node cannot be reached.
     """
     for attempt in range(_PORT_ATTEMPTS):
@@ -122,7 +122,7 @@ def _order_all(
     attempt: int,
     staged: Staged,
 ) -> None:
-    """The head first, as it may find its port taken; then all others at once."""
+    """Start the head first, because its port may be in use, then all others in parallel."""
     orders = {node.node_index: node for node in gang}
     admits = prepare(job, agents, gang)
 
@@ -173,7 +173,7 @@ def _request(job: Job, agent: Agent, launch: NodeLaunch, secrets: Mapping[str, s
 
 
 def _contained(request: dict[str, Any], job: Job, agent: Agent, launch: NodeLaunch, staged: Staged) -> dict[str, Any]:
-    """The same request for ranks that run in a container of their node."""
+    """Return the request for ranks that run in a container of their node."""
     container, node = job.recipe.environment.container, agent.host.node
     if container is None:
         return request
@@ -183,7 +183,7 @@ def _contained(request: dict[str, Any], job: Job, agent: Agent, launch: NodeLaun
 
 
 def container_line(job: Job, agents: Sequence[Agent], staged: Staged) -> str:
-    """The line that starts the head's container, for people; empty for ranks on the node itself."""
+    """Return the command that starts the head's container, for display; empty without a container."""
     container = job.recipe.environment.container
     if container is None or not staged.images:
         return ""
@@ -212,7 +212,7 @@ def _rank(rank: RankLaunch) -> dict[str, Any]:
 
 
 def told(gang: Sequence[NodeLaunch]) -> tuple[str, ...]:
-    """What is started, for people: the first rank's command, and who is who where there are several roles."""
+    """Describe what is started: the first rank's command and, with several roles, the nodes of each."""
     named = sorted((rank.rank, rank.role) for node in gang for rank in node.ranks if rank.role)
     roles = {role: [rank for rank, other in named if other == role] for _, role in named}
     shown = (f"{role} {_span(ranks)}" for role, ranks in roles.items())
@@ -225,5 +225,5 @@ def _span(ranks: Sequence[int]) -> str:
 
 
 def command_line(launch: NodeLaunch) -> str:
-    """The first rank's command, for people."""
+    """Return the first rank's command, for display."""
     return shlex.join(launch.ranks[0].argv)

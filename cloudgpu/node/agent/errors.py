@@ -12,4 +12,4 @@ class AgentError(Exception):
 
 
 class DamagedError(AgentError, ValueError):
-    """One of the agent's own files is corrupt."""
+    """A file of the agent is corrupt."""

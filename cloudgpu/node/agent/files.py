@@ -56,7 +56,7 @@ def lock_file(path: str) -> int:
 
 
 def wait_lock(handle: int) -> None:
-    """Take the lock, waiting until it is free."""
+    """Acquire the lock, waiting until it is free."""
     fcntl.flock(handle, fcntl.LOCK_EX)
 
 

@@ -36,7 +36,7 @@ def mapping(value: object) -> dict[str, Any]:
     """Return the value if it is a JSON object.
 
     Raises:
-        ValueError: It is not.
+        ValueError: The value is not a JSON object.
     """
     if not isinstance(value, dict):
         raise ValueError("not a JSON object")  # noqa: TRY004 - one kind for all that is malformed
@@ -47,7 +47,7 @@ def number(value: object, largest: float = LARGEST) -> float:
     """Return the value if it is a number from 0 to `largest`.
 
     Raises:
-        ValueError: It is not.
+        ValueError: The value is not such a number.
     """
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= largest:
         raise ValueError("not a number in the range that makes sense")
@@ -58,7 +58,7 @@ def whole(value: object, largest: int = LARGEST) -> int:
     """Return the value if it is an integer from 0 to `largest`.
 
     Raises:
-        ValueError: It is not.
+        ValueError: The value is not such an integer.
     """
     found = number(value, largest)
     if not isinstance(found, int):
@@ -70,7 +70,7 @@ def text(value: object) -> str:
     """Return the value if it is a string.
 
     Raises:
-        ValueError: It is not.
+        ValueError: The value is not a string.
     """
     if not isinstance(value, str):
         raise ValueError("not text")  # noqa: TRY004 - one kind for all that is malformed

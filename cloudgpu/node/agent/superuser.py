@@ -60,7 +60,7 @@ def has(program: str) -> bool:
 
 @contextmanager
 def orphans_adopted() -> Iterator[None]:
-    """Make orphaned descendants children of this process. Linux only."""
+    """Adopt orphaned descendants as children of this process. Linux only."""
     proc.DeathSignal().adopt_orphans()
     yield
 

@@ -1,4 +1,4 @@
-"""What makes a new node ready: steps with a check and an action, rendered as one script a kind of node."""
+"""Bootstrap of a new node: steps with a check and an action, rendered as one script per kind of node."""
 
 from cloudgpu.node.bootstrap.packing import packed
 from cloudgpu.node.bootstrap.rendering import NodeKind, cleaning, script

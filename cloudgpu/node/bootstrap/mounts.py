@@ -15,12 +15,12 @@ Kind = Literal["efs", "lustre", "ebs", "s3"]
 
 @dataclass(frozen=True)
 class Mount:
-    """One piece of storage and where it goes.
+    """A storage and its mount point.
 
     Attributes:
-        source: Address of a file system, id of a volume, name of a bucket.
-        mount_name: Of Lustre: the name that its servers know it by.
-        client: Of a bucket: the program that shows it as files.
+        source: DNS name of a file system, ID of a volume, or name of a bucket.
+        mount_name: Mount name of a Lustre file system.
+        client: Program that mounts a bucket.
     """
 
     name: str
@@ -39,10 +39,10 @@ class Mount:
 
 
 def as_kind(text: str) -> Kind:
-    """A kind as tags name it.
+    """Return the storage kind of a tag.
 
     Raises:
-        ValueError: There is none of this name.
+        ValueError: The kind is unknown.
     """
     for kind in _LINES:
         if kind == text:
@@ -66,7 +66,7 @@ def functions(mount: Mount) -> str:
 
 
 def device(volume_id: str) -> str:
-    """Where a volume appears on a Nitro node, whatever number its controller gets."""
+    """Return the path of a volume on a Nitro node, independent of its controller number."""
     return f"/dev/disk/by-id/nvme-Amazon_Elastic_Block_Store_{volume_id.replace('-', '')}"
 
 

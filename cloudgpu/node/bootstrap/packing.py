@@ -20,6 +20,6 @@ _COLUMNS = 120
 
 
 def packed(script: str) -> str:
-    """A shell script that does what `script` does; the same text gives the same bytes."""
+    """Return a compressed shell script that runs `script`. The result is deterministic."""
     small = base64.b64encode(gzip.compress(script.encode(), compresslevel=9, mtime=0)).decode()
     return _UNPACKER.format(packed="\n".join(textwrap.wrap(small, _COLUMNS)))

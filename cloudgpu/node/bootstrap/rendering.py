@@ -24,16 +24,16 @@ _NVSWITCH = ("A100", "H100", "H200", "B200", "B300", "GB200")
 
 @dataclass(frozen=True)
 class NodeKind:
-    """What a node is, as far as its bootstrap goes.
+    """The properties of a node that affect its bootstrap.
 
     Attributes:
-        gpu: Its GPU as the catalogue calls it; empty for none.
-        architecture: The GPU's architecture, `Volta`; empty for none.
-        efa: Whether it has EFA interfaces.
-        containers: Whether it runs containers.
-        pdsh: Whether it starts programs on the others with pdsh, as DeepSpeed's runner does.
-        mounts: What it mounts, at every boot.
-        driver_branch: Of NVIDIA's driver, where one is asked for; None means the one that suits the GPU.
+        gpu: GPU in the catalog; empty for none.
+        architecture: Architecture of the GPU, such as `Volta`; empty for none.
+        efa: True if it has EFA interfaces.
+        containers: True if it runs containers.
+        pdsh: True if it starts programs on other nodes with pdsh, as DeepSpeed's runner does.
+        mounts: What to mount at every boot.
+        driver_branch: Requested NVIDIA driver branch; None for the recommended one.
     """
 
     gpu: str
@@ -46,7 +46,7 @@ class NodeKind:
 
 
 def script(kind: NodeKind) -> str:
-    """The bootstrap script of a node."""
+    """Return the bootstrap script of a node."""
     parts = list(_parts(kind))
     steps = [step for part in parts for step in _STEPS.get(part, (part,))]
     body = "\n".join(_text(part) for part in ("head", *parts))
@@ -57,12 +57,12 @@ def script(kind: NodeKind) -> str:
 
 
 def cleaning() -> str:
-    """What takes from a node what belongs to it alone, before an image is made of it."""
+    """Return the script that removes node-specific data before an image is created."""
     return _text("clean")
 
 
 def _parts(kind: NodeKind) -> Iterator[str]:
-    """In the order in which they build on one another."""
+    """Yield the steps in dependency order."""
     yield from ("quiet", "python", "store")
     if kind.gpu:
         yield "driver"

@@ -1,14 +1,14 @@
-"""What of a node is seen in a run's container: each directory at its own path, so that a command means the same."""
+"""Mounts of a run's container. Each directory has the same path as on the node, so that commands work in both."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
 class Mount:
-    """One directory or file of the node.
+    """A directory or file of the node.
 
     Attributes:
-        target: Where it is seen; empty for where it is.
+        target: Path in the container; empty for the same path.
     """
 
     source: str
@@ -16,7 +16,7 @@ class Mount:
     read_only: bool = False
 
     def option(self) -> str:
-        """As `docker run --mount` reads it: a line of comma-separated values, quoted where one holds a comma."""
+        """Return the value of `docker run --mount`: comma-separated, with quotes around values that contain a comma."""
         fields = ["type=bind", f"source={self.source}", f"target={self.target or self.source}"]
         fields += ["readonly"] if self.read_only else []
         return ",".join(_quoted(one) for one in fields)

@@ -16,14 +16,14 @@ _HUGE_PAGES: Final = "/dev/hugepages"
 
 @dataclass(frozen=True)
 class Hardware:
-    """What of a node's hardware a container is given.
+    """Hardware of the node that a container gets.
 
     Attributes:
-        gpus: Whether it has GPUs at all; a simulated one has none to give.
-        subset: Numbers of the GPUs, where it is to have some of them only.
-        gpu_runtime: They come by NVIDIA's own runtime, as nvidia-docker2 set it up, and not by `--gpus`.
+        gpus: True if it has GPUs; a simulated node has none.
+        subset: Indices of the GPUs, if it gets only some.
+        gpu_runtime: Use NVIDIA's runtime, as set up by nvidia-docker2, instead of `--gpus`.
         devices: RDMA devices, `/dev/infiniband/...`.
-        huge_pages: Whether the node keeps huge pages and the ranks use them.
+        huge_pages: True if the node has huge pages that the ranks use.
     """
 
     gpus: bool = False
@@ -35,12 +35,12 @@ class Hardware:
 
 @dataclass(frozen=True)
 class Holding:
-    """What is started: an image under a name, with what is mounted in it.
+    """A container to start: image, name, labels and mounts.
 
     Attributes:
-        image: By its digest where it has one.
-        labels: By which it is found again, whoever looks.
-        agent_files: Directory of the node in which programs inside leave their process numbers.
+        image: Image, by digest if known.
+        labels: Labels for finding the container again.
+        agent_files: Directory on the node in which programs in the container write their process IDs.
     """
 
     name: str
@@ -51,9 +51,9 @@ class Holding:
 
 
 def run_line(container: Container, hardware: Hardware, holding: Holding) -> tuple[str, ...]:
-    """Everything behind `docker`: a container that does nothing but hold what the ranks share.
+    """Return the arguments of `docker` that start an idle container for the ranks.
 
-    It carries no variable of the recipe: those reach each rank by `docker exec`, and no disk.
+    It has no variables of the recipe. Those reach each rank through `docker exec` and are not stored on disk.
     """
     return (
         "run",

@@ -1,4 +1,4 @@
-"""How a file system or a bucket is mounted on a node: programs, options, command lines. Pure values, tested as text."""
+"""How to mount a file system or a bucket on a node: programs, options, commands. Pure values."""
 
 from cloudgpu.node.mounts.command import DataMount, MountOrder, order
 

@@ -31,14 +31,14 @@ Newer versions show folders that nobody made as objects only when they are told 
 
 @dataclass(frozen=True)
 class DataMount:
-    """A dataset that is to be mounted.
+    """A dataset to mount.
 
     Attributes:
-        to: Directory on the node, with the root of a node that has one.
-        region: Of the node; a bucket's service and an EFS address follow from it.
-        endpoint: The service that has the bucket, where it is another one.
-        options: Of the recipe; they come last.
-        within_s: How long it may take.
+        to: Directory on the node, including the path prefix of a rehearsal node.
+        region: Region of the node; determines the bucket's endpoint and the EFS address.
+        endpoint: Endpoint of the bucket, if it is not AWS's own.
+        options: Options of the recipe; they come last.
+        within_s: Time limit.
     """
 
     name: str
@@ -54,13 +54,13 @@ class DataMount:
 
 @dataclass(frozen=True)
 class MountOrder:
-    """What the agent of a node is asked for.
+    """A mount request for the agent of a node.
 
     Attributes:
-        argv: Run as the superuser.
-        program: What has to be on the node's PATH.
-        install: Shell text that puts it there.
-        package: Its name, for people.
+        argv: Command to run as root.
+        program: Program that must be on the node's PATH.
+        install: Shell commands that install it.
+        package: Name of its package, for messages.
     """
 
     argv: tuple[str, ...]
@@ -70,10 +70,10 @@ class MountOrder:
 
 
 def order(mount: DataMount) -> MountOrder:
-    """The command of a mount.
+    """Return the request for a mount.
 
     Raises:
-        ValueError: What lies there is not mounted.
+        ValueError: The source cannot be mounted.
     """
     if mount.source.kind not in _ORDERS:
         message = f"{mount.source.text} is not mounted, it is copied"

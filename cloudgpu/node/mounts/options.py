@@ -14,21 +14,21 @@ _NAS_DOMAIN: Final = ".nas.aliyuncs.com"
 
 
 def nfs_options(host: str) -> str:
-    """What suits a server: Alibaba's NAS speaks version 3, the others 4.1."""
+    """Return the NFS options for a server: version 3 for Alibaba's NAS, 4.1 for others."""
     return NAS if host.partition(":")[0].endswith(_NAS_DOMAIN) else NFS
 
 
 def efs_address(file_system: str, region: str) -> str:
-    """Where an EFS file system answers in the zone of whoever asks."""
+    """Return the DNS name of an EFS file system, which resolves to an address in the caller's zone."""
     return f"{file_system}.efs.{region}.amazonaws.com"
 
 
 def lustre_source(address: str, mount_name: str) -> str:
-    """What `mount -t lustre` is given."""
+    """Return the source argument of `mount -t lustre`."""
     return f"{address}@tcp:/{mount_name}"
 
 
 def s3_endpoint(region: str) -> str:
-    """The service that has a region's buckets."""
+    """Return the S3 endpoint of a region."""
     domain = "amazonaws.com.cn" if region.startswith("cn-") else "amazonaws.com"
     return f"https://s3.{region}.{domain}"

@@ -1,6 +1,6 @@
 """`image`: resolve a tag to a digest, or provide the image on this node and describe it and the engine.
 
-With `id`, exactly this image is required. It comes from another node (`hand`); without one the response is `missing`.
+With `id`, exactly this image is required. It is fetched from another node (`hand`), or the response is `missing`.
 """
 
 from __future__ import annotations

@@ -79,7 +79,7 @@ def _pieces(hand: Peer, size: int) -> Iterator[bytes]:
     """Yield the archive as it arrives.
 
     Raises:
-        AgentError: It does not arrive.
+        AgentError: The transfer failed.
     """
     wanted = RequestedFile(f"{hand.url}/archive", "the image's archive", size, None)
     with closing(HttpConnections(hand)) as web:

@@ -72,7 +72,7 @@ class RankContainer:
 
     @property
     def exists(self) -> bool:
-        """Whether the container may exist."""
+        """True if the container may exist."""
         return self._made
 
     @property
@@ -117,7 +117,7 @@ class RankContainer:
         _spawn([*self._spec.client, "exec", "--user", "0", self._spec.name, *kill])
 
     def remove(self) -> bool:
-        """Remove the container and its processes. Return True if it is certainly gone."""
+        """Remove the container and its processes. Return True if it certainly no longer exists."""
         if not self._made:
             return True
         self._restore_ownership()

@@ -74,7 +74,7 @@ def _uv_is_configured(settings: Mapping[str, str]) -> bool:
 
 
 def _text(path: str) -> str:
-    """Return a settings file's content, or an empty string if it is missing or unreadable."""
+    """Return the content of a settings file; empty if it is missing or unreadable."""
     try:
         with open(os.path.expanduser(path), encoding="utf-8", errors="replace") as stream:
             return stream.read()
@@ -83,7 +83,7 @@ def _text(path: str) -> str:
 
 
 def _makes_environments(base: str) -> bool:
-    """Return True if this Python has a complete `venv`; Debian ships parts of it separately."""
+    """Return True if this Python has a complete `venv`, parts of which Debian packages separately."""
     try:
         process = subprocess.run(
             [base, "-I", "-c", "import ensurepip, venv"],

@@ -69,7 +69,7 @@ def _seen(row: Any) -> list[Any]:  # noqa: ANN401 - JSON
 
 
 def verb(spec: dict[str, Any], emit: Callable[[dict[str, Any]], None]) -> None:
-    """`forget`: delete a dataset's downloaded files from this node, and nothing else.
+    """`forget`: delete the downloaded files of a dataset from this node.
 
     Raises:
         AgentError: A file cannot be deleted.

@@ -124,7 +124,7 @@ class Downloads:
 
     @property
     def over(self) -> bool:
-        """Whether a download has failed."""
+        """True if a download has failed."""
         return self._over.is_set()
 
     def _fail(self, error: AgentError) -> None:

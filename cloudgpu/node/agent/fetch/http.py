@@ -40,7 +40,7 @@ class HttpConnections:
     """Persistent connections, separate for each thread."""
 
     def __init__(self, hand: Peer | None = None) -> None:
-        """With a peer, only that node is contacted, without a proxy."""
+        """Create a client. With a peer, it contacts only that node, without a proxy."""
         self._own = threading.local()
         self._made: list[http.client.HTTPConnection] = []
         self._proxies = {} if hand else urllib.request.getproxies()
@@ -180,7 +180,7 @@ class HttpConnections:
         return connection.getresponse()
 
     def _connection(self, parts: urllib.parse.SplitResult, *, guarded: bool) -> tuple[http.client.HTTPConnection, bool]:
-        """Return a connection, and whether it is to a proxy that needs absolute URLs."""
+        """Return a connection, and whether it goes to a proxy that needs absolute URLs."""
         if not hasattr(self._own, "open"):
             self._own.open = {}
         host = parts.hostname or ""

@@ -34,13 +34,13 @@ class LocalAddressError(PermissionError):
 
 @dataclass(frozen=True)
 class Pace:
-    """How slow an answer may be. Only time spent waiting for bytes counts, not what the client does between reads.
+    """The lowest acceptable speed of a response. Only time spent waiting for bytes counts.
 
     Attributes:
-        head_s: Bound for status line and headers together.
-        window_s: After each of these, at least `least_bytes` must have come.
-        least_bytes: 64 KiB a minute is slower than any line that a training run could use.
-        whole_s: Bound for the whole answer; None for a download, which may take as long as it moves.
+        head_s: Time limit for status line and headers together.
+        window_s: Interval in which at least `least_bytes` must arrive.
+        least_bytes: 64 KiB per minute is slower than any connection that a training run could use.
+        whole_s: Time limit for the whole response; None for a download, which may take as long as it progresses.
     """
 
     head_s: float = 60.0
@@ -65,7 +65,7 @@ class PacedStream(io.RawIOBase):
         self._came = 0
 
     def readable(self) -> bool:
-        """Always."""
+        """Return True, as required of a raw stream."""
         return True
 
     def begin_head(self) -> None:
@@ -179,9 +179,9 @@ def check_address(url: str) -> None:
 
 
 def must_guard(first: str, url: str) -> bool:
-    """Return True if `url`, to which the server at `first` leads, must not be this machine.
+    """Return True if `url`, to which the server at `first` redirects, must not be on this machine.
 
-    The user may name a service of this machine; nobody else may, except such a service itself.
+    Only the user, or a service on this machine, may name a service on this machine.
     """
     named, host = urllib.parse.urlsplit(first).hostname or "", urllib.parse.urlsplit(url).hostname or ""
     return named != host and not (is_loopback(named) and is_loopback(host))

@@ -1,6 +1,6 @@
-"""One HTTP request, bounded in time and size. Redirects are returned, never followed.
+"""Send one HTTP request with limits on time and size. Redirects are returned, never followed.
 
-urllib alone follows them with every header of the request, a login or the keys of a role among them.
+urllib would follow them with all headers of the request, including logins and role credentials.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ REDIRECTS = (301, 302, 303, 307, 308)
 
 @dataclass(frozen=True)
 class Answer:
-    """What came back. Header names are lower case; values of a repeated header are joined by commas."""
+    """A response. Header names are lower case; values of repeated headers are joined by commas."""
 
     status: int
     headers: Mapping[str, str]
@@ -29,13 +29,13 @@ class Answer:
 
 @dataclass(frozen=True)
 class Client:
-    """How requests are sent.
+    """Settings for sending requests.
 
     Attributes:
-        timeout_s: Silence after which a connection is given up, and the bound for one whole answer.
-        most_bytes: Bytes of the body that are read.
-        context: Whose certificates are trusted; None for the system's authorities.
-        proxies: Whether the proxies of the environment are used.
+        timeout_s: Time limit for silence and for a whole response.
+        most_bytes: Bytes of the body to read.
+        context: TLS context; None for the system's certificate authorities.
+        proxies: Use the proxies of the environment.
     """
 
     timeout_s: float
@@ -46,12 +46,12 @@ class Client:
     def send(
         self, url: str, headers: Mapping[str, str], *, method: str = "GET", body: bytes | None = None, guarded: bool
     ) -> Answer:
-        """Send one request. `guarded`: a server named the address, and it must not be this machine's own.
+        """Send one request. With `guarded`, the address came from a server and must not be on this machine.
 
         Raises:
-            OSError: No answer came, or not in time.
-            HTTPException: What came is no HTTP, or broke off.
-            ValueError: The address is none.
+            OSError: No response arrived in time.
+            HTTPException: The response is not HTTP or is incomplete.
+            ValueError: The URL is invalid.
         """
         check_address(url)
         if guarded and is_local(urllib.parse.urlsplit(url).hostname or ""):
@@ -109,7 +109,7 @@ class _Https(urllib.request.HTTPSHandler):
 
 
 def _bound(kind: Any, request: urllib.request.Request, pace: Pace, *, guarded: bool) -> Any:  # noqa: ANN401
-    """What makes a connection for this request; that to a proxy is the user's own choice, wherever it is."""
+    """Return the connection class for a request. A proxy may be anywhere, because the user chose it."""
     proxied = request.has_proxy() or bool(getattr(request, "_tunnel_host", None))
 
     def connection(*given: Any, **named: Any) -> http.client.HTTPConnection:  # noqa: ANN401

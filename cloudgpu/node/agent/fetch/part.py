@@ -1,4 +1,4 @@
-"""A file while it arrives: the part on the disk, how far it is, and whether it is right in the end."""
+"""A partially downloaded file: the data on disk, how much of it is complete, and its verification."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ def open_part(path: str) -> int:
 
 
 def write_at(part: int, data: memoryview, offset: int) -> None:
-    """All of it."""
+    """Write all of the data at an offset."""
     while data:
         count = os.pwrite(part, data, offset)
         data, offset = data[count:], offset + count
 
 
 def digest_part(part: int, size: int, digest: Any) -> int:  # noqa: ANN401 - hashlib names no type
-    """Take what is there already into the digest; returns how much it is. More than there can be is thrown away."""
+    """Add the existing data to the digest and return its size. Data beyond the expected size is truncated."""
     if os.fstat(part).st_size > size:
         os.ftruncate(part, 0)
     have = 0
@@ -62,7 +62,7 @@ def digest_range(part: int, first: int, end: int, digest: Any) -> None:  # noqa:
 
 
 def file_digest(path: str) -> str:
-    """SHA-256 of a file."""
+    """Return the SHA-256 of a file."""
     digest = hashlib.sha256()
     with open(path, "rb") as stream:
         for data in iter(lambda: stream.read(_CHUNK), b""):
@@ -93,7 +93,7 @@ def verify(part: int, wanted: RequestedFile, have: int, digest: str, *, resumed:
 
 
 def apply_attributes(part: int, wanted: RequestedFile) -> None:
-    """Give it the permissions and the time that it is to have, where that is asked for."""
+    """Set the requested permissions and modification time, if any."""
     if wanted.mode is not None:
         os.fchmod(part, wanted.mode & 0o777)
     if wanted.mtime_ns is not None:
@@ -101,10 +101,10 @@ def apply_attributes(part: int, wanted: RequestedFile) -> None:
 
 
 class PartMap:
-    """Which steps of a large file are there: a file beside the part, one byte a step, after what the file is to be."""
+    """Completed chunks of a large file: a file beside the part with a header and one byte per chunk."""
 
     def __init__(self, wanted: RequestedFile) -> None:
-        """Read it, or begin it anew where it is of another content.
+        """Read the map, or start a new one if it belongs to other content.
 
         Raises:
             OSError: The disk is full or not writable.
@@ -123,19 +123,19 @@ class PartMap:
         self.done = [bool(one) for one in text[len(head) :]]
 
     def mark(self, step: int) -> None:
-        """It is there."""
+        """Mark a chunk as complete."""
         self.done[step] = True
         os.pwrite(self._file, b"\x01", self._offset + step)
 
     def close(self, *, drop: bool) -> None:
-        """`drop`: it is not needed any more."""
+        """Close the map. With `drop`, delete it."""
         os.close(self._file)
         if drop:
             os.unlink(self.path)
 
 
 def disk_error(path: str, error: OSError) -> AgentError:
-    """What went wrong with the disk."""
+    """Return the error for a failed disk operation."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         hint = "give the nodes a larger disk (`resources.disk`), or mount the data"
         return AgentError(f"{path}: the disk is full", hint=hint, code="disk-full")

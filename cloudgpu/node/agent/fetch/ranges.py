@@ -70,7 +70,7 @@ def _digest(part: int, wanted: RequestedFile, steps: Sequence[Future[None] | Non
 
 
 def _settle(steps: Sequence[Future[None] | None]) -> None:
-    """Wait until no thread writes to the part file any more."""
+    """Wait until no thread writes to the part file."""
     for step in steps:
         if step is not None and not step.cancel():
             step.exception()

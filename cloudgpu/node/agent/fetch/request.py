@@ -1,4 +1,4 @@
-"""What `fetch` is asked for: files with addresses, sizes and what vouches for them. Checked before anything is done."""
+"""The request of `fetch`: files with URLs, sizes and checksums. Validated before anything is done."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from ..foreign import LARGEST
 
 @dataclass(frozen=True)
 class RequestedFile:
-    """One file. The address may hold a signature, so it is a secret.
+    """One file. Its URL may contain a signature and is secret.
 
     Attributes:
-        etag: What the source calls this content; empty where it says nothing.
-        mtime_ns: The time that the file is to have, which tells it from another one of the same size; None for any.
-        mode: Its permissions; None for the usual ones.
+        etag: The source's identifier of the content; empty if it has none.
+        mtime_ns: Modification time to set, which distinguishes versions of the same size; None for any.
+        mode: Permissions; None for the default.
     """
 
     url: str
@@ -33,17 +33,17 @@ class RequestedFile:
 
     @property
     def mark(self) -> str:
-        """What tells this content from another one of the same size; empty where nothing does."""
+        """Distinguishes this content from other content of the same size; empty if unknown."""
         if self.mtime_ns is not None:
             return f"time {self.mtime_ns}"
         return self.sha256 or (f"etag {self.etag}" if self.etag else "")
 
 
 def read(spec: dict[str, Any]) -> list[RequestedFile]:
-    """The files of a request.
+    """Parse the files of a request.
 
     Raises:
-        AgentError: It makes no sense, or leads out of the data directories.
+        AgentError: The request is invalid, or a path leads out of the data directories.
     """
     given, roots = spec.get("files"), _roots(spec.get("roots") or [])
     if not isinstance(given, list):
@@ -97,11 +97,11 @@ def _wanted(given: Any) -> RequestedFile:  # noqa: ANN401 - unchecked input
 
 
 def _is_whole(value: Any) -> bool:  # noqa: ANN401 - unchecked input
-    """Whether it is a number that a file may have as its size or time."""
+    """Return True if the value is valid as the size or time of a file."""
     return isinstance(value, int) and not isinstance(value, bool) and abs(value) <= LARGEST
 
 
 def _below(path: str, root: str) -> bool:
-    """Whether the path stays below the directory, links on the way included."""
+    """Return True if the path stays below the directory after resolving links."""
     real = os.path.realpath(root)
     return os.path.realpath(os.path.dirname(path) + "/x").startswith(real.rstrip("/") + "/")

@@ -1,7 +1,7 @@
-"""`hand`: give other nodes what this one has, for as long as the caller listens.
+"""`hand`: serve files or an image archive to other nodes while the caller reads the output.
 
-Over TLS with a certificate that was made for this one call, to those who know its token: files of a folder, or an
-image as an archive. What a record knows is handed out only while it is still what was verified.
+TLS with a certificate made for this call, and a token for access. A recorded file is served only while it is the one
+that was verified.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ Emit = Callable[[Dict[str, Any]], None]
 
 
 def verb(spec: dict[str, Any], emit: Emit) -> None:
-    """Print `{"port", "size"}` as soon as others may come; ends when nobody reads what this prints.
+    """Print `{"port", "size"}` once other nodes may connect, and stop when the output is no longer read.
 
     Raises:
-        AgentError: There is no such image, no room for its archive, or the address is not this node's.
+        AgentError: The image does not exist, there is no space for its archive, or the address is not this node's.
     """
     source: Folder | Archive
     if spec.get("image"):
@@ -62,7 +62,7 @@ class Folder:
         self._record = record
 
     def open(self, name: str) -> tuple[IO[bytes], str] | None:
-        """A file and what its source calls its content; None where there is none to be handed out."""
+        """Open a file and return it with its source's identifier, or None if it may not be served."""
         path = os.path.join(self._root, name)
         if "\0" in name or os.path.normpath(path) != path or os.path.realpath(path) != path:
             return None
@@ -78,21 +78,21 @@ class Folder:
 
 
 class Archive:
-    """One file without a name."""
+    """A single unnamed file."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
         self.size = os.fstat(file.fileno()).st_size
 
     def open(self, name: str) -> tuple[IO[bytes], str] | None:
-        """The archive, with a position of its own."""
+        """Open the archive with a file position of its own."""
         if name != ARCHIVE:
             return None
         return open(f"/proc/self/fd/{self._file.fileno()}", "rb", buffering=0), ""
 
 
 class _Server(ThreadingHTTPServer):
-    """Every connection has a thread; the handshake is made there, so that a silent caller holds up nobody."""
+    """Server with one thread per connection. The TLS handshake runs there, so that a silent peer blocks no other."""
 
     daemon_threads = True
     request_queue_size = 128
@@ -109,13 +109,13 @@ class _Server(ThreadingHTTPServer):
             raise AgentError(message, hint="share: each, or correct the host's private address") from error
 
     def finish_request(self, request: Any, client_address: Any) -> None:  # noqa: ANN401 - as the library has it
-        """Speak TLS first."""
+        """Start with the TLS handshake."""
         request.settimeout(_SILENCE_S)
         with self._context.wrap_socket(request, server_side=True) as spoken:
             super().finish_request(spoken, client_address)
 
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ANN401
-        """A caller that went away, or speaks no TLS, is its own trouble; it tells what it has met."""
+        """Ignore peers that disconnect or do not speak TLS. They report their own errors."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -124,7 +124,7 @@ class _Handler(BaseHTTPRequestHandler):
     timeout = _SILENCE_S
 
     def do_GET(self) -> None:
-        """A file, whole or a range of it."""
+        """Serve a file or a range of it."""
         said = self.headers.get("Authorization", "")
         if not hmac.compare_digest(said.encode(), f"Bearer {self.server.token}".encode()):
             self._empty(http.client.FORBIDDEN)
@@ -173,11 +173,11 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: ANN401 - as the library names it
-        """Nothing: standard error is for what goes wrong."""
+        """Log nothing, because standard error is for errors."""
 
 
 def _context(spec: dict[str, Any]) -> ssl.SSLContext:
-    """The key is in a file for as long as it takes to read it."""
+    """Return the TLS context. The key is in a file only while it is loaded."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     with tempfile.NamedTemporaryFile("w") as file:
         file.write(str(spec["key"]) + str(spec["cert"]))

@@ -1,4 +1,4 @@
-"""Who else may log in to this node while a run goes on: the run's head, with a key that was made for the run alone."""
+"""Let the head of a run log in to this node while the run lasts, with a key made for that run."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def authorize(spec: StartSpec) -> None:
 
 
 def revoke(spec: StartSpec) -> None:
-    """Take the permission back, and on the head the key. What is gone already is no error."""
+    """Revoke the permission and, on the head, delete the key. Idempotent."""
     with suppress(OSError):
         os.unlink(os.path.join(spec.run_dir, _KEY))
     if spec.admits:
@@ -31,7 +31,7 @@ def revoke(spec: StartSpec) -> None:
 
 
 def _rewrite(run_id: str, line: str) -> None:
-    """Several runs may do so at once; everybody else's lines stay as they are."""
+    """Replace the run's line under a lock, keeping all others. Several runs may do this concurrently."""
     folder = os.path.expanduser("~/.ssh")
     os.makedirs(folder, mode=0o700, exist_ok=True)
     lock = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)  # the directory itself: no lock file stays behind

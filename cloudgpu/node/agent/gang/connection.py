@@ -1,4 +1,4 @@
-"""One connection of the gang: a socket that never blocks, and the protocol behind it."""
+"""A gang connection: a non-blocking socket and its protocol."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _BACKLOG_BYTES = 1 << 20
 
 
 class GangConnection:
-    """One connection of either end."""
+    """A connection between the head and a worker, at either end."""
 
     def __init__(
         self,
@@ -34,11 +34,11 @@ class GangConnection:
         selector.register(sock, selectors.EVENT_READ, self._event)
 
     def receive(self) -> list[dict[str, Any]]:
-        """The messages that have come.
+        """Return the messages that have arrived.
 
         Raises:
-            OSError: The connection broke.
-            WireError: The other side is not one of us.
+            OSError: The connection was lost.
+            WireError: The peer does not speak the protocol.
         """
         try:
             data = self.sock.recv(1 << 16)
@@ -49,10 +49,10 @@ class GangConnection:
         return self.protocol.feed(data)
 
     def flush(self) -> None:
-        """Send what is waiting, as far as it goes now.
+        """Send as much of the pending data as possible without blocking.
 
         Raises:
-            OSError: The connection broke, or the other side has long stopped reading.
+            OSError: The connection was lost, or the peer stopped reading long ago.
         """
         out = self.protocol.out
         if out:

@@ -19,7 +19,7 @@ Emit = Callable[[Dict[str, Any]], None]
 
 
 class LogReader:
-    """One rank's log, read on from an offset."""
+    """Reads the log of one rank from an offset."""
 
     def __init__(self, path: str, rank: int, offset: int) -> None:
         self._path = path
@@ -29,7 +29,7 @@ class LogReader:
         self._file: int | None = None
 
     def next(self, *, whole: bool) -> dict[str, Any] | None:
-        """The next lines as a message, or None. `whole`: only finished lines; else also what stands after the last."""
+        """Return the next lines as a message, or None. With `whole`, leave out an unfinished last line."""
         available = self._size()
         if available <= self._offset or (whole and available == self._fruitless):
             return None
@@ -73,7 +73,7 @@ def verb(spec: dict[str, Any], emit: Emit) -> None:
 
 
 class Caller:
-    """Whether anybody still reads our standard output."""
+    """Detects whether the caller still reads standard output."""
 
     def __init__(self) -> None:
         self._poll = select.poll()
@@ -111,7 +111,7 @@ def _deliver(reader: LogReader, emit: Emit, *, whole: bool) -> bool:
 
 
 def _cut(data: bytes, *, whole: bool) -> int:
-    """How many bytes of this to deliver now."""
+    """Return how many bytes to deliver now."""
     end = data.rfind(b"\n") + 1
     if end or not data:
         return end
@@ -121,7 +121,7 @@ def _cut(data: bytes, *, whole: bool) -> int:
 
 
 def _split_character(data: bytes) -> int:
-    """How many bytes at the end begin a UTF-8 character without finishing it."""
+    """Return the number of trailing bytes that belong to an incomplete UTF-8 character."""
     for back in range(1, min(4, len(data)) + 1):
         byte = data[-back]
         if byte & 0xC0 != 0x80:  # noqa: PLR2004 - the first byte of a character, or a whole one

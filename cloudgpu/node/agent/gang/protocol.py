@@ -29,7 +29,7 @@ class ProtocolError(Exception):
 
 
 class GangProtocol:
-    """One end of one connection: bytes in, messages out, and the other way round."""
+    """The protocol at one end of a connection: converts between bytes and messages."""
 
     def __init__(self, token: str, run_id: str) -> None:
         self.out = bytearray()
@@ -47,7 +47,7 @@ class GangProtocol:
 
     @property
     def ready(self) -> bool:
-        """Whether messages may be sent."""
+        """True if messages may be sent."""
         return self._key is not None
 
     def feed(self, data: bytes) -> list[dict[str, Any]]:
@@ -104,7 +104,7 @@ class GangProtocol:
 
 
 class HeadProtocol(GangProtocol):
-    """The head's end: speaks first, believes nobody."""
+    """The head's end, which speaks first and authenticates the worker."""
 
     def __init__(self, token: str, run_id: str, nodes: int) -> None:
         super().__init__(token, run_id)

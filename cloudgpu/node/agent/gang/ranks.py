@@ -26,7 +26,7 @@ _UNKILLABLE_S = 10.0
 
 @dataclass
 class Rank:
-    """One rank and what became of it."""
+    """One rank and its outcome."""
 
     spec: RankSpec
     state: str = "pending"
@@ -39,7 +39,7 @@ class Rank:
     group_gone: bool = False
 
     def as_json(self) -> dict[str, Any]:
-        """As the status file shows it."""
+        """Return the rank as it appears in the status file."""
         return {
             "rank": self.spec.rank,
             "local_rank": self.spec.local_rank,
@@ -69,17 +69,17 @@ class RankProcesses:
 
     @property
     def done(self) -> bool:
-        """Whether every rank that the run waits for has ended well; a node without any has nothing to wait for."""
+        """True if every rank that the run waits for succeeded. Always true on a node without ranks."""
         return all(rank.state == "succeeded" for rank in self.ranks if rank.spec.decides)
 
     def gone(self, now: float) -> bool:
-        """Whether nothing of any rank runs any more, or nothing that could be killed."""
+        """Return True if no process of any rank is left that could be killed."""
         if self._abandon_at is not None and now >= self._abandon_at:
             return True
         return not any(rank.state == "running" for rank in self.ranks) and not self._groups()
 
     def first_failure(self, node_index: int, now: float) -> dict[str, Any] | None:
-        """The rank that failed first, with the age of its failure in seconds."""
+        """Return the rank that failed first, with the seconds since its failure."""
         failed = [rank for rank in self.ranks if rank.state == "failed"]
         if not failed:
             return None
@@ -137,9 +137,10 @@ class RankProcesses:
                 proc.signal_group(pid, signal.SIGKILL)
 
     def _hasten(self, kill_at: float, now: float) -> None:
-        """Once every rank has ended by itself, its helpers get no more of the grace.
+        """End the grace period early once every rank has exited on its own.
 
-        A rank that the signal ended may have been a shell around the real program, which still writes its checkpoint.
+        A rank that was ended by the signal may have been a shell around the real program, which may still be writing
+        its checkpoint.
         """
         ended = all(rank.exit_code is not None and rank.exit_code >= 0 for rank in self.ranks)
         if ended and kill_at - now > _SWEEP_GRACE_S:
@@ -152,12 +153,12 @@ class RankProcesses:
         self._watchdog.kill_hidden()
 
     def dismiss(self) -> None:
-        """The run is over and settled."""
+        """Dismiss the watchdog: the run has ended and its result is recorded."""
         self._watchdog.dismiss()
 
     @property
     def kill_at(self) -> float | None:
-        """When `enforce` wants to be called."""
+        """When to call `enforce` next."""
         return self._kill_at
 
     def _groups(self) -> list[int]:
@@ -169,7 +170,7 @@ class RankProcesses:
         return [rank.pid for rank in self.ranks if rank.pid and not rank.group_gone]
 
     def _ask(self, rank: Rank, number: int) -> None:
-        """Pass a signal on; a rank in a container that has not begun is asked when it has."""
+        """Forward a signal. A rank in a container that has not started yet receives it once it has."""
         if self._container is None or not rank.spec.inside:
             _ask(rank.pid, number)
             return
@@ -180,7 +181,7 @@ class RankProcesses:
             self._container.signal(pid if _alone(number) else -pid, number)
 
     def _write_names(self, rank: RankSpec) -> None:
-        """The variables that a rank in a container finds, by their names: the client takes the values from its own."""
+        """Write the names of a container rank's variables. Their values come from the client's environment."""
         if rank.inside:
             path = os.path.join(self._spec.run_dir, f"{rank.inside}.names")
             with open(path, "w", encoding="utf-8") as stream:
@@ -231,7 +232,7 @@ def _child(
     trouble: int,
     parent: tuple[proc.DeathSignal, int],
 ) -> None:
-    """Between fork and exec; never returns."""
+    """Set up the child process between fork and exec. Never returns."""
     try:
         os.setsid()
         parent[0].arm(parent[1])
@@ -278,12 +279,12 @@ def _dead_children() -> list[tuple[int, int]]:
 
 
 def _exit_code(status: int) -> int:
-    """As `subprocess` counts: negative for a signal."""
+    """Return the exit code as `subprocess` does: negative for a signal."""
     return -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
 
 
 def _unshelled(exit_code: int) -> int:
-    """Docker, like a shell, tells a signal by an exit code above 128."""
+    """Convert an exit code above 128, which Docker uses for signals, to a negative one."""
     number = exit_code - 128
     return -number if 0 < number < signal.NSIG else exit_code
 

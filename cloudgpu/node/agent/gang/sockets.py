@@ -26,7 +26,7 @@ _BYE_S = 2.0
 
 
 class Gang:
-    """What the supervisor sees of the gang. This one has a single node and no sockets."""
+    """The gang as the supervisor sees it. This base class is a gang of one node, without sockets."""
 
     def __init__(self, spec: StartSpec, selector: selectors.BaseSelector) -> None:
         now = time.monotonic()
@@ -36,12 +36,12 @@ class Gang:
 
     @property
     def formed(self) -> bool:
-        """Whether every node has shown up, so that ranks may start."""
+        """True if every node has connected, so that ranks may start."""
         return self._head.formed
 
     @property
     def verdict(self) -> GangVerdict | None:
-        """How the run ends, once that is decided."""
+        """How the run ends, once decided."""
         return self._head.verdict
 
     def tick(self, report: Report, now: float) -> None:
@@ -50,7 +50,7 @@ class Gang:
         self._head.tick(now)
 
     def released(self, now: float) -> bool:
-        """Whether this node, having ended, is needed by no other."""
+        """Return True if this node has ended and no other node needs it."""
         return self._head.released(now)
 
     def close(self) -> None:
@@ -72,7 +72,7 @@ class HeadGang(Gang):
         selector.register(self._listener, selectors.EVENT_READ, self._accept)
 
     def tick(self, report: Report, now: float) -> None:
-        """See `Gang.tick`; also tells the workers when something changed, or as a sign of life."""
+        """See `Gang.tick`. Also sends changes and heartbeats to the workers."""
         super().tick(report, now)
         order = self._head.order
         if order != self._last_order or now - self._last_order_at >= self._spec.limits.heartbeat_s:
@@ -115,7 +115,7 @@ class HeadGang(Gang):
             self._register(connection)
 
     def _register(self, connection: GangConnection) -> None:
-        """A node that lost its connection comes back on a new one; the old one is dead even if nobody noticed."""
+        """Register a node's connection. A reconnecting node replaces its old connection, which must be dead."""
         self._unauthenticated.discard(connection)
         old = self._connections.pop(connection.protocol.peer or 0, None)
         if old is not None:
@@ -180,7 +180,7 @@ class WorkerGang(Gang):
         self._core.tick(now)
 
     def released(self, now: float) -> bool:
-        """Whether the head knows that this node has ended, or cannot be told."""
+        """Return True if the head knows that this node has ended, or cannot be reached."""
         if self._ended_at is None:
             return False
         delivered = self._connection is None or (
@@ -236,20 +236,20 @@ class WorkerGang(Gang):
 
 
 def _read(read: Callable[[dict[str, Any]], dict[str, Any]], message: dict[str, Any]) -> dict[str, Any]:
-    """One message that makes no sense ends its connection, never the agent.
+    """Parse a message. A malformed one closes its connection but never stops the agent.
 
     Raises:
-        WireError: It makes no sense.
+        WireError: The message is malformed.
     """
     with malformed_as(lambda why: ProtocolError(f"a message makes no sense: {why}")):
         return read(message)
 
 
 def join(spec: StartSpec, selector: selectors.BaseSelector) -> Gang:
-    """This node's end of the gang.
+    """Create this node's end of the gang.
 
     Raises:
-        AgentError: The head cannot listen.
+        AgentError: The head cannot listen on its port.
     """
     if spec.gang.nodes == 1:
         return Gang(spec, selector)
@@ -276,7 +276,7 @@ def _listen(address: str, port: int) -> socket.socket:
 
 
 def _allow_handles(wanted: int) -> None:
-    """One connection a node: the usual 1024 handles are too few for the largest gangs."""
+    """Raise the limit of open files, because the head has one connection per node and the default is 1024."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     enough = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
     if soft != resource.RLIM_INFINITY and soft < enough:
@@ -296,6 +296,6 @@ def _begin_connect(address: str, port: int) -> socket.socket:
 
 
 def _without_age(report: Report) -> dict[str, Any]:
-    """The report without what changes by itself."""
+    """Return the report without fields that change by themselves."""
     seen = report["failure"]
     return {**report, "failure": None if seen is None else {**seen, "age_s": 0}}

@@ -17,15 +17,15 @@ KEY_COMMENT = "cloudgpu-run:"
 
 @dataclass(frozen=True)
 class Limits:
-    """How long the agent waits, in seconds.
+    """Time limits of the agent, in seconds.
 
     Attributes:
-        grace_s: Between asking a rank to end and killing it.
-        start_timeout_s: Until every node of the gang has shown up.
+        grace_s: From the signal to a rank until it is killed.
+        start_timeout_s: Until every node of the gang has connected.
         lost_s: Silence after which another node counts as lost.
-        reconnect_s: Time for a node whose connection broke to come back.
-        heartbeat_s: Between two signs of life.
-        settle_s: How long the head waits for word of an even earlier failure.
+        reconnect_s: For a disconnected node to reconnect.
+        heartbeat_s: Interval between heartbeats.
+        settle_s: How long the head waits for reports of an earlier failure.
     """
 
     grace_s: float = 10.0
@@ -48,7 +48,7 @@ class GangSpec:
 
 @dataclass(frozen=True)
 class RankSpec:
-    """One process to start. The run does not wait for one that does not decide: it ends with those that do."""
+    """A process to start. The run does not wait for processes with `decides` False; they are stopped at its end."""
 
     rank: int
     local_rank: int
@@ -64,15 +64,15 @@ class RankSpec:
 
 @dataclass(frozen=True)
 class ContainerSpec:
-    """The container that the ranks of a node run in.
+    """The container of a node's ranks.
 
     Attributes:
-        image: Its image, for people.
-        client: The words that a command line for the node's engine begins with.
-        run: The rest of the line that starts it.
-        gpus: Whether it is to have the node's GPUs.
-        devices: Their numbers, where it is to have some of them only.
-        own: Directories whose files belong to the node's user when the run is over, whoever wrote them in there.
+        image: Name of its image, for display.
+        client: First words of a command line for the node's engine.
+        run: Rest of the command line that starts it.
+        gpus: True if it gets the node's GPUs.
+        devices: Indices of its GPUs, if it gets only some.
+        own: Directories whose files are given to the node's user after the run.
     """
 
     name: str
@@ -86,7 +86,7 @@ class ContainerSpec:
 
 @dataclass(frozen=True)
 class StartSpec:
-    """A node's part of a run. Holds secrets: it is never written anywhere."""
+    """A node's part of a run. Contains secrets and is never written to disk."""
 
     run_id: str
     run_dir: str

@@ -19,10 +19,10 @@ Emit = Callable[[Dict[str, Any]], None]
 
 
 def verb(spec: dict[str, Any], emit: Emit) -> None:
-    """Start the run, or say how it stands when it was started before.
+    """Start the run, or report its status if it was started before.
 
     Raises:
-        AgentError: The request is wrong, the directory holds another run, or the daemon could not begin.
+        AgentError: The request is invalid, the directory belongs to another run, or the daemon failed to start.
     """
     start_spec = read_start(spec)
     if start_spec.container is not None:
@@ -47,7 +47,7 @@ def _check_places(start_spec: StartSpec) -> None:
 
 
 def _launch(start_spec: StartSpec, lock: int) -> None:
-    """Fork twice and wait for the daemon's word that its status stands on the disk."""
+    """Fork twice and wait until the daemon has written its status to disk."""
     sys.stdout.flush()
     read, write = os.pipe()
     child = os.fork()
@@ -73,7 +73,7 @@ def _check_reply(word: dict[str, Any] | None, start_spec: StartSpec) -> None:
 
 
 def _daemon(start_spec: StartSpec, write: int, lock: int) -> None:
-    """The daemon's whole life; never returns. Whatever happens, its last words are in `agent.log`."""
+    """Run the daemon. Never returns; its last error is in `agent.log`."""
     try:
         _detach(start_spec.run_dir)
         supervisor = _begin(start_spec, write)
@@ -101,7 +101,7 @@ def _begin(start_spec: StartSpec, write: int) -> Supervisor:
 
 
 def _tell(write: int, word: dict[str, Any]) -> None:
-    """Answer the caller, who may have been killed meanwhile: the run goes on without him."""
+    """Report to the caller, if it still exists. The run continues either way."""
     with suppress(BrokenPipeError):
         os.write(write, json.dumps(word).encode())
 

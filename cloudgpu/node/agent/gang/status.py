@@ -17,7 +17,7 @@ _SILENT_S = 60.0
 
 
 def verb(spec: dict[str, Any], emit: Callable[[dict[str, Any]], None]) -> None:
-    """`status`: print what is known of the run in `run_dir`.
+    """`status`: print the status of the run in `run_dir`.
 
     Raises:
         AgentError: There is no run.
@@ -26,10 +26,10 @@ def verb(spec: dict[str, Any], emit: Callable[[dict[str, Any]], None]) -> None:
 
 
 def run_dir(spec: dict[str, Any]) -> str:
-    """The run directory of a request.
+    """Return the run directory of a request.
 
     Raises:
-        AgentError: It is missing or not absolute.
+        AgentError: The field is missing or not an absolute path.
     """
     folder = spec.get("run_dir")
     if not isinstance(folder, str) or not os.path.isabs(os.path.expanduser(folder)):
@@ -38,17 +38,17 @@ def run_dir(spec: dict[str, Any]) -> str:
 
 
 def path(folder: str) -> str:
-    """Where a run's status stands."""
+    """Return the path of a run's status file."""
     return os.path.join(folder, "status.json")
 
 
 def log_path(folder: str, rank: int) -> str:
-    """Where a rank's output stands."""
+    """Return the path of a rank's output."""
     return os.path.join(folder, f"rank-{rank}.log")
 
 
 def read(folder: str) -> dict[str, Any]:
-    """The run's status as it is now: a dead or silent writer makes it `lost`.
+    """Return the current status of the run. If its writer is dead or silent, the state is `lost`.
 
     Raises:
         AgentError: There is no run in this directory.
@@ -60,7 +60,7 @@ def read(folder: str) -> dict[str, Any]:
 
 
 def read_if_any(folder: str) -> dict[str, Any] | None:
-    """Like `read`, but None when there is no run."""
+    """Like `read`, but return None if there is no run."""
     with malformed_as(lambda _: AgentError(f"{path(folder)} is damaged", hint="use another run directory")):
         return _read_if_any(folder)
 

@@ -33,7 +33,9 @@ class Supervisor:
     """Everything happens in one thread: ranks are forked here, and their death signal follows the forking thread."""
 
     def __init__(self, spec: StartSpec) -> None:
-        """Ready the node's part of the gang, its container too: once the gang has formed, every node has its own.
+        """Prepare this node's part of the gang, including its container.
+
+        When the gang has formed, every node has its container.
 
         Raises:
             AgentError: The head cannot listen, or the container cannot be started.
@@ -63,7 +65,7 @@ class Supervisor:
         self._save()
 
     def run(self) -> None:
-        """Until the gang's end, and until no other node needs this one."""
+        """Run until the gang has ended and no other node needs this one."""
         while self._state not in status.FINAL:
             self._turn()
             self._ranks.reap()
@@ -193,7 +195,7 @@ def _create(container: RankContainer, watchdog: Watchdog, run_dir: str) -> None:
 
 
 def _touch(path: str) -> None:
-    """The heartbeat is the file's time: it costs no block, so it also works on a full disk."""
+    """Update the file's modification time as a heartbeat. This needs no disk space."""
     os.utime(path)
 
 

@@ -1,7 +1,7 @@
-"""How a gang decides, without clocks or sockets: reports come in, one verdict comes out. Times are monotonic seconds.
+"""Decide how a gang ends, without clocks or sockets: reports in, one verdict out. Times are monotonic seconds.
 
-Every node sends its whole report again with each heartbeat, and the head its whole order, so a lost connection loses
-nothing. Only the head decides; a worker decides alone only when the head is out of reach.
+Every heartbeat contains a node's whole report or the head's whole order, so a lost connection loses nothing. Only the
+head decides. A worker decides alone only if it cannot reach the head.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ GangVerdict = Dict[str, Any]
 
 
 def failure(node_index: int, reason: str, *, rank: int | None = None, exit_code: int | None = None) -> dict[str, Any]:
-    """A first failure as every status shows it. A negative exit code is the number of the signal that killed it."""
+    """Return the first failure as shown in every status. A negative exit code is the number of the fatal signal."""
     return {"rank": rank, "exit_code": exit_code, "node_index": node_index, "reason": reason}
 
 
 def read_report(message: dict[str, Any]) -> Report:
-    """The report in a message of another node, which may run another version.
+    """Parse the report of another node, which may run another version.
 
     Raises:
-        ValueError: And whatever else `foreign.MALFORMED` names: it is none.
+        ValueError: The message is malformed; also the other errors of `foreign.MALFORMED`.
     """
     seen, asked = message["failure"], message["cancel"]
     report: Report = {"done": bool(message["done"]), "failure": None, "cancel": None, "ended": bool(message["ended"])}
@@ -40,10 +40,10 @@ def read_report(message: dict[str, Any]) -> Report:
 
 
 def read_order(message: dict[str, Any]) -> dict[str, Any]:
-    """The order in a message of the head.
+    """Parse an order of the head.
 
     Raises:
-        ValueError: And whatever else `foreign.MALFORMED` names: it is none.
+        ValueError: The message is malformed; also the other errors of `foreign.MALFORMED`.
     """
     order: dict[str, Any] = {"formed": bool(message["formed"]), "verdict": None}
     decided = message["verdict"]
@@ -65,10 +65,10 @@ def _read_failure(seen: dict[str, Any]) -> dict[str, Any]:
 
 
 def read_cancel(asked: dict[str, Any]) -> dict[str, Any]:
-    """The signal and the grace that somebody asks for.
+    """Parse the signal and grace period of a cancel request.
 
     Raises:
-        ValueError: And whatever else `foreign.MALFORMED` names: they are none.
+        ValueError: The request is malformed; also the other errors of `foreign.MALFORMED`.
     """
     if asked["signal"] not in signal.Signals.__members__:
         raise ValueError("unknown signal")
@@ -94,11 +94,11 @@ class HeadCore:
 
     @property
     def order(self) -> dict[str, Any]:
-        """What every worker is told."""
+        """The order for all workers."""
         return {"formed": self.formed, "verdict": self.verdict}
 
     def receive(self, node: int, report: Report, now: float) -> None:
-        """A node reports."""
+        """Process the report of a node."""
         self._heard[node] = now
         self._closed.pop(node, None)
         self._done[node] = report["done"]
@@ -112,13 +112,13 @@ class HeadCore:
             self._decide("cancelled", None, report["cancel"]["signal"], report["cancel"]["grace_s"])
 
     def closed(self, node: int, now: float) -> None:
-        """A node's connection broke; it may come back."""
+        """Note that a node disconnected. It may reconnect."""
         if not self.formed:
             self._heard.pop(node, None)
         self._closed.setdefault(node, now)
 
     def tick(self, now: float) -> None:
-        """Time passed: form, notice who is lost, decide."""
+        """Process the passage of time: form the gang, detect lost nodes, decide."""
         if self.verdict is not None:
             return
         if not self.formed:
@@ -132,7 +132,7 @@ class HeadCore:
             self._decide("succeeded", None)
 
     def released(self, now: float) -> bool:
-        """Whether every worker has ended, or cannot be heard any more, so that the head may go."""
+        """Return True if every worker has ended or is lost, so that the head may exit."""
         return self.verdict is not None and all(
             self._ended.get(node) or node in self._closed or self._silence(node, now) > self._limits.lost_s
             for node in range(1, self._nodes)
@@ -189,26 +189,26 @@ class WorkerCore:
 
     @property
     def heard(self) -> float:
-        """When the head was last heard; the beginning if never."""
+        """When the head was last heard from, or the start time."""
         return self._began if self._heard is None else self._heard
 
     def cancel(self, request: dict[str, Any], now: float) -> None:
-        """Somebody wants the run to end. The head decides; without its answer this node ends alone."""
+        """Request the end of the run. The head decides; if it does not respond, this node ends alone."""
         if self._cancelled_at is None:
             self._cancelled_at, self._cancel = now, request
 
     def receive(self, order: dict[str, Any], now: float) -> None:
-        """The head's order."""
+        """Process an order of the head."""
         self._heard, self._closed = now, None
         self.formed = self.formed or order["formed"]
         self.verdict = self.verdict or order["verdict"]
 
     def closed(self, now: float) -> None:
-        """The connection broke or could not be made; the owner tries again."""
+        """Note that the connection was lost or could not be made. The owner retries."""
         self._closed = now if self._closed is None else self._closed
 
     def tick(self, now: float) -> None:
-        """Time passed."""
+        """Process the passage of time."""
         if self.verdict is not None:
             return
         if self._cancelled_at is not None and now - self._cancelled_at > self._limits.reconnect_s:

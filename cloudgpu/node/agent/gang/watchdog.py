@@ -1,4 +1,4 @@
-"""Who ends the ranks when the agent cannot: a process that lives as long as the agent, and acts when it is gone."""
+"""Stop the ranks when the agent cannot: a process that lives as long as the agent and acts when the agent dies."""
 
 from __future__ import annotations
 
@@ -27,7 +27,10 @@ class Watchdog:
         self._send(b"%d\n" % group)
 
     def hold(self, *, exists: bool) -> None:
-        """Say whether there is a container to end. Once it is gone its name may be that of another try to start."""
+        """Tell the watchdog whether there is a container to stop.
+
+        The name of a removed container may be reused by another attempt.
+        """
         self._send(b"hold\n" if exists else b"free\n")
 
     def kill_hidden(self) -> None:
@@ -35,7 +38,7 @@ class Watchdog:
         proc.kill_marked(self.mark)
 
     def dismiss(self) -> None:
-        """The run is over: the guard goes home."""
+        """Dismiss the watchdog at the end of the run."""
         self._send(b"bye\n")
         os.close(self._write)
 
@@ -47,7 +50,7 @@ class Watchdog:
 
 
 def _run_watchdog(read: int, mark: str, container: RankContainer | None, spec: StartSpec | None) -> None:
-    """The guard's whole life; never returns."""
+    """Run the watchdog. Never returns."""
     os.setsid()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)

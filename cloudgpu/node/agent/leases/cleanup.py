@@ -42,7 +42,7 @@ def verb(spec: dict[str, Any], emit: Emit) -> None:
 
 
 def _end(token: str, homes: list[str], *, grace_s: float, keep_cache: bool) -> list[str]:
-    """End, unmount, remove; the lease goes last, so that nobody is given GPUs that are still used."""
+    """Stop processes, unmount, delete files, and remove the lease last, so that nobody else gets GPUs still in use."""
     left = [one for home in homes for one in _clear(home, grace_s=grace_s, keep_cache=keep_cache)]
     if not left and os.path.lexists(store.FOLDER):
         with store.held():
@@ -67,10 +67,10 @@ def _clear(home: str, *, grace_s: float, keep_cache: bool) -> list[str]:
 
 
 def _checked_home(home: str) -> str:
-    """The directory; nothing but what lies right below `.cloudgpu/hosts` is ever removed.
+    """Return the directory if it is directly below `.cloudgpu/hosts`. Nothing else is ever deleted.
 
     Raises:
-        AgentError: It is something else.
+        AgentError: The directory is elsewhere.
     """
     path = os.path.normpath(home)
     if not os.path.isabs(path) or Path(path).parts[-3:-1] != (".cloudgpu", "hosts"):
@@ -79,7 +79,7 @@ def _checked_home(home: str) -> str:
 
 
 def _matching_clusters(cluster: str, owner: str) -> list[tuple[str, str]]:
-    """Token and directory of every cluster of this name and owner that this user has here."""
+    """Return token and directory of every cluster of this name and owner that this user has here."""
     found = []
     for mark in sorted(Path("~/.cloudgpu/hosts").expanduser().glob(f"*/{MARK}")):
         try:
@@ -110,7 +110,7 @@ def _unmounted(home: str) -> list[str]:
 
 
 def _mounts(home: str) -> list[str]:
-    """Innermost first."""
+    """Return the mount points below a directory, innermost first."""
     try:
         rows = Path("/proc/self/mounts").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
@@ -120,7 +120,7 @@ def _mounts(home: str) -> list[str]:
 
 
 def _remove(path: str) -> None:
-    """Remove a tree, also what a program made read-only; what resists is told by its still being there."""
+    """Delete a tree, including read-only files. What cannot be deleted is left and found by the caller."""
 
     def opened(function: Any, name: str, _error: Any) -> None:  # noqa: ANN401 - shutil's own protocol
         try:
@@ -134,7 +134,7 @@ def _remove(path: str) -> None:
 
 
 def _remove_base(home: str, *, keep_cache: bool) -> None:
-    """With the last cluster of this user goes the rest: environments, and the directories themselves."""
+    """Delete environments and base directories together with the last cluster of this user."""
     hosts = os.path.dirname(home)
     base = os.path.dirname(hosts)
     try:

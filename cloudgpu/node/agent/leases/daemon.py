@@ -20,7 +20,7 @@ _LOCK = "warden.lock"
 
 
 def ensure_running(token: str, home: str) -> None:
-    """Make sure that a warden watches this lease; returns at once."""
+    """Make sure that a lease daemon watches this lease. Returns immediately."""
     os.makedirs(home, mode=0o700, exist_ok=True)
     sys.stdout.flush()
     child = os.fork()
@@ -33,7 +33,7 @@ def ensure_running(token: str, home: str) -> None:
 
 
 def stop(home: str) -> None:
-    """End the warden of a cluster whose work is done by somebody else."""
+    """Stop the lease daemon of a cluster that the caller is about to clean up."""
     try:
         who = files.read_json(os.path.join(home, termination.WARDEN))
     except ValueError:
@@ -44,7 +44,7 @@ def stop(home: str) -> None:
 
 
 def _run_daemon(token: str, home: str) -> None:
-    """The daemon's whole life; never returns."""
+    """Run the lease daemon. Never returns."""
     try:
         lock = os.open(os.path.join(home, _LOCK), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

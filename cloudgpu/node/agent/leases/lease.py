@@ -18,10 +18,10 @@ MARK = "cluster.json"
 
 
 def verb(spec: dict[str, Any], emit: Emit) -> None:
-    """Do what `action` says: `take`, `show` or `extend`, and print what stands then.
+    """Perform the action `take`, `show` or `extend` and print the result.
 
     Raises:
-        AgentError: The GPUs are somebody's (`leased`, `in-use`), there are too few (`no-gpu`), or there is no lease.
+        AgentError: The GPUs are in use (`leased`, `in-use`), there are too few (`no-gpu`), or there is no lease.
     """
     actions = {"take": _take, "show": _show, "extend": _extend}
     action = actions.get(str(spec.get("action")))
@@ -31,7 +31,7 @@ def verb(spec: dict[str, Any], emit: Emit) -> None:
 
 
 def _take(spec: dict[str, Any]) -> dict[str, Any]:
-    """Take so many free GPUs, the first that are free; the same lease again is renewed. A warden ends it in time."""
+    """Lease the first free GPUs, or renew an existing lease. A lease daemon ends it at its expiry."""
     wanted = _number(spec, "gpus")
     home = _text(spec, "home")
     lease = Lease(
@@ -69,7 +69,7 @@ def _free(wanted: int, ids: dict[str, int], token: str) -> tuple[int, ...]:
 
 
 def _show(spec: dict[str, Any]) -> dict[str, Any]:
-    """Who has what. A host without a driver has no GPUs and says why."""
+    """Return all leases and GPU processes. A host without a driver has no GPUs and reports why."""
     token = str(spec.get("token", ""))
     stands = store.active()
     problem, ids, busy = "", {}, []

@@ -1,8 +1,8 @@
-"""Who has which GPUs of this machine: a directory that every login user may write to, a file for each lease.
+"""GPU leases of this machine: one file per lease in a directory that every login user may write to.
 
-The directory is sticky, so a lease can be removed and changed by the user who took it alone, and read by all. Files are
-only looked at and written under one `flock`, which the kernel drops with its holder. A lease counts until its expiry:
-what a dead caller took comes free by itself.
+The directory is sticky, so only the user who took a lease can change or remove it, and everyone can read it. Files are
+accessed under a `flock`, which the kernel releases when its holder exits. A lease ends at its expiry, so GPUs of a dead
+caller become free.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ _LATEST_S = 4_102_444_799
 
 @dataclass(frozen=True)
 class Lease:
-    """One lease. `user` is told by the file's owner, never by what is written in it.
+    """A lease. `user` is the owner of the file, whatever the file says.
 
-    `home` is the cluster's directory. A later login can have another home directory, and must still find this one.
+    `home` is the cluster's directory. A later login may have another home directory and must still find it.
     """
 
     token: str
@@ -47,7 +47,7 @@ class Lease:
 
     @property
     def expired(self) -> bool:
-        """Whether it has lapsed."""
+        """True if the lease has expired."""
         return self.expires_epoch_s <= time.time()
 
     @property
@@ -59,7 +59,7 @@ class Lease:
 
 
 def gpu_names(gpus: tuple[int, ...]) -> str:
-    """`GPU 3`, `GPUs 0-3`, `GPUs 0,2`."""
+    """Format GPU indices as `GPU 3`, `GPUs 0-3` or `GPUs 0,2`."""
     if len(gpus) == 1:
         return f"GPU {gpus[0]}"
     runs = bool(gpus) and gpus == tuple(range(gpus[0], gpus[-1] + 1))
@@ -68,10 +68,10 @@ def gpu_names(gpus: tuple[int, ...]) -> str:
 
 @contextmanager
 def held() -> Iterator[None]:
-    """Hold the directory's lock; makes the directory where there is none.
+    """Hold the directory's lock, creating the directory if necessary.
 
     Raises:
-        AgentError: It is not what it must be, or somebody holds its lock too long.
+        AgentError: The directory is unsuitable, or another process holds its lock for too long.
     """
     handle = _locked()
     try:
@@ -82,13 +82,13 @@ def held() -> Iterator[None]:
 
 
 def active() -> list[Lease]:
-    """Every lease that has not lapsed. The caller holds the lock, or lives with an answer that is a moment old."""
+    """Return every lease that has not expired. Without the lock, the result may be out of date."""
     found = [_read(name) for name in _names()]
     return sorted((one for one in found if one is not None and not one.expired), key=lambda one: one.gpus)
 
 
 def own(token: str) -> Lease | None:
-    """The lease of this token that this very user took; lapsed or not."""
+    """Return the lease of this token if this user took it, expired or not."""
     one = _read(_name(token))
     return one if one is not None and one.user == current_user() else None
 
@@ -112,7 +112,7 @@ def write(lease: Lease) -> None:
 
 
 def remove(token: str) -> None:
-    """Remove a lease of one's own; none there is no error."""
+    """Remove a lease of this user. Idempotent."""
     try:
         os.unlink(os.path.join(FOLDER, _name(token)))
     except FileNotFoundError:
@@ -120,12 +120,12 @@ def remove(token: str) -> None:
 
 
 def current_user() -> str:
-    """The login user."""
+    """Return the name of the login user."""
     return user_name(os.getuid())
 
 
 def user_name(uid: int) -> str:
-    """The name of a user, or its number where it has none."""
+    """Return the name of a user, or the user ID if it has none."""
     try:
         return pwd.getpwuid(uid).pw_name
     except KeyError:
@@ -146,7 +146,7 @@ def _names() -> list[str]:
 
 
 def _read(name: str) -> Lease | None:
-    """A lease; None for a file that is none: anybody may put anything there."""
+    """Read a lease, or return None if the file is malformed. Any user can create files here."""
     try:
         handle = os.open(os.path.join(FOLDER, name), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         with os.fdopen(handle, "rb") as stream:
@@ -168,7 +168,7 @@ def _read(name: str) -> Lease | None:
 
 
 def _locked() -> int:
-    """The handle that holds the directory's lock; one that was tidied up meanwhile is another directory."""
+    """Return a handle that holds the directory's lock, after checking that the directory was not replaced."""
     deadline = time.monotonic() + _PATIENCE_S
     while True:
         _make()
@@ -215,7 +215,7 @@ def _is(handle: int, path: str) -> bool:
 
 
 def _tidy() -> None:
-    """Leave nothing behind where nobody has a lease any more; an empty directory of another user's stays."""
+    """Remove the directory if no leases are left, unless it belongs to another user."""
     try:
         os.rmdir(FOLDER)
     except OSError:

@@ -25,7 +25,7 @@ WARDEN = "warden.json"
 
 
 def run_dirs(home: str) -> list[str]:
-    """The runs below a cluster's own directory."""
+    """Return the run directories of a cluster."""
     return sorted(str(path) for path in Path(home, ".cloudgpu", "runs").glob("*") if path.is_dir())
 
 
@@ -65,7 +65,7 @@ def end_leftovers(home: str) -> list[int]:
 
 
 def _leftovers(home: str) -> Iterator[int]:
-    """This user's processes that name the directory in their command line, without a terminal, and are not ours."""
+    """Yield this user's processes without a terminal that have the directory in their command line."""
     spared = {*_ancestors(), _warden(home)}
     inside = os.fsencode(home) + b"/"
     for entry in Path("/proc").glob("[0-9]*"):
@@ -79,7 +79,7 @@ def _leftovers(home: str) -> Iterator[int]:
 
 
 def _ancestors() -> Iterator[int]:
-    """This process, its parent and so on."""
+    """Yield this process and its ancestors."""
     pid = os.getpid()
     while pid > 1:
         yield pid
@@ -96,12 +96,12 @@ def _parent(pid: int) -> int:
 
 
 def _has_terminal(entry: Path) -> bool:
-    """Whether a person's own program: an editor, or `tail` on a log."""
+    """Return True if the process has a terminal, such as an editor or `tail` on a log."""
     return entry.joinpath("stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[4] != "0"
 
 
 def _warden(home: str) -> int:
-    """The process that ends the lease: it goes last, once nothing is left."""
+    """Return the process ID of the lease daemon, which is stopped last."""
     try:
         who = files.read_json(os.path.join(home, WARDEN))
         return int(who["pid"]) if who is not None and proc.alive(who) else 0
@@ -129,7 +129,7 @@ def _containers(docker: str, home: str) -> list[str]:
 
 
 def _docker(argv: list[str]) -> list[str]:
-    """The words that it prints; none where this user has no engine, and so no containers either."""
+    """Return the words that a Docker command prints; none if this user cannot use Docker."""
     try:
         done = subprocess.run(
             argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=_DOCKER_S,
@@ -163,7 +163,7 @@ def _status(folder: str) -> dict | None:  # type: ignore[type-arg]  # Python 3.8
 
 
 def _processes(home: str) -> Iterator[int]:
-    """This user's processes that a run of this cluster started: they have its run id, or work in its directory."""
+    """Yield this user's processes that belong to a run of this cluster, by run ID or working directory."""
     marks = [f"CLOUDGPU_RUN_ID={os.path.basename(folder)}".encode() for folder in run_dirs(home)]
     for entry in Path("/proc").glob("[0-9]*"):
         pid = int(entry.name)

@@ -55,7 +55,7 @@ def unmount(spec: dict[str, Any], emit: Emit) -> None:
 
 
 def _mount(wanted: dict[str, Any], run: str, emit: Emit) -> bool:
-    """Whether it had to be mounted: another run may have done it."""
+    """Mount a source. Return False if another run has already mounted it."""
     target = _target(wanted, str(wanted.get("root") or ""))
     with _record(target) as (path, record):
         requested = {"target": target, "source": _text(wanted, "source"), "argv": list(wanted["argv"])}
@@ -110,7 +110,7 @@ def _failure(what: str, program: str, argv: list[str], target: str, seconds: flo
 
 
 def _install(wanted: dict[str, Any], what: str, emit: Emit) -> None:
-    """Only where the caller says that this may be done: on machines that are its own and end with the cluster."""
+    """Install the mount client, if the caller allows it, as on nodes that are deleted with their cluster."""
     program, package = str(wanted.get("program") or ""), str(wanted.get("package") or "")
     if not program or superuser.has(program):
         return
@@ -130,7 +130,7 @@ def leave_all(folder: str) -> list[str]:
 
 
 def _leave(run: str | None, folder: str = "") -> tuple[list[str], list[str]]:
-    """Targets that are gone, and lines of what is still there; every run leaves when `run` is None."""
+    """Release the mounts of a run, or of all if `run` is None. Return unmounted targets and what is still mounted."""
     gone, left = [], []
     folder = folder or own_folder("mounts")
     for name in sorted(os.listdir(folder)) if os.path.isdir(folder) else []:
@@ -152,7 +152,7 @@ def _leave(run: str | None, folder: str = "") -> tuple[list[str], list[str]]:
 
 
 def _take_down(target: str) -> bool:
-    """Unmount, politely first; a mount that hangs is taken out of sight at once and ends when nobody uses it."""
+    """Unmount a target; if it hangs, detach it lazily."""
     if not is_mounted(target):
         return True
     answer = superuser.run(["umount", target], _UNMOUNT_S)
@@ -162,7 +162,10 @@ def _take_down(target: str) -> bool:
 
 
 def is_mounted(target: str) -> bool:
-    """Whether something is mounted there; what is in the kernel's table is not asked itself, for it may hang."""
+    """Return True if the target is in the kernel's mount table.
+
+    The mount itself is not accessed, because it may hang.
+    """
     try:
         with open("/proc/self/mountinfo", encoding="utf-8", errors="replace") as table:
             if any(_unescaped(line.split()[4]) == target for line in table):
@@ -173,10 +176,10 @@ def is_mounted(target: str) -> bool:
 
 
 def _target(wanted: dict[str, Any], root: str) -> str:
-    """Where it goes, links followed: a link must not lead a mount over the system.
+    """Return the mount target with links resolved, so that no link leads it over a system directory.
 
     Raises:
-        AgentError: It is no plain place, or the system's.
+        AgentError: The target is not a plain path, or is a system directory.
     """
     target = _text(wanted, "target")
     if not os.path.isabs(target) or os.path.normpath(target) != target:
@@ -200,7 +203,7 @@ def _make_directory(target: str, what: str) -> None:
 
 @contextmanager
 def _record(target: str, folder: str = "") -> Iterator[tuple[str, dict[str, Any] | None]]:
-    """The record of what is mounted at a place; two runs that want it take turns."""
+    """Yield the record of a mount point under a lock, so that concurrent runs take turns."""
     folder = folder or own_folder("mounts")
     os.makedirs(folder, mode=0o700, exist_ok=True)
     path = os.path.join(folder, hashlib.sha256(target.encode()).hexdigest()[:16] + ".json")
