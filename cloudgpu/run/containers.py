@@ -67,8 +67,7 @@ def hardware(recipe: Recipe, node: Node, image: NodeImage) -> Hardware:
 
 
 def mounts(recipe: Recipe, place: Place, launch: NodeLaunch) -> tuple[Mount, ...]:
-    """Return the mounts of the container: the work directory, datasets, the node's mounts, and files of the launcher.
-    """
+    """Return the container's mounts: work directory, datasets, the node's own mounts, files of the launcher."""
     writable = {one.name for one in recipe.storage if one.mode == "rw"}
     written = dict.fromkeys(PurePosixPath(one.path).parts[0] for one in launch.files)
     return (
