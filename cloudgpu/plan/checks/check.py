@@ -18,7 +18,7 @@ class Case:
 
 
 @dataclass(frozen=True)
-class Found:
+class Issue:
     """One result of a check function.
 
     Attributes:
@@ -33,7 +33,7 @@ class Found:
     rule: str = ""
 
 
-Find = Callable[[Case], Iterator[Found]]
+Find = Callable[[Case], Iterator[Issue]]
 
 
 @dataclass(frozen=True)

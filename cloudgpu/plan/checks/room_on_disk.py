@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from cloudgpu.catalog.image_sizes import unpacked_gib
-from cloudgpu.plan.checks.check import Case, Found, check
+from cloudgpu.plan.checks.check import Case, Issue, check
 from cloudgpu.text import command
 
 SYSTEM_GIB: Final = 10
@@ -22,7 +22,7 @@ _ARCHIVED: Final = 3
 
 
 @check("image-size", "error", "A container that does not fit on the disk fails only after minutes of pulling.")
-def container_fits(case: Case) -> Iterator[Found]:
+def container_fits(case: Case) -> Iterator[Issue]:
     """A disk smaller than system and image together. Layers are packed and unpacked side by side for a while."""
     container, disk = case.question.recipe.environment.container, int(case.question.recipe.resources.disk)
     if container is None:
@@ -37,33 +37,33 @@ def container_fits(case: Case) -> Iterator[Found]:
                 f"{container.image} has {gib(packed)} packed, about three times that while it is unpacked, "
                 f"and the disk has {disk} GiB"
             )
-            yield Found(message, command("--set", f"resources.disk={max(CONTAINERS_GIB, needed)}GiB"))
+            yield Issue(message, command("--set", f"resources.disk={max(CONTAINERS_GIB, needed)}GiB"))
     elif size is None:
         if disk < CONTAINERS_GIB:
             message = f"the size of {container.image} is unknown, and the disk has {disk} GiB"
-            yield Found(message, command("--set", f"resources.disk={CONTAINERS_GIB}GiB"), "unknown")
+            yield Issue(message, command("--set", f"resources.disk={CONTAINERS_GIB}GiB"), "unknown")
     elif SYSTEM_GIB + 2 * size > disk:
         message = f"{container.image} takes about {size} GiB, twice that during the pull, but the disk has {disk} GiB"
-        yield Found(message, command("--set", f"resources.disk={CONTAINERS_GIB}GiB"))
+        yield Issue(message, command("--set", f"resources.disk={CONTAINERS_GIB}GiB"))
 
 
-def _archive_fits(case: Case, image: str) -> Iterator[Found]:
+def _archive_fits(case: Case, image: str) -> Iterator[Issue]:
     """Nodes that hand an image on need room for it three times."""
     unpacked, disk = _container_gib(case), int(case.question.recipe.resources.disk)
     needed = SYSTEM_GIB + _ARCHIVED * unpacked
     if not unpacked and disk < CONTAINERS_GIB:
         message = f"the size of {image} is unknown, and the disk has {disk} GiB"
-        yield Found(message, command("--set", f"resources.disk={CONTAINERS_GIB}GiB"), "unknown")
+        yield Issue(message, command("--set", f"resources.disk={CONTAINERS_GIB}GiB"), "unknown")
     elif needed > disk:
         message = (
             f"{image} takes about {unpacked} GiB, three times that while the first node hands it on, "
             f"and the disk has {disk} GiB"
         )
-        yield Found(message, command("--set", f"resources.disk={max(CONTAINERS_GIB, needed)}GiB"))
+        yield Issue(message, command("--set", f"resources.disk={max(CONTAINERS_GIB, needed)}GiB"))
 
 
 @check("disk", "error", "Data that does not fit on the disk fails only after hours of copying.")
-def data_fits(case: Case) -> Iterator[Found]:
+def data_fits(case: Case) -> Iterator[Issue]:
     """Report datasets, work directory, container and system that exceed the disk together."""
     recipe, survey = case.question.recipe, case.question.quotes.survey
     copied = {one.name for one in recipe.data if one.mode == "copy"}
@@ -74,16 +74,16 @@ def data_fits(case: Case) -> Iterator[Found]:
     if data and needed > disk:
         parts = ", ".join(f"{name} {'' if whole else 'at least '}{gib(size or 0)}" for name, size, whole in sizes)
         message = f"the disk has {disk} GiB, but at least {needed} GiB are needed ({parts or 'the work directory'})"
-        yield Found(message, command("--set", f"resources.disk={needed + needed // 10 + 1}GiB"))
+        yield Issue(message, command("--set", f"resources.disk={needed + needed // 10 + 1}GiB"))
 
 
 @check("workdir", "warning", "The work directory is uploaded from your machine to every node.")
-def workdir_small(case: Case) -> Iterator[Found]:
+def workdir_small(case: Case) -> Iterator[Issue]:
     """Report a work directory of gigabytes, which probably contains data or checkpoints."""
     size = case.question.quotes.survey.workdir_bytes
     if size is not None and size > _WORKDIR_LARGE:
         message = f"the work directory has {gib(size)}, all of which is uploaded to every node"
-        yield Found(message, "exclude what the run does not read with .cloudgpuignore; declare data as a dataset")
+        yield Issue(message, "exclude what the run does not read with .cloudgpuignore; declare data as a dataset")
 
 
 def gib(size_bytes: int) -> str:
