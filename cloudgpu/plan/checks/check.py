@@ -52,8 +52,8 @@ class Check:
 
     def findings(self, case: Case) -> Iterator[Finding]:
         """Yield the findings for a case."""
-        for found in self.find(case):
-            yield Finding(found.rule or self.name, found.severity or self.severity, found.message, found.fix)
+        for issue in self.find(case):
+            yield Finding(issue.rule or self.name, issue.severity or self.severity, issue.message, issue.fix)
 
 
 def check(name: str, severity: Severity, about: str) -> Callable[[Find], Check]:

@@ -23,9 +23,9 @@ def container_runs(case: Case) -> Iterator[Issue]:
 def flags_fit(case: Case) -> Iterator[Issue]:
     """Report entries of `environment.container.flags` that are invalid or that cloudgpu sets itself."""
     container = case.question.recipe.environment.container
-    for flag, wrong in flag_problems(container.flags if container else ()):
+    for flag, problem in flag_problems(container.flags if container else ()):
         # The value after the equals sign may be a secret.
-        yield Issue(f"{flag.partition('=')[0]}: {wrong}", "remove it from environment.container.flags")
+        yield Issue(f"{flag.partition('=')[0]}: {problem}", "remove it from environment.container.flags")
 
 
 @check("container-mounts", "error", "Data over a system directory hides the programs of the image.")
@@ -34,9 +34,10 @@ def nothing_hidden(case: Case) -> Iterator[Issue]:
     recipe = case.question.recipe
     if recipe.environment.container is None:
         return
-    placed = [(f"data {one.name}", one.to) for one in recipe.data]
-    for name, place in [*placed, *((f"storage {one.name}", one.to) for one in recipe.storage)]:
-        if hides_the_system(place):
+    data_paths = [(f"data {data.name}", data.to) for data in recipe.data]
+    storage_paths = [(f"storage {storage.name}", storage.to) for storage in recipe.storage]
+    for name, path in [*data_paths, *storage_paths]:
+        if hides_the_system(path):
             yield Issue(
-                f"{name} at {place} would hide the image's own files", "choose another directory, for instance /data"
+                f"{name} at {path} would hide the image's own files", "choose another directory, for instance /data"
             )

@@ -26,14 +26,14 @@ _KEYS: Final = (
     ("a signed token", re.compile(r"\beyJ[\w-]{10,}\.eyJ[\w-]{10,}")),
     ("an address with a password", re.compile(r"\b[a-z][a-z0-9+.-]*://[^/\s:@]+:[^/\s@]+@")),
 )
-_TELLING: Final = re.compile(r"(?:SECRET|TOKEN|PASSWORD|PASSWD|API_?KEY|ACCESS_KEY|PRIVATE_KEY)$", re.IGNORECASE)
+_SECRET_NAME: Final = re.compile(r"(?:SECRET|TOKEN|PASSWORD|PASSWD|API_?KEY|ACCESS_KEY|PRIVATE_KEY)$", re.IGNORECASE)
 _KEYLIKE: Final = re.compile(r"^(?=.*\d)(?=.*[A-Za-z])[A-Za-z0-9+/_=.-]{16,}$")
 
 
 @check("secrets", "note", "Shows which of your environment variables are passed to the run.")
 def secrets_asked(case: Case) -> Iterator[Issue]:
     """Report the secrets that the caller's environment must provide."""
-    secrets = _wanted(case.question.recipe)
+    secrets = _required_variables(case.question.recipe)
     if secrets:
         yield Issue(f"taken from your environment and never stored: {', '.join(secrets)}")
 
@@ -41,8 +41,10 @@ def secrets_asked(case: Case) -> Iterator[Issue]:
 @check("secret-missing", "warning", "A secret that is not set would make the run fail after the launch.")
 def secrets_at_hand(case: Case) -> Iterator[Issue]:
     """Report secrets that are not set in the caller's environment."""
-    at_hand = case.question.quotes.survey.set_variables
-    missing = [] if at_hand is None else [name for name in _wanted(case.question.recipe) if name not in at_hand]
+    set_variables = case.question.quotes.survey.set_variables
+    if set_variables is None:
+        return
+    missing = [name for name in _required_variables(case.question.recipe) if name not in set_variables]
     if missing:
         export = command("export", f"{missing[0]}=...")
         yield Issue(f"not set in your environment: {', '.join(missing)}", f"{export} before you train")
@@ -55,13 +57,13 @@ def secrets_at_hand(case: Case) -> Iterator[Issue]:
 )
 def no_keys_written(case: Case) -> Iterator[Issue]:
     """Report values that look like credentials, without showing the value."""
-    for place, name, value in _written(case.question.recipe):
-        kind = next((what for what, form in _KEYS if form.search(value)), "")
-        if not kind and _TELLING.search(name) and _KEYLIKE.match(value):
+    for field, name, value in _texts(case.question.recipe):
+        kind = next((kind for kind, pattern in _KEYS if pattern.search(value)), "")
+        if not kind and _SECRET_NAME.search(name) and _KEYLIKE.match(value):
             kind = "a secret"
         if kind:
             fix = f"list {name} under environment.secrets, export it, and remove the value" if name else ""
-            yield Issue(f"{place} contains what looks like {kind}", fix or "name a variable under environment.secrets")
+            yield Issue(f"{field} contains what looks like {kind}", fix or "name a variable under environment.secrets")
 
 
 @check("variables", "error", "Ranks that disagree about world size or rendezvous address wait for each other forever.")
@@ -90,14 +92,14 @@ def registry_login(case: Case) -> Iterator[Issue]:
         yield Issue(message, "set environment.container.login and password", "warning")
 
 
-def _wanted(recipe: Recipe) -> tuple[str, ...]:
+def _required_variables(recipe: Recipe) -> tuple[str, ...]:
     """Return the caller's environment variables that the run uses."""
     container = recipe.environment.container
     password = container.password if container is not None else None
     return tuple(dict.fromkeys([*recipe.environment.secrets, *([password] if password else [])]))
 
 
-def _written(recipe: Recipe) -> Iterator[tuple[str, str, str]]:
+def _texts(recipe: Recipe) -> Iterator[tuple[str, str, str]]:
     """Yield (field, variable name or empty, text) for every text of a recipe that reaches a node."""
     for name, text in recipe.environment.env.items():
         yield f"environment.env.{name}", name, text

@@ -12,18 +12,18 @@ from cloudgpu.text import command
 def instance_types_known(case: Case) -> Iterator[Issue]:
     """Report instance types that are not in the catalog or not offered by AWS."""
     for spec in case.question.specs:
-        found = misfit(spec, case.question.catalog)
-        if found is not None and found.about == "instance-type":
-            yield Issue(found.message, found.fix)
+        problem = misfit(spec, case.question.catalog)
+        if problem is not None and problem.about == "instance-type":
+            yield Issue(problem.message, problem.fix)
 
 
 @check("gpu", "error", "An unknown GPU, or a count that no type has, is reported first.")
 def gpus_known(case: Case) -> Iterator[Issue]:
     """Report unknown GPUs, and counts or memory sizes that do not exist."""
     for spec in case.question.specs:
-        found = misfit(spec, case.question.catalog)
-        if found is not None and found.about == "gpu":
-            yield Issue(found.message, found.fix)
+        problem = misfit(spec, case.question.catalog)
+        if problem is not None and problem.about == "gpu":
+            yield Issue(problem.message, problem.fix)
 
 
 @check("region", "error", "A mistyped region is an error and not silently ignored.")
@@ -32,19 +32,19 @@ def regions_known(case: Case) -> Iterator[Issue]:
     regions = case.question.catalog.regions
     for region in case.question.regions:
         if region not in regions:
-            near = nearest(region, regions)
-            fix = command("--set", f"resources.regions={near}") if near else ""
+            similar = nearest(region, regions)
+            fix = command("--set", f"resources.regions={similar}") if similar else ""
             yield Issue(f"unknown region {region}{suggestion(region, regions)}", fix)
 
 
 @check("left-out", "error", "Requested hardware that is excluded is always reported, together with the rule.")
 def left_out(case: Case) -> Iterator[Issue]:
     """Report exclusions, as errors only if no candidate is left."""
-    for one in case.field.left_out:
+    for exclusion in case.field.left_out:
         if case.field.candidates:
-            yield Issue(f"excluded: {one.message}", one.fix, "warning", rule=one.check)
+            yield Issue(f"excluded: {exclusion.message}", exclusion.fix, "warning", rule=exclusion.check)
         else:
-            yield Issue(one.message, one.fix, rule=one.check)
+            yield Issue(exclusion.message, exclusion.fix, rule=exclusion.check)
 
 
 @check(
@@ -54,13 +54,15 @@ def nothing_left(case: Case) -> Iterator[Issue]:
     """Report that there are no candidates although no rule excluded any."""
     question, field = case.question, case.field
     if question.types and question.known_regions == question.regions and not field.candidates and not field.left_out:
-        yield Issue(f"no zone of {', '.join(question.regions)} is usable for this recipe")
+        yield Issue(f"the recipe cannot use any zone of {', '.join(question.regions)}")
 
 
 @check("gang", "note", "Results from different GPUs are not comparable, and a checkpoint must fit both.")
 def gang_alike(case: Case) -> Iterator[Issue]:
     """Report that attempts may use different GPUs. All nodes of one attempt have the same type."""
-    kinds = dict.fromkeys(f"{one.gpu} {one.gpu_memory_gib:f} GiB" for one in case.field.candidates)
+    kinds = dict.fromkeys(
+        f"{candidate.gpu} {candidate.gpu_memory_gib:f} GiB" for candidate in case.field.candidates
+    )
     if len(kinds) > 1:
         yield Issue(f"availability decides the GPU, the same for all nodes: {' or '.join(kinds)}")
 

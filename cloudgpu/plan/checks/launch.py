@@ -71,13 +71,13 @@ def ranks_fit(case: Case) -> Iterator[Issue]:
     if question.rehearsed:
         total = plan.nodes * plan.ranks_per_node
         if total > RANKS_ON_ONE_MACHINE:
-            message = f"all {total} ranks run on this machine"
+            message = f"a rehearsal runs all {total} ranks on this machine"
             yield Issue(message, "--set rehearsal.ranks_per_node=1", "warning")
         return
-    sizes = {one.instance_type: one.gpus_per_node for one in case.field.candidates}
+    sizes = {candidate.instance_type: candidate.gpus_per_node for candidate in case.field.candidates}
     for name, gpus in sizes.items():
         if ranks != "gpus" and ranks > gpus:
-            message = f"{ranks} ranks on a node, but {name} has {gpus} GPU{'s' if gpus > 1 else ''}"
+            message = f"{ranks} ranks per node, but {name} has {gpus} GPU{'s' if gpus > 1 else ''}"
             yield Issue(message, "--set launch.ranks_per_node=gpus")
     if ranks == "gpus" and len(set(sizes.values())) > 1:
         listed = ", ".join(f"{gpus} on {name}" for name, gpus in sizes.items())
@@ -90,12 +90,13 @@ def every_gpu_used(case: Case) -> Iterator[Issue]:
     ranks, nodes = case.question.recipe.launch.ranks, case.plan.nodes
     if case.question.rehearsed or ranks == "gpus" or case.question.recipe.launch.launcher in _BY_ITSELF:
         return
-    for name, gpus in {one.instance_type: one.gpus_per_node for one in case.field.candidates}.items():
+    sizes = {candidate.instance_type: candidate.gpus_per_node for candidate in case.field.candidates}
+    for name, gpus in sizes.items():
         if ranks < gpus:
-            parse_image_tag = f"{ranks} rank{'s' if ranks > 1 else ''} per node, but {name} has {gpus} GPUs"
-            alone = ": the others are idle unless the program itself uses several"
+            message = f"{ranks} rank{'s' if ranks > 1 else ''} per node, but {name} has {gpus} GPUs"
+            idle = ": the others are idle unless the program itself uses several"
             severity: Severity = "note" if ranks == 1 and nodes == 1 else "warning"
-            yield Issue(f"{parse_image_tag}{alone}", "--set launch.ranks_per_node=gpus", severity)
+            yield Issue(f"{message}{idle}", "--set launch.ranks_per_node=gpus", severity)
 
 
 @check("batch", "error", "A batch that the ranks cannot share evenly leaves some without work or changes the training.")
@@ -104,27 +105,28 @@ def batch_shared(case: Case) -> Iterator[Issue]:
     batch = batch_of(case.question.recipe)
     if batch is None:
         return
-    for world, name in _worlds(case).items():
-        if batch < world:
-            message = f"a batch of {batch} over {world} ranks ({name}): some have none"
-            yield Issue(message, _batch_set(case.question.recipe, world))
-        elif batch % world:
-            message = f"a batch of {batch} over {world} ranks ({name}) leaves {batch % world} over"
-            yield Issue(message, _batch_set(case.question.recipe, batch // world * world), "warning")
+    for world_size, name in _world_sizes(case).items():
+        if batch < world_size:
+            message = f"a batch of {batch} is too small for {world_size} ranks ({name}): some get no samples"
+            yield Issue(message, _batch_set(case.question.recipe, world_size))
+        elif batch % world_size:
+            message = f"a batch of {batch} does not divide evenly over {world_size} ranks ({name})"
+            remainder = f"{message}: {batch % world_size} left over"
+            yield Issue(remainder, _batch_set(case.question.recipe, batch // world_size * world_size), "warning")
 
 
 @check("ports", "error", "Two programs on the same port make the run fail at startup.")
 def ports_free(case: Case) -> Iterator[Issue]:
     """Report ports in the recipe that conflict with SSH, with reserved ports or with each other."""
-    seen: dict[int, str] = {}
+    used_by: dict[int, str] = {}
     for name, port in _ports(case.question.recipe):
         if port == _SSH_PORT:
             yield Issue(f"{name} is {port}, the port of the SSH server", "choose another port")
         elif port in RUN_PORTS:
             message = f"{name} is {port}, but ports {RUN_PORTS.start}-{RUN_PORTS.stop - 1} are reserved for cloudgpu"
             yield Issue(message, "choose a port outside that range", "warning")
-        elif seen.setdefault(port, name) != name:
-            yield Issue(f"{name} and {seen[port]} are both {port}", "choose another port for one", "warning")
+        elif used_by.setdefault(port, name) != name:
+            yield Issue(f"{name} and {used_by[port]} are both {port}", "choose another port for one of them", "warning")
 
 
 @check("launcher", "error", "Ranks that are started for one framework but run another never connect.")
@@ -143,10 +145,10 @@ def _framework(recipe: Recipe) -> Iterator[Issue]:
     match = _NGC.match(environment.container.image) if environment.container else None
     if match and match[1] in framework.foreign:
         yield Issue(
-            f"the {launcher} launcher is for {framework.name}, and the container holds {match[1]}", severity="warning"
+            f"the {launcher} launcher is for {framework.name}, but the container is {match[1]}", severity="warning"
         )
     requirements = environment.python.requirements if environment.python else ()
-    if requirements and not any(framework.brought_by.match(one.strip()) for one in requirements):
+    if requirements and not any(framework.brought_by.match(requirement.strip()) for requirement in requirements):
         message = f"the {launcher} launcher is for {framework.name}, but no requirement installs it"
         yield Issue(message, f"add {framework.package} to environment.python.requirements", "note")
 
@@ -162,7 +164,7 @@ def _kvstore(case: Case) -> Iterator[Issue]:
     if kind in LOCAL_KINDS and workers > 1:
         text = recipe.launch.kvstore or ""
         name = text[1:-1] if text.startswith("{") else "launch.kvstore"
-        message = f"KVStore {kind} works within one process, and there are {workers} workers"
+        message = f"KVStore {kind} works within one process, but there are {workers} workers"
         yield Issue(
             message, f"{command('--set', f'{name}=dist_sync')}, or --set resources.nodes=1 with one rank", "error"
         )
@@ -171,13 +173,15 @@ def _kvstore(case: Case) -> Iterator[Issue]:
 def _mpirun(case: Case) -> Iterator[Issue]:
     container = case.question.recipe.environment.container
     if container is not None and _WITHOUT_MPI.search(container.image):
-        yield Issue(f"{container.image} holds no mpirun", "choose an image with Open MPI, for instance of NGC", "error")
+        fix = "choose an image with Open MPI, for instance one from NGC"
+        yield Issue(f"{container.image} does not contain mpirun", fix, "error")
     for use in case.plan.uses if container is None and not case.question.rehearsed else ():
         if use.driver_from == "bootstrap":
             message = f"the machine image of {use.instance_type} has no Open MPI"
-            yield Issue(message, "use a container with Open MPI, for instance of NGC, or an image of your own", "error")
+            fix = "use a container with Open MPI, for instance one from NGC, or your own machine image"
+            yield Issue(message, fix, "error")
     if case.question.rehearsed and case.plan.nodes > 1:
-        yield Issue("simulated nodes are one machine to Open MPI: all ranks run on node 0", severity="note")
+        yield Issue("to Open MPI, all simulated nodes are one machine: all ranks run on node 0", severity="note")
 
 
 def _deepspeed(case: Case) -> Iterator[Issue]:
@@ -189,15 +193,15 @@ def _deepspeed(case: Case) -> Iterator[Issue]:
         yield Issue(message, "--set launch.with=torchrun", "error")
     if recipe.environment.secrets:
         listed = ", ".join(recipe.environment.secrets)
-        message = f"secrets reach only the process on the head, not those it starts on other nodes: {listed}"
+        message = f"only the process on the head gets the secrets, not those it starts on other nodes: {listed}"
         yield Issue(message, severity="warning")
 
 
 def _head_alone(case: Case) -> Iterator[Issue]:
     others = case.plan.nodes - 1
     if others:
-        which = "the other node has" if others == 1 else f"the other {others} nodes have"
-        message = f"{case.question.recipe.launch.launcher} starts its command on the head, and {which} no rank"
+        idle = "the other node has" if others == 1 else f"the other {others} nodes have"
+        message = f"{case.question.recipe.launch.launcher} runs its command only on the head, so {idle} no rank"
         yield Issue(message, "--set resources.nodes=1, unless the command itself uses them", "warning")
 
 
@@ -210,14 +214,17 @@ _LAUNCHERS: Final[Mapping[str, Callable[[Case], Iterator[Issue]]]] = {
 }
 
 
-def _worlds(case: Case) -> dict[int, str]:
+def _world_sizes(case: Case) -> dict[int, str]:
     """Return each possible number of ranks with a description of where it comes from."""
     nodes, ranks = case.plan.nodes, case.question.recipe.launch.ranks
     if case.question.recipe.launch.launcher in ON_THE_HEAD:
         return {1: "one process"}
     if ranks != "gpus" or not case.field.candidates:
-        return {nodes * case.plan.ranks_per_node: f"{case.plan.ranks_per_node} a node"}
-    return {nodes * one.gpus_per_node: f"{nodes} x {one.instance_type}" for one in reversed(case.field.candidates)}
+        return {nodes * case.plan.ranks_per_node: f"{case.plan.ranks_per_node} per node"}
+    return {
+        nodes * candidate.gpus_per_node: f"{nodes} x {candidate.instance_type}"
+        for candidate in reversed(case.field.candidates)
+    }
 
 
 def _batch_set(recipe: Recipe, batch: int) -> str:

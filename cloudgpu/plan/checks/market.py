@@ -18,20 +18,20 @@ _HEADWAY_S = 10
 def no_capacity_lately(case: Case) -> Iterator[Issue]:
     """Report candidates that recently had no capacity. Capacity returns, so they are tried last and not excluded."""
     refused = case.question.quotes.refused
-    ages_s = [(one, refused.get((one.instance_type, one.zone, one.market))) for one in case.field.candidates]
+    ages_s = [(candidate, refused.get(candidate.key)) for candidate in case.field.candidates]
     last = ", tried last" if any(age_s is None for _, age_s in ages_s) else ""
-    for one, age_s in ages_s:
+    for candidate, age_s in ages_s:
         if age_s is not None:
             ago = f"{age_s // 60} min" if age_s >= _MINUTE_S else f"{age_s} s"
-            yield Issue(f"{one.label}: no capacity {ago} ago{last}")
+            yield Issue(f"{candidate.label}: no capacity {ago} ago{last}")
 
 
 @check("reservation", "error", "A reservation has its own start, end and price, which may not suit the run.")
 def reservation_terms(case: Case) -> Iterator[Issue]:
     """Report the cost and start of a reservation, and if its end shortens the run."""
     question = case.question
-    one, now = question.quotes.reservation, question.quotes.asked_at
-    if one is None or now is None:
+    reservation, now = question.quotes.reservation, question.quotes.asked_at
+    if reservation is None or now is None:
         if question.recipe.resources.reservation and not question.quotes.live:
             message = f"{question.recipe.resources.reservation} was not checked: its zone, start and end are unknown"
             yield Issue(message, "plan without --offline", "warning")
@@ -39,8 +39,8 @@ def reservation_terms(case: Case) -> Iterator[Issue]:
     if not case.field.candidates:
         return
     if case.plan.expiry_s < SHORTEST_RUN_S:
-        yield Issue(f"{one.id} ends too soon for a run: AWS terminates its nodes 30 minutes before the end")
-    for line in reservation_notes(one, now, int(question.recipe.budget.expiry)):
+        yield Issue(f"{reservation.id} ends too soon for a run: AWS terminates its nodes 30 minutes before the end")
+    for line in reservation_notes(reservation, now, int(question.recipe.budget.expiry)):
         yield Issue(line, severity="note")
 
 
@@ -53,8 +53,9 @@ def spot_is_safe(case: Case) -> Iterator[Issue]:
     if question.recipe.checkpoint is None:
         message = "spot nodes can be interrupted with two minutes' notice, but the recipe has no checkpoint"
         yield Issue(message, "--set resources.market=on-demand")
-    if any(one.priced_on != question.today for one in case.field.candidates if one.market == "spot"):
-        message = "spot prices change; the worst case uses the highest observed; none exceeds the on-demand price"
+    spot = [candidate for candidate in case.field.candidates if candidate.market == "spot"]
+    if any(candidate.priced_on != question.today for candidate in spot):
+        message = "spot prices change: the worst case uses the highest one observed, at most the on-demand price"
         yield Issue(message, severity="note" if question.rehearsed else "warning")
 
 
@@ -83,8 +84,8 @@ def placement_possible(case: Case) -> Iterator[Issue]:
     if nodes == 1 or not case.field.candidates:
         return
     if "reservation" in markets:
-        held = case.question.recipe.resources.reservation
-        message = f"the {nodes} nodes use a new placement group, but {held} was not created in it"
+        reservation = case.question.recipe.resources.reservation
+        message = f"the {nodes} nodes use a new placement group, but {reservation} was not created in it"
         yield Issue(f"{message}: AWS may reject the launch", "use one node per cluster, or a Capacity Block")
     if "spot" in markets:
         message = f"{nodes} spot nodes in one placement group are harder to get than one, and an interruption stops all"

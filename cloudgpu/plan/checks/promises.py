@@ -17,9 +17,8 @@ def checkpoint_copied(case: Case) -> Iterator[Issue]:
         yield Issue(message, f"remove it, and add {checkpoint.path}/ to outputs to download the checkpoints")
         return
     resume = command("--set", f"checkpoint.resume={checkpoint.to.replace('{run}', 'RUN')}")
-    again = f"{resume} resumes from there"
-    later = again if "{run}" in checkpoint.to else "the next run resumes from there"
-    yield Issue(f"the head uploads checkpoints to {checkpoint.to} during the run; {later}", severity="note")
+    next_run = f"{resume} resumes from there" if "{run}" in checkpoint.to else "the next run resumes from there"
+    yield Issue(f"the head uploads checkpoints to {checkpoint.to} during the run; {next_run}", severity="note")
 
 
 @check("outputs-to", "error", "Reports where outputs are uploaded, or that they cannot be.")
@@ -32,8 +31,8 @@ def outputs_copied(case: Case) -> Iterator[Issue]:
         message = f"outputs_to: self-managed hosts have no IAM role to write to {to}"
         yield Issue(message, "remove it: outputs are downloaded to this machine")
         return
-    later = "" if "{run}" in to else "; the next run overwrites files of the same name"
-    yield Issue(f"every node uploads its outputs to {to} when the run ends{later}", severity="note")
+    overwritten = "" if "{run}" in to else "; the next run overwrites files of the same name"
+    yield Issue(f"every node uploads its outputs to {to} when the run ends{overwritten}", severity="note")
 
 
 @check("idle", "warning", "Reports that idle clusters are not deleted before their expiry.")

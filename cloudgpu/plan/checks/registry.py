@@ -140,7 +140,7 @@ SEVERITIES: Final[tuple[Severity, ...]] = ("error", "warning", "unknown", "note"
 def findings(question: Question, field: Field, plan: Plan) -> tuple[Finding, ...]:
     """Return the findings of every check without duplicates, errors first."""
     case = Case(question, field, plan)
-    own = question.hosts is not None
-    checks = [check for check in CHECKS if not (own and check.name in NOT_ON_HOSTS)]
-    found = dict.fromkeys(finding for check in checks for finding in check.findings(case))
-    return tuple(sorted(found, key=lambda finding: SEVERITIES.index(finding.severity)))
+    is_self_managed = question.hosts is not None
+    checks = [check for check in CHECKS if not (is_self_managed and check.name in NOT_ON_HOSTS)]
+    unique = dict.fromkeys(finding for check in checks for finding in check.findings(case))
+    return tuple(sorted(unique, key=lambda finding: SEVERITIES.index(finding.severity)))
