@@ -53,28 +53,34 @@ def spending(number: int) -> Spending:
 def fill(ledger: Ledger, count: int) -> None:
     """Write the events in one transaction; one by one, each waits for the disk."""
     every = [spending(number) for number in range(count)]
-    purchases = [{"entry_id": one.entry_id, "attempt": 1} for one in every]
+    purchases = [{"entry_id": purchase.entry_id, "attempt": 1} for purchase in every]
 
     def at(number: int, **later: float) -> str:
         return to_text(every[number].opened_at + timedelta(**later))
 
     events: dict[sa.Table, list[dict[str, Any]]] = {
-        schema.opened: [rows.opened(one, 1) for one in every],
-        schema.beside: [row for one in every for row in rows.besides(one, 1)],
+        schema.opened: [rows.opened(purchase, 1) for purchase in every],
+        schema.beside: [row for purchase in every for row in rows.besides(purchase, 1)],
         schema.launched: [
-            one | {"instance_id": f"i-{number:08x}{node}", "position": node, "launched_at": at(number, seconds=20)}
-            for number, one in enumerate(purchases)
+            purchase | {"instance_id": f"i-{number:08x}{node}", "position": node, "launched_at": at(number, seconds=20)}
+            for number, purchase in enumerate(purchases)
             for node in range(2)
         ],
-        schema.closed: [one | {"closed_at": at(number, minutes=9)} for number, one in enumerate(purchases)],
+        schema.closed: [purchase | {"closed_at": at(number, minutes=9)} for number, purchase in enumerate(purchases)],
         schema.run_started: [
-            {"run_id": one.run_id, "cluster": one.cluster, "recipe": one.recipe, "owner": one.owner, "team": one.team}
+            {
+                "run_id": purchase.run_id,
+                "cluster": purchase.cluster,
+                "recipe": purchase.recipe,
+                "owner": purchase.owner,
+                "team": purchase.team,
+            }
             | {"started_at": at(number, minutes=1)}
-            for number, one in enumerate(every)
+            for number, purchase in enumerate(every)
         ],
         schema.run_ended: [
-            {"run_id": one.run_id, "state": "succeeded", "ended_at": at(number, minutes=8)}
-            for number, one in enumerate(every)
+            {"run_id": purchase.run_id, "state": "succeeded", "ended_at": at(number, minutes=8)}
+            for number, purchase in enumerate(every)
         ],
     }
     with database.writing(ledger.engine) as connection:

@@ -118,7 +118,7 @@ def send_rsync(nodes: list[Node], key: Path, source: Path, target: Path) -> Call
             )
             for node in nodes
         ]  # fmt: skip
-        if any(one.wait() for one in running):
+        if any(process.wait() for process in running):
             sys.exit("rsync failed")
 
     return send
@@ -189,10 +189,15 @@ def from_s3(folder: Path, sources: dict[str, Path]) -> None:
 
             def ours(url: str = url, target: Path = target) -> None:
                 listed = objects.listing(session, url)
-                links = objects.presigned(session, url, [one.key for one in listed], 3600)
+                links = objects.presigned(session, url, [s3_object.key for s3_object in listed], 3600)
                 files = [
-                    {"url": links[one.key], "path": f"{target}/{one.relative}", "size": one.size, "etag": one.etag}
-                    for one in listed
+                    {
+                        "url": links[s3_object.key],
+                        "path": f"{target}/{s3_object.relative}",
+                        "size": s3_object.size,
+                        "etag": s3_object.etag,
+                    }
+                    for s3_object in listed
                 ]
                 order = json.dumps({"files": files}).encode()
                 subprocess.run(

@@ -13,9 +13,9 @@ def main() -> None:
         home = {"CLOUDGPU_HOME": folder}
         version = run([CLOUDGPU, "--version"], env=home)
         for arguments in (["gpus"], ["gpus", "show", "V100"], ["images"]):
-            found = run([CLOUDGPU, *arguments], env=home)
-            show_command(f"cloudgpu {' '.join(arguments)}, wall", found, 0.3)
-            show(f"cloudgpu {' '.join(arguments)} over cloudgpu --version, CPU", found.cpu_s / version.cpu_s, 3.0, "x")
+            cost = run([CLOUDGPU, *arguments], env=home)
+            show_command(f"cloudgpu {' '.join(arguments)}, wall", cost, 0.3)
+            show(f"cloudgpu {' '.join(arguments)} over cloudgpu --version, CPU", cost.cpu_s / version.cpu_s, 3.0, "x")
 
 
 if __name__ == "__main__":

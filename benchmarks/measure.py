@@ -22,8 +22,8 @@ class Cost:
 
 def run(argv: Sequence[str | Path], *, env: Mapping[str, str] | None = None, times: int = 5) -> Cost:
     """The best of `times` runs; the first one only warms the caches."""
-    found = [_once(argv, env or {}) for _ in range(times + 1)][1:]
-    return Cost(min(one.cpu_s for one in found), min(one.wall_s for one in found))
+    costs = [_once(argv, env or {}) for _ in range(times + 1)][1:]
+    return Cost(min(cost.cpu_s for cost in costs), min(cost.wall_s for cost in costs))
 
 
 def _once(argv: Sequence[str | Path], env: Mapping[str, str]) -> Cost:
@@ -36,13 +36,13 @@ def _once(argv: Sequence[str | Path], env: Mapping[str, str]) -> Cost:
     return Cost(used.ru_utime + used.ru_stime, time.perf_counter() - started)
 
 
-def show(what: str, found: float, aim: float, unit: str) -> None:
+def show(what: str, measured: float, aim: float, unit: str) -> None:
     """One line: the figure, the aim, whether it holds."""
-    verdict = "ok  " if found <= aim else "OVER"
-    print(f"{verdict} {what:<58} {found:>9.3f} {unit:<3} (aim <= {aim:g})")
+    verdict = "ok  " if measured <= aim else "OVER"
+    print(f"{verdict} {what:<58} {measured:>9.3f} {unit:<3} (aim <= {aim:g})")
 
 
-def show_command(what: str, found: Cost, aim_s: float) -> None:
+def show_command(what: str, cost: Cost, aim_s: float) -> None:
     """The same for a whole command; below it its CPU time, which other work on the machine changes less."""
-    show(what, found.wall_s, aim_s, "s")
-    print(f"     {'of that on a CPU':<58} {found.cpu_s:>9.3f} s")
+    show(what, cost.wall_s, aim_s, "s")
+    print(f"     {'of that on a CPU':<58} {cost.cpu_s:>9.3f} s")

@@ -83,7 +83,7 @@ def train(home: str) -> Trained:
     peak.join()
     if done.returncode:
         sys.exit(f"train ended with {done.returncode}:\n{done.stderr}")
-    stages = {one["name"]: one["seconds"] for one in json.loads(done.stdout)["stages"]}
+    stages = {stage["name"]: stage["seconds"] for stage in json.loads(done.stdout)["stages"]}
     return Trained(wall_s, stages, peak.mib)
 
 

@@ -58,8 +58,11 @@ async def _serve(count: int, public: str) -> None:
         )
         for _ in range(count)
     ]
-    told = {"ports": [one.get_port() for one in acceptors], "host_key": host_key.export_public_key().decode().strip()}
-    print(json.dumps(told), flush=True)
+    servers = {
+        "ports": [acceptor.get_port() for acceptor in acceptors],
+        "host_key": host_key.export_public_key().decode().strip(),
+    }
+    print(json.dumps(servers), flush=True)
     await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
 
 
@@ -69,7 +72,7 @@ def ours(nodes: list[Node], key: Path) -> Callable[[], None]:
 
     def command() -> None:
         answers = all_or_raise(on_all(hosts.values(), lambda host: host.run(Command("hostname"))))
-        assert all(one.stdout == ANSWER for one in answers.values())
+        assert all(answer.stdout == ANSWER for answer in answers.values())
 
     command()
     return command
@@ -121,17 +124,17 @@ def _cpu_s() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def once(who: str, folder: Path, told: dict[str, Any]) -> dict[str, float]:
+def once(who: str, folder: Path, servers: dict[str, Any]) -> dict[str, float]:
     """One measurement in a process of its own: neither side inherits the other's threads."""
-    command = [sys.executable, __file__, who, str(folder), json.dumps(told)]
+    command = [sys.executable, __file__, who, str(folder), json.dumps(servers)]
     done = subprocess.run(command, capture_output=True, check=True, text=True)
     return dict(json.loads(done.stdout))
 
 
-def measure(who: str, folder: Path, told: dict[str, Any]) -> None:
-    key, host_key = folder / "key", str(told["host_key"])
+def measure(who: str, folder: Path, servers: dict[str, Any]) -> None:
+    key, host_key = folder / "key", str(servers["host_key"])
     pins = (fingerprint(paramiko.hostkeys.HostKeyEntry.from_line(f"x {host_key}").key.asbytes()),)
-    ports = [int(port) for port in told["ports"]]
+    ports = [int(port) for port in servers["ports"]]
     nodes = [
         Node(
             index,
@@ -149,8 +152,8 @@ def measure(who: str, folder: Path, told: dict[str, Any]) -> None:
         )
         for index, port in enumerate(ports)
     ]
-    found = timed((lambda: ours(nodes, key)) if who == "ours" else (lambda: bare(nodes, key, host_key)))
-    print(json.dumps(found), flush=True)
+    timings = timed((lambda: ours(nodes, key)) if who == "ours" else (lambda: bare(nodes, key, host_key)))
+    print(json.dumps(timings), flush=True)
 
 
 def main() -> None:
@@ -167,8 +170,8 @@ def main() -> None:
         assert server.stdin is not None
         assert server.stdout is not None
         try:
-            told = json.loads(server.stdout.readline())
-            rounds = [(once("bare", folder, told), once("ours", folder, told)) for _ in range(ROUNDS)]
+            servers = json.loads(server.stdout.readline())
+            rounds = [(once("bare", folder, servers), once("ours", folder, servers)) for _ in range(ROUNDS)]
         finally:
             server.stdin.close()
             server.wait(30)

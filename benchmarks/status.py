@@ -63,8 +63,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         fill(Home(Path(folder)), runs)
         for options in ([], ["--json"]):
-            found = run([CLOUDGPU, "status", *options], env={"CLOUDGPU_HOME": folder})
-            show_command(" ".join(["cloudgpu status", *options, "wall"]), found, 0.4)
+            cost = run([CLOUDGPU, "status", *options], env={"CLOUDGPU_HOME": folder})
+            show_command(" ".join(["cloudgpu status", *options, "wall"]), cost, 0.4)
 
 
 if __name__ == "__main__":

@@ -98,10 +98,10 @@ def usd(value: object) -> Decimal:
     Raises:
         ValueError: Not an amount, negative, or above a billion.
     """
-    found = _dollars(value)
-    if not 0 <= found <= MAX_USD:
+    amount = _dollars(value)
+    if not 0 <= amount <= MAX_USD:
         raise _expected(f"an amount from 0 to {MAX_USD:,} US dollars", value)
-    return found
+    return amount
 
 
 def positive_usd(value: object) -> Decimal:
@@ -110,10 +110,10 @@ def positive_usd(value: object) -> Decimal:
     Raises:
         ValueError: Not an amount, zero or less, or above a billion.
     """
-    found = _dollars(value)
-    if found <= 0:
+    amount = _dollars(value)
+    if amount <= 0:
         raise _expected("more than 0", value)
-    return usd(found)
+    return usd(amount)
 
 
 def moment(text: object) -> datetime:
@@ -125,8 +125,8 @@ def moment(text: object) -> datetime:
     if not isinstance(text, str) or _MOMENT.fullmatch(text) is None:
         raise _expected("a time like 2026-11-21T18:00Z", text)
     try:
-        found = datetime.fromisoformat(text)
-        return within_calendar(found if found.tzinfo else found.replace(tzinfo=UTC))
+        parsed = datetime.fromisoformat(text)
+        return within_calendar(parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC))
     except (ValueError, OverflowError):
         message = f"expected a time from 2000 to 2099, got {_shown(text)}"
         raise ValueError(message) from None
@@ -161,10 +161,10 @@ def tag_moment(text: str) -> datetime:
     Raises:
         ValueError: Another form, or not in 2000 to 2099.
     """
-    found = moment(text)
-    if found.strftime(_TAG_MOMENT) != text:
+    parsed = moment(text)
+    if parsed.strftime(_TAG_MOMENT) != text:
         raise _expected("a time like 2026-11-21T18:00:00Z", text)
-    return found
+    return parsed
 
 
 def day(text: object) -> date:
@@ -214,8 +214,8 @@ def size_gib(text: object, most: int = MAX_SIZE_GIB) -> int:
     Raises:
         ValueError: Not a size, no unit, zero, or too large.
     """
-    found = _SIZE.fullmatch(text.strip(" \t")) if isinstance(text, str) else None
-    gib = int(found[1]) * (1024 if found[2] == "TiB" else 1) if found else 0
+    match = _SIZE.fullmatch(text.strip(" \t")) if isinstance(text, str) else None
+    gib = int(match[1]) * (1024 if match[2] == "TiB" else 1) if match else 0
     if not gib:
         message = "expected a size with its unit, for instance 300GiB"
         raise ValueError(message)
@@ -234,11 +234,11 @@ def text_fault(text: str, *, lines: bool = False) -> str:
     """
     if text.isprintable():
         return ""
-    for place, char in enumerate(text, 1):
+    for position, char in enumerate(text, 1):
         if "\ud800" <= char <= "\udfff":
-            return f"character {place} is half of a surrogate pair (U+{ord(char):04X}), which is no text"
+            return f"character {position} is half of a surrogate pair (U+{ord(char):04X}), which is no text"
         if _is_control(char) and not (lines and char in "\n\t"):
-            return f"character {place} is the control character U+{ord(char):04X}"
+            return f"character {position} is the control character U+{ord(char):04X}"
     return ""
 
 

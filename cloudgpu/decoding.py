@@ -67,25 +67,25 @@ def _composite(origin: Any, inner: tuple[Any, ...], value: Any, where: str) -> A
         return _union(inner, value, where)
     if origin is typing.Literal:
         # `True == 1`, so types are compared too.
-        if any(value == one and type(value) is type(one) for one in inner):
+        if any(value == literal and type(value) is type(literal) for literal in inner):
             return value
         raise _unexpected(value, "one of " + ", ".join(map(str, inner)), where)
     if issubclass(origin, Mapping):
         if not isinstance(value, dict):
             raise _unexpected(value, "a mapping", where)
         return {
-            _decoded(inner[0], name, _below(where, name)): _decoded(inner[1], one, _below(where, name))
-            for name, one in value.items()
+            _decoded(inner[0], name, _below(where, name)): _decoded(inner[1], literal, _below(where, name))
+            for name, literal in value.items()
         }
     return _sequence(origin, inner, value, where)
 
 
 def _checked(inner: tuple[Any, ...], value: Any, where: str) -> Any:  # noqa: ANN401
-    found = _decoded(inner[0], value, where)
+    result = _decoded(inner[0], value, where)
     for check in inner[1:]:
         if callable(check):
-            _bounded(check, found, where)
-    return found
+            _bounded(check, result, where)
+    return result
 
 
 def _bounded(parse: Callable[[Any], T], value: Any, where: str) -> T:  # noqa: ANN401
@@ -100,10 +100,10 @@ def _bounded(parse: Callable[[Any], T], value: Any, where: str) -> T:  # noqa: A
 def _union(inner: tuple[Any, ...], value: Any, where: str) -> Any:  # noqa: ANN401
     if value is None and type(None) in inner:
         return None
-    rest = [one for one in inner if one is not type(None)]
-    for one in rest[:-1]:
+    rest = [member for member in inner if member is not type(None)]
+    for member in rest[:-1]:
         try:
-            return _decoded(one, value, where)
+            return _decoded(member, value, where)
         except ValueError:
             continue
     return _decoded(rest[-1], value, where)
@@ -116,23 +116,26 @@ def _sequence(origin: Any, inner: tuple[Any, ...], value: Any, where: str) -> An
         if len(value) != len(inner):
             raise _unexpected(value, f"{len(inner)} values", where)
         return tuple(
-            _decoded(part, one, _below(where, at)) for at, (part, one) in enumerate(zip(inner, value, strict=True))
+            _decoded(part, element, _below(where, at))
+            for at, (part, element) in enumerate(zip(inner, value, strict=True))
         )
     made = list if origin is list else tuple
-    return made(_decoded(inner[0], one, _below(where, at)) for at, one in enumerate(value))
+    return made(_decoded(inner[0], element, _below(where, at)) for at, element in enumerate(value))
 
 
 def _dataclass(kind: Any, value: Any, where: str) -> Any:  # noqa: ANN401
     if not isinstance(value, dict):
         raise _unexpected(value, "a mapping", where)
-    found: dict[str, Any] = {}
-    for one in fields(kind):
-        if one.name in value:
-            found[one.name] = _decoded(_hints(kind)[one.name], value[one.name], _below(where, one.name))
-        elif one.default is MISSING and one.default_factory is MISSING:
-            message = f"{_below(where, one.name)} is missing"
+    values: dict[str, Any] = {}
+    for attribute in fields(kind):
+        if attribute.name in value:
+            values[attribute.name] = _decoded(
+                _hints(kind)[attribute.name], value[attribute.name], _below(where, attribute.name)
+            )
+        elif attribute.default is MISSING and attribute.default_factory is MISSING:
+            message = f"{_below(where, attribute.name)} is missing"
             raise ValueError(message)
-    return kind(**found)
+    return kind(**values)
 
 
 def _plain(kind: Any, value: Any, where: str) -> Any:  # noqa: ANN401
@@ -218,10 +221,10 @@ def _below(where: str, name: object) -> str:
     return f"{where}.{name}" if where else str(name)
 
 
-def _unexpected(value: object, wanted: str, where: str) -> ValueError:
+def _unexpected(value: object, expected: str, where: str) -> ValueError:
     shown = value if isinstance(value, str | int | float | bool | None) else type(value).__name__
     text = _shortened(repr(shown) if not isinstance(value, list | dict | tuple) else str(shown))
-    return ValueError(f"{f'{where[:_SHOWN]}: ' if where else ''}expected {wanted}, got {text}")
+    return ValueError(f"{f'{where[:_SHOWN]}: ' if where else ''}expected {expected}, got {text}")
 
 
 def _shortened(text: str, length: int = _SHOWN) -> str:

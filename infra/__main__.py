@@ -1,4 +1,4 @@
-"""One cluster, as the stack's settings describe it."""
+"""Pulumi program for a GPU cluster on AWS."""
 
 import pulumi
 

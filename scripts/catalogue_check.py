@@ -7,10 +7,10 @@ from cloudgpu.catalog.checking import known, problems
 
 def main() -> int:
     """Print every problem."""
-    found = problems(known())
-    for one in found:
-        print(one)
-    return 1 if found else 0
+    problem_lines = problems(known())
+    for problem in problem_lines:
+        print(problem)
+    return 1 if problem_lines else 0
 
 
 if __name__ == "__main__":

@@ -79,10 +79,10 @@ def _type(name: str, facts: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _gbps(told: str) -> str | None:
+def _gbps(text: str) -> str | None:
     """`4x 100 Gigabit` is 400, `Up to 25 Gigabit` is 25."""
-    found = _GIGABIT.search(told)
-    return str(int(found[1] or 1) * Decimal(found[2])) if found else None
+    match = _GIGABIT.search(text)
+    return str(int(match[1] or 1) * Decimal(match[2])) if match else None
 
 
 def _offers(names: list[str], listed: str) -> dict[str, Any]:

@@ -42,27 +42,29 @@ def package_of(path: Path) -> str:
 
 def by_package(files: Iterable[tuple[Path, int, int]]) -> dict[str, Covered]:
     """Add up statements and those that ran."""
-    found: dict[str, Covered] = defaultdict(Covered)
+    packages: dict[str, Covered] = defaultdict(Covered)
     for path, statements, ran in files:
-        found[package_of(path)] = found[package_of(path)].plus(statements, ran)
-    return dict(found)
+        packages[package_of(path)] = packages[package_of(path)].plus(statements, ran)
+    return dict(packages)
 
 
-def problems(found: Mapping[str, Covered], floors: Mapping[str, float]) -> list[str]:
+def problems(covered: Mapping[str, Covered], floors: Mapping[str, float]) -> list[str]:
     """Return one line for each package below its floor, and for each without one."""
-    wrong = [f"{name} has no floor in pyproject.toml" for name in sorted(found.keys() - floors.keys())]
-    wrong += [f"{name} has a floor and no file" for name in sorted(floors.keys() - found.keys())]
-    for name in sorted(found.keys() & floors.keys()):
-        if found[name].percent < floors[name]:
-            wrong.append(f"{name}: {found[name].percent:.1f} % of its statements ran, the floor is {floors[name]:g} %")
+    wrong = [f"{name} has no floor in pyproject.toml" for name in sorted(covered.keys() - floors.keys())]
+    wrong += [f"{name} has a floor and no file" for name in sorted(floors.keys() - covered.keys())]
+    for name in sorted(covered.keys() & floors.keys()):
+        if covered[name].percent < floors[name]:
+            wrong.append(
+                f"{name}: {covered[name].percent:.1f} % of its statements ran, the floor is {floors[name]:g} %"
+            )
     return wrong
 
 
-def table(found: Mapping[str, Covered], floors: Mapping[str, float]) -> Iterable[str]:
+def table(covered: Mapping[str, Covered], floors: Mapping[str, float]) -> Iterable[str]:
     """Return the lines of a table, worst package first."""
     yield f"{'package':<12}{'statements':>12}{'ran':>9}{'floor':>9}"
-    for name, one in sorted(found.items(), key=lambda row: row[1].percent):
-        yield f"{name:<12}{one.statements:>12}{one.percent:>7.1f} %{floors.get(name, 0):>7g} %"
+    for name, package in sorted(covered.items(), key=lambda row: row[1].percent):
+        yield f"{name:<12}{package.statements:>12}{package.percent:>7.1f} %{floors.get(name, 0):>7g} %"
 
 
 def measured(data_file: Path) -> list[tuple[Path, int, int]]:
@@ -80,9 +82,9 @@ def main(argv: list[str]) -> int:
     """Print the table; return 1 when a package is below its floor."""
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     floors = settings["tool"]["cloudgpu"]["coverage-floors"]
-    found = by_package(measured(Path(argv[0])))
-    print(*table(found, floors), sep="\n")
-    wrong = problems(found, floors)
+    covered = by_package(measured(Path(argv[0])))
+    print(*table(covered, floors), sep="\n")
+    wrong = problems(covered, floors)
     print(*wrong, sep="\n", end="\n" if wrong else "")
     return int(bool(wrong))
 

@@ -25,7 +25,7 @@ CONFIDENCE = 60
 def found() -> dict[str, str]:
     """Return the unused names as `path:name`, each with its line and kind."""
     search = Vulture(ignore_decorators=DECORATORS)
-    users = [str(ROOT / one) for one in USERS if (ROOT / one).is_dir()]
+    users = [str(ROOT / folder) for folder in USERS if (ROOT / folder).is_dir()]
     search.scavenge(users, exclude=[str(ROOT / "*" / "tests" / "*")])
     unused = {}
     for item in search.get_unused_code(min_confidence=CONFIDENCE):
@@ -38,9 +38,9 @@ def found() -> dict[str, str]:
 def problems(unused: Mapping[str, str], allowed: Iterable[str]) -> list[str]:
     """Return one line for each unused name that no pattern allows, and for each pattern that matches none."""
     patterns = list(allowed)
-    new = [text for name, text in unused.items() if not any(fnmatch(name, one) for one in patterns)]
-    stale = [one for one in patterns if not any(fnmatch(name, one) for name in unused)]
-    return new + [f"{ALLOWED.name}: {one} matches nothing that is unused; remove it" for one in stale]
+    new = [text for name, text in unused.items() if not any(fnmatch(name, pattern) for pattern in patterns)]
+    stale = [pattern for pattern in patterns if not any(fnmatch(name, pattern) for name in unused)]
+    return new + [f"{ALLOWED.name}: {pattern} matches nothing that is unused; remove it" for pattern in stale]
 
 
 def main() -> int:

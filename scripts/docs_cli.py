@@ -108,7 +108,7 @@ def _commands(group: Any, path: str = "") -> Iterator[tuple[str, Any]]:  # noqa:
 
 def _section(name: str, command: Any) -> Iterator[str]:  # noqa: ANN401
     yield f"## cloudgpu {name}\n"
-    yield f"{_told(command.help)}\n"
+    yield f"{_help_markdown(command.help)}\n"
     yield f"```\n{EXAMPLES[name]}\n```\n"
     rows = [_row(param) for param in command.params if not getattr(param, "hidden", False)]
     if rows:
@@ -117,11 +117,14 @@ def _section(name: str, command: Any) -> Iterator[str]:  # noqa: ANN401
         yield ""
 
 
-def _told(text: str) -> str:
+def _help_markdown(text: str) -> str:
     """A command's help as markdown: paragraphs that keep their lines, which click marks, are blocks."""
     paragraphs = inspect.cleandoc(text).split("\n\n")
-    marked = [one.removeprefix("\b\n") for one in paragraphs]
-    blocks = [f"```\n{two}\n```" if one != two else two for one, two in zip(paragraphs, marked, strict=True)]
+    marked = [paragraph.removeprefix("\b\n") for paragraph in paragraphs]
+    blocks = [
+        f"```\n{unmarked}\n```" if paragraph != unmarked else unmarked
+        for paragraph, unmarked in zip(paragraphs, marked, strict=True)
+    ]
     return "\n\n".join(blocks)
 
 

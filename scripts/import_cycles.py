@@ -23,11 +23,11 @@ Cycle = tuple[str, ...]
 def cycles(imports: Mapping[str, Iterable[str]]) -> set[Cycle]:
     """Return the groups of modules that can all reach each other, each sorted by name."""
     reached = {module: _reachable(module, imports) for module in imports}
-    found = {
+    groups = {
         tuple(sorted({module} | {other for other in reached[module] if module in reached.get(other, ())}))
         for module in imports
     }
-    return {group for group in found if len(group) > 1 or group[0] in reached[group[0]]}
+    return {group for group in groups if len(group) > 1 or group[0] in reached[group[0]]}
 
 
 def _reachable(start: str, imports: Mapping[str, Iterable[str]]) -> set[str]:
@@ -41,20 +41,23 @@ def _reachable(start: str, imports: Mapping[str, Iterable[str]]) -> set[str]:
     return seen
 
 
-def problems(found: set[Cycle], allowed: set[Cycle]) -> list[str]:
+def problems(cycles_found: set[Cycle], allowed: set[Cycle]) -> list[str]:
     """Return one line for each cycle that is not allowed, and for each entry that is none."""
-    new = [f"new import cycle: {' <-> '.join(one)}" for one in sorted(found - allowed)]
-    stale = [f"no cycle any more, remove it from pyproject.toml: {', '.join(one)}" for one in sorted(allowed - found)]
+    new = [f"new import cycle: {' <-> '.join(cycle)}" for cycle in sorted(cycles_found - allowed)]
+    stale = [
+        f"no cycle any more, remove it from pyproject.toml: {', '.join(cycle)}"
+        for cycle in sorted(allowed - cycles_found)
+    ]
     return new + stale
 
 
 def main() -> int:
     """Return 1 when there is a problem."""
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["cloudgpu"]
-    allowed = {tuple(sorted(one)) for one in settings["import-cycles"]}
+    allowed = {tuple(sorted(cycle)) for cycle in settings["import-cycles"]}
     graph = grimp.build_graph(PACKAGE, cache_dir=str(ROOT / ".import_linter_cache"))
-    found = cycles({module: graph.find_modules_directly_imported_by(module) for module in graph.modules})
-    wrong = problems(found, allowed)
+    cycles_found = cycles({module: graph.find_modules_directly_imported_by(module) for module in graph.modules})
+    wrong = problems(cycles_found, allowed)
     print(*wrong, sep="\n", end="\n" if wrong else "")
     return int(bool(wrong))
 

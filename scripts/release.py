@@ -66,12 +66,12 @@ def changelog_problem(changelog: str, version: str) -> str:
 def content_problems(names: Iterable[str], size: int) -> list[str]:
     """Return what is wrong with a wheel of these files and this size."""
     inside = set(names)
-    wrong = [f"the wheel lacks {one}" for one in CARRIED if one not in inside]
-    if not any(re.fullmatch(r"cloudgpu-[^/]+\.dist-info/licenses/LICENSE", one) for one in inside):
+    wrong = [f"the wheel lacks {path}" for path in CARRIED if path not in inside]
+    if not any(re.fullmatch(r"cloudgpu-[^/]+\.dist-info/licenses/LICENSE", path) for path in inside):
         wrong.append("the wheel lacks its LICENSE")
-    wrong += [f"the wheel holds {one}" for one in sorted(inside) if STRANGE.search(one)]
-    top = {one.split("/")[0] for one in inside if ".dist-info/" not in one}
-    wrong += [f"the wheel installs {one} beside cloudgpu" for one in sorted(top - {"cloudgpu"})]
+    wrong += [f"the wheel holds {path}" for path in sorted(inside) if STRANGE.search(path)]
+    top = {path.split("/")[0] for path in inside if ".dist-info/" not in path}
+    wrong += [f"the wheel installs {path} beside cloudgpu" for path in sorted(top - {"cloudgpu"})]
     if size > LARGEST_WHEEL:
         wrong.append(f"the wheel has {size:,} bytes, more than {LARGEST_WHEEL:,}")
     return wrong
@@ -93,7 +93,7 @@ def run(*command: str | Path, cwd: Path = ROOT, **environment: str) -> str:
         check=False,
     )
     if done.returncode:
-        shown = " ".join(str(one) for one in command)
+        shown = " ".join(str(word) for word in command)
         last = "\n".join((done.stdout + done.stderr).splitlines()[-20:])
         message = f"{shown} exited {done.returncode}:\n{last}"
         raise StopError(message)
@@ -135,13 +135,13 @@ def build(folder: Path) -> tuple[Path, Path]:
         with tarfile.open(archive) as opened:
             opened.extractall(source, filter="data")
         run(sys.executable, "-m", "hatchling", "build", "-d", made, cwd=source, SOURCE_DATE_EPOCH=epoch)
-        digests.append({one.name: hashlib.sha256(one.read_bytes()).hexdigest() for one in sorted(made.iterdir())})
+        digests.append({path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(made.iterdir())})
     if digests[0] != digests[1]:
         message = f"two builds of the same commit differ: {digests}"
         raise StopError(message)
     (wheel,), (sdist,) = made.glob("*.whl"), made.glob("*.tar.gz")
-    for one in (wheel, sdist):
-        say(f"{one.name}: {one.stat().st_size:,} bytes, sha256 {digests[0][one.name]}")
+    for path in (wheel, sdist):
+        say(f"{path.name}: {path.stat().st_size:,} bytes, sha256 {digests[0][path.name]}")
     return wheel, sdist
 
 
@@ -157,8 +157,8 @@ def prove(wheel: Path, folder: Path, version: str, *, quickstart: bool) -> None:
     run(sys.executable, "-m", "venv", "--without-pip", venv)
     started = time.monotonic()
     run(uv, "pip", "install", "--quiet", "--python", venv / "bin" / "python", wheel, cwd=home, VIRTUAL_ENV="")
-    files = [one for one in (venv / "lib").rglob("*") if one.is_file()]
-    size = sum(one.stat().st_size for one in files) >> 20
+    files = [path for path in (venv / "lib").rglob("*") if path.is_file()]
+    size = sum(path.stat().st_size for path in files) >> 20
     say(f"installed in {time.monotonic() - started:.0f} s: {len(files):,} files, {size} MiB, without bytecode")
 
     def cloudgpu(*arguments: str) -> str:
@@ -191,9 +191,9 @@ def keep(*files: Path) -> None:
     """Copy what was built and proved to `dist/`, so that exactly these files are published."""
     dist = ROOT / "dist"
     dist.mkdir(exist_ok=True)
-    for one in files:
-        shutil.copyfile(one, dist / one.name)
-        say(f"dist/{one.name}")
+    for path in files:
+        shutil.copyfile(path, dist / path.name)
+        say(f"dist/{path.name}")
 
 
 def move_changelog(version: str) -> None:
@@ -233,8 +233,8 @@ def release(options: argparse.Namespace) -> int:
             raise StopError("\n".join(found))
         prove(wheel, folder, version, quickstart=options.quickstart)
         keep(wheel, sdist)
-    for one in wrong:
-        say(f"would have stopped: {one}")
+    for problem in wrong:
+        say(f"would have stopped: {problem}")
     if options.dry_run:
         say(f"dry run: v{version} was not tagged")
         return int(bool(wrong))

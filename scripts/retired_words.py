@@ -47,11 +47,13 @@ def main() -> int:
         for path in sorted((ROOT / folder).rglob("*.py")):
             relative = str(path.relative_to(ROOT))
             for key, message in retired(relative, path.read_text(encoding="utf-8"), settings["identifiers"]):
-                permission = next((one for one in allowed if fnmatch(key, one)), None)
+                permission = next((pattern for pattern in allowed if fnmatch(key, pattern)), None)
                 used.add(permission)
                 if permission is None:
                     wrong.append(message)
-    wrong += [f"scripts/retired_words.toml allows {one}, which is not used" for one in allowed if one not in used]
+    wrong += [
+        f"scripts/retired_words.toml allows {pattern}, which is not used" for pattern in allowed if pattern not in used
+    ]
     print("\n".join(wrong), end="\n" if wrong else "")
     return int(bool(wrong))
 

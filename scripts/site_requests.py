@@ -39,7 +39,7 @@ class _Page(HTMLParser):
         self._style = self._style and tag != "style"
 
     def _add(self, *addresses: str) -> None:
-        self.found += [one for one in addresses if _FOREIGN.match(one)]
+        self.found += [address for address in addresses if _FOREIGN.match(address)]
 
 
 def foreign(site: Path) -> Iterator[tuple[str, str]]:
@@ -48,20 +48,20 @@ def foreign(site: Path) -> Iterator[tuple[str, str]]:
         if path.suffix == ".html":
             page = _Page()
             page.feed(path.read_text(encoding="utf-8"))
-            found = page.found
+            addresses = page.found
         elif path.suffix == ".css":
-            found = _IN_STYLE.findall(path.read_text(encoding="utf-8"))
+            addresses = _IN_STYLE.findall(path.read_text(encoding="utf-8"))
         else:
             continue
-        yield from ((str(path.relative_to(site)), address) for address in found)
+        yield from ((str(path.relative_to(site)), address) for address in addresses)
 
 
 def main() -> int:
     """Print what was found."""
-    found = list(foreign(Path(sys.argv[1])))
-    for name, address in found:
+    addresses = list(foreign(Path(sys.argv[1])))
+    for name, address in addresses:
         print(f"{name} loads {address}: the site may ask no foreign address")
-    return 1 if found else 0
+    return 1 if addresses else 0
 
 
 if __name__ == "__main__":

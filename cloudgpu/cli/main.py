@@ -82,8 +82,8 @@ app = typer.Typer(
 )
 
 
-def _show_version(wanted: bool) -> None:
-    if wanted:
+def _show_version(requested: bool) -> None:
+    if requested:
         Screen().line(f"cloudgpu {__version__}")
         raise typer.Exit
 
@@ -183,9 +183,9 @@ def _refuse_undecodable(arguments: list[str]) -> None:
     Raises:
         UsageError: One of the arguments is not.
     """
-    for place, text in enumerate(arguments, 1):
+    for position, text in enumerate(arguments, 1):
         if any("\ud800" <= char <= "\udfff" for char in text):
-            message = f"argument {place} is not UTF-8 text: {printable(text)}"
+            message = f"argument {position} is not UTF-8 text: {printable(text)}"
             raise UsageError(message, hint="rename the file, or use a UTF-8 locale")
 
 
@@ -201,11 +201,11 @@ def _interrupted(end: BaseException, screen: Screen) -> int:
 
 def split(arguments: list[str]) -> tuple[list[str], list[str]]:
     """What is meant for us, and for `ssh` and `exec` what stands behind `--` and is meant for the nodes."""
-    verb = next((one for one in arguments if not one.startswith("-")), "")
+    verb = next((argument for argument in arguments if not argument.startswith("-")), "")
     if verb not in ("ssh", "exec") or "--" not in arguments:
         return arguments, []
-    place = arguments.index("--")
-    return arguments[:place], arguments[place + 1 :]
+    index = arguments.index("--")
+    return arguments[:index], arguments[index + 1 :]
 
 
 def _usage(err: TyperException, screen: Screen) -> int:

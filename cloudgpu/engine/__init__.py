@@ -1,1 +1,1 @@
-"""Provisioning: carrying out the programs in `infra/` and recording, before every call, what it is about to make."""
+"""Provisioning engines: run the programs in `infra/` and record every operation before its call."""

@@ -1,4 +1,4 @@
-"""The seam that both engines implement: carry a Pulumi program out for one stack."""
+"""The interface of both engines: run a Pulumi program for one stack."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -18,7 +18,7 @@ class Stack:
         region: AWS region.
         program: Directory of the Pulumi project.
         config: Program settings: `cloudgpu:<key>` without the prefix -> text.
-        secrets: The keys of `config` whose values must not be stored in the clear or shown.
+        secrets: The keys of `config` whose values must not be stored in plain text or shown.
         journal: The journal file of this stack.
     """
 
@@ -40,7 +40,7 @@ class Event:
     type: str
     name: str
     detail: str = ""
-    """Physical id when done, reason when failed, what is awaited when waiting."""
+    """Physical id when done, reason when failed, what the engine waits for when waiting."""
     seconds: float = 0.0
 
 
@@ -49,7 +49,7 @@ OnEvent = Callable[[Event], None]
 
 @dataclass(frozen=True)
 class Applied:
-    """A stack as it stands after `up` or `refresh`."""
+    """A stack after `up` or `refresh`."""
 
     outputs: Mapping[str, Any]
     resources: tuple["ResourceState", ...] = ()
@@ -78,22 +78,22 @@ class Step:
 
 
 class Engine(Protocol):
-    """Returns on success, raises a `CloudGpuError` on failure; never a boolean."""
+    """Runs programs. Every method raises a `CloudGpuError` on failure."""
 
     def preview(self, stack: Stack) -> tuple[Step, ...]:
-        """What `up` would do, without a mutating call."""
+        """Return what `up` would do, without a mutating call."""
 
     def drift(self, stack: Stack) -> tuple[str, ...]:
-        """How what lets people in differs from what the program made it, in words; no mutating call."""
+        """Describe changes made to security groups outside the program, without a mutating call."""
 
     def repair_drift(self, stack: Stack) -> tuple[str, ...]:
-        """Put those differences right, and nothing else; says which there were."""
+        """Repair those changes and nothing else; return their descriptions."""
 
     def up(self, stack: Stack, on_event: OnEvent) -> Applied:
-        """Make the stack match its program. On failure nothing is in flight any more when it raises."""
+        """Make the stack match its program. If it raises, no operation is in progress any more."""
 
     def refresh(self, stack: Stack) -> Applied:
-        """Read every resource again; what is gone leaves the state."""
+        """Read every resource again and remove from the state what no longer exists."""
 
     def destroy(self, stack: Stack, on_event: OnEvent) -> None:
-        """End everything that the journal knows or that carries the cluster's tag; returns when it is confirmed."""
+        """Delete everything that the state lists or that carries the cluster's tag, and confirm the deletion."""

@@ -42,7 +42,7 @@ def stack_config(  # one argument a setting of the program; grouping them would 
     if unknown:
         message = f"the cluster program has no setting {', '.join(unknown)}"
         raise UsageError(message, hint=f"it takes {', '.join(sorted(NAMEABLE))}")
-    wanted = {
+    derived = {
         "publicAddress": "" if candidate.public_address == "auto" else candidate.public_address,
         "reservation": candidate.reservation,
         "bootstrap": bootstrap,
@@ -65,4 +65,4 @@ def stack_config(  # one argument a setting of the program; grouping them would 
         "diskGib": str(disk_gib),
         "efaInterfaces": str(candidate.efa_interfaces),
     }
-    return {**config, **named, **{key: value for key, value in wanted.items() if value}}
+    return {**config, **named, **{key: value for key, value in derived.items() if value}}

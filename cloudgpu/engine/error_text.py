@@ -1,4 +1,4 @@
-"""Typed errors through a channel that carries only text: from a resource plugin through the Pulumi CLI and back.
+"""Encode typed errors as text and decode them, since the Pulumi CLI passes a plugin's errors on as text only.
 
 Our own plugin ends every message with `[Kind]` or `[Kind/Code]`. Pulumi's AWS plugin quotes the AWS SDK for Go:
 `..., StatusCode: 400, RequestID: 1b2c, api error VcpuLimitExceeded: You have requested more ...`.
@@ -17,7 +17,7 @@ _STATUS: Final = re.compile(r"StatusCode: (?P<status>[0-9]+)")
 _REQUEST: Final = re.compile(r"RequestID: (?P<id>[\w-]+)")
 _LOST: Final = re.compile(
     r"no such host|connection refused|connection reset|i/o timeout|TLS handshake timeout"
-    # the plugin itself ended: what it had under way may have had its effect
+    # The plugin exited: an operation in progress may still have taken effect.
     r"|code = (?:Unavailable|Canceled|DeadlineExceeded)|error reading from server|transport is closing"
 )
 _CREDENTIALS: Final = re.compile(
@@ -27,17 +27,17 @@ _SERVER_FAULT: Final = "5"
 
 
 def fault_text(err: CloudGpuError) -> str:
-    """The error as one message that `read_fault` turns back."""
+    """Encode an error as a message that `read_fault` decodes."""
     code = getattr(err, "code", "")
     return f"{err.message} [{type(err).__name__}{'/' + code if code else ''}]"
 
 
 def read_fault(text: str, doing: str = "") -> CloudGpuError | None:
-    """The typed error that a message stands for; None when it tells of none.
+    """Return the typed error that a message describes, or None if it describes none.
 
     Args:
         text: A diagnostic of the Pulumi CLI.
-        doing: What was tried, for messages that do not say it themselves.
+        doing: The attempted operation, for messages that do not name it.
     """
     own = _OWN.search(text)
     if own is not None:
@@ -51,7 +51,7 @@ def read_fault(text: str, doing: str = "") -> CloudGpuError | None:
 def _own(kind: str, message: str, code: str) -> CloudGpuError:
     known = getattr(errors, kind, None)
     if not (isinstance(known, type) and issubclass(known, CloudGpuError)):
-        return CloudError(message, code=code, hint="run it again; `cloudgpu --debug` says more")
+        return CloudError(message, code=code, hint="run it again with `cloudgpu --debug` for details")
     hint = refusal(code, "", "").hint if code else ""
     if issubclass(known, LaunchError | CloudError):
         return known(message, code=code, hint=hint)
@@ -61,17 +61,19 @@ def _own(kind: str, message: str, code: str) -> CloudGpuError:
 def _of_aws(text: str, code: str, message: str, doing: str) -> CloudGpuError:
     request, status = _REQUEST.search(text), _STATUS.search(text)
     request_id = request["id"] if request else ""
-    err = refusal(code, message, doing or "carrying out the program", request_id=request_id)
+    err = refusal(code, message, doing or "running the program", request_id=request_id)
     if status is not None and status["status"].startswith(_SERVER_FAULT) and type(err) is errors.BadRequestError:
-        return ThrottledError(err.message, code=code, request_id=request_id, hint="AWS is in trouble; try later")
+        return ThrottledError(
+            err.message, code=code, request_id=request_id, hint="AWS has an internal problem; try again later"
+        )
     return err
 
 
 def _unanswered(text: str, doing: str) -> CloudGpuError | None:
     line = text.strip().splitlines()[-1] if text.strip() else ""
-    told = f"{doing}: {line}" if doing else line
+    message = f"{doing}: {line}" if doing else line
     if _CREDENTIALS.search(text):
-        return errors.AuthError(told, hint="run `aws configure`, or set AWS_PROFILE")
+        return errors.AuthError(message, hint="run `aws configure`, or set AWS_PROFILE")
     if _LOST.search(text):
-        return CloudError(told, code="Unreachable", hint="check the network, then run it again")
+        return CloudError(message, code="Unreachable", hint="check the network, then run it again")
     return None

@@ -1,4 +1,4 @@
-"""One process at a time on one cluster: a file that says who works on it since when, and outlives nobody.
+"""The lease on a cluster: a file that names its holder, so that one process at a time changes the cluster.
 
 The file is only ever changed under a short `flock`, which the kernel drops with its process. Whether a holder is
 still there is read from its process (same machine, same boot) or from its heartbeat (another machine): one that
@@ -33,7 +33,7 @@ _LOOK_EVERY_S: Final = 1.0
 
 @dataclass(frozen=True)
 class Holder:
-    """Who holds a lease."""
+    """The holder of a lease."""
 
     nonce: str
     owner: str
@@ -55,11 +55,11 @@ class Lease:
         self._owner = owner
         self._nonce = ""
         self.problem = ""
-        """Why it is not held although `hold` was entered; empty where it is."""
+        """Why the lease is not held although `hold` was entered; empty if it is held."""
 
     @contextlib.contextmanager
     def hold(self, *, tidy: bool = False, required: bool = True) -> Iterator["Lease"]:
-        """Take it, keep its heartbeat going, give it back; with `tidy`, remove a folder that holds nothing else.
+        """Acquire the lease, send heartbeats and release it. With `tidy`, also remove an otherwise empty folder.
 
         What only deletes does not require it: where the lease file cannot be written, nobody else can take the lease
         either, and `problem` says why it is not held.
@@ -90,12 +90,12 @@ class Lease:
             self._give_back(holder, tidy=tidy)
 
     def holder(self) -> Holder | None:
-        """Who holds it now; None when nobody living does."""
+        """Return the holder; None if there is none or its process is dead."""
         present = self._read()
         return None if present is None or self._dead(present) or present == self._silent() else present
 
     def check(self) -> None:
-        """Prove that this process still holds it.
+        """Verify that this process still holds the lease.
 
         Raises:
             BusyError: It was taken over, because this process was silent for too long.
@@ -153,7 +153,7 @@ class Lease:
                 self._replace(fresh)
 
     def _dead(self, holder: Holder) -> bool:
-        """Whether its process was on this machine and is not there any more; of another machine nobody knows."""
+        """Return True if the holder ran on this machine and has exited. False if it ran on another machine."""
         if holder.host != socket.gethostname():
             return False
         return holder.boot != _boot_id() or process_start(holder.pid) != holder.process_start

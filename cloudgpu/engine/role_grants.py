@@ -13,9 +13,9 @@ def granted(recipe: Recipe) -> dict[str, str]:
     mine = [data for data in recipe.data if data.endpoint is None]
     readable = [place for data in mine for place in _place(data.source)]
     writable = [place for data in mine if data.writable for place in _place(data.source)]
-    kept = (recipe.checkpoint.to if recipe.checkpoint else None, recipe.outputs_to)
+    targets = (recipe.checkpoint.to if recipe.checkpoint else None, recipe.outputs_to)
     # What comes after a placeholder is known only when a run has its name.
-    places = [place for to in kept for place in _place((to or "").partition("{")[0])]
+    places = [place for to in targets for place in _place((to or "").partition("{")[0])]
     return {"readable": ",".join(dict.fromkeys(readable)), "writable": ",".join(dict.fromkeys([*places, *writable]))}
 
 

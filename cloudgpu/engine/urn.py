@@ -39,13 +39,13 @@ def aliased(place: Place, own: Iterable[alias_pb2.Alias], parents: Sequence[str]
     """
     own = list(own)
     moved = [place, *(_under(place, parent) for parent in parents)]
-    found: dict[str, None] = {}
+    urns: dict[str, None] = {}
     for start in moved:
-        found[start.urn] = None
+        urns[start.urn] = None
         for alias in own:
-            found[_urn(start, alias)] = None
-    found.pop(place.urn, None)
-    return tuple(found)
+            urns[_urn(start, alias)] = None
+    urns.pop(place.urn, None)
+    return tuple(urns)
 
 
 def _under(place: Place, parent: str) -> Place:

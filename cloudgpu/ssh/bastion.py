@@ -61,8 +61,8 @@ def _known(name: str, files: Sequence[Path]) -> tuple[str, ...]:
             continue
         for host in entry.hostnames:
             known.add(host, entry.key.get_name(), entry.key)
-    found = [fingerprint(key.asbytes()) for key in (known.lookup(name) or {}).values()]
-    return tuple(one for one in dict.fromkeys(found) if one not in revoked)
+    fingerprints = [fingerprint(key.asbytes()) for key in (known.lookup(name) or {}).values()]
+    return tuple(pin for pin in dict.fromkeys(fingerprints) if pin not in revoked)
 
 
 def _lines(path: Path) -> list[str]:

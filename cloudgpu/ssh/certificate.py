@@ -1,4 +1,4 @@
-"""A TLS certificate for one call: made here, told to both sides, kept nowhere."""
+"""A TLS certificate for one call, given to both sides and never stored."""
 
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta

@@ -1,4 +1,4 @@
-"""A paramiko channel that says nothing after its own CLOSE, and remembers how it ended."""
+"""A paramiko channel that sends nothing after CLOSE and records how it was closed."""
 
 import contextlib
 from collections.abc import Iterator
@@ -89,7 +89,7 @@ class OrderlyChannel(paramiko.Channel):  # type: ignore[misc]  # paramiko has no
         self._say(last)
 
     def _say(self, messages: tuple[paramiko.Message, ...]) -> None:
-        """The last words. Where the connection is gone nobody hears them, and nobody has to."""
+        """Send the closing messages, unless the connection is already lost."""
         with contextlib.suppress(paramiko.SSHException, EOFError, OSError):
             for message in messages:
                 self.transport._send_user_message(message)

@@ -1,4 +1,4 @@
-"""An SSH connection to one node: reused by every call, dialled again when it broke."""
+"""An SSH connection to one node, shared by all calls and reopened when it breaks."""
 
 import threading
 from collections.abc import Callable, Iterable, Sequence
@@ -29,7 +29,7 @@ _MOST_OUTPUT_BYTES = 256 << 20
 
 
 class SilentPortError(ConnectError):
-    """The node is there, and connects to nothing at this address and port."""
+    """The node is reachable, but nothing listens at this address and port."""
 
 
 def connect(
@@ -41,7 +41,7 @@ def connect(
     via: Carrier | None = None,
     patience: Patience | None = None,
 ) -> "SshHost":
-    """Connect to a node, through what `via` is, where it is given.
+    """Connect to a node, through `via` if given.
 
     Raises:
         HostKeyError: It shows none of the node's pinned host keys.
@@ -61,7 +61,7 @@ def wait_for(
     via: Carrier | None = None,
     hopeless: Callable[[], bool] = lambda: False,
 ) -> "SshHost":
-    """Connect to a node that may still be booting: try again, with pauses, for at most `deadline_s` seconds.
+    """Connect to a node that may still be booting; retry with pauses for at most `deadline_s` seconds.
 
     A login that is refused is tried for a minute only, and once only where the first boot is known to be over: where
     sshd is started by its socket it may answer before cloud-init has created the user and written our key. Once
@@ -93,7 +93,7 @@ def wait_for(
 
 
 class SshHost:
-    """One node over SSH; satisfies `remote.base.Host` and is safe to use from several threads."""
+    """A node over SSH. Implements `ssh.base.Host`; safe to use from several threads."""
 
     def __init__(
         self, node: Node, key: Path, *, clock: Clock, timeout_s: float, via: Carrier | None, patience: Patience
@@ -109,7 +109,7 @@ class SshHost:
         self._tunnels: dict[int, Tunnel] = {}
 
     def connect(self) -> None:
-        """Dial unless connected.
+        """Connect unless connected.
 
         Raises:
             ConnectError: As `dial` says.
@@ -118,12 +118,12 @@ class SshHost:
 
     @property
     def connected(self) -> bool:
-        """Whether there is a connection, as far as this side knows; nobody is asked."""
+        """Return True if the connection is open as far as this side knows."""
         with self._lock:
             return any(link.is_active() for link in self._links)
 
     def run(self, command: Command, *, stdin: bytes = b"", timeout_s: float = COMMAND_S) -> Result:
-        """Run it and wait.
+        """Run a command and wait for it.
 
         Raises:
             RemoteCommandError: Exit code other than 0; shows the last 10 lines.
@@ -168,7 +168,7 @@ class SshHost:
         return bytes(stdout)
 
     def stream(self, command: Command, *, stdin: bytes = b"") -> SessionStream:
-        """Start it and read its output line by line.
+        """Start a command whose output is read line by line.
 
         Raises:
             ConnectError: The connection was lost.
@@ -223,7 +223,7 @@ class SshHost:
         return transfer.send_tree(self, source, files, to)
 
     def claim_tree(self, to: str) -> None:
-        """Make a new or empty remote directory one that `send_tree` may change.
+        """Mark a new or empty remote directory as managed, so that `send_tree` may change it.
 
         Raises:
             RemoteCommandError: It has contents that are not ours, or cannot be made.
@@ -266,7 +266,7 @@ class SshHost:
             return self._tunnels[remote_port].port
 
     def _enter(self, port: int, *, bound: bool) -> OrderlyChannel:
-        """A connection to a port of the node's own.
+        """Open a connection to a port on the node itself.
 
         Raises:
             ConnectError: As `open_tcp` says.
@@ -289,7 +289,7 @@ class SshHost:
         raise silent
 
     def open_tcp(self, address: str, port: int, timeout_s: float = _CHANNEL_TIMEOUT_S) -> OrderlyChannel:
-        """A TCP connection from the node to somewhere it can reach.
+        """Open a TCP connection from the node to a host it can reach.
 
         Raises:
             SilentPortError: Nothing listens there.
@@ -307,7 +307,7 @@ class SshHost:
             raise ConnectError(message, hint=still_there(self.node)) from err
 
     def server_key(self) -> ServerKey:
-        """The host key that was verified, whole, for a `known_hosts` file.
+        """Return the verified host key for a `known_hosts` file.
 
         Raises:
             ConnectError: Not connected, and it cannot be dialled.
@@ -316,7 +316,7 @@ class SshHost:
         return ServerKey(str(shown.get_name()), str(shown.get_base64()))
 
     def close(self) -> None:
-        """Hang up. A later call dials again."""
+        """Close the connection. A later call reopens it."""
         with self._lock:
             links, self._links = self._links, []
             tunnels, self._tunnels = list(self._tunnels.values()), {}
@@ -349,7 +349,7 @@ class SshHost:
         raise ConnectError(f"{describe(self.node)} accepts no more sessions", hint="close some of those that are open")
 
     def _lane(self, index: int) -> Link:
-        """The `index`-th connection, dialled when it is missing or broken."""
+        """Return the connection at `index`, opened if it is missing or broken."""
         with self._lock:
             self._links = [link for link in self._links if link.is_active()]
             while len(self._links) <= index:

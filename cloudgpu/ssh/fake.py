@@ -140,8 +140,8 @@ class FakeHost:
     ) -> list[str]:
         """Write the kept files that match to disk."""
         if on_skipped is not None:
-            for one in self.skipped:
-                on_skipped(one)
+            for skip in self.skipped:
+                on_skipped(skip)
         prefix = source.rstrip("/") + "/"
         below = sorted(path.removeprefix(prefix) for path in self.files if path.startswith(prefix))
         names = matching(below, patterns)

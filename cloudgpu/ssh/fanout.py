@@ -1,4 +1,4 @@
-"""The same on every node at once. A node that fails is a value beside the others, not the end of everything."""
+"""Run work on all nodes in parallel. A failed node is returned as an error and does not stop the others."""
 
 import copy
 import threading
@@ -15,11 +15,11 @@ from cloudgpu.ssh.connection import SshHost, connect, wait_for
 from cloudgpu.ssh.handshake import AuthRefusedError
 
 LIMIT = 64
-"""How many nodes are worked on at the same time. More threads than this only fight for the interpreter."""
+"""Maximum number of nodes processed in parallel. More threads only compete for the interpreter."""
 
 
 def straight(_node: Node) -> None:
-    """Nothing needs to lead there."""
+    """Return None: the node is reached directly."""
 
 
 class OnNode(Protocol):
@@ -100,7 +100,7 @@ def wait_for_all(
 def _in_two_steps(
     nodes: Sequence[Node], connect: Callable[[Node, Carrier | None], SshHost], limit: int, carrier: CarrierOf
 ) -> dict[int, SshHost | CloudGpuError]:
-    """First the nodes that no other one stands before, then those behind one of them."""
+    """Connect to directly reachable nodes first, then to those behind a jump node."""
     first = [(node.index, node) for node in nodes if node.jump is None]
     behind = [(node.index, node) for node in nodes if node.jump is not None]
     outcomes = _parallel(first, lambda node: connect(node, carrier(node)), limit)
@@ -109,7 +109,7 @@ def _in_two_steps(
 
 
 def _through(node: Node, outcomes: Mapping[int, SshHost | CloudGpuError]) -> SshHost:
-    """The connection that leads to a node.
+    """Return the connection through which a node is reached.
 
     Raises:
         ConnectError: The node that stands before it was not reached.
@@ -123,7 +123,7 @@ def _through(node: Node, outcomes: Mapping[int, SshHost | CloudGpuError]) -> Ssh
 
 
 def all_or_raise(outcomes: Mapping[int, T | CloudGpuError]) -> dict[int, T]:
-    """The values, when every node succeeded.
+    """Return the values if every node succeeded.
 
     Raises:
         CloudGpuError: The first failure, a wrong host key before any other, saying which further nodes failed.

@@ -1,4 +1,4 @@
-"""From an address to an authenticated link: TCP, key exchange, the pinned host key, our key. In that order."""
+"""Open an authenticated SSH link: TCP, key exchange, host key check, login, in that order."""
 
 import io
 import socket
@@ -27,7 +27,7 @@ OpenSocket = Callable[[float], Opened]
 """Opens something that behaves like a connected socket, within so many seconds."""
 
 _LONGEST_SAID = 200
-_ANOTHER_KEY = "name another one in the settings: CLOUDGPU_SSH_KEY"
+_ANOTHER_KEY = "set another key in the settings: CLOUDGPU_SSH_KEY"
 
 _KEY_KINDS: dict[type, Any] = {
     RSAPrivateKey: paramiko.RSAKey,
@@ -106,7 +106,7 @@ def _refused(node: Node, key: Path) -> "AuthRefusedError":
 
 
 class AuthRefusedError(ConnectError):
-    """The server is the right one and does not accept our key for that user."""
+    """The host key matches, but the server rejects our key for that user."""
 
 
 def _verified_link(node: Node, connect: OpenSocket, left_s: Callable[[], float]) -> Link:
@@ -141,7 +141,7 @@ def exchanged(node: Node, opened: Opened, timeout_s: float) -> Link:
 def _exchange(
     node: Node, opened: socket.socket | paramiko.Channel, without_keys: Sequence[str], timeout_s: float
 ) -> Link | None:
-    """The key exchange; None when the server has no key of the types that are left."""
+    """Run the key exchange; return None if the server has no key of the remaining types."""
     link = Link(opened, without_keys=without_keys)
     link.banner_timeout = link.handshake_timeout = timeout_s
     try:
@@ -162,8 +162,8 @@ def _exchange(
             raise _silent(node, timeout_s) from err
         if without_keys and not isinstance(err, OSError):
             return None
-        said = printable(str(err))[:_LONGEST_SAID]
-        message = f"{describe(node)} answers, but not with SSH: {said or 'it hung up'}"
+        reply = printable(str(err))[:_LONGEST_SAID]
+        message = f"{describe(node)} answers, but not with SSH: {reply or 'it closed the connection'}"
         raise ConnectError(message, hint="the node may still be booting; try again") from err
     return link
 
@@ -182,7 +182,7 @@ def _wrong_key(node: Node, shown: Sequence[str]) -> HostKeyError:
         f"{describe(node)} is not the host we know: expected host key {' or '.join(node.host_keys)}, got {shown[0]}",
         expected=node.host_keys,
         got=shown[0],
-        hint="somebody else may be answering at this address; nothing was sent to it. "
+        hint="another host may be answering at this address; nothing was sent to it. "
         "If the host was rebuilt on purpose, pin its new fingerprint",
     )
 
@@ -207,11 +207,11 @@ def _private_key(path: Path) -> paramiko.PKey:
     if kind is None:
         message = f"keys of the kind {type(loaded).__name__} are not supported"
         raise ValueError(message)
-    found: paramiko.PKey = kind.from_private_key(io.StringIO(content.decode()))
+    private_key: paramiko.PKey = kind.from_private_key(io.StringIO(content.decode()))
     certificate = path.with_name(f"{path.name}-cert.pub")
     if certificate.exists():
-        found.load_certificate(read_text(certificate, KEY_BYTES))
-    return found
+        private_key.load_certificate(read_text(certificate, KEY_BYTES))
+    return private_key
 
 
 def _unreachable(node: Node, err: OSError, timeout_s: float) -> ConnectError:

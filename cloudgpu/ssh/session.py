@@ -1,4 +1,4 @@
-"""One command over one channel: standard input in, output out, and the exit code; nothing can fill up and block."""
+"""Run one command over one channel: standard input, output and exit code, without deadlocks on full buffers."""
 
 import codecs
 import contextlib
@@ -24,7 +24,7 @@ LONGEST_LINE = 32 << 20
 
 @dataclass(frozen=True)
 class Patience:
-    """How long silence is borne: first the server is asked for a sign of life, then given up."""
+    """Time limits for silence: first a keepalive request is sent, then the connection is given up."""
 
     probe_after_s: float = 10.0
     dead_after_s: float = 30.0
@@ -123,7 +123,7 @@ class Session:
 
     @property
     def exit_code(self) -> int:
-        """Its exit code; 128 + n when signal n ended it; 255 when the server closed the channel without a word."""
+        """Return the exit code; 128 + n after signal n; 255 if the server closed the channel without one."""
         status = int(self._channel.exit_status)
         return 255 if status < 0 else status
 
@@ -153,7 +153,7 @@ class Session:
             raise self._lost(err) from err
 
     def _over(self) -> bool:
-        """Nothing more will come: the channel is closed, or has said its exit code and the end of its output."""
+        """Return True if the channel is closed, or its exit code and the end of its output have arrived."""
         said_all = self._channel.status_event.is_set() and self._channel.eof_received
         return (self._channel.closed or said_all) and not self._more()
 

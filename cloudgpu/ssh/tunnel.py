@@ -1,4 +1,4 @@
-"""A port of the caller's loopback that leads to a port on a node."""
+"""Tunnels from a loopback port of the caller to a port on a node."""
 
 import contextlib
 import errno
@@ -46,12 +46,12 @@ class Tunnel:
             try:
                 local, _ = self._listener.accept()
             except OSError:
-                self._closed.wait(_FULL_PAUSE_S)  # where no handle is free, some connection will end
+                self._closed.wait(_FULL_PAUSE_S)  # out of file descriptors: wait for a connection to close
                 continue
             threading.Thread(target=self._carry, args=(local,), daemon=True).start()
 
     def _carry(self, local: socket.socket) -> None:
-        """Both directions of one connection. A node that cannot be reached shows as a closed connection."""
+        """Copy both directions of one connection. If the node is unreachable, the connection is closed."""
         with local:
             try:
                 remote = self._connect()
@@ -68,18 +68,18 @@ class Tunnel:
 
 
 def _away(local: socket.socket, remote: OrderlyChannel) -> None:
-    """From the caller to the node until the caller has said all, then pass that on: half open stays half open."""
+    """Copy from the caller to the node, then pass on the end of input: the tunnel preserves half-closed connections."""
     try:
         while piece := local.recv(_CHUNK_BYTES):
             remote.sendall(piece)
         remote.shutdown(socket.SHUT_WR)
     except LOST:
         with contextlib.suppress(*LOST):
-            remote.close()  # nobody reads what may still come
+            remote.close()  # the caller no longer reads
 
 
 def _home(remote: OrderlyChannel, local: socket.socket) -> None:
-    """The other way. An answer that breaks off must not look like a complete one."""
+    """Copy from the node to the caller. A broken connection is reset, so that it does not look complete."""
     with contextlib.suppress(*LOST):
         while piece := remote.recv(_CHUNK_BYTES):
             local.sendall(piece)
@@ -92,30 +92,30 @@ def _home(remote: OrderlyChannel, local: socket.socket) -> None:
 
 
 def listening(port: int = 0) -> socket.socket:
-    """A socket that listens on this port of the caller's loopback; 0 is any.
+    """Return a socket that listens on this loopback port; 0 picks any free port.
 
     Raises:
-        UsageError: Somebody has it, or only the administrator may have it; names the next free one.
-        StateError: No port can be had.
+        UsageError: The port is in use or requires root; the hint names the next free port.
+        StateError: No port is available.
     """
     try:
         return socket.create_server((_HERE, port), backlog=_BACKLOG)
     except OSError as err:
         if port == 0:
             message = f"no local port for a tunnel: {err.strerror}"
-            raise StateError(message, hint="close tunnels or other programs") from err
+            raise StateError(message, hint="close other tunnels or programs") from err
         if err.errno not in (errno.EADDRINUSE, errno.EACCES):
             message = f"port {port} of this machine cannot be used: {err.strerror}"
-            raise StateError(message, hint="name another one with --local") from err
-        why = "is in use" if err.errno == errno.EADDRINUSE else "is for the administrator alone"
+            raise StateError(message, hint="choose another port with --local") from err
+        why = "is in use" if err.errno == errno.EADDRINUSE else "requires root"
         raise UsageError(f"port {port} of this machine {why}", hint=f"port {_next_free(port)} is free") from err
 
 
 def listening_near(port: int) -> socket.socket:
-    """The same with this port where it is free, else with the next one that is.
+    """Return a socket that listens on this port, or on the next free one.
 
     Raises:
-        StateError: No port can be had.
+        StateError: No port is available.
     """
     try:
         return listening(port)
@@ -124,9 +124,9 @@ def listening_near(port: int) -> socket.socket:
 
 
 def _next_free(port: int) -> int:
-    """The next port above it that nobody has; any where none of the next hundred is free."""
+    """Return the next free port above `port`, or any free one if the next hundred are in use."""
     first = port + 1 if port >= _FIRST_UNPRIVILEGED else port + _ABOVE_PRIVILEGED
-    for one in (*range(first, min(first + 100, _LAST + 1)), 0):
-        with contextlib.suppress(OSError), socket.create_server((_HERE, one)) as found:
-            return int(found.getsockname()[1])
+    for candidate in (*range(first, min(first + 100, _LAST + 1)), 0):
+        with contextlib.suppress(OSError), socket.create_server((_HERE, candidate)) as listener:
+            return int(listener.getsockname()[1])
     return 0

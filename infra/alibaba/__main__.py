@@ -1,4 +1,4 @@
-"""GPU nodes at Alibaba Cloud, as the stack's settings describe them."""
+"""Pulumi program for GPU nodes at Alibaba Cloud."""
 
 import pulumi
 

@@ -1,4 +1,4 @@
-"""Who gets in: the key pair and the security group."""
+"""SSH access: the key pair and the security group."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +11,7 @@ _EVERYWHERE = {"cidr_blocks": ["0.0.0.0/0"], "ipv6_cidr_blocks": ["::/0"]}
 
 @dataclass(frozen=True)
 class AccessArgs:
-    """`key_name` and `security_group_id` are the user's own; empty text means: make it."""
+    """`key_name` and `security_group_id` name existing resources; if empty, they are created."""
 
     physical_name: str
     vpc_id: pulumi.Input[str]
@@ -23,7 +23,7 @@ class AccessArgs:
 
 
 class Access(pulumi.ComponentResource):
-    """SSH from the callers, where there are any, anything among the nodes, anything outwards, nothing else."""
+    """Allows SSH from the given ranges, all traffic between the nodes, and all outbound traffic."""
 
     key_name: pulumi.Output[str]
     security_group_id: pulumi.Output[str]
@@ -62,7 +62,7 @@ def _ssh_from(cidr: str) -> dict[str, Any]:
 
 
 def _among_nodes() -> dict[str, Any]:
-    """EFA traffic bypasses IP, so only a rule that names the group itself lets it through, in both directions."""
+    """Allow EFA traffic, which bypasses IP and needs a rule that refers to the group itself, in both directions."""
     return {"protocol": "-1", "from_port": 0, "to_port": 0, "self": True, "description": "among the nodes"}
 
 

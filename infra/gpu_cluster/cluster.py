@@ -1,4 +1,4 @@
-"""The whole cluster, put together."""
+"""The component that holds the whole cluster."""
 
 import hashlib
 from typing import Any
@@ -41,7 +41,7 @@ class GpuCluster(pulumi.ComponentResource):
         self.register_outputs({})
 
     def exports(self) -> dict[str, Any]:
-        """The stack's outputs."""
+        """Return the stack's outputs."""
         group = self.placement_group
         return {
             "instanceIds": self.gang.instance_ids,
@@ -64,12 +64,12 @@ class GpuCluster(pulumi.ComponentResource):
         return Network(name, NetworkArgs(args.zone, args.named.vpc_id, args.named.subnet_id, own), self._child)
 
     def _addresses(self, name: str, args: ClusterArgs) -> PublicAddresses:
-        """One a node, or one for the first node, behind which the others stand."""
+        """Create one address per node, or one for the first node if the others are reached through it."""
         count = {"elastic": args.nodes, "nat": 1}.get(args.public_address, 0)
         return PublicAddresses(name, PublicAddressesArgs(count, self.network.gateways, self._tags), self._child)
 
     def _access(self, name: str, args: ClusterArgs) -> Access:
-        wanted = AccessArgs(
+        component_args = AccessArgs(
             physical_name=f"cloudgpu-{args.cluster}",
             vpc_id=self.network.vpc_id,
             public_key=args.public_key,
@@ -78,11 +78,11 @@ class GpuCluster(pulumi.ComponentResource):
             security_group_id=args.named.security_group_id,
             tags=self._tags,
         )
-        return Access(name, wanted, self._child)
+        return Access(name, component_args, self._child)
 
     def _identity(self, name: str, args: ClusterArgs) -> Identity:
         physical_name = f"cloudgpu-{args.cluster}-{args.region}"
-        wanted = IdentityArgs(
+        component_args = IdentityArgs(
             physical_name=physical_name,
             role_name=args.named.role_name,
             region=args.region,
@@ -90,10 +90,10 @@ class GpuCluster(pulumi.ComponentResource):
             grants=Grants(args.readable, args.writable, sessions=args.reach == "ssm"),
             tags=self._tags,
         )
-        return Identity(name, wanted, self._child)
+        return Identity(name, component_args, self._child)
 
     def _placement_group(self, name: str, args: ClusterArgs) -> aws.ec2.PlacementGroup | None:
-        """One node has nobody to be near to, and a group only narrows where capacity may be found.
+        """Create a placement group for several nodes. For one node it would only narrow the search for capacity.
 
         A Capacity Block stands close together by itself.
         """
@@ -107,7 +107,7 @@ class GpuCluster(pulumi.ComponentResource):
         group = self.placement_group
         # Another image *setting* makes another template; see `ignore_changes` there.
         image = hashlib.sha256(args.image.encode()).hexdigest()[:8]
-        wanted = TemplateArgs(
+        component_args = TemplateArgs(
             physical_name=f"cloudgpu-{args.cluster}-{image}",
             image=args.image,
             user_data=_user_data(args),
@@ -123,10 +123,10 @@ class GpuCluster(pulumi.ComponentResource):
             capacity_block=args.market == "capacity-block",
             tags=self._tags,
         )
-        return Template(f"{name}-{image}", wanted, self._child)
+        return Template(f"{name}-{image}", component_args, self._child)
 
     def _gang(self, name: str, args: ClusterArgs) -> Gang:
-        wanted = GangArgs(
+        component_args = GangArgs(
             nodes=args.nodes,
             instance_type=args.instance_type,
             market=args.market,
@@ -140,17 +140,19 @@ class GpuCluster(pulumi.ComponentResource):
             *self.addresses.before_nodes,
             *(self.expiry_schedule.before_nodes if self.expiry_schedule is not None else []),
         ]
-        return Gang(name, wanted, pulumi.ResourceOptions(parent=self, depends_on=before))
+        return Gang(name, component_args, pulumi.ResourceOptions(parent=self, depends_on=before))
 
     def _expiry_schedule(self, name: str, args: ClusterArgs) -> ExpirySchedule | None:
         if not args.expiry_schedule:
             return None
-        wanted = ExpiryScheduleArgs(f"cloudgpu-{args.cluster}", args.region, args.token, args.expires_at, self._tags)
-        return ExpirySchedule(name, wanted, self._child)
+        component_args = ExpiryScheduleArgs(
+            f"cloudgpu-{args.cluster}", args.region, args.token, args.expires_at, self._tags
+        )
+        return ExpirySchedule(name, component_args, self._child)
 
 
 def _associates(args: ClusterArgs) -> bool | None:
-    """EC2 takes no wish for nodes with several interfaces, and gives them nothing."""
+    """Return whether EC2 assigns public addresses; None if unset, as nodes with several interfaces require."""
     if len(interfaces(args.instance_type, args.efa_interfaces)) > 1:
         return None
     if args.public_address == "auto":

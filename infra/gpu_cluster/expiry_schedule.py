@@ -1,4 +1,4 @@
-"""The expiry schedule: EventBridge ends the nodes shortly after their expiry, even if their own timers failed."""
+"""The expiry schedule: EventBridge terminates the nodes shortly after their expiry, even if their timers failed."""
 
 import json
 from dataclasses import dataclass
@@ -9,9 +9,9 @@ import pulumi
 import pulumi_aws as aws
 
 _AFTER = timedelta(minutes=5)
-"""The nodes' own timer comes first: it lets a node end its programs and sync its disks."""
+"""The timers of the nodes come first: they let a node stop its programs and sync its disks."""
 _FLEET_AFTER = timedelta(minutes=10)
-"""Only where the first call was refused is anything left for this one."""
+"""The second call matters only if the first one failed."""
 _POLICY = "end-the-nodes"
 _NODES = "end-the-nodes"
 _FLEET = "end-the-fleet"
@@ -20,7 +20,7 @@ _SHORT = (("north", "n"), ("south", "s"), ("east", "e"), ("west", "w"), ("centra
 
 @dataclass(frozen=True)
 class ExpiryScheduleArgs:
-    """Whose nodes are ended, and when.
+    """The cluster whose nodes are terminated, and when.
 
     Attributes:
         group: Name of the schedule group, unique in the region.
@@ -36,7 +36,7 @@ class ExpiryScheduleArgs:
 
 
 class ExpirySchedule(pulumi.ComponentResource):
-    """A schedule group, which alone can carry tags, and a role that may end this cluster's nodes and nothing else.
+    """A schedule group, since only groups can carry tags, and a role that may only terminate this cluster's nodes.
 
     Both stand before the nodes are bought, and go after the nodes went: `before_nodes` is for their `depends_on`.
     """
@@ -69,14 +69,14 @@ class ExpirySchedule(pulumi.ComponentResource):
         self.register_outputs({"group": self._group.name})
 
     def attach_targets(self, fleet_id: pulumi.Output[str], instance_ids: pulumi.Output[list[str]]) -> None:
-        """Schedule the end of these nodes, twice.
+        """Schedule the termination of these nodes, twice.
 
         `TerminateInstances` ends nothing when EC2 has forgotten one of the ids, which it does about an hour after that
         node ended. `DeleteFleets` names no node, and ends those that the fleet still has.
         """
         nodes = instance_ids.apply(lambda ids: json.dumps({"InstanceIds": ids}))
         self._schedule(self._name, _NODES, _AFTER, "terminateInstances", nodes)
-        fleet = fleet_id.apply(lambda one: json.dumps({"FleetIds": [one], "TerminateInstances": True}))
+        fleet = fleet_id.apply(lambda identifier: json.dumps({"FleetIds": [identifier], "TerminateInstances": True}))
         self._schedule(f"{self._name}-fleet", _FLEET, _FLEET_AFTER, "deleteFleets", fleet)
 
     def _schedule(self, name: str, says: str, after: timedelta, call: str, parameters: pulumi.Output[str]) -> None:
@@ -99,14 +99,14 @@ class ExpirySchedule(pulumi.ComponentResource):
 
 
 def role_name(group: str, region: str) -> str:
-    """Unique in the account, since IAM names are shared by all regions, and short: IAM takes 64 characters."""
+    """Return a name that is unique in the account, since IAM is global, and within IAM's limit of 64 characters."""
     for word, short in _SHORT:
         region = region.replace(word, short)
     return f"{group}-{region}-belt"
 
 
 def _trust(group_arn: str) -> str:
-    """Only schedules of this one group may use the role."""
+    """Return a trust policy that lets only schedules of this group use the role."""
     statement = {
         "Effect": "Allow",
         "Principal": {"Service": "scheduler.amazonaws.com"},

@@ -1,4 +1,4 @@
-"""The nodes: all of them in one call, or none."""
+"""The nodes, launched all together or not at all."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -70,5 +70,5 @@ def _market_options(args: GangArgs) -> dict[str, Any]:
 
 
 def _instance_ids(sets: list[aws.ec2.outputs.FleetFleetInstanceSet] | None) -> list[str]:
-    """In one order on every run: the node numbers follow it."""
-    return sorted(instance for one in sets or [] for instance in one.instance_ids or [])
+    """Sort the instance ids, so that node numbers are the same on every run."""
+    return sorted(instance for fleet_set in sets or [] for instance in fleet_set.instance_ids or [])

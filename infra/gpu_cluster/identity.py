@@ -1,4 +1,4 @@
-"""What a node may do in the account: end its own cluster, reach the data that its recipe names, nothing else."""
+"""The IAM role of the nodes: it may terminate its own cluster and access the data of its recipe, nothing else."""
 
 import json
 from dataclasses import dataclass
@@ -26,12 +26,12 @@ _SESSIONS = (
     "ssmmessages:OpenControlChannel",
     "ssmmessages:OpenDataChannel",
 )
-"""What AWS documents as the least for Session Manager. None of them takes a resource."""
+"""The minimum for Session Manager according to AWS. None of these actions supports resource restrictions."""
 
 
 @dataclass(frozen=True)
 class Grants:
-    """What a recipe needs: S3 places (`bucket/prefix`).
+    """The S3 locations (`bucket/prefix`) that a recipe needs.
 
     Attributes:
         sessions: Let the SSM agent of a node call in, so that Session Manager leads to it.
@@ -55,7 +55,7 @@ class IdentityArgs:
 
 
 class Identity(pulumi.ComponentResource):
-    """An instance profile with a role of its own, or with the one that the user names, which stays as it is."""
+    """An instance profile with a new role, or with an existing role, which is not changed."""
 
     profile_name: pulumi.Output[str]
 
@@ -81,7 +81,7 @@ class Identity(pulumi.ComponentResource):
 
 
 def node_policy(args: IdentityArgs) -> str:
-    """The role's policy. Every action is spelled out; only what IAM cannot narrow down stands without a resource."""
+    """Return the role's policy. Only actions that IAM cannot restrict have no resource."""
     partition = _partition(args.region)
     statements = [_own_nodes(args, partition)]
     for place in args.grants.readable:
@@ -94,7 +94,7 @@ def node_policy(args: IdentityArgs) -> str:
 
 
 def _own_nodes(args: IdentityArgs, partition: str) -> dict[str, Any]:
-    """The token is this cluster's alone, also when another one of its name comes later."""
+    """Return the statement to terminate the cluster's nodes. A later cluster of the same name has another token."""
     return {
         "Effect": "Allow",
         "Action": ["ec2:TerminateInstances"],

@@ -1,4 +1,4 @@
-"""Which network interfaces a node of a type has: one EFA a network card, as each type wants it. Pure."""
+"""Network interfaces of a node by instance type: one EFA per network card. Pure functions."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -19,17 +19,17 @@ EFA_CARDS = {
     "g7e.24xlarge": 2,
     "g7e.48xlarge": 4,
 }
-"""Types that take more than one EFA. Any other that has it takes one: p3dn, p5.4xlarge, the larger of g4dn to g7e."""
+"""Types with more than one EFA. Other types with EFA have one: p3dn, p5.4xlarge, the larger of g4dn to g7e."""
 
 _EVERY_FOURTH = frozenset({"p5.48xlarge", "p5e.48xlarge"})
-"""Four cards share one link here, and IP traffic has room on the first of each four."""
+"""Four cards share one link on these types, and IP traffic goes over the first of each four."""
 _PLAIN_PRIMARY = frozenset({"p6-b300.48xlarge"})
-"""Card 0 cannot do EFA here: it carries IP, and the cards from 1 on carry EFA."""
+"""Card 0 does not support EFA on these types: it carries IP, and the other cards carry EFA."""
 
 
 @dataclass(frozen=True)
 class Interface:
-    """One network interface: its card, its place on the card, and what it carries."""
+    """A network interface: its card, its device index on the card, and its kind."""
 
     card: int
     device: int
@@ -37,12 +37,12 @@ class Interface:
 
 
 def most_efa(instance_type: str) -> int:
-    """How many EFA interfaces a node of the type can have, where it has EFA at all."""
+    """Return the highest number of EFA interfaces for a type that supports EFA."""
     return EFA_CARDS.get(instance_type, 1)
 
 
 def interfaces(instance_type: str, efa: int) -> tuple[Interface, ...]:
-    """The interfaces of a node with this many EFA; 0 means plain TCP over one interface."""
+    """Return the interfaces of a node with this many EFAs; 0 means TCP over one interface."""
     if efa == 0:
         return (Interface(0, 0, "interface"),)
     if instance_type in _PLAIN_PRIMARY:

@@ -1,4 +1,4 @@
-"""Where the nodes stand: the default VPC, one the user names, or one of their own."""
+"""The network of the nodes: the default VPC, an existing one, or a new one."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ from gpu_cluster.own_network import OwnNetwork, OwnNetworkArgs
 
 @dataclass(frozen=True)
 class NetworkArgs:
-    """Which network to use; `own` is the one to make instead."""
+    """The existing network to use, or in `own` the network to create instead."""
 
     zone: str
     vpc_id: str
@@ -44,7 +44,7 @@ class Network(pulumi.ComponentResource):
         asked = pulumi.InvokeOptions(parent=self)
         if args.subnet_id:
             subnet = aws.ec2.get_subnet_output(id=args.subnet_id, opts=asked)
-            self.subnet_id = subnet.apply(lambda found: _in_zone(found, args.zone))
+            self.subnet_id = subnet.apply(lambda details: _in_zone(details, args.zone))
             self.vpc_id = subnet.vpc_id
             return
         if args.vpc_id:
@@ -55,12 +55,12 @@ class Network(pulumi.ComponentResource):
             {"name": "vpc-id", "values": [self.vpc_id]},
             {"name": "availability-zone", "values": [args.zone]},
         ]
-        found = aws.ec2.get_subnets_output(filters=filters, opts=asked)
-        self.subnet_id = found.ids.apply(lambda ids: _first(ids, args.zone))
+        subnets = aws.ec2.get_subnets_output(filters=filters, opts=asked)
+        self.subnet_id = subnets.ids.apply(lambda ids: _first(ids, args.zone))
 
 
 def _first(ids: list[str], zone: str) -> str:
-    """The same one on every run, or a second `up` would move the cluster."""
+    """Return the same subnet on every run; otherwise a second `up` would move the cluster."""
     if not ids:
         message = f"the VPC has no subnet in {zone}: set cloudgpu:subnetId, or cloudgpu:createVpc to true"
         raise pulumi.RunError(message)

@@ -1,4 +1,4 @@
-"""A VPC of the cluster's own: a subnet in every zone of the region, and one of two ways to the internet."""
+"""A new VPC for the cluster: a subnet in every zone, and internet access either directly or through NAT."""
 
 import string
 from dataclasses import dataclass
@@ -9,13 +9,13 @@ import pulumi_aws as aws
 _VPC_CIDR = "10.84.0.0/16"
 _ANYWHERE = "0.0.0.0/0"
 _LETTERS = string.ascii_lowercase[:7]
-"""Zones that have a block of addresses here; no region has more than six."""
+"""Letters of the zones that have an address block; no region has more than six."""
 _BLOCK = 32
 """Each zone has a /19: 8,187 addresses, enough for a thousand nodes with eight addresses each."""
 _OUTSIDE_BLOCK = "10.84.240.0/20"
-"""For a zone outside the region's own data centres, such as `us-west-2-lax-1a`."""
+"""For a local zone, such as `us-west-2-lax-1a`."""
 _GATES = 224
-"""From here on each zone has a /24 for its NAT gateway."""
+"""Starting here, each zone has a /24 for its NAT gateway."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class OwnNetwork(pulumi.ComponentResource):
         self.register_outputs({"vpcId": self.vpc_id, "subnetId": self.subnet_id})
 
     def _ways_out(self) -> list[dict[str, pulumi.Input[str]]]:
-        """Straight out, or through NAT.
+        """Route traffic directly to the internet or through NAT.
 
         A node behind NAT that has an Elastic IP answers its callers through the internet gateway: the narrower route
         wins, and by the NAT gateway the answer would come from another address.
@@ -69,7 +69,7 @@ class OwnNetwork(pulumi.ComponentResource):
         return [{"cidr_block": _ANYWHERE, "nat_gateway_id": self._nat_gateway().id}, *back]
 
     def _nat_gateway(self) -> aws.ec2.NatGateway:
-        """In a small public subnet of the nodes' zone: traffic between zones costs extra."""
+        """Create the NAT gateway in a public subnet of the nodes' zone, since traffic between zones costs extra."""
         name, args = f"{self._name}-nat", self._args
         subnet = self._subnet(f"{name}-{args.zone}", args.zone, _gate_cidr(args.zone, args.region), public=False)
         table = self._table(name, [{"cidr_block": _ANYWHERE, "gateway_id": self._gateway.id}])
@@ -86,7 +86,7 @@ class OwnNetwork(pulumi.ComponentResource):
         )
 
     def _s3_endpoint(self, table: aws.ec2.RouteTable) -> aws.ec2.VpcEndpoint:
-        """Traffic to S3 in the region is free this way, and does not pass the NAT gateway, which is paid by the GB."""
+        """Create a gateway endpoint for S3: traffic is free and avoids the NAT gateway, which is billed per GB."""
         suffix = ".cn" if self._args.region.startswith("cn-") else ""
         service = f"com.amazonaws.{self._args.region}.s3"
         return aws.ec2.VpcEndpoint(
@@ -100,15 +100,15 @@ class OwnNetwork(pulumi.ComponentResource):
         )
 
     def _subnets(self, table: aws.ec2.RouteTable) -> tuple[pulumi.Output[str], list[pulumi.Resource]]:
-        """One in every zone, so that a gang that moves to another zone finds its subnet there."""
-        found: dict[str, aws.ec2.Subnet] = {}
+        """Create a subnet in every zone, so that the gang can move to another zone."""
+        subnets: dict[str, aws.ec2.Subnet] = {}
         links: list[pulumi.Resource] = []
         for zone in sorted({*_zones(self), self._args.zone}):
             name = f"{self._name}-{zone}"
             cidr = _node_cidr(zone, self._args.region)
-            found[zone] = self._subnet(name, zone, cidr, public=not self._args.nat)
-            links.append(self._link(name, found[zone], table))
-        return found[self._args.zone].id, links
+            subnets[zone] = self._subnet(name, zone, cidr, public=not self._args.nat)
+            links.append(self._link(name, subnets[zone], table))
+        return subnets[self._args.zone].id, links
 
     def _subnet(self, name: str, zone: str, cidr: str, *, public: bool) -> aws.ec2.Subnet:
         return aws.ec2.Subnet(
@@ -129,10 +129,10 @@ class OwnNetwork(pulumi.ComponentResource):
 
 
 def _zones(parent: pulumi.Resource) -> list[str]:
-    """The zones of the region's own data centres."""
+    """Return the zones of the region without local zones."""
     own = [{"name": "opt-in-status", "values": ["opt-in-not-required"]}]
-    found = aws.get_availability_zones(state="available", filters=own, opts=pulumi.InvokeOptions(parent=parent))
-    return list(found.names)
+    zones = aws.get_availability_zones(state="available", filters=own, opts=pulumi.InvokeOptions(parent=parent))
+    return list(zones.names)
 
 
 def _node_cidr(zone: str, region: str) -> str:
@@ -146,7 +146,7 @@ def _gate_cidr(zone: str, region: str) -> str:
 
 
 def _place(zone: str, region: str) -> int | None:
-    """A zone's number by its letter, the same on every run; None for one outside the region's own data centres."""
+    """Return a zone's number from its letter, the same on every run; None for a local zone."""
     letter = zone.removeprefix(region)
     if len(letter) != 1:
         return None

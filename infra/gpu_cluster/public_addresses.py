@@ -1,4 +1,4 @@
-"""Elastic IPs for nodes to which EC2 itself gives no public address."""
+"""Elastic IPs for nodes to which EC2 gives no public address."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ import pulumi_aws as aws
 
 @dataclass(frozen=True)
 class PublicAddressesArgs:
-    """`count` addresses, which the first `count` nodes get, in the order of their numbers.
+    """Settings of the addresses: the first `count` nodes get one each, in the order of their numbers.
 
     Attributes:
         gateways: What has to stand before an address can be used: the internet gateway of an own VPC.
@@ -21,7 +21,7 @@ class PublicAddressesArgs:
 
 
 class PublicAddresses(pulumi.ComponentResource):
-    """Allocated before the nodes are bought, so that a quota that binds costs nothing.
+    """Elastic IPs, allocated before the nodes launch, so that an exhausted quota costs nothing.
 
     `before_nodes` is for the nodes' `depends_on`.
     """
@@ -39,7 +39,7 @@ class PublicAddresses(pulumi.ComponentResource):
         self.register_outputs({"publicIps": [address.public_ip for address in self._addresses]})
 
     def associate(self, instance_ids: pulumi.Output[list[str]]) -> None:
-        """Give each its node. The interface is named, since an instance with several has no address of its own."""
+        """Associate each address with the first interface of its node, as required for several interfaces."""
         for index, address in enumerate(self._addresses):
             aws.ec2.EipAssociation(
                 f"{self._name}-{index}",
@@ -53,5 +53,5 @@ class PublicAddresses(pulumi.ComponentResource):
             {"name": "attachment.instance-id", "values": [instance_ids.apply(lambda ids: ids[index])]},
             {"name": "attachment.device-index", "values": ["0"]},
         ]
-        found = aws.ec2.get_network_interface_output(filters=filters, opts=pulumi.InvokeOptions(parent=self))
-        return pulumi.Output.from_input(found.id)
+        interface = aws.ec2.get_network_interface_output(filters=filters, opts=pulumi.InvokeOptions(parent=self))
+        return pulumi.Output.from_input(interface.id)

@@ -1,4 +1,4 @@
-"""The program's settings: text in, one frozen value out, every mistake named by its key."""
+"""Parse and validate the program's settings. Errors name the key of the setting."""
 
 import ipaddress
 import re
@@ -25,7 +25,7 @@ _RESERVATION = re.compile(r"cr-[0-9a-f]{8,17}")
 
 @dataclass(frozen=True)
 class Named:
-    """What the user brings along instead of having it made; empty text means: make it."""
+    """Existing resources to use. An empty name means that the program creates the resource."""
 
     vpc_id: str = ""
     subnet_id: str = ""
@@ -85,13 +85,13 @@ class ClusterArgs:
 
     @property
     def region(self) -> str:
-        """The region of the zone."""
+        """Return the region of the zone."""
         match = _ZONE.fullmatch(self.zone)
         return match.group(_REGION_GROUP) if match else self.zone
 
     @classmethod
     def read(cls, config: pulumi.Config) -> "ClusterArgs":
-        """Read and check every setting.
+        """Read and validate every setting.
 
         Raises:
             pulumi.RunError: A setting is missing or makes no sense; the message names it.
@@ -172,12 +172,12 @@ def _market(config: pulumi.Config) -> Market:
 
 
 def _reservation(config: pulumi.Config) -> str:
-    """The two markets that launch into a reservation need one, and no other takes one."""
+    """Return the reservation id, which the reservation markets require and the others reject."""
     value, market = config.get("reservation") or "", _market(config)
-    wanted = market in ("reservation", "capacity-block")
-    if wanted and not _RESERVATION.fullmatch(value):
+    needs_reservation = market in ("reservation", "capacity-block")
+    if needs_reservation and not _RESERVATION.fullmatch(value):
         raise _wrong("reservation", value, f"the id of the capacity reservation (cr-...), for market {market}")
-    if value and not wanted:
+    if value and not needs_reservation:
         raise _wrong("reservation", value, f"nothing, since the market is {market}")
     return value
 
@@ -187,7 +187,7 @@ def _listed(config: pulumi.Config, key: str) -> tuple[str, ...]:
 
 
 def _cidrs(config: pulumi.Config) -> tuple[str, ...]:
-    """One network, or several separated by commas; never the whole internet, and nobody where SSM carries SSH."""
+    """Return the SSH networks, separated by commas; never the whole internet, and none if SSH goes over SSM."""
     if _reach(config) == "ssm":
         return ()
     value = config.require("sshCidr")
@@ -209,23 +209,23 @@ def _efa(config: pulumi.Config) -> int:
 
 def _public_address(config: pulumi.Config, named: Named) -> PublicAddress:
     value = config.get("publicAddress") or "auto"
-    found = next((one for one in PUBLIC_ADDRESSES if value == one), None)
-    if found is None:
+    kind = next((kind for kind in PUBLIC_ADDRESSES if value == kind), None)
+    if kind is None:
         raise _wrong("publicAddress", value, f"one of {', '.join(PUBLIC_ADDRESSES)}")
     several = len(interfaces(config.require("instanceType"), _efa(config))) > 1
-    if found == "auto" and several and not named.subnet_id:
+    if kind == "auto" and several and not named.subnet_id:
         expected = "elastic, nat or private-nat: EC2 gives no public address to nodes with several network interfaces"
         raise _wrong("publicAddress", value, expected)
-    if found in ("nat", "private-nat") and (named.vpc_id or named.subnet_id or named.security_group_id):
+    if kind in ("nat", "private-nat") and (named.vpc_id or named.subnet_id or named.security_group_id):
         expected = "elastic or private, since vpcId, subnetId or securityGroupId name an existing network"
         raise _wrong("publicAddress", value, expected)
-    if found == "private" and not named.subnet_id:
+    if kind == "private" and not named.subnet_id:
         raise _wrong("publicAddress", value, "elastic or nat, or a cloudgpu:subnetId whose private addresses you reach")
-    if found == "private-nat" and _reach(config) != "ssm":
+    if kind == "private-nat" and _reach(config) != "ssm":
         raise _wrong("publicAddress", value, "nat, or cloudgpu:reach ssm: nobody else reaches these addresses")
-    if found == "nat" and _reach(config) == "ssm":
+    if kind == "nat" and _reach(config) == "ssm":
         raise _wrong("publicAddress", value, "private-nat: by cloudgpu:reach ssm no node needs a public address")
-    return found
+    return kind
 
 
 def _reach(config: pulumi.Config) -> Reach:
@@ -237,10 +237,10 @@ def _reach(config: pulumi.Config) -> Reach:
 
 
 def _create_vpc(config: pulumi.Config, named: Named) -> bool:
-    wanted = _flag(config, "createVpc", default="false")
-    if wanted and (named.vpc_id or named.subnet_id or named.security_group_id):
+    create = _flag(config, "createVpc", default="false")
+    if create and (named.vpc_id or named.subnet_id or named.security_group_id):
         raise _wrong("createVpc", "true", "false, since vpcId, subnetId or securityGroupId name an existing one")
-    return wanted
+    return create
 
 
 def _flag(config: pulumi.Config, key: str, *, default: str) -> bool:

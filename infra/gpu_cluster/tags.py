@@ -1,10 +1,10 @@
-"""The tags that everything which costs money carries from the call that creates it."""
+"""The tags that every billed resource gets in its create call."""
 
 from gpu_cluster.settings import ClusterArgs
 
 
 def cluster_tags(args: ClusterArgs) -> dict[str, str]:
-    """The tags of one cluster, by which it is found again whatever happened to every record of it."""
+    """Return the cluster's tags, by which its resources are found even if every local record is lost."""
     return {
         "Name": f"cloudgpu-{args.cluster}",
         "cloudgpu:cluster": args.cluster,

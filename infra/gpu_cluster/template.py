@@ -1,4 +1,4 @@
-"""How one node is launched."""
+"""The launch template of a node."""
 
 import base64
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ TAGGED_AT_LAUNCH = ("instance", "volume", "network-interface")
 
 @dataclass(frozen=True)
 class TemplateArgs:
-    """How a node is launched.
+    """Launch parameters of a node.
 
     Attributes:
         associate_public_address: None where the user's own subnet decides, or EC2 accepts no wish.
@@ -40,7 +40,7 @@ class TemplateArgs:
 
 
 class Template(pulumi.ComponentResource):
-    """A launch template: IMDSv2 only, encrypted disk, power-off means termination, tags on all that it launches."""
+    """A launch template with IMDSv2 only, an encrypted disk, termination on power-off, and tags on all it launches."""
 
     template_id: pulumi.Output[str]
     image_id: pulumi.Output[str]
@@ -63,7 +63,7 @@ class Template(pulumi.ComponentResource):
                 "instance_metadata_tags": "disabled",
             },
             block_device_mappings=[_root_volume(_root_device(image, self), args)],
-            network_interfaces=[_interface(one, args) for one in args.interfaces],
+            network_interfaces=[_interface(interface, args) for interface in args.interfaces],
             placement=None if args.placement_group is None else {"group_name": args.placement_group},
             instance_market_options={"market_type": "capacity-block"} if args.capacity_block else None,
             capacity_reservation_specification=_reservation(args.reservation),
@@ -84,16 +84,16 @@ class Template(pulumi.ComponentResource):
 def _image(image: str, parent: pulumi.Resource) -> pulumi.Output[str]:
     if image.startswith("ami-"):
         return pulumi.Output.from_input(image)
-    found = aws.ssm.get_parameter_output(name=image, opts=pulumi.InvokeOptions(parent=parent))
+    parameter = aws.ssm.get_parameter_output(name=image, opts=pulumi.InvokeOptions(parent=parent))
     # A provider marks every parameter's value as secret; an image id is none, and as one it could not be shown.
-    return pulumi.Output.unsecret(found.value)
+    return pulumi.Output.unsecret(parameter.value)
 
 
 def _root_device(image: pulumi.Output[str], parent: pulumi.Resource) -> pulumi.Output[str]:
-    """Ubuntu and Amazon Linux name it differently; the wrong name would add a second, empty disk."""
+    """Return the root device of the image: it differs between distributions, and a wrong name adds an empty disk."""
     filters = [{"name": "image-id", "values": [image]}]
-    found = aws.ec2.get_ami_output(filters=filters, opts=pulumi.InvokeOptions(parent=parent))
-    return pulumi.Output.from_input(found.root_device_name)
+    ami = aws.ec2.get_ami_output(filters=filters, opts=pulumi.InvokeOptions(parent=parent))
+    return pulumi.Output.from_input(ami.root_device_name)
 
 
 def _root_volume(device: pulumi.Output[str], args: TemplateArgs) -> dict[str, Any]:
@@ -112,15 +112,15 @@ def _reservation(reservation: str) -> dict[str, Any] | None:
     return {"capacity_reservation_target": {"capacity_reservation_id": reservation}} if reservation else None
 
 
-def _interface(one: Interface, args: TemplateArgs) -> dict[str, Any]:
-    interface: dict[str, Any] = {
-        "device_index": one.device,
-        "network_card_index": one.card,
+def _interface(interface: Interface, args: TemplateArgs) -> dict[str, Any]:
+    definition: dict[str, Any] = {
+        "device_index": interface.device,
+        "network_card_index": interface.card,
         "security_groups": list(args.security_group_ids),
         "delete_on_termination": "true",
     }
-    if one.kind != "interface":
-        interface["interface_type"] = one.kind
-    if args.associate_public_address is not None and one.card == 0:
-        interface["associate_public_ip_address"] = "true" if args.associate_public_address else "false"
-    return interface
+    if interface.kind != "interface":
+        definition["interface_type"] = interface.kind
+    if args.associate_public_address is not None and interface.card == 0:
+        definition["associate_public_ip_address"] = "true" if args.associate_public_address else "false"
+    return definition

@@ -1,4 +1,4 @@
-"""What a node runs at boot. Pure text, nothing secret: anybody on the node can read it."""
+"""The user data that a node runs at boot. It holds no secrets, since every user on the node can read it."""
 
 import hashlib
 from datetime import datetime, timedelta
@@ -7,7 +7,7 @@ _LIMIT_BYTES = 16384
 """EC2's own limit on user data, before base64."""
 
 EXTENDABLE = timedelta(days=14)
-"""How far beyond its first expiry a node may be told to live. What is told is bounded by what it was launched with."""
+"""How far `extend` may move a node's expiry beyond the first one, which is fixed at launch."""
 
 _EXPIRY = """\
 #!/bin/sh
@@ -102,7 +102,7 @@ class UserDataTooLongError(ValueError):
 
 
 def expiry_hook(expires_at: datetime) -> str:
-    """The boot hook that powers the node off at an absolute UTC time."""
+    """Return the boot hook that powers the node off at an absolute UTC time."""
     latest = expires_at + EXTENDABLE
     return _EXPIRY.format(
         utc=expires_at.strftime("%Y-%m-%dT%H:%M:%SZ"),
@@ -114,7 +114,7 @@ def expiry_hook(expires_at: datetime) -> str:
 
 
 def user_data(expires_at: datetime, bootstrap: str) -> str:
-    """The whole MIME text: the expiry first, then the bootstrap script if there is one.
+    """Return the MIME text: the expiry hook first, then the bootstrap script if there is one.
 
     Raises:
         UserDataTooLongError: EC2 would refuse it.
@@ -131,7 +131,7 @@ def user_data(expires_at: datetime, bootstrap: str) -> str:
 
 
 def _multipart(parts: list[tuple[str, str, str]]) -> str:
-    """The boundary comes from the content, so the same settings always give the same bytes."""
+    """Derive the boundary from the content, so that the same settings always give the same bytes."""
     digest = hashlib.sha256("\0".join(body for _, _, body in parts).encode()).hexdigest()
     boundary = f"cloudgpu-{digest[:24]}"
     lines = ["MIME-Version: 1.0", f'Content-Type: multipart/mixed; boundary="{boundary}"', ""]

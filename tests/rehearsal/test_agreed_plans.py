@@ -32,7 +32,7 @@ def test_what_changed_since_is_named_and_nothing_is_bought(workspace):
     folder = workspace.recipe()
     workspace.run("plan", "plain", "--out", "agreed.json")
     refused = workspace.run("up", "plain", "--plan", "agreed.json", "--yes", code=2)
-    assert "holds RECIPE already" in refused.stderr
+    assert "already sets RECIPE" in refused.stderr
     (folder / "train.py").write_text("print('something else')\n")
     error = workspace.json("up", "--plan", "agreed.json", "--yes", code=7)["error"]
     assert error["details"] == ["the work directory is another one"]
@@ -73,4 +73,4 @@ def test_offers_everywhere_with_prices_quotas_and_what_threw_the_rest_out(worksp
     assert sum(rule["count"] for rule in told["rules"]) == len(told["considered"])
     shown = workspace.run("offers", "plain", "--all-regions").stdout
     assert "[simulated]" in shown
-    assert "thrown out: 1 [retired]" in shown
+    assert "rejected: 1 [retired]" in shown

@@ -46,8 +46,8 @@ def interrupted_at(workspace, action, *args, phase="before"):
 def test_ctrl_c_while_up_buys_says_what_may_be_left_and_how_to_end_it(workspace, action, phase):
     workspace.recipe()
     out, _ = interrupted_at(workspace, action, "up", "plain", "--yes", phase=phase)
-    assert "cluster plain may be half made and ends itself at" in out
-    assert "end it now: cloudgpu down plain" in out
+    assert "cluster plain may be half made; its nodes power off at" in out
+    assert "delete it now: cloudgpu down plain" in out
     (cluster,) = workspace.json("status")["clusters"]
     assert cluster["state"] == "making"
     ended = workspace.json("down", "plain")

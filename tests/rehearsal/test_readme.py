@@ -40,7 +40,7 @@ def test_the_readme(workspace):
     *told, cost, stopped = run_all(workspace, lines("README.md"))
     assert "quickstart" in told[0]
     assert "cluster lab is up (simulated)" in told[2]
-    assert "is gone, confirmed by a search for its tag; 2 instances ended" in told[-1]
+    assert "is gone, verified by tag search; 2 instances ended" in told[-1]
     assert "simulated $" in cost
     assert "stopped" in stopped
 
@@ -67,7 +67,7 @@ def test_the_first_run(workspace):
     assert host.startswith("ip-127-")
     assert "cluster lab (2 x p3dn.24xlarge) is up until" in reused
     assert "lab  up  (simulated)" in status
-    assert "is gone, confirmed by a search for its tag; 2 instances ended" in ended
+    assert "is gone, verified by tag search; 2 instances ended" in ended
     assert "stopped" in stopped
 
 

@@ -183,7 +183,7 @@ def test_a_service_is_opened_and_stays_when_its_command_is_left(lab, watch):
     again = attach.until(r"http://\S+")[0]
     assert get(again) == b"hello"
     assert again != url[0]  # the tunnel has that port
-    assert "goes on without this command" in attach.interrupted()
+    assert "continues without this command" in attach.interrupted()
     assert lab.json("cancel", run)["state"] == "cancelled"
     tunnel.interrupted()
 
@@ -246,7 +246,7 @@ def test_what_a_tunnel_says(lab, watch):
     busy = lab.run("tunnel", "lab", "80", "--local", local, code=2).stderr
     assert f"port {local} of this machine is in use" in busy
     closed = tunnel.interrupted()
-    assert "the tunnel is closed; what it led to goes on" in closed
+    assert "tunnel closed; the service on the node is still running" in closed
     assert closed.count('"cluster": "lab"') == 1
     assert "Interrupted" not in closed
     for argv, told in (

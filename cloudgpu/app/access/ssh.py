@@ -85,7 +85,7 @@ def recorded(records: Records, cluster: str) -> ClusterRecord:
         run = records.run(cluster)
         record = records.cluster(run.cluster) if run is not None else None
     if record is None:
-        message = f"cluster {cluster} does not exist" if cluster else "no cluster is up"
+        message = f"cluster {cluster} does not exist" if cluster else "no cluster is running"
         raise UsageError(message, hint="`cloudgpu status` lists the clusters")
     return record
 

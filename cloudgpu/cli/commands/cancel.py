@@ -13,11 +13,11 @@ def cancel(run: RunName = "", json: Json = False) -> None:
     wiring = wire(json=json)
     record = found_run(wiring.records, run)
     tell_what_runs(wiring.records, record.cluster)
-    again = f"the run may be ending or not; {command('cloudgpu', 'cancel', record.run_id)} goes on with it"
+    again = f"the run may still be running; to continue: {command('cloudgpu', 'cancel', record.run_id)}"
     with told_when_interrupted(wiring.screen, again):
         ended = wiring.watching(record).cancel(record.run_id)
     if json:
         wiring.screen.document({"run_id": ended.run_id, "state": ended.state, "cluster": ended.cluster})
         return
-    end = command("cloudgpu", "down", ended.cluster)
-    wiring.screen.line(f"run {ended.run_id} is {ended.state}; {end} ends its cluster")
+    down = command("cloudgpu", "down", ended.cluster)
+    wiring.screen.line(f"run {ended.run_id} is {ended.state}; to delete its cluster: {down}")

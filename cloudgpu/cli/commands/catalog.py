@@ -11,7 +11,7 @@ from cloudgpu.text import command
 app = typer.Typer(help="Show and refresh instance types and prices.", no_args_is_help=True, rich_markup_mode=None)
 
 Regions = Annotated[list[str] | None, typer.Option("--region", help="Region to read (settings: region). Repeatable.")]
-AllRegions = Annotated[bool, typer.Option("--all-regions", help="Every region enabled for the account.")]
+AllRegions = Annotated[bool, typer.Option("--all-regions", help="Read every region enabled for the account.")]
 Number = Annotated[
     int | None,
     typer.Argument(
@@ -24,21 +24,21 @@ Number = Annotated[
 def refresh(regions: Regions = None, all_regions: AllRegions = False, on: On = None, json: Json = False) -> None:
     """Refresh types, zones, prices, images and quotas.
 
-    Asks the cloud and lays what it tells over the catalogue of this home, for this target alone. Plans use it from then
-    on. Shows what changed; `catalog revert` takes it back. A region or source that does not tell stays as it was known,
-    and the command ends with 8.
+    Reads them from the cloud and stores them in this home, for this target only; plans use them from then on. Shows
+    what changed; to undo it, use `catalog revert`. If a region or source cannot be read, keeps the previous data and
+    exits 8.
     """
     from cloudgpu.cli.context.wiring import wire
     from cloudgpu.cli.render.catalog import refreshed_json, refreshed_lines
 
     wiring = wire(json=json, target=on)
-    wanted = [] if all_regions else regions or [wiring.settings.region]
-    done = wiring.refreshing().refresh(wanted, everywhere=all_regions)
+    selected = [] if all_regions else regions or [wiring.settings.region]
+    result = wiring.catalog_refresh().refresh(selected, everywhere=all_regions)
     if json:
-        wiring.screen.document(refreshed_json(done))
+        wiring.screen.document(refreshed_json(result))
     else:
-        wiring.screen.lines(refreshed_lines(done))
-    if done.unread:
+        wiring.screen.lines(refreshed_lines(result))
+    if result.unread:
         raise typer.Exit(CloudError.exit_code)
 
 
@@ -58,12 +58,12 @@ def show(
     from cloudgpu.cli.render.catalog import knowledge_json, knowledge_lines
 
     wiring = wire(json=json, quits=True, target=on)
-    found = knowledge(wiring.overlays, wiring.settings.target, load(), region)
+    catalog_status = knowledge(wiring.catalog_snapshots, wiring.settings.target, load(), region)
     now = wiring.clock.now()
     if json:
-        wiring.screen.document(knowledge_json(found, now))
+        wiring.screen.document(knowledge_json(catalog_status, now))
     else:
-        wiring.screen.lines(knowledge_lines(found, now))
+        wiring.screen.lines(knowledge_lines(catalog_status, now))
 
 
 @app.command("history")
@@ -77,32 +77,32 @@ def history(number: Number = None, on: On = None, json: Json = False) -> None:
     from cloudgpu.errors import UsageError
 
     wiring = wire(json=json, quits=True, target=on)
-    found = wiring.overlays.history()
-    one = None if number is None else found.entry(number)
-    if number is not None and one is None:
+    refreshes = wiring.catalog_snapshots.history()
+    entry = None if number is None else refreshes.entry(number)
+    if number is not None and entry is None:
         message = f"there is no overlay {number} for {wiring.settings.target}"
         raise UsageError(message, hint=command("cloudgpu", "catalog", "history", "--on", wiring.settings.target))
     if json:
-        wiring.screen.document(history_json(found, wiring.settings.target, one))
+        wiring.screen.document(history_json(refreshes, wiring.settings.target, entry))
     else:
-        wiring.screen.lines(entry_lines(one) if one else history_lines(found, wiring.settings.target))
+        wiring.screen.lines(entry_lines(entry) if entry else history_lines(refreshes, wiring.settings.target))
 
 
 @app.command("revert")
 def revert(number: Number = None, on: On = None, json: Json = False) -> None:
     """Revert the catalogue to an earlier refresh.
 
-    Without a number, undoes the last refresh. 0 is the catalogue shipped with cloudgpu, and works even if files are
-    damaged. Nothing is deleted: `catalog revert` with a later number goes forward again.
+    Without a number, goes back to the catalogue that the current refresh was applied to. 0 is the catalogue shipped
+    with cloudgpu, and works even if files are damaged. To go forward again, revert to a later number.
     """
     from cloudgpu.cli.context.wiring import wire
 
     wiring = wire(json=json, target=on)
     target = wiring.settings.target
-    before, after = wiring.overlays.revert(number)
+    before, after = wiring.catalog_snapshots.revert(number)
     if json:
         simulated = target == "rehearsal"
         wiring.screen.document({"target": target, "simulated": simulated, "was": before, "overlay": after})
     else:
-        held = f"overlay {after}" if after else "the catalogue that came with cloudgpu"
-        wiring.screen.line(f"{target}: {held} holds again (was {before})")
+        current = f"overlay {after}" if after else "the catalogue that came with cloudgpu"
+        wiring.screen.line(f"{target}: {current} is in use again (was {before})")

@@ -14,7 +14,12 @@ def config(json: Json = False) -> None:
     wiring = wire(json=json)
     origins = wiring.settings.origins
     if json:
-        wiring.screen.document([{"name": one.name, "value": one.shown, "origin": one.origin} for one in origins])
+        wiring.screen.document(
+            [{"name": setting.name, "value": setting.shown, "origin": setting.origin} for setting in origins]
+        )
         return
-    rows = [("setting", "value", "from"), *((one.name, one.shown or "-", one.origin) for one in origins)]
+    rows = [
+        ("setting", "value", "from"),
+        *((setting.name, setting.shown or "-", setting.origin) for setting in origins),
+    ]
     wiring.screen.lines(columns(rows))

@@ -36,10 +36,10 @@ def doctor(
     from cloudgpu.cli.render.doctor import checkup_lines
     from cloudgpu.errors import UnfitError
 
-    found = wiring.checkup(storage=storage)
+    report = wiring.diagnose(storage=storage)
     if json:
-        wiring.screen.document(found.as_json())
+        wiring.screen.document(report.as_json())
     else:
-        wiring.screen.lines(checkup_lines(found))
-    if found.failed:
+        wiring.screen.lines(checkup_lines(report))
+    if report.failed:
         raise typer.Exit(UnfitError.exit_code)

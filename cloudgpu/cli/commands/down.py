@@ -45,7 +45,7 @@ def down(  # noqa: PLR0917
         only = wiring.only_cluster()
         choice = Choice((only,) if only else (), asked=False)
     if choice.names:
-        wiring.questions.confirm(f"End {_told(choice.names)}?", yes=yes or choice.asked)
+        wiring.questions.confirm(f"Delete {_named(choice.names)}?", yes=yes or choice.asked)
     if every or mine or len(choice.names) > 1:
         _end_several(wiring, choice.names, stages, json=json)
     elif choice.names:
@@ -95,7 +95,7 @@ def _end_several(wiring: "Wiring", clusters: tuple[str, ...], stages: "Stages", 
         wiring.screen.document(all_ended_json(came_to, stages))
 
 
-def _told(names: tuple[str, ...]) -> str:
+def _named(names: tuple[str, ...]) -> str:
     return f"cluster {names[0]}" if len(names) == 1 else f"{len(names)} clusters: {', '.join(names)}"
 
 

@@ -36,8 +36,8 @@ def execute(  # noqa: PLR0917
 ) -> None:
     """Run a command on every node and group the output.
 
-    Nodes that say the same share a block. Ends with 0 when the command did on every node, with 5 when it failed on
-    one, with 9 when a node could not be reached. Ctrl-C ends it on every node.
+    Nodes with the same output are shown together. Exits 0 if the command succeeds on every node, 5 if it fails on a
+    node, and 9 if a node cannot be reached. Ctrl-C stops it on every node.
     """
     from cloudgpu.app.access.connect import find_cluster_nodes, reached
     from cloudgpu.app.access.execute import as_json, chosen_indices, exit_code, shell_line
@@ -47,15 +47,15 @@ def execute(  # noqa: PLR0917
 
     line = shell_line([*(command or []), *(context.obj or [])])
     wiring = wire(json=json)
-    means = wiring.reaching.means
-    found = find_cluster_nodes(wiring.records, wiring.home, means, cluster or wiring.only_cluster())
-    indices = chosen_indices(node, len(found.nodes))
-    fed = _fed() if stdin else None
+    login = wiring.node_access.means
+    cluster_nodes = find_cluster_nodes(wiring.records, wiring.home, login, cluster or wiring.only_cluster())
+    indices = chosen_indices(node, len(cluster_nodes.nodes))
+    stdin_data = _fed() if stdin else None
     on_line = show_line(wiring.screen) if stream and not json else None
-    with reached(means, found, indices) as nodes:
-        outcomes = run(nodes, line, wiring.clock, stdin=fed, on_line=on_line)
+    with reached(login, cluster_nodes, indices) as nodes:
+        outcomes = run(nodes, line, wiring.clock, stdin=stdin_data, on_line=on_line)
     if json:
-        wiring.screen.document(as_json(found.record.name, line, outcomes))
+        wiring.screen.document(as_json(cluster_nodes.record.name, line, outcomes))
     else:
         show_outcomes(outcomes, wiring.screen)
     raise typer.Exit(exit_code(outcomes))

@@ -30,7 +30,8 @@ def extend(
     recipe's budget.max_usd still applies, and no node runs more than 14 days past its original expiry.
     """
     from cloudgpu.app.clusters.extend import Extending
-    from cloudgpu.cli.context.wiring import as_target, wire
+    from cloudgpu.cli.context.local import as_target
+    from cloudgpu.cli.context.wiring import wire
     from cloudgpu.cli.render.expiry_extension import extended_json, extended_lines
     from cloudgpu.cli.terminal.interruption import tell_what_runs
 
@@ -57,10 +58,10 @@ def extend(
 
 
 def _usd(text: str) -> Decimal | None:
-    """Money of the command line; None where none was given.
+    """Return the amount of `--max-usd`, or None if it was not given.
 
     Raises:
-        UsageError: It is no amount.
+        UsageError: The amount is invalid.
     """
     if not text:
         return None
@@ -68,21 +69,19 @@ def _usd(text: str) -> Decimal | None:
         return bounds.positive_usd(text)
     except ValueError as err:
         raise UsageError(
-            f"--max-usd: {text!r} is not a valid amount: {err}", hint="for instance --max-usd 250"
+            f"--max-usd: {text!r} is not a valid amount: {err}", hint="for example: --max-usd 250"
         ) from None
 
 
 def _moment(text: str) -> datetime | None:
-    """A moment of the command line; None for one that was not given.
+    """Return the time of `--until`, or None if it was not given.
 
     Raises:
-        UsageError: It is none.
+        UsageError: The time is invalid.
     """
     if not text:
         return None
     try:
         return bounds.moment(text.replace(" UTC", "Z"))
     except ValueError as err:
-        raise UsageError(
-            f"--until: {text!r} is not a valid time: {err}", hint="or --by with a duration, for instance 2h"
-        ) from None
+        raise UsageError(f"--until: {text!r} is not a valid time: {err}", hint="or give a duration: --by 2h") from None

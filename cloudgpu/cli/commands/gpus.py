@@ -11,28 +11,29 @@ from cloudgpu.text import command
 
 HELP = """Compare GPUs by memory, speed and price.
 
-One line for each instance type: a machine that AWS rents, with one or several GPUs of one kind. Memory, bandwidth
-(TB/s) and FP16 rate (PFLOP/s) are of the whole machine, on paper. Prices are what this home knows; no cloud is asked.
-The last lines say what to type next.
+Shows one line for each instance type: a machine that AWS rents out, with one or more GPUs of one model. Memory,
+bandwidth (TB/s) and FP16 rate (PFLOP/s) are nominal values of the whole machine. Prices come from this home's
+catalogue; makes no cloud calls. The last lines suggest what to run next.
 
 \b
-"I need 8 GPUs with 32 GB":    cloudgpu gpus --count 8 --min-memory 32GB
-Everything known of one GPU:   cloudgpu gpus show V100
+8 GPUs with at least 32 GB each:   cloudgpu gpus --count 8 --min-memory 32GB
+All data of one GPU:               cloudgpu gpus show V100
 """
 
 
 class Gpus(TyperGroup):
-    """`gpus V100` means `gpus show V100`, and says so."""
+    """Reject `gpus V100` with a hint at `gpus show V100`."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # noqa: ANN401 - typer keeps its classes private
-        """The subcommand.
+        """Return the subcommand.
 
         Raises:
-            UsageError: There is none of this name.
+            UsageError: It does not exist.
         """
         if args and args[0] not in self.commands and not args[0].startswith("-"):
             raise UsageError(
-                f"gpus lists all GPUs and takes no {args[0]}", hint=command("cloudgpu", "gpus", "show", args[0])
+                f"`cloudgpu gpus` lists all GPUs and does not accept {args[0]}",
+                hint=command("cloudgpu", "gpus", "show", args[0]),
             )
         return super().resolve_command(ctx, args)
 
@@ -79,19 +80,19 @@ def gpus(  # noqa: PLR0917
         return
     wiring = wire(json=json, quits=True, target=on)
     market: Literal["on-demand", "spot"] = "spot" if spot else "on-demand"
-    asked = GpuQuery(min_memory, min_total_memory, arch, count, region, market, everything, sort)
-    found = answer(asked, wiring.catalog, wiring.settings.region)
+    query = GpuQuery(min_memory, min_total_memory, arch, count, region, market, everything, sort)
+    results = answer(query, wiring.catalog, wiring.settings.region)
     if json:
-        wiring.screen.document(answer_json(found))
+        wiring.screen.document(answer_json(results))
     else:
-        wiring.screen.lines(answer_lines(found, wiring.clock.now().date(), wiring.screen.width))
+        wiring.screen.lines(answer_lines(results, wiring.clock.now().date(), wiring.screen.width))
 
 
 def _refuse_given(context: typer.Context) -> None:
     """Reject options before `show`, which would otherwise be ignored silently."""
     for option in context.command.params:
         if option.name and context.params.get(option.name) != option.get_default(context):
-            message = f"{option.opts[0]} belongs to the list of GPUs, not to `gpus {context.invoked_subcommand}`"
+            message = f"{option.opts[0]} is an option of `gpus`, not of `gpus {context.invoked_subcommand}`"
             raise UsageError(message, hint="cloudgpu gpus show --help")
 
 
@@ -103,8 +104,8 @@ def show(
 ) -> None:
     """Show everything known about one GPU, with sources.
 
-    Hardware, the drivers, CUDA versions, containers and PyTorch wheels that run on it, the instance types that have
-    it, and what would replace it.
+    Shows its hardware, the drivers, CUDA versions, containers and PyTorch wheels that support it, the instance types
+    that have it, and possible replacements.
     """
     from cloudgpu.catalog.profile import profile
     from cloudgpu.catalog.software import software
@@ -112,8 +113,8 @@ def show(
     from cloudgpu.cli.render.gpu import profile_json, profile_lines
 
     wiring = wire(json=json, quits=True, target=on)
-    found = profile(wiring.catalog, software(), gpu, home_region=wiring.settings.region)
+    gpu_profile = profile(wiring.catalog, software(), gpu, home_region=wiring.settings.region)
     if json:
-        wiring.screen.document(profile_json(found))
+        wiring.screen.document(profile_json(gpu_profile))
     else:
-        wiring.screen.lines(profile_lines(found, wiring.clock.now().date()))
+        wiring.screen.lines(profile_lines(gpu_profile, wiring.clock.now().date()))

@@ -42,8 +42,8 @@ def show(names: Names = None, hosts: Inventory = None, json: Json = False) -> No
 def check(names: Names = None, hosts: Inventory = None, json: Json = False) -> None:
     """Check the hosts against the inventory.
 
-    Do they answer, are they what the inventory says, and who uses their GPUs? Changes nothing. Ends with 15 when a
-    host does not answer or is something else.
+    Connects to each host, compares its hardware with the inventory, and shows who uses its GPUs. Changes nothing.
+    Exits 15 if a host cannot be reached or differs from the inventory.
     """
     from cloudgpu.backends.hosts.scan import scan
     from cloudgpu.cli.context.wiring import wire
@@ -51,12 +51,12 @@ def check(names: Names = None, hosts: Inventory = None, json: Json = False) -> N
     from cloudgpu.errors import UnfitError
 
     wiring = wire(json=json, hosts=hosts)
-    found = scan(wiring.hosts.backend, _chosen(wiring, names), wiring.catalog, None)
+    results = scan(wiring.hosts.backend, _chosen(wiring, names), wiring.catalog, None)
     if json:
-        wiring.screen.document(scanned_json(found, {}))
+        wiring.screen.document(scanned_json(results, {}))
     else:
-        wiring.screen.lines(check_lines(found))
-    if any(one.problem or one.differs for one in found):
+        wiring.screen.lines(check_lines(results))
+    if any(result.problem or result.differs for result in results):
         raise typer.Exit(UnfitError.exit_code)
 
 
@@ -66,7 +66,7 @@ def scan(
     trust: Annotated[
         list[str] | None,
         typer.Option(
-            "--trust", metavar="HOST=SHA256:...", help="A fingerprint that you know is the host's; may be repeated."
+            "--trust", metavar="HOST=SHA256:...", help="Fingerprint that you have verified for this host. Repeatable."
         ),
     ] = None,
     hosts: Inventory = None,
@@ -74,9 +74,9 @@ def scan(
 ) -> None:
     """Update the inventory with what the hosts report.
 
-    GPUs, driver, cores, memory, private address. What stands there already is left as it is. The fingerprint of a host
-    whose key nobody knows is shown for you to compare, and pinned when you say that it is the host's; it is never
-    taken by itself. Nothing on the hosts is changed.
+    Adds GPUs, driver, cores, memory and private address where they are missing, and never overwrites existing values.
+    Shows the fingerprint of each unknown host key, and pins it only after you confirm it. Changes nothing on the
+    hosts.
     """
     from cloudgpu.backends.hosts import scan as host_scanning
     from cloudgpu.cli.context.wiring import wire
@@ -86,18 +86,18 @@ def scan(
 
     wiring = wire(json=json, hosts=hosts)
     file = wiring.hosts.file
-    found = host_scanning.scan(
+    results = host_scanning.scan(
         wiring.hosts.backend, _chosen(wiring, names), wiring.catalog, _trusting(wiring, trust or [])
     )
-    told = {one.host.name: one.found for one in found}
-    text, added = filled(_text_of(file.path), told)
+    findings = {result.host.name: result.found for result in results}
+    text, added = filled(_text_of(file.path), findings)
     if added:
         _rewrite(file.path, text)
     if json:
-        wiring.screen.document(scanned_json(found, added))
+        wiring.screen.document(scanned_json(results, added))
     else:
-        wiring.screen.lines(scan_lines(found, added, file.path))
-    if any(one.problem for one in found):
+        wiring.screen.lines(scan_lines(results, added, file.path))
+    if any(result.problem for result in results):
         raise typer.Exit(UnfitError.exit_code)
 
 
@@ -106,15 +106,17 @@ def prepare(
     names: Names = None,
     install: Annotated[
         list[str] | None,
-        typer.Option("--install", metavar="WHAT", help="python3-venv, docker or container-toolkit. Repeatable."),
+        typer.Option(
+            "--install", metavar="WHAT", help="Install this: python3-venv, docker or container-toolkit. Repeatable."
+        ),
     ] = None,
     yes: Yes = False,
     hosts: Inventory = None,
     json: Json = False,
 ) -> None:
-    """Show what the hosts are missing, and install what you name.
+    """Show what is missing on the hosts, and install it.
 
-    Installs only what is named with --install, and shows the commands before running them.
+    Installs only what you list with --install, and shows the commands before running them.
     """
     from cloudgpu.backends.hosts.prepare import carry_out, lacking, steps
     from cloudgpu.cli.context.wiring import wire
@@ -122,30 +124,30 @@ def prepare(
 
     wiring = wire(json=json, hosts=hosts)
     backend, chosen = wiring.hosts.backend, _chosen(wiring, names)
-    found = lacking(backend, chosen, wiring.catalog)
-    planned = steps(found, install or [])
+    results = lacking(backend, chosen, wiring.catalog)
+    planned = steps(results, install or [])
     if not json:
-        wiring.screen.lines(step_lines(planned) if install else lacking_lines(found))
+        wiring.screen.lines(step_lines(planned) if install else lacking_lines(results))
     if planned:
         wiring.questions.confirm("Run these commands?", yes=yes)
         carry_out(backend, planned, wiring.emit)
     if json:
-        wiring.screen.document(prepared_json(found, planned))
+        wiring.screen.document(prepared_json(results, planned))
 
 
 def _text_of(path: "Path") -> str:
-    """The inventory's text, to be filled in."""
+    """Return the text of the inventory file."""
     from cloudgpu.errors import UsageError
     from cloudgpu.files import SETTINGS_BYTES, read_text
 
     try:
         return read_text(path, SETTINGS_BYTES)
     except OSError as err:
-        raise UsageError(f"cannot read {path}: {err.strerror}", hint="name another one: --hosts FILE") from err
+        raise UsageError(f"cannot read {path}: {err.strerror}", hint="choose another inventory: --hosts FILE") from err
 
 
 def _rewrite(path: "Path", text: str) -> None:
-    """Replace the inventory, with its permissions."""
+    """Replace the inventory file and keep its permissions."""
     from cloudgpu.errors import StateError
     from cloudgpu.files import write_for_user
 
@@ -163,7 +165,7 @@ def _chosen(wiring: "Wiring", names: list[str] | None) -> "list[OwnHost]":
     for name in names or []:
         if name not in file.by_name:
             message = f"{file.path.name} has no host {name}{suggestion(name, file.by_name)}"
-            raise UsageError(message, hint="`cloudgpu hosts list` shows them")
+            raise UsageError(message, hint="list the hosts: cloudgpu hosts list")
     return [file.by_name[name] for name in dict.fromkeys(names)] if names else list(file.hosts)
 
 
@@ -175,15 +177,18 @@ def _trusting(wiring: "Wiring", given: list[str]) -> "Trust":
     for pair in given:
         name, equals, fingerprint = pair.partition("=")
         if not equals or name not in wiring.hosts.file.by_name or not fingerprint.startswith("SHA256:"):
-            raise UsageError(f"--trust {pair}: expected HOST=SHA256:...", hint="`ssh-keygen -lf` on the host shows it")
+            raise UsageError(
+                f"--trust {pair}: expected HOST=SHA256:...",
+                hint="to see the fingerprint, run `ssh-keygen -lf` on the host",
+            )
         known.setdefault(name, []).append(fingerprint)
 
     def trust(host: "OwnHost", key: "ShownKey") -> bool:
         if host.name in known:
-            if any(same_fingerprint(one, key.fingerprint) for one in known[host.name]):
+            if any(same_fingerprint(fingerprint, key.fingerprint) for fingerprint in known[host.name]):
                 return True
             message = f"{host.name} shows the host key {key.fingerprint}, not {' or '.join(known[host.name])}"
-            hint = "somebody else may be answering at this address; nothing was sent to it"
+            hint = "another host may be answering at this address; nothing was sent to it"
             raise HostKeyError(message, expected=known[host.name], got=key.fingerprint, hint=hint)
         where = f"{host.user}@{host.address} port {host.port}"
         wiring.screen.remark(f"{host.name} ({where}) shows the {key.kind} key {key.fingerprint}")

@@ -30,20 +30,20 @@ def bake(  # noqa: PLR0917
 ) -> None:
     """Create a machine image from a recipe's bootstrapped node.
 
-    Buys one node of the recipe's first type that can be had, waits for its bootstrap, holds it against what was
-    bought, takes its keys from it, has AWS make an image of it, and ends it. Nodes that boot the image find every
-    step of the bootstrap done.
+    Launches one node of the recipe's first available type, waits for its bootstrap, checks it, removes its keys,
+    creates an image from it and terminates it. Nodes that boot the image skip the bootstrap steps.
     """
     from cloudgpu.app.images.bake import bake_cluster
     from cloudgpu.app.planning.planner import refuse
     from cloudgpu.app.runs.stages import Stages
+    from cloudgpu.cli.context import plans
     from cloudgpu.cli.context.wiring import wire
     from cloudgpu.cli.render.image import baked_lines
     from cloudgpu.cli.render.plan import plan_lines
     from cloudgpu.cli.terminal.interruption import tell_what_runs
 
     wiring = wire(json=json, target=on, region=region)
-    planned = wiring.planned(recipe, [*(sets or []), "resources.nodes=1"], offline=False)
+    planned = plans.plan_recipe(wiring, recipe, [*(sets or []), "resources.nodes=1"], offline=False)
     wiring.screen.lines(plan_lines(planned.plan, ""))
     if planned.plan.errors:
         raise refuse(planned.plan)
@@ -65,19 +65,21 @@ def show(on: On = None, region: Region = None, json: Json = False) -> None:
     from cloudgpu.cli.render.image import image_lines
 
     wiring = wire(json=json, quits=True, target=on, region=region)
-    found = wiring.images(wiring.settings.target).found(wiring.settings.region)
+    own_images = wiring.images(wiring.settings.target).found(wiring.settings.region)
     if json:
-        wiring.screen.document({"region": wiring.settings.region, "images": [image_json(one) for one in found]})
+        wiring.screen.document(
+            {"region": wiring.settings.region, "images": [image_json(image) for image in own_images]}
+        )
     else:
-        wiring.screen.lines(image_lines(found, wiring.clock.now(), wiring.settings.region))
+        wiring.screen.lines(image_lines(own_images, wiring.clock.now(), wiring.settings.region))
 
 
 @app.command("delete")
 def delete(name: Name, on: On = None, region: Region = None, yes: Yes = False, json: Json = False) -> None:
     """Delete an image and its snapshots.
 
-    Clusters that were made of it go on; new nodes cannot be. Ends the node as well that a bake which was cut off has
-    left.
+    Running clusters are not affected, but new nodes cannot boot the image. Also terminates the node of an interrupted
+    `image bake`.
     """
     from cloudgpu.app.images.bake import delete as delete_image
     from cloudgpu.backends.lenient_ledger import check_ledger
@@ -85,12 +87,12 @@ def delete(name: Name, on: On = None, region: Region = None, yes: Yes = False, j
     from cloudgpu.cli.render.image import deleted_json, deleted_lines
 
     wiring = wire(json=json, needs_disk=False, target=on, region=region)
-    target, where = wiring.settings.target, wiring.settings.region
-    wiring.questions.confirm(f"Delete image {name} in {where}?", yes=yes)
+    target, region_name = wiring.settings.target, wiring.settings.region
+    wiring.questions.confirm(f"Delete image {name} in {region_name}?", yes=yes)
     context = wiring.cloud_cleanup_context(target)
-    gone = delete_image(context, wiring.images(target), where, name)
+    deleted = delete_image(context, wiring.images(target), region_name, name)
     check_ledger(context, f"image {name} is gone")
     if json:
-        wiring.screen.document(deleted_json(gone, name, where))
+        wiring.screen.document(deleted_json(deleted, name, region_name))
     else:
-        wiring.screen.lines(deleted_lines(gone, name))
+        wiring.screen.lines(deleted_lines(deleted, name))

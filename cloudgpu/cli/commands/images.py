@@ -9,7 +9,7 @@ from cloudgpu.cli.commands.options import Json
 
 def images(
     framework: Annotated[str, typer.Option("--framework", help="Only this framework, such as pytorch.")] = "",
-    gpu: Annotated[str, typer.Option("--gpu", help="Only images that run on this GPU, and how well.")] = "",
+    gpu: Annotated[str, typer.Option("--gpu", help="Only images that run on this GPU, with how well they run.")] = "",
     latest_for: Annotated[
         str, typer.Option("--latest-for", metavar="GPU", help="Latest image of each framework that supports this GPU.")
     ] = "",
@@ -17,8 +17,8 @@ def images(
 ) -> None:
     """List framework containers and the GPUs they run on.
 
-    The container images that frameworks come in (PyTorch, TensorFlow, MXNet ...), not the machine images that nodes
-    boot: those are `cloudgpu image`. A container runs on a GPU when it has native code for its compute capability.
+    Lists container images of PyTorch, TensorFlow, MXNet and others. For the machine images that nodes boot, use
+    `cloudgpu image`. A container runs on a GPU if it has native code for the GPU's compute capability.
     """
     from cloudgpu.app.planning.image_search import ImageQuery, containers
     from cloudgpu.catalog.software import software

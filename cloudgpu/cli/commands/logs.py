@@ -27,14 +27,16 @@ def logs(
     wiring = wire(quits=True)
     record = found_run(wiring.records, run)
     shown = 0
-    for shown, (one, line) in enumerate(stored_lines(wiring.home, record, rank), 1):  # noqa: B007
-        wiring.emit(RankLine(one, line))
+    for shown, (line_rank, line) in enumerate(stored_lines(wiring.home, record, rank), 1):  # noqa: B007
+        wiring.emit(RankLine(line_rank, line))
     if not shown and not follow:
         wiring.screen.remark(no_lines(record))
     if record.state != "running":
         return
     if not follow:
-        wiring.screen.hint(f"the run goes on; `{command('cloudgpu', 'logs', '-f', record.run_id)}` follows it")
+        wiring.screen.hint(
+            f"the run is still running; to follow it: {command('cloudgpu', 'logs', '-f', record.run_id)}"
+        )
         return
     tell_what_runs(wiring.records, record.cluster)
     with told_when_interrupted(wiring.screen, *going_on(record.run_id)):

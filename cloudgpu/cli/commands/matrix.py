@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 app = typer.Typer(
     help="""Show the results of run matrices.
 
-    `cloudgpu train RECIPE --matrix NAME=VALUE,VALUE` runs one: every combination, one at a time on one cluster.
+    A matrix runs a recipe with every combination of some values, one at a time on one cluster:
+    `cloudgpu train RECIPE --matrix NAME=VALUE,VALUE`.
     """,
     no_args_is_help=True,
     rich_markup_mode=None,
@@ -27,7 +28,7 @@ MatrixName = Annotated[str, typer.Argument(metavar="[MATRIX]", help="Matrix name
 def list_matrices(json: Json = False) -> None:
     """List the matrices run from this home.
 
-    Shows how many combinations of each have a result.
+    Shows the recipe, the values, the start and the number of combinations with a result.
     """
     from cloudgpu.cli.context.wiring import wire
     from cloudgpu.cli.render.matrix import list_lines
@@ -38,7 +39,7 @@ def list_matrices(json: Json = False) -> None:
     known, damaged = records.all()
     outcomes = [_outcome(wiring, record) for record in known]
     if json:
-        wiring.screen.document({"matrices": [one.as_json() for one in outcomes], "damaged": damaged})
+        wiring.screen.document({"matrices": [outcome.as_json() for outcome in outcomes], "damaged": damaged})
     else:
         wiring.screen.lines(
             list_lines(outcomes, damaged, wiring.clock.now(), {name: records.damage(name) for name in damaged})
@@ -80,14 +81,14 @@ def csv(
         wiring.screen.raw(text)
     else:
         write_table(out, text)
-        wiring.screen.line(f"{out} is written")
+        wiring.screen.line(f"table written to {out}")
 
 
 def write_table(path: Path, text: str) -> None:
-    """Write a table where the user wants it.
+    """Write a table to a file of the user.
 
     Raises:
-        UsageError: It cannot be written there.
+        UsageError: The file cannot be written.
     """
     from cloudgpu.errors import UsageError
     from cloudgpu.files import write_for_user
@@ -96,7 +97,7 @@ def write_table(path: Path, text: str) -> None:
         write_for_user(path, text.encode())
     except OSError as err:
         message = f"cannot write {path}: {err.strerror}"
-        raise UsageError(message, hint="name a file in a folder that is there") from err
+        raise UsageError(message, hint="choose a file in an existing folder") from err
 
 
 def _outcome(wiring: "Wiring", record: "MatrixRecord") -> "MatrixOutcome":

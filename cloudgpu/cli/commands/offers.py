@@ -24,6 +24,7 @@ def offers(  # noqa: PLR0917
     Shows the price, zone and quota of every candidate, and the rule that rejected each of the others. Changes
     nothing. Exits 4 if no candidate is left.
     """
+    from cloudgpu.cli.context import plans
     from cloudgpu.cli.context.hosts import refuse_on_hosts
     from cloudgpu.cli.context.wiring import wire
     from cloudgpu.cli.render.offers import offers_json, offers_lines
@@ -33,7 +34,7 @@ def offers(  # noqa: PLR0917
 
     wiring = wire(json=json, target=on, region=region)
     refuse_on_hosts(wiring.settings.target, "offers")
-    planned = wiring.planned(recipe, preferring(sets, prefer), offline=offline, all_regions=all_regions)
+    planned = plans.plan_recipe(wiring, recipe, preferring(sets, prefer), offline=offline, all_regions=all_regions)
     verdicts = explain(planned.question)
     if json:
         wiring.screen.document(offers_json(planned.plan, planned.question, verdicts))

@@ -32,7 +32,9 @@ OptionalRecipe = Annotated[
 ]
 PlanFile = Annotated[
     Path | None,
-    typer.Option("--plan", metavar="FILE", help="Apply a plan saved by `plan --out`. Fails if it no longer holds."),
+    typer.Option(
+        "--plan", metavar="FILE", help="Apply a plan saved by `plan --out`. Fails if its inputs have changed."
+    ),
 ]
 RecipeName = Annotated[str, typer.Argument(metavar="RECIPE", help="Recipe folder, file or name.")]
 Region = Annotated[str | None, typer.Option("--region", help="Region for recipes that do not set one.")]
@@ -63,7 +65,7 @@ RunName = Annotated[str, typer.Argument(metavar="[RUN]", help="Run ID. Default: 
 
 
 def preferring(sets: list[str] | None, prefer: str | None) -> list[str]:
-    """The assignments with the one that `--prefer` stands for, typed last and so the one that counts."""
+    """Return the assignments, with that of `--prefer` last so that it takes precedence."""
     return [*(sets or []), *([f"resources.prefer={prefer}"] if prefer else [])]
 
 
@@ -73,20 +75,20 @@ _DURATION = re.compile(r"([0-9]+[dhms])+")
 
 
 def spelled_out(arguments: list[str]) -> list[str]:
-    """Give `--retry-until-up` its duration where it was left out: the parser knows no option with half a value."""
-    told: list[str] = []
-    for place, one in enumerate(arguments):
-        told.append(one)
-        following = arguments[place + 1] if place + 1 < len(arguments) else ""
-        if one == "--retry-until-up" and not _DURATION.fullmatch(following) and not following[:1].isdigit():
-            told.append(RETRY_UNTIL_UP)
-    return told
+    """Insert the default duration of `--retry-until-up`: typer does not support optional option values."""
+    completed: list[str] = []
+    for position, argument in enumerate(arguments):
+        completed.append(argument)
+        following = arguments[position + 1] if position + 1 < len(arguments) else ""
+        if argument == "--retry-until-up" and not _DURATION.fullmatch(following) and not following[:1].isdigit():
+            completed.append(RETRY_UNTIL_UP)
+    return completed
 
 
 def whole(least: int = 0, most: int = bounds.MAX_COUNT) -> Callable[[str | int], int]:
-    """Return the parser of an option that takes a whole number from `least` to `most`, in ASCII digits.
+    """Return a parser for options that take an integer from `least` to `most`, in ASCII digits.
 
-    `int`, which typer takes by itself, also reads `1_000`, `+5` and the digits of every other script.
+    typer's own `int` also accepts `1_000`, `+5` and non-ASCII digits.
     """
 
     def parse(text: str | int) -> int:
@@ -100,12 +102,12 @@ def whole(least: int = 0, most: int = bounds.MAX_COUNT) -> Callable[[str | int],
 
 
 def seconds(duration: str, option: str) -> int:
-    """A duration of the command line in seconds; 0 for one that was not given.
+    """Return a duration option in seconds, or 0 if it was not given.
 
     Raises:
-        UsageError: It is none.
+        UsageError: The duration is invalid.
     """
     try:
         return bounds.duration_s(duration) if duration else 0
     except ValueError as err:
-        raise UsageError(f"{option} {duration}: {err}", hint=f"for instance {option} 2h") from None
+        raise UsageError(f"{option} {duration}: {err}", hint=f"for example: {option} 2h") from None

@@ -38,19 +38,22 @@ def plan(  # noqa: PLR0917
     Exits 7 if a finding rules the recipe out, or 3 if only its budget does.
     """
     from cloudgpu.app.planning.planner import refuse
+    from cloudgpu.cli.context import plans
     from cloudgpu.cli.context.hosts import refuse_on_hosts
     from cloudgpu.cli.context.wiring import wire
     from cloudgpu.cli.render.plan import plan_lines
     from cloudgpu.errors import UsageError
 
     if offline and (out is not None or resources):
-        raise UsageError("--out and --resources ask the cloud", hint="plan without --offline")
+        raise UsageError(
+            "--out and --resources query the cloud, so they cannot be used with --offline", hint="remove --offline"
+        )
     wiring = wire(json=json, target=on, region=region)
     if out is not None or resources or explain:
         refuse_on_hosts(wiring.settings.target, "--out, --resources and --explain")
     assigned = preferring(sets, prefer)
-    planned = wiring.planned(recipe, assigned, offline=offline)
-    made = wiring.forecast(planned.plan) if resources else None
+    planned = plans.plan_recipe(wiring, recipe, assigned, offline=offline)
+    made = plans.forecast(wiring, planned.plan) if resources else None
     if json:
         wiring.screen.document(
             {**planned.plan.as_json(), **_made_json(made), **(_why_json(planned) if explain else {})}
@@ -67,18 +70,22 @@ def plan(  # noqa: PLR0917
         save(out, planned, world, sets=assigned, region=wiring.settings.region, now=now)
         if not json:
             apply = command("cloudgpu", "train", "--plan", str(out))
-            wiring.screen.lines(["", f"written to {out}: `{apply}` applies it as it is, or says what changed"])
+            wiring.screen.lines(["", f"plan saved to {out}; to apply it: {apply}"])
 
 
 def _made_json(made: "tuple[Forecast, ...] | None") -> dict[str, Any]:
-    """Null where the program was not asked."""
-    return {"resources": None if made is None else [one.as_json() for one in made]}
+    """Return null if the resources were not previewed."""
+    return {"resources": None if made is None else [forecast.as_json() for forecast in made]}
 
 
 def _made_lines(made: "tuple[Forecast, ...] | None") -> list[str]:
     from cloudgpu.cli.terminal.progress import resource
 
-    return ["", "would make:", *(f"    + {resource(one.type)} {one.name}" for one in made)] if made else []
+    return (
+        ["", "would create:", *(f"    + {resource(forecast.type)} {forecast.name}" for forecast in made)]
+        if made
+        else []
+    )
 
 
 def _why(planned: "Planned") -> list[str]:

@@ -8,7 +8,7 @@ from cloudgpu.cli.commands.options import Json, On, whole
 from cloudgpu.errors import CloudError
 
 Gpu = Annotated[
-    str, typer.Option("--gpu", metavar="GPU", help="Such as V100 or A100-80GB:8; P or G for all types of that quota.")
+    str, typer.Option("--gpu", metavar="GPU", help="GPU, such as V100 or A100-80GB:8. P or G: all types of that quota.")
 ]
 Type = Annotated[str, typer.Option("--instance-type", metavar="TYPE", help="Instance type, such as p3dn.24xlarge.")]
 Regions = Annotated[list[str] | None, typer.Option("--region", help="Region to query (settings: region). Repeatable.")]
@@ -19,7 +19,9 @@ def quota(  # noqa: PLR0917
     instance_type: Type = "",
     nodes: Annotated[int, typer.Option("--nodes", parser=whole(1, 1000), help="Number of nodes needed.")] = 1,
     regions: Regions = None,
-    all_regions: Annotated[bool, typer.Option("--all-regions", help="Every region enabled for the account.")] = False,
+    all_regions: Annotated[
+        bool, typer.Option("--all-regions", help="Query every region enabled for the account.")
+    ] = False,
     market: Annotated[
         Literal["on-demand", "spot"] | None, typer.Option("--market", help="Only this market. Default: both.")
     ] = None,
@@ -39,18 +41,24 @@ def quota(  # noqa: PLR0917
     from cloudgpu.cli.render.quota import quota_json, quota_lines
 
     wiring = wire(json=json, target=on)
-    about = wanted(wiring.catalog, gpu=gpu, instance_type=instance_type)
+    instance_types = wanted(wiring.catalog, gpu=gpu, instance_type=instance_type)
     target = wiring.settings.target
-    named = None if all_regions else regions or [wiring.settings.region]
-    rooms = wiring.quota_rooms
-    if not offline and (named is None or len(named) > 1):
-        wiring.screen.remark(f"asking {target} about {'every region' if named is None else f'{len(named)} regions'}")
-    found = rooms.remembered(target, named) if offline else rooms.asked(wiring.cloud(target), named, anew=True)
-    told = lines(found, about, (market,) if market else MARKETS, nodes)
+    region_names = None if all_regions else regions or [wiring.settings.region]
+    headroom = wiring.quota_headroom
+    if not offline and (region_names is None or len(region_names) > 1):
+        wiring.screen.remark(
+            f"querying {target} in {'every region' if region_names is None else f'{len(region_names)} regions'}"
+        )
+    region_quotas = (
+        headroom.remembered(target, region_names)
+        if offline
+        else headroom.asked(wiring.cloud(target), region_names, anew=True)
+    )
+    rows = lines(region_quotas, instance_types, (market,) if market else MARKETS, nodes)
     now = wiring.clock.now()
     if json:
-        wiring.screen.document(quota_json(told, found, target, now))
+        wiring.screen.document(quota_json(rows, region_quotas, target, now))
     else:
-        wiring.screen.lines(quota_lines(told, found, target, now))
-    if any(one.trouble for one in found):
+        wiring.screen.lines(quota_lines(rows, region_quotas, target, now))
+    if any(quotas.trouble for quotas in region_quotas):
         raise typer.Exit(CloudError.exit_code)

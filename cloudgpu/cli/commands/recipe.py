@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 app = typer.Typer(
     help="""Create, check, show and list recipes.
 
-    A recipe is a file that says what to run, on which machines, for how long and for how much money at most.
+    A recipe is a file that defines what to run, on which machines, for how long and at what maximum cost.
     """,
     no_args_is_help=True,
     rich_markup_mode=None,
@@ -33,19 +33,22 @@ def new(  # noqa: PLR0917
     ],
     nodes: Annotated[int, typer.Option("--nodes", parser=whole(1, 1000), help="Number of nodes.")] = 1,
     region: Annotated[
-        str, typer.Option("--region", help="Region. Default: yours (settings: region), or the cheapest offering it.")
+        str,
+        typer.Option(
+            "--region", help="Region. Default: the configured one (settings: region), or the cheapest with this GPU."
+        ),
     ] = "",
     launcher: Annotated[
         Literal["torchrun", "each-node", "head-only", "service"],
-        typer.Option("--launcher", help="Launcher: a rank per GPU, one process per node or in total, or a server."),
+        typer.Option("--launcher", help="One rank per GPU, one process per node, one process in total, or a server."),
     ] = "torchrun",
     spot: Annotated[bool, typer.Option("--spot", help="Use spot instances, which AWS can reclaim.")] = False,
     json: Json = False,
 ) -> None:
     """Create a recipe that is ready to run.
 
-    Writes recipes/NAME in the current folder: a recipe with comments that say what to change, and a script that runs
-    as it stands. An instance type may stand for the GPU: --gpu p3dn.24xlarge.
+    Writes recipes/NAME in the current folder: a recipe with comments on what to change, and a script that runs as it
+    is. --gpu also accepts an instance type: --gpu p3dn.24xlarge.
     """
     from pathlib import Path
 
@@ -54,17 +57,17 @@ def new(  # noqa: PLR0917
     from cloudgpu.cli.render.recipe_scaffold import scaffold_json, scaffold_lines
 
     wiring = wire(json=json)
-    begun = make_scaffold(
+    scaffold = make_scaffold(
         ScaffoldRequest(name, gpu, nodes, region, "spot" if spot else "on-demand", launcher),
         wiring.catalog,
         wiring.settings.region,
     )
     folder = Path("recipes") / name
-    write(begun, folder)
+    write(scaffold, folder)
     if json:
-        wiring.screen.document(scaffold_json(begun, folder))
+        wiring.screen.document(scaffold_json(scaffold, folder))
     else:
-        wiring.screen.lines(scaffold_lines(begun, folder))
+        wiring.screen.lines(scaffold_lines(scaffold, folder))
 
 
 @app.command("check")
@@ -73,7 +76,8 @@ def check(recipe: RecipeName, sets: Sets = None, json: Json = False) -> None:
 
     Reports every problem at once, with file, line and field. For a folder of recipes, checks all of them.
     """
-    from cloudgpu.cli.context.wiring import recipe_roots, wire
+    from cloudgpu.cli.context.local import recipe_roots
+    from cloudgpu.cli.context.wiring import wire
     from cloudgpu.cli.render.recipe import check_lines, refusal
     from cloudgpu.recipe import loading
 
@@ -83,7 +87,7 @@ def check(recipe: RecipeName, sets: Sets = None, json: Json = False) -> None:
         checked = [_checked(paths[0], sets or [])]
     else:
         checked = [_found_wrong(path, sets or []) for path in paths]
-        if any(one.problems for one in checked):
+        if any(result.problems for result in checked):
             wiring.screen.lines(check_lines(checked))
             raise refusal(checked)
     if not json:
@@ -91,7 +95,7 @@ def check(recipe: RecipeName, sets: Sets = None, json: Json = False) -> None:
     elif len(paths) == 1:
         wiring.screen.document({"recipe": checked[0].name, "path": str(checked[0].path), "ok": True})
     else:
-        wiring.screen.document({"ok": True, "recipes": [one.as_json() for one in checked]})
+        wiring.screen.document({"ok": True, "recipes": [result.as_json() for result in checked]})
 
 
 @app.command("show")
@@ -101,7 +105,8 @@ def show(recipe: RecipeName, on: On = None, sets: Sets = None, json: Json = Fals
     Fills in the parameters and, with `--on rehearsal`, applies the rehearsal stanza.
     """
     from cloudgpu.app.planning.planner import read_sets
-    from cloudgpu.cli.context.wiring import recipe_roots, wire
+    from cloudgpu.cli.context.local import recipe_roots
+    from cloudgpu.cli.context.wiring import wire
     from cloudgpu.recipe import loading
     from cloudgpu.recipe.document import as_yaml
     from cloudgpu.recipe.resolve import resolve
@@ -120,26 +125,27 @@ def show(recipe: RecipeName, on: On = None, sets: Sets = None, json: Json = Fals
 def list_recipes(json: Json = False) -> None:
     """List the recipes that can be run by name.
 
-    Shows the hardware, the framework and the reference figure of each.
+    Shows the hardware, launcher, software and reference value of each. Recipes with problems are listed last.
     """
-    from cloudgpu.cli.context.wiring import recipe_roots, wire
+    from cloudgpu.cli.context.local import recipe_roots
+    from cloudgpu.cli.context.wiring import wire
     from cloudgpu.cli.render.recipe import Checked, list_lines
     from cloudgpu.errors import RecipeError
     from cloudgpu.recipe import loading
     from cloudgpu.recipe.summary import summary
 
     wiring = wire(json=json)
-    found, wrong = [], []
+    summaries, invalid = [], []
     for path in loading.known(recipe_roots()):
         try:
-            found.append(summary(loading.load(path).recipe))
+            summaries.append(summary(loading.load(path).recipe))
         except RecipeError as err:
-            wrong.append(Checked(path, path.parent.name, err.problems or (err.message,)))
+            invalid.append(Checked(path, path.parent.name, err.problems or (err.message,)))
     if json:
-        damaged = [{"name": one.name, "description": "", "problems": list(one.problems)} for one in wrong]
-        wiring.screen.document([*(one.as_json() | {"problems": []} for one in found), *damaged])
+        damaged = [{"name": recipe.name, "description": "", "problems": list(recipe.problems)} for recipe in invalid]
+        wiring.screen.document([*(recipe.as_json() | {"problems": []} for recipe in summaries), *damaged])
     else:
-        wiring.screen.lines(list_lines(found, wrong))
+        wiring.screen.lines(list_lines(summaries, invalid))
 
 
 def _checked(path: "Path", sets: "Sequence[str]") -> "Checked":

@@ -7,7 +7,7 @@ import typer
 from cloudgpu.cli.commands import rehearsal_conditions, rehearsal_fault
 from cloudgpu.cli.commands.options import Json, Yes
 
-app = typer.Typer(help="The simulated AWS on this machine.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(help="Manage the simulated AWS on this machine.", no_args_is_help=True, rich_markup_mode=None)
 
 
 @app.command("start")
@@ -24,7 +24,7 @@ def start(json: Json = False) -> None:
         wiring.screen.document({"endpoint": cloud.url, "region": cloud.region, "pid": cloud.pid})
     else:
         wiring.screen.line(
-            f"rehearsal cloud (simulated AWS) at {cloud.url}, process {cloud.pid}; no real AWS is asked or charged"
+            f"rehearsal cloud (simulated AWS) at {cloud.url}, process {cloud.pid}; no AWS calls, no charges"
         )
 
 
@@ -39,11 +39,11 @@ def status(json: Json = False) -> None:
     from cloudgpu.rehearsal import client
 
     wiring = wire(json=json, needs_disk=False)
-    found = client.status(wiring.home)
+    cloud_status = client.status(wiring.home)
     if json:
-        wiring.screen.document(status_json(found))
+        wiring.screen.document(status_json(cloud_status))
     else:
-        wiring.screen.lines(status_lines(found, wiring.clock.now()))
+        wiring.screen.lines(status_lines(cloud_status, wiring.clock.now()))
 
 
 @app.command("stop")
@@ -90,9 +90,10 @@ def env(
         bool, typer.Option("--pulumi", help="Also set a separate PULUMI_HOME whose aws plugin uses this cloud.")
     ] = False,
 ) -> None:
-    """Print environment variables that point AWS clients to it.
+    """Print environment variables for AWS clients.
 
-    Use with `eval "$(cloudgpu rehearsal env)"`. The credentials work only with this simulated cloud.
+    They direct AWS clients to the simulated cloud: `eval "$(cloudgpu rehearsal env)"`. The credentials work only
+    there.
     """
     from cloudgpu.cli.context.wiring import wire
     from cloudgpu.rehearsal import client

@@ -1,4 +1,4 @@
-"""`cloudgpu rehearsal capacity | quota | prices | faults | advance`: have the simulated AWS misbehave as AWS does."""
+"""`cloudgpu rehearsal capacity | quota | prices | faults | advance`: set the conditions of the simulated AWS."""
 
 import re
 from collections.abc import Sequence
@@ -32,7 +32,7 @@ FaultFile = Annotated[
 ]
 Back = Annotated[bool, typer.Option("--back", help="Move the clock back instead.")]
 _PRICE = re.compile(r"0*[1-9]\d{0,8}(\.\d{1,12})?|0{1,9}\.0{0,11}[1-9]\d{0,11}", re.ASCII)
-"""Above 0 and below a billion, in plain figures."""
+"""Above 0 and below one billion, in decimal notation."""
 _MOST = 1_000_000
 Moved = Annotated[str, typer.Argument(metavar="DURATION", help="Duration, such as 90s, 20m or 8h.")]
 
@@ -66,7 +66,7 @@ def quota(rows: QuotaRows = None, json: Json = False) -> None:
     table = read_rows(rows or [])
     wiring = wire(json=json)
     client.put_quotas(wiring.rehearsal(), table)
-    wiring.quota_rooms.forget("rehearsal")
+    wiring.quota_headroom.forget("rehearsal")
     if json:
         wiring.screen.document({"simulated": True, "quota": table})
     else:
@@ -116,8 +116,8 @@ def faults(file: FaultFile = "", json: Json = False) -> None:
 def advance(by: Moved, back: Back = False, json: Json = False) -> None:
     """Move the clock of the nodes' power-off timers.
 
-    Nodes whose expiry is reached end themselves, as they would on AWS. The clock stays ahead, over restarts too: nodes
-    that are made later end when they boot, if their expiry is nearer than that. `--back` brings it back.
+    Nodes whose expiry is reached power off, as they would on AWS. The clock stays ahead, even after a restart, so nodes
+    launched later may power off at boot. To set it back, use --back.
     """
     from cloudgpu import bounds
     from cloudgpu.cli.context.wiring import wire
@@ -128,8 +128,8 @@ def advance(by: Moved, back: Back = False, json: Json = False) -> None:
     try:
         seconds = bounds.duration_s(by, LIMIT_DAYS * 86400)
     except ValueError as err:
-        hint = f"for instance cloudgpu rehearsal advance 8h; the clock can be moved by {LIMIT_DAYS} days in all"
-        raise UsageError(f"{by!r} is no duration: {err}", hint=hint) from err
+        hint = f"for example: cloudgpu rehearsal advance 8h; the clock can move by {LIMIT_DAYS} days in total"
+        raise UsageError(f"{by!r} is not a valid duration: {err}", hint=hint) from err
     wiring = wire(json=json)
     moved_s = -seconds if back else seconds
     client.advance(wiring.rehearsal(), moved_s)
@@ -138,11 +138,13 @@ def advance(by: Moved, back: Back = False, json: Json = False) -> None:
     else:
         wiring.screen.line(f"the simulated nodes' clock moved {'back' if back else 'on'} by {DurationS(seconds)}")
         if not back:
-            wiring.screen.line("  nodes launched later boot on this clock too; the same with --back sets it back")
+            wiring.screen.line(
+                "  nodes launched later use this clock too; to set it back, repeat the command with --back"
+            )
 
 
 def read_rows(rows: Sequence[str]) -> dict[str, int]:
-    """`us-east-1c/p3dn.24xlarge/on-demand=0`, as a table.
+    """Parse rows such as `us-east-1c/p3dn.24xlarge/on-demand=0` into a table.
 
     Raises:
         UsageError: A row is not of that form.
@@ -160,7 +162,7 @@ def read_rows(rows: Sequence[str]) -> dict[str, int]:
 
 
 def read_prices(rows: Sequence[str]) -> dict[str, str]:
-    """`us-east-1/p3dn.24xlarge/on-demand=29.5`, as a table.
+    """Parse rows such as `us-east-1/p3dn.24xlarge/on-demand=29.5` into a table.
 
     Raises:
         UsageError: A row is not of that form.
@@ -177,7 +179,7 @@ def read_prices(rows: Sequence[str]) -> dict[str, str]:
 
 
 def read_rules(file: str) -> list[Any]:
-    """The rules of a fault script; none without a file.
+    """Return the rules of a fault script, or an empty list without a file.
 
     Raises:
         UsageError: The file cannot be read, or is not a JSON list.
@@ -188,7 +190,7 @@ def read_rules(file: str) -> list[Any]:
         rules = parse_json(read_input(SETTINGS_BYTES) if file == "-" else read_text(Path(file), SETTINGS_BYTES))
     except (OSError, ValueError) as err:
         message = f"the fault script {file} cannot be read: {err}"
-        raise UsageError(message, hint="a JSON list of rules; docs/guides/faults.md has examples") from err
+        raise UsageError(message, hint="expected a JSON list of rules; see docs/guides/faults.md") from err
     if not isinstance(rules, list):
         message = f"the fault script {file} is not a list"
         raise UsageError(message, hint='for instance [{"action": "CreateFleet", "code": "InternalError"}]')
@@ -196,7 +198,7 @@ def read_rules(file: str) -> list[Any]:
 
 
 def limit_lines(what: str, table: dict[str, int]) -> list[str]:
-    """What is limited now."""
+    """Return the lines that show the current limits."""
     if not table:
         return [f"simulated {what}: unlimited"]
     return [f"simulated {what}:", *(f"  {key} = {count}" for key, count in table.items())]

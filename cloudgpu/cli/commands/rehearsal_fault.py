@@ -20,7 +20,7 @@ Given = Annotated[
 
 @app.command("apply")
 def apply(names: Names, given: Given = None, json: Json = False) -> None:
-    """Apply these faults from now on.
+    """Apply faults, effective immediately.
 
     Replaces all previously applied faults, including capacity and quotas. Starts the rehearsal cloud.
     """
@@ -29,11 +29,11 @@ def apply(names: Names, given: Given = None, json: Json = False) -> None:
     from cloudgpu.rehearsal import client
     from cloudgpu.rehearsal.faults import scripts
 
-    found = [scripts.find(name) for name in names]
-    whole = scripts.combine(found, read_given(given or []))
+    found_scripts = [scripts.find(name) for name in names]
+    combined = scripts.combine(found_scripts, read_given(given or []))
     wiring = wire(json=json)
-    now = client.put_script(wiring.rehearsal(), {"names": [script.name for script in found], **whole})
-    wiring.quota_rooms.forget("rehearsal")
+    now = client.put_script(wiring.rehearsal(), {"names": [script.name for script in found_scripts], **combined})
+    wiring.quota_headroom.forget("rehearsal")
     if json:
         wiring.screen.document({"simulated": True, **now})
     else:
@@ -63,7 +63,7 @@ def list_all(json: Json = False) -> None:
 
 @app.command("show")
 def show(name: Name, json: Json = False) -> None:
-    """Show what a fault consists of."""
+    """Show the parameters and rules of a fault."""
     from cloudgpu.cli.context.wiring import wire
     from cloudgpu.cli.render.fault import script_json, script_lines
     from cloudgpu.rehearsal.faults import scripts
@@ -88,7 +88,7 @@ def clear(json: Json = False) -> None:
 
     wiring = wire(json=json)
     now = client.put_script(wiring.rehearsal(), {})
-    wiring.quota_rooms.forget("rehearsal")
+    wiring.quota_headroom.forget("rehearsal")
     if json:
         wiring.screen.document({"simulated": True, **now})
     else:
@@ -96,7 +96,7 @@ def clear(json: Json = False) -> None:
 
 
 def read_given(rows: list[str]) -> dict[str, str]:
-    """`zone=us-east-1d`, as a table.
+    """Parse rows such as `zone=us-east-1d` into a table.
 
     Raises:
         UsageError: A row is not of that form.

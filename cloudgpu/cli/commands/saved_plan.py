@@ -1,4 +1,4 @@
-"""What `up` and `train` are to carry out: a recipe of the command line, or the plan that `--plan FILE` names."""
+"""The plan that `up` and `train` apply: from a recipe on the command line, or from a file with `--plan FILE`."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class GpuQuery:
-    """One of the two."""
+class PlanSource:
+    """A recipe with its assignments, or a saved plan."""
 
     target: str | None
     region: str | None
@@ -25,42 +25,51 @@ class GpuQuery:
     stored: "StoredPlan | None" = None
 
     def planned(self, wiring: "Wiring") -> "Planned":
-        """The plan, made now or agreed to before.
+        """Return a new plan, or the saved one if it still holds.
 
         Raises:
-            PlanError: The world has changed since it was agreed to.
-            CloudGpuError: It cannot be made.
+            PlanError: The inputs of the saved plan have changed.
+            CloudGpuError: The plan cannot be made.
         """
+        from cloudgpu.cli.context.plans import plan_recipe
+
         if self.file is not None and self.stored is not None:
             return _agreed(wiring, self.file, self.stored)
-        return wiring.planned(self.recipe, self.sets, offline=False)
+        return plan_recipe(wiring, self.recipe, self.sets, offline=False)
 
 
-def asked(file: Path | None, recipe: str, sets: list[str] | None, prefer: str | None, **where: str | None) -> GpuQuery:
-    """What the command line asks for. `where` has `on` and `region`.
+def asked(
+    file: Path | None, recipe: str, sets: list[str] | None, prefer: str | None, **where: str | None
+) -> PlanSource:
+    """Return what the command line selects. `where` has `on` and `region`.
 
     Raises:
-        UsageError: Neither recipe nor file is named, or the file and something that it holds already.
+        UsageError: Neither a recipe nor a file is given, or a file and an option that the file already sets.
     """
     if file is None:
         if not recipe:
-            raise UsageError("missing argument RECIPE", hint="name a recipe, or a plan with --plan FILE")
-        return GpuQuery(where["on"], where["region"], recipe, tuple(preferring(sets, prefer)))
-    given = {"RECIPE": recipe, "--set": sets, "--prefer": prefer, **{f"--{name}": one for name, one in where.items()}}
-    doubled = [name for name, value in given.items() if value]
-    if doubled:
-        raise UsageError(f"--plan {file} holds {', '.join(doubled)} already", hint="leave one of them out")
+            raise UsageError("missing argument RECIPE", hint="give a recipe, or a saved plan with --plan FILE")
+        return PlanSource(where["on"], where["region"], recipe, tuple(preferring(sets, prefer)))
+    given = {
+        "RECIPE": recipe,
+        "--set": sets,
+        "--prefer": prefer,
+        **{f"--{name}": value for name, value in where.items()},
+    }
+    repeated = [name for name, value in given.items() if value]
+    if repeated:
+        raise UsageError(f"--plan {file} already sets {', '.join(repeated)}", hint="remove --plan or the others")
     from cloudgpu.app.planning.plan_files import load
 
     stored = load(file)
-    return GpuQuery(stored.world.target, stored.region, stored.recipe, stored.sets, file, stored)
+    return PlanSource(stored.world.target, stored.region, stored.recipe, stored.sets, file, stored)
 
 
 def show(planned: "Planned", cluster: str, wiring: "Wiring") -> None:
-    """Show the plan before anybody is asked; nobody is asked about one that cannot be applied.
+    """Show the plan before the confirmation prompt.
 
     Raises:
-        CloudGpuError: It holds an error finding.
+        CloudGpuError: The plan has errors, so it cannot be applied.
     """
     from cloudgpu.app.planning.planner import refuse
     from cloudgpu.cli.render.plan import plan_lines
@@ -71,7 +80,7 @@ def show(planned: "Planned", cluster: str, wiring: "Wiring") -> None:
 
 
 def world_of(wiring: "Wiring", planned: "Planned", file: Path) -> "PlanInputs":
-    """What a plan that is kept in this file was made from."""
+    """Return the inputs of a plan, to be saved in this file or compared with it."""
     from cloudgpu.app.planning import plan_files
     from cloudgpu.paths import Home
 
@@ -79,8 +88,9 @@ def world_of(wiring: "Wiring", planned: "Planned", file: Path) -> "PlanInputs":
 
 
 def _agreed(wiring: "Wiring", file: Path, stored: "StoredPlan") -> "Planned":
-    """The plan of a file, where the world is still the one it was made in."""
+    """Return the plan of a file if its inputs have not changed."""
     from cloudgpu.app.planning import plan_files
+    from cloudgpu.cli.context.plans import plan_recipe
 
-    fresh = wiring.planned(stored.recipe, stored.sets, offline=False)
+    fresh = plan_recipe(wiring, stored.recipe, stored.sets, offline=False)
     return plan_files.agreed(file, stored, fresh, world_of(wiring, fresh, file))

@@ -37,9 +37,9 @@ def ssh(
     name = cluster or wiring.only_cluster()
     index, command = asked_for(node, words or [], context.obj or [])
     if carry:
-        carrying = wiring.reaching.carrying(name, index)
+        carrying = wiring.node_access.carrying(name, index)
         os.execvpe(carrying.argv[0], carrying.argv, dict(carrying.environ))  # noqa: S606 - it takes our place in the pipe
-    argv = login(wiring.records, wiring.home, wiring.reaching.means, cluster=name, index=index, command=command)
+    argv = login(wiring.records, wiring.home, wiring.node_access.means, cluster=name, index=index, command=command)
     if show:
         wiring.screen.raw(f"{shlex.join(argv)}\n")
         return

@@ -32,18 +32,18 @@ def ssh_config(
     if remove:
         for trouble in take_back(wiring.home, name):
             wiring.screen.remark(trouble)
-        wiring.screen.line(f"no entry of cluster {name} is left in {folder.ours}")
+        wiring.screen.line(f"removed the entries of cluster {name} from {folder.ours}")
         return
-    means = wiring.reaching.means
-    found = find_cluster_nodes(wiring.records, wiring.home, means, name)
-    with reached(means, found, range(len(found.nodes))) as nodes:
-        made = entries(wiring.home, means, found, nodes)
-    name = found.record.name
+    login = wiring.node_access.means
+    cluster_nodes = find_cluster_nodes(wiring.records, wiring.home, login, name)
+    with reached(login, cluster_nodes, range(len(cluster_nodes.nodes))) as nodes:
+        made = entries(wiring.home, login, cluster_nodes, nodes)
+    name = cluster_nodes.record.name
     if show:
         wiring.screen.raw(made.text)
         return
-    told = write(wiring.home, name, made, folder)
-    wiring.screen.line(f"{folder.ours / name} names {', '.join(made.names)}")
-    if told:
-        wiring.screen.line(f"{folder.config} has a first line that includes it")
-    wiring.screen.line(f"try it: {command('ssh', name)}    taken back by: {command('cloudgpu', 'down', name)}")
+    included = write(wiring.home, name, made, folder)
+    wiring.screen.line(f"added {', '.join(made.names)} to {folder.ours / name}")
+    if included:
+        wiring.screen.line(f"added an Include line at the top of {folder.config}")
+    wiring.screen.line(f"log in: {command('ssh', name)}    removed by: {command('cloudgpu', 'down', name)}")

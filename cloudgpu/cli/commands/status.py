@@ -25,18 +25,18 @@ def status(
     now = wiring.clock.now()
     clusters = recorded(wiring.records, now, wiring.billing.lenient())
     if refresh:
-        clusters = wiring.reaching.refreshed(clusters)
+        clusters = wiring.node_access.refreshed(clusters)
         wiring.billing.restore_storage_rows()
         clusters = billed(clusters, now, wiring.billing.lenient())
-    for one in (one for one in clusters if one.unbilled):
-        gap = gap_of(one.record, one.unbilled)
+    for status_row in (status_row for status_row in clusters if status_row.unbilled):
+        gap = gap_of(status_row.record, status_row.unbilled)
         wiring.screen.remark(f"warning: {gap.message}; `{gap.repair}` writes it again")
     past = wiring.records.runs() if runs else []
     damaged = wiring.records.damaged_runs() if runs else []
     reasons = {run_id: wiring.records.run_damage(run_id) for run_id in damaged}
     if json:
         rows = run_rows(past, damaged, reasons)
-        wiring.screen.document({"clusters": [one.as_json() for one in clusters], "runs": rows})
+        wiring.screen.document({"clusters": [status_row.as_json() for status_row in clusters], "runs": rows})
         return
     wiring.screen.lines(status_lines(clusters, now))
     if runs:

@@ -7,7 +7,7 @@ import typer
 from cloudgpu.bounds import MAX_SIZE_GIB
 from cloudgpu.cli.commands.options import Json, On, Owner, Region, Team, Yes, whole
 
-app = typer.Typer(help="Storage that outlives clusters.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(help="Manage storage that outlives clusters.", no_args_is_help=True, rich_markup_mode=None)
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Name: lowercase letters, digits and dashes.")]
 Kind = Annotated[
@@ -22,12 +22,16 @@ def create(  # noqa: PLR0917
     kind: Kind,
     size: Annotated[
         int,
-        typer.Option("--size", metavar="GIB", parser=whole(0, MAX_SIZE_GIB), help="Size of a disk or Lustre, in GiB."),
+        typer.Option(
+            "--size", metavar="GIB", parser=whole(0, MAX_SIZE_GIB), help="Size of a disk or Lustre file system."
+        ),
     ] = 0,
-    zone: Annotated[str, typer.Option("--zone", help="Zone of a disk or Lustre: the zone of its clusters.")] = "",
+    zone: Annotated[
+        str, typer.Option("--zone", help="Zone of a disk or Lustre file system. Only clusters in this zone can use it.")
+    ] = "",
     deployment: Annotated[
         Literal["scratch_2", "persistent_2"] | None,
-        typer.Option("--deployment", help="Lustre only: cheaper and not replicated (the default), or replicated."),
+        typer.Option("--deployment", help="Lustre only: scratch_2 is not replicated and cheaper. Default: scratch_2."),
     ] = None,
     linked: Annotated[
         str, typer.Option("--linked", metavar="S3_URL", help="Lustre only: show this bucket or prefix as files.")
@@ -36,7 +40,7 @@ def create(  # noqa: PLR0917
         str, typer.Option("--from-snapshot", metavar="SNAPSHOT", help="Disk only: create it from this snapshot.")
     ] = "",
     disposable: Annotated[
-        bool, typer.Option("--disposable", help="Allow its data to be deleted without --delete-data.")
+        bool, typer.Option("--disposable", help="Let `storage delete` delete its data without --delete-data.")
     ] = False,
     on: On = None,
     yes: Yes = False,
@@ -57,12 +61,12 @@ def create(  # noqa: PLR0917
 
     wiring = wire(json=json, target=on, region=region, owner=owner, team=team)
     typed = StorageOptions(name, kind, size, zone, deployment, linked, from_snapshot, disposable)
-    wanted = request(typed, wiring.settings.region, wiring.named_for_storage)
-    price, monthly_usd = price_of(wanted, kind)
+    storage_request = request(typed, wiring.settings.region, wiring.existing_storage_resources)
+    price, monthly_usd = price_of(storage_request, kind)
     simulated = wiring.settings.target == "rehearsal"
-    wiring.questions.confirm(question(wanted, price, monthly_usd, simulated=simulated), yes=yes)
+    wiring.questions.confirm(question(storage_request, price, monthly_usd, simulated=simulated), yes=yes)
     tell_what_storage(wiring.storage_records, name)
-    created = wiring.storage(wiring.settings.target).create(wanted)
+    created = wiring.storage(wiring.settings.target).create(storage_request)
     if json:
         wiring.screen.document(created_json(created, monthly_usd))
     else:
@@ -96,7 +100,7 @@ def show(on: On = None, region: Region = None, json: Json = False) -> None:
 def delete(
     name: Name,
     delete_data: Annotated[
-        bool, typer.Option("--delete-data", help="Delete data that is protected; asks for the storage's name.")
+        bool, typer.Option("--delete-data", help="Delete protected data. Prompts for the storage's name.")
     ] = False,
     on: On = None,
     yes: Yes = False,
@@ -113,13 +117,13 @@ def delete(
     from cloudgpu.cli.terminal.interruption import tell_what_storage
 
     wiring = wire(json=json, needs_disk=False, target=on, region=region)
-    room = wiring.storage(wiring.storage_target(name))
-    present = room.deletable(name, wiring.settings.region, delete_data=delete_data)
+    storage = wiring.storage(wiring.storage_target(name))
+    present = storage.deletable(name, wiring.settings.region, delete_data=delete_data)
     if present is not None:
         wiring.questions.confirm_by_name(deletion_question(present), name, yes=yes, by_name=delete_data)
     tell_what_storage(wiring.storage_records, name)
-    deleted = room.delete(name, wiring.settings.region, delete_data=delete_data)
-    room.check_recorded(name)
+    deleted = storage.delete(name, wiring.settings.region, delete_data=delete_data)
+    storage.check_recorded(name)
     if json:
         wiring.screen.document(deleted_json(deleted))
     else:

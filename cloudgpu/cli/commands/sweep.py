@@ -12,19 +12,23 @@ def sweep(
         list[str] | None, typer.Option("--region", help="Search only this region, and skip IAM. Repeatable.")
     ] = None,
     owners: Annotated[
-        list[str] | None, typer.Option("--owner", help="Only this owner's resources, expired or not. Repeatable.")
+        list[str] | None, typer.Option("--owner", help="Only this owner's resources, running or not. Repeatable.")
     ] = None,
-    all_mine: Annotated[bool, typer.Option("--all-mine", help="Include your own running clusters.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Delete the leftovers. Default: only list them.")] = False,
+    all_mine: Annotated[
+        bool, typer.Option("--all-mine", help="With --yes: delete your own running clusters too.")
+    ] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", "-y", help="Delete the leftovers, without a prompt. Default: only list them.")
+    ] = False,
     on: On = None,
     json: Json = False,
 ) -> None:
     """Find tagged clusters in the account and delete leftovers.
 
     Searches every enabled region and IAM by tag, without local records, and shows owner, expiry and cost. With --yes,
-    deletes expired resources and your own that belong to no running cluster; other users' resources only with
-    --owner. Also lists storage and machine images, but deletes only storage that was meant to be deleted with its
-    cluster, after that cluster. Exits 6 if something is left or a region could not be searched.
+    deletes every expired cluster, and your own clusters unless this machine's records say that they are running. Other
+    users' unexpired clusters need --owner. Also lists storage and machine images, but deletes only disposable storage
+    whose cluster is deleted. Exits 6 if something is left or a region could not be searched.
     """
     from cloudgpu.app.sweep.cluster_resources import SweepRequest
     from cloudgpu.app.sweep.sweep import Sweep, SweepResult, problem

@@ -52,7 +52,7 @@ def train(  # noqa: PLR0917
         bool, typer.Option("--keep-on-failure", help="Keep the cluster running if the run fails.")
     ] = False,
     detach: Annotated[
-        bool, typer.Option("--detach", help="Return once training starts; finish with `attach`.")
+        bool, typer.Option("--detach", help="Return once training starts. To finish the run, use `attach`.")
     ] = False,
     matrix: MatrixOption = None,
     csv: CsvFile = None,
@@ -74,11 +74,11 @@ def train(  # noqa: PLR0917
 ) -> None:
     """Run a recipe from plan to bill.
 
-    Plans, asks, buys the nodes, stages, trains, brings the outputs back and ends the cluster. Ends only a cluster that
-    it made itself. With --matrix the same command again goes on where it stopped.
+    Plans, asks for confirmation, launches the nodes, uploads the code, trains, downloads the outputs and deletes the
+    cluster. A cluster that already existed is kept. To resume a --matrix, run the same command again.
     """
     # Parse this first, so that a missing recipe is reported before the slow imports.
-    wanted = asked(plan, recipe, sets, prefer, on=on, region=region)
+    source = asked(plan, recipe, sets, prefer, on=on, region=region)
     retry_s = seconds(retry_until_up, "--retry-until-up")
     options = MatrixOptions(
         axes=tuple(matrix or ()),
@@ -95,15 +95,17 @@ def train(  # noqa: PLR0917
     )
     axes = check_options(options, plan)
     from cloudgpu.app.runs.train import TrainRequest
-    from cloudgpu.cli.context.wiring import environ, wire
+    from cloudgpu.cli.context.local import environ
+    from cloudgpu.cli.context.plans import find_reusable_cluster
+    from cloudgpu.cli.context.wiring import wire
     from cloudgpu.cli.render.run import exit_code, show_outcome
     from cloudgpu.cli.terminal.interruption import tell_what_runs
     from cloudgpu.state.identifiers import checked_cluster
 
     wiring = wire(
         json=json,
-        target=wanted.target,
-        region=wanted.region,
+        target=source.target,
+        region=source.region,
         owner=owner,
         team=team,
         ssh_cidr=ssh_cidr,
@@ -112,11 +114,11 @@ def train(  # noqa: PLR0917
     )
     cluster = checked_cluster(cluster) if cluster else ""
     if axes:
-        train_matrix(wiring, wanted, axes, options)
-    planned = wanted.planned(wiring)
-    show(planned, cluster or wiring.find_reusable_cluster(planned.plan), wiring)
+        train_matrix(wiring, source, axes, options)
+    planned = source.planned(wiring)
+    show(planned, cluster or find_reusable_cluster(wiring, planned.plan), wiring)
     wiring.questions.confirm("Go ahead?", yes=yes)
-    tell_what_runs(wiring.records, cluster or wiring.find_reusable_cluster(planned.plan))
+    tell_what_runs(wiring.records, cluster or find_reusable_cluster(wiring, planned.plan))
     request = TrainRequest(
         plan=planned.plan,
         recipe_path=planned.path,

@@ -1,4 +1,4 @@
-"""`cloudgpu train RECIPE --matrix`: every combination of some values, one after the other in one cluster."""
+"""`cloudgpu train RECIPE --matrix`: run every combination of some values, one at a time on one cluster."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from cloudgpu.cli.commands.matrix import write_table
-from cloudgpu.cli.commands.saved_plan import GpuQuery, show
+from cloudgpu.cli.commands.saved_plan import PlanSource, show
 from cloudgpu.errors import UsageError
 
 if TYPE_CHECKING:
@@ -20,14 +20,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class MatrixOptions:
-    """What was typed.
+    """The options of `train --matrix`; those not described here mean the same as without a matrix.
 
     Attributes:
         axes: `name=value,value`, one for each parameter or field.
-        table: Where to write the table; None for the home alone.
-        fail_fast: Begin no further run after one that failed.
-        again: Run also what has a result.
-        cluster: As for `train`, and so are the others.
+        table: File to also write the table to, or None.
+        fail_fast: Start no further run after one has failed.
+        again: Rerun combinations that have a result.
     """
 
     axes: tuple[str, ...]
@@ -44,54 +43,56 @@ class MatrixOptions:
 
 
 def check_options(options: MatrixOptions, plan: Path | None) -> "tuple[Axis, ...]":
-    """The axes, before anything is loaded for them; none without `--matrix`.
+    """Return the axes, or an empty tuple without `--matrix`. Called before the slow imports.
 
     Raises:
-        UsageError: Options do not go together, or an axis is none.
+        UsageError: The options contradict each other, or an axis is invalid.
     """
     if not options.axes:
         alone = {"--csv": options.table, "--fail-fast": options.fail_fast, "--again": options.again}
         given = [name for name, value in alone.items() if value]
         if given:
-            raise UsageError(f"{given[0]} goes with --matrix", hint="--matrix NAME=VALUE,VALUE, or leave it out")
+            raise UsageError(f"{given[0]} requires --matrix", hint="add --matrix NAME=VALUE,VALUE")
         return ()
     if plan is not None:
-        raise UsageError("--plan is of one run, and --matrix makes several", hint="name the recipe instead")
+        raise UsageError(
+            "--plan applies one run, but --matrix starts several", hint="give the recipe instead of --plan"
+        )
     if options.detach:
-        message = "--detach and --matrix: somebody has to start the next run when one has ended"
-        hint = "run the command in tmux, or with nohup and --yes; killed, the same command goes on with what is missing"
+        message = "--detach cannot be used with --matrix: the command starts each run when the one before it has ended"
+        hint = "run the command in tmux, or with nohup and --yes; if it is killed, run it again to resume"
         raise UsageError(message, hint=hint)
     if options.table is not None and not options.table.absolute().parent.is_dir():
-        message = f"--csv {options.table}: there is no folder {options.table.parent}"
-        raise UsageError(message, hint="name a file in a folder that is there")
+        message = f"--csv {options.table}: folder {options.table.parent} does not exist"
+        raise UsageError(message, hint="choose a file in an existing folder")
     from cloudgpu.recipe.matrix import read_axes
 
     return read_axes(options.axes)
 
 
-def train_matrix(wiring: "Wiring", wanted: GpuQuery, axes: "Sequence[Axis]", options: MatrixOptions) -> None:
-    """Plan all of it, ask once, run what is missing, show the table.
+def train_matrix(wiring: "Wiring", source: PlanSource, axes: "Sequence[Axis]", options: MatrixOptions) -> None:
+    """Plan the whole matrix, ask once, run the combinations without a result, and show the table.
 
     Raises:
-        CloudGpuError: It cannot be planned, or was broken off.
-        typer.Exit: It ended; with the code that says how.
+        CloudGpuError: The matrix cannot be planned, or was aborted.
+        typer.Exit: The matrix ended; carries the exit code.
     """
     from cloudgpu.cli.render.matrix import exit_code, outcome_lines, plan_lines
     from cloudgpu.cli.terminal.interruption import tell_what_runs
 
-    request = _request(wiring, wanted, _planned(wiring, wanted, axes), options)
+    request = _request(wiring, source, _planned(wiring, source, axes), options)
     matrices = wiring.matrices(wiring.settings.target)
-    begun = matrices.beginning(request)
-    if begun.missing:
-        cluster = matrices.cluster_name(begun, request)
+    start = matrices.beginning(request)
+    if start.missing:
+        cluster = matrices.cluster_name(start, request)
         show(request.plan.lead, cluster, wiring)
         known = wiring.records.last_known(cluster)
         up = known if known is not None and known.state == "up" else None
-        wiring.screen.lines(plan_lines(request.plan, begun, up, wiring.clock.now()))
+        wiring.screen.lines(plan_lines(request.plan, start, up, wiring.clock.now()))
         wiring.questions.confirm("Go ahead?", yes=options.yes)
     else:
-        wiring.screen.line("every combination has its result; --again runs them once more")
-    tell_what_runs(wiring.records, matrices.cluster_name(begun, request))
+        wiring.screen.line("every combination has a result; to rerun them, add --again")
+    tell_what_runs(wiring.records, matrices.cluster_name(start, request))
     outcome = matrices.run(request)
     if options.table is not None:
         write_table(options.table, outcome.as_csv())
@@ -103,34 +104,35 @@ def train_matrix(wiring: "Wiring", wanted: GpuQuery, axes: "Sequence[Axis]", opt
     raise typer.Exit(exit_code(outcome))
 
 
-def _planned(wiring: "Wiring", wanted: GpuQuery, axes: "Sequence[Axis]") -> "MatrixPlan":
+def _planned(wiring: "Wiring", source: PlanSource, axes: "Sequence[Axis]") -> "MatrixPlan":
     from cloudgpu.app.matrix.planner import plan_matrix
     from cloudgpu.app.planning.planner import Planned, read_sets
-    from cloudgpu.cli.context.wiring import recipe_roots
+    from cloudgpu.cli.context.local import recipe_roots
+    from cloudgpu.cli.context.plans import plan_recipe
     from cloudgpu.recipe import loading
     from cloudgpu.recipe.matrix import combinations
 
-    loaded = loading.load(loading.find(wanted.recipe, roots=recipe_roots()))
+    loaded = loading.load(loading.find(source.recipe, roots=recipe_roots()))
     rehearsed = wiring.settings.target == "rehearsal"
-    every = combinations(loaded, axes, read_sets(wanted.sets), rehearsal=rehearsed)
+    all_combinations = combinations(loaded, axes, read_sets(source.sets), rehearsal=rehearsed)
 
-    def ask(one: "Combination") -> Planned:
-        sets = [*wanted.sets, *(f"{name}={value}" for name, value in one.values)]
-        return wiring.planned(wanted.recipe, sets, offline=False)
+    def plan_combination(combination: "Combination") -> Planned:
+        sets = [*source.sets, *(f"{name}={value}" for name, value in combination.values)]
+        return plan_recipe(wiring, source.recipe, sets, offline=False)
 
-    return plan_matrix(loaded, axes, every, ask)
+    return plan_matrix(loaded, axes, all_combinations, plan_combination)
 
 
-def _request(wiring: "Wiring", wanted: GpuQuery, plan: "MatrixPlan", options: MatrixOptions) -> "MatrixRequest":
+def _request(wiring: "Wiring", source: PlanSource, plan: "MatrixPlan", options: MatrixOptions) -> "MatrixRequest":
     from cloudgpu.app.matrix.request import MatrixRequest
-    from cloudgpu.cli.context.wiring import environ
+    from cloudgpu.cli.context.local import environ
     from cloudgpu.state.identifiers import checked_cluster
 
     return MatrixRequest(
         plan=plan,
         recipe_path=plan.lead.path,
         base=plan.lead.base,
-        sets=wanted.sets,
+        sets=source.sets,
         cluster=checked_cluster(options.cluster) if options.cluster else "",
         keep=options.keep,
         keep_on_failure=options.keep_on_failure,

@@ -44,29 +44,31 @@ def tunnel(
     words = list(port or [])
     if cluster and is_port_forward(cluster) and wiring.records.cluster(cluster) is None:
         cluster, words = "", [cluster, *words]
-    means = wiring.reaching.means
-    found = find_cluster_nodes(wiring.records, wiring.home, means, cluster or wiring.only_cluster())
-    found.node(node)
-    served = services_on(wiring.records, found.record.name, wiring.home) if node == 0 else ()
-    forwards = parse_port_forwards(words or ports_of(served, found.record.name), local)
-    with reached(means, found, (node,)) as nodes:
+    login = wiring.node_access.means
+    cluster_nodes = find_cluster_nodes(wiring.records, wiring.home, login, cluster or wiring.only_cluster())
+    cluster_nodes.node(node)
+    served = services_on(wiring.records, cluster_nodes.record.name, wiring.home) if node == 0 else ()
+    forwards = parse_port_forwards(words or ports_of(served, cluster_nodes.record.name), local)
+    with reached(login, cluster_nodes, (node,)) as nodes:
         host = nodes[node]
         if not isinstance(host, SshHost):
             raise host
-        opened, name = open_all(host, forwards, wiring.emit), found.record.name
+        opened, name = open_all(host, forwards, wiring.emit), cluster_nodes.record.name
         if json:
-            rows = [{"remote": one.remote, "local": one.local} for one in opened]
+            rows = [{"remote": forward.remote, "local": forward.local} for forward in opened]
             wiring.screen.document({"cluster": name, "node": node, "tunnels": rows})
-        wiring.screen.lines([*(described(one, name, node, served) for one in opened), "Ctrl-C closes it"])
+        wiring.screen.lines(
+            [*(described(forward, name, node, served) for forward in opened), "to close it, press Ctrl-C"]
+        )
         try:
             hold(
                 host,
-                found.record,
+                cluster_nodes.record,
                 records=wiring.records,
                 clock=wiring.clock,
                 emit=wiring.emit,
-                authorize_caller=means.authorize_caller,
+                authorize_caller=login.authorize_caller,
             )
         except KeyboardInterrupt:
-            wiring.screen.lines(["", "the tunnel is closed; what it led to goes on"])
+            wiring.screen.lines(["", "tunnel closed; the service on the node is still running"])
             raise typer.Exit(_INTERRUPTED) from None

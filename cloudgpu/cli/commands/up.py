@@ -48,7 +48,7 @@ def up(  # noqa: PLR0917
     If the cluster already exists, verify it and make no changes.
     """
     # Parse this first, so that a missing recipe is reported before the slow imports.
-    wanted = asked(plan, recipe, sets, prefer, on=on, region=region)
+    source = asked(plan, recipe, sets, prefer, on=on, region=region)
     from cloudgpu.app.clusters.factory import cluster_creator
     from cloudgpu.app.runs.stages import Stages
     from cloudgpu.cli.context.wiring import wire
@@ -59,15 +59,15 @@ def up(  # noqa: PLR0917
     retry_s = seconds(retry_until_up, "--retry-until-up")
     wiring = wire(
         json=json,
-        target=wanted.target,
-        region=wanted.region,
+        target=source.target,
+        region=source.region,
         owner=owner,
         team=team,
         ssh_cidr=ssh_cidr,
         engine=engine,
         install_pulumi="true" if install_pulumi else None,
     )
-    planned = wanted.planned(wiring)
+    planned = source.planned(wiring)
     cluster = checked_cluster(name or planned.plan.recipe.name)
     show(planned, cluster, wiring)
     wiring.questions.confirm("Go ahead?", yes=yes)

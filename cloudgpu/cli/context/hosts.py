@@ -1,103 +1,106 @@
-"""The part of the composition that works on hosts of one's own."""
+"""The part of the composition root for self-managed hosts."""
 
 import getpass
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cloudgpu.backends.base import Backend, Ledger
+from cloudgpu.cli.context.local import LocalContext
 from cloudgpu.errors import UsageError
 from cloudgpu.settings import Target
 
 if TYPE_CHECKING:
     from cloudgpu.backends.hosts.backend import HostsBackend
     from cloudgpu.backends.hosts.context import HostsContext
-    from cloudgpu.cli.context.wiring import Wiring
     from cloudgpu.errors import CloudGpuError
     from cloudgpu.hosts.host import HostsFile
     from cloudgpu.launch.inventory import Node
     from cloudgpu.ssh.base import Host
+    from cloudgpu.ssh.carrier import Carrier
     from cloudgpu.ssh.host_key import ShownKey
 
 _ANSWER_S = 10.0
-"""A host of one's own is up, or it is not: nobody waits for it to boot."""
+"""Connection timeout. Unlike a new instance, a self-managed host does not have to boot first."""
 
 
 @dataclass(frozen=True)
 class HostWiring:
-    """What stands behind `--on ssh`, built when first asked for."""
+    """The collaborators of `--on ssh`, each built on first use.
 
-    wiring: "Wiring"
+    Attributes:
+        carrier: Returns the carrier to a node, or None for a direct connection.
+        aws: Connects to AWS, for the S3 buckets that a recipe uses.
+    """
+
+    local: LocalContext
+    carrier: "Callable[[Node], Carrier | None]"
+    aws: Callable[[], Backend]
 
     @cached_property
     def file(self) -> "HostsFile":
-        """The inventory of the settings.
+        """The configured inventory.
 
         Raises:
-            HostsFileError: There is none, or something in it is wrong.
+            HostsFileError: The inventory does not exist or is invalid.
         """
         from cloudgpu.catalog import load as load_catalog
         from cloudgpu.hosts.loading import load
 
-        return load(self.wiring.settings.hosts, user=getpass.getuser(), catalog=load_catalog())
+        return load(self.local.settings.hosts, user=getpass.getuser(), catalog=load_catalog())
 
     @cached_property
     def backend(self) -> "HostsBackend":
-        """The hosts, as this home reaches them."""
+        """The backend for the hosts of the inventory."""
         from cloudgpu.backends.hosts.backend import HostsBackend
 
-        wiring = self.wiring
         return HostsBackend(
-            wiring.home,
-            wiring.records,
+            self.local.home,
+            self.local.records,
             lambda: self.file,
             self.connect_all,
             self.known_hosts,
             self._shown_key,
-            self._objects_of,
+            self.aws,
         )
 
     @property
     def known_hosts(self) -> tuple[Path, ...]:
-        """Where the caller's OpenSSH keeps host keys."""
+        """The files in which the caller's OpenSSH keeps host keys."""
         from cloudgpu.cli.context.node_access import known_hosts
 
         return known_hosts()
 
     def connect_all(self, nodes: "Sequence[Node]") -> "Mapping[int, Host | CloudGpuError]":
-        """Connect to each by itself."""
+        """Connect to every node and return the connection or the error of each."""
         from cloudgpu.ssh.fanout import connect_all
 
-        wiring = self.wiring
-        carrier = wiring.reaching.ways.carrier
-        return connect_all(nodes, wiring.settings.ssh_key, clock=wiring.clock, timeout_s=_ANSWER_S, carrier=carrier)
+        local = self.local
+        return connect_all(nodes, local.settings.ssh_key, clock=local.clock, timeout_s=_ANSWER_S, carrier=self.carrier)
 
     def context(self, ledger: Ledger) -> "HostsContext":
-        """Where a use case works."""
+        """Return the context for use cases on self-managed hosts."""
         from cloudgpu.backends.hosts.context import HostsContext
 
-        wiring = self.wiring
+        local = self.local
         return HostsContext(
-            self.backend, ledger, wiring.records, wiring.home, wiring.clock, wiring.settings.owner, wiring.emit
+            self.backend, ledger, local.records, local.home, local.clock, local.settings.owner, local.emit
         )
 
     def _shown_key(self, node: "Node") -> "ShownKey":
         from cloudgpu.ssh.host_key import shown_key
 
-        return shown_key(node, self.wiring.reaching.ways.carrier(node), timeout_s=_ANSWER_S)
-
-    def _objects_of(self) -> Backend:
-        return self.wiring.cloud("aws")
+        return shown_key(node, self.carrier(node), timeout_s=_ANSWER_S)
 
 
-def refuse_on_hosts(target: Target, what: str) -> None:
-    """Say no to what is about things that are bought.
+def refuse_on_hosts(target: Target, feature: str) -> None:
+    """Reject a feature that needs a cloud.
 
     Raises:
-        UsageError: The target is hosts of one's own.
+        UsageError: The target is self-managed hosts.
     """
     if target == "ssh":
-        message = f"{what}: about what is bought, and on hosts of your own nothing is"
-        raise UsageError(message, hint="--on aws or --on rehearsal; docs/reference/hosts.md says what only AWS has")
+        message = f"{feature}: not available for self-managed hosts, because it is about renting instances"
+        raise UsageError(message, hint="use --on aws or --on rehearsal; see docs/reference/hosts.md")

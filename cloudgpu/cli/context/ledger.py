@@ -1,47 +1,48 @@
-"""The part of the composition that holds the ledger against the records of a home."""
+"""The part of the composition root for the ledger and its comparison with the records of a home."""
 
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from cloudgpu.backends.base import Ledger
+from cloudgpu.cli.context.local import LocalContext
 from cloudgpu.cli.context.resources import opened
 from cloudgpu.errors import CloudGpuError
 
 if TYPE_CHECKING:
     from cloudgpu.backends.missing_rows import Gap
-    from cloudgpu.cli.context.wiring import Wiring
 
 
 @dataclass(frozen=True)
 class LedgerWiring:
     """The ledger of one command."""
 
-    wiring: "Wiring"
+    local: LocalContext
 
-    def opened(self) -> Ledger:
-        """Open the ledger of the settings.
+    @cached_property
+    def ledger(self) -> Ledger:
+        """The configured ledger, opened on first use.
 
         Raises:
-            LedgerError: It cannot be used.
-            StateError: The command needs a disk to write to, and the state home cannot be written.
+            LedgerError: The ledger cannot be used.
+            StateError: The command must write to the state home, and cannot.
         """
         from cloudgpu.ledger.store import open_ledger
 
-        if self.wiring.needs_disk:
-            self.wiring.home.ensure()
-        return opened.enter_context(
-            open_ledger(self.wiring.settings.ledger_url, may_read_only=not self.wiring.needs_disk)
-        )
+        local = self.local
+        if local.needs_disk:
+            local.home.ensure()
+        return opened.enter_context(open_ledger(local.settings.ledger_url, may_read_only=not local.needs_disk))
 
     def lenient(self) -> Ledger:
-        """Return the ledger for what must not fail over it; it is opened when it is first used."""
+        """Return a ledger whose failures do not stop the command. It is opened on first use."""
         from cloudgpu.backends.lenient_ledger import LenientLedger
 
-        return LenientLedger(lambda: self.wiring.ledger)
+        return LenientLedger(lambda: self.ledger)
 
     def gaps(self) -> "tuple[Gap, ...]":
-        """Return what costs money by the records of this home and has no row.
+        """Return the resources that cost money according to this home's records but have no ledger row.
 
         Raises:
             LedgerError: The ledger cannot be read.
@@ -49,19 +50,20 @@ class LedgerWiring:
         """
         from cloudgpu.backends.missing_rows import gaps
 
-        return gaps(self.wiring.records, self.wiring.storage_records.all(), self.wiring.ledger)
+        return gaps(self.local.records, self.local.storage_records.all(), self.ledger)
 
     def warn_of_gaps(self) -> None:
-        """Say on standard error what the ledger lacks; what is wrong with the ledger itself is said elsewhere."""
+        """Print a warning to stderr for every missing row. Errors of the ledger itself are reported elsewhere."""
         with suppress(CloudGpuError):
             for gap in self.gaps():
-                self.wiring.screen.remark(f"warning: {gap.message}; `{gap.repair}` writes it again")
+                self.local.screen.remark(f"warning: {gap.message}; `{gap.repair}` writes it again")
 
     def restore_storage_rows(self) -> None:
-        """Write the rows of storage that the ledger has lost again; the records alone tell all of it."""
+        """Restore missing ledger rows of storage from the records."""
         from cloudgpu.app.storage.manage import retained_spending
         from cloudgpu.backends.retained_billing import RetainedBilling
 
-        billing = RetainedBilling(self.lenient(), self.wiring.clock)
-        for one in (one for one in self.wiring.storage_records.all() if one.state == "ready"):
-            billing.restore(retained_spending(one), one.created_at, str(one.outputs.get("id") or ""))
+        billing = RetainedBilling(self.lenient(), self.local.clock)
+        for record in self.local.storage_records.all():
+            if record.state == "ready":
+                billing.restore(retained_spending(record), record.created_at, str(record.outputs.get("id") or ""))

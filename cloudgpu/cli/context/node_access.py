@@ -1,4 +1,4 @@
-"""The part of the composition that reaches nodes: straight, through a jump host, or by Session Manager."""
+"""The part of the composition root for SSH access to nodes: direct, through a jump host, or by Session Manager."""
 
 import sys
 from collections.abc import Callable, Sequence
@@ -30,18 +30,18 @@ if TYPE_CHECKING:
 
 
 def known_hosts() -> tuple[Path, ...]:
-    """Where the caller's OpenSSH keeps host keys."""
+    """Return the files in which the caller's OpenSSH keeps host keys."""
     return (Path.home() / ".ssh" / "known_hosts", Path("/etc/ssh/ssh_known_hosts"))
 
 
 @dataclass(frozen=True)
-class Reaching:
-    """How the nodes of a home are reached.
+class NodeAccess:
+    """SSH access to the nodes of a home.
 
     Attributes:
-        cloud: The target that a node belongs to.
-        ground: What a cluster runs on: its cloud, or hosts of one's own.
-        context: Builds the context for that target.
+        cloud: Connects to a target.
+        backend: Returns the backend of a cluster: its cloud, or self-managed hosts.
+        context: Returns the deletion context of a target.
         environ: The caller's environment, for the programs that carry connections.
     """
 
@@ -57,14 +57,14 @@ class Reaching:
 
     @property
     def connect(self) -> Connect:
-        """Connects to a whole inventory."""
+        """The function that connects to all nodes of an inventory."""
         from cloudgpu.app.access.dial import connector
 
         return connector(self.settings.ssh_key, self.clock, float(self.settings.boot_seconds), self.ways)
 
     @cached_property
     def ways(self) -> "NodeCarriers":
-        """What leads to nodes that this machine does not reach straight."""
+        """The carriers to nodes without a direct connection."""
         from cloudgpu.app.access.dial import NodeCarriers
 
         return NodeCarriers(
@@ -72,11 +72,11 @@ class Reaching:
         )
 
     def check(self) -> None:
-        """Refuse what new nodes could not be reached with, before anything is bought.
+        """Check that new nodes will be reachable, before any are launched.
 
         Raises:
-            HostKeyError: The host key of the jump host is not known.
-            UsageError: The plugin that carries sessions is not installed.
+            HostKeyError: The host key of the jump host is unknown.
+            UsageError: The Session Manager plugin is not installed.
         """
         from cloudgpu.app.access.session_manager import session_plugin
 
@@ -88,18 +88,18 @@ class Reaching:
 
     @property
     def means(self) -> "NodeLogin":
-        """What `ssh` logs in with."""
+        """The collaborators for logging in to a node."""
         from cloudgpu.app.access.ssh import NodeLogin
 
         return NodeLogin(self.settings.ssh_key, self.clock, self.ways, self._carrying_line, self.authorize_caller)
 
     def authorize_caller(self, record: ClusterRecord) -> None:
-        """Open the way to this caller; what is said of it goes to standard error, which is nobody's data."""
+        """Authorize SSH from the caller's address. Notes go to stderr, so that stdout holds only data."""
         from cloudgpu.app.clusters.ssh_access import authorize_ssh_if_possible
 
-        def emit(what: ProgressEvent) -> None:
-            if isinstance(what, Note):
-                self.screen.remark(what.text)
+        def emit(event: ProgressEvent) -> None:
+            if isinstance(event, Note):
+                self.screen.remark(event.text)
 
         if record.target == "ssh":
             return
@@ -107,39 +107,39 @@ class Reaching:
         authorize_ssh_if_possible(replace(self.context(target), emit=emit), record)
 
     def refreshed(self, clusters: "Sequence[ClusterStatus]") -> "tuple[ClusterStatus, ...]":
-        """The clusters with their nodes' states as the cloud tells them, those that are up open to this caller."""
-        return tuple(self._refreshed(one) for one in clusters)
+        """Query the state of each cluster's nodes, and authorize SSH from here to the running ones."""
+        return tuple(self._refreshed(cluster) for cluster in clusters)
 
-    def _refreshed(self, one: "ClusterStatus") -> "ClusterStatus":
+    def _refreshed(self, cluster: "ClusterStatus") -> "ClusterStatus":
         from cloudgpu.app.clusters.status import refresh
 
-        if one.record.state == "damaged":
-            return one
+        if cluster.record.state == "damaged":
+            return cluster
         try:
-            found = refresh(one, self.backend(one.record), self.records, self.clock.now())
-            if not found.problem:
-                self._bill(found.record)
-            if found.state == "up":
-                self.authorize_caller(found.record)
+            refreshed = refresh(cluster, self.backend(cluster.record), self.records, self.clock.now())
+            if not refreshed.problem:
+                self._bill(refreshed.record)
+            if refreshed.state == "up":
+                self.authorize_caller(refreshed.record)
         except CloudGpuError as err:
-            # What fails for one cluster leaves the others to be asked.
-            return replace(one, state="unknown", problem=err.message)
-        return found
+            # A failure for one cluster must not stop the query of the others.
+            return replace(cluster, state="unknown", problem=err.message)
+        return refreshed
 
     def _bill(self, record: ClusterRecord) -> None:
-        """Bring the ledger up to what the cloud says: rows that were lost, nodes that have ended themselves."""
+        """Update the ledger from the cloud: restore lost rows, and close those of terminated nodes."""
         from cloudgpu.app.clusters.row_closing import note_ends
         from cloudgpu.backends.missing_rows import restore, rows_of
 
         if record.target == "ssh" or not record.instance_ids:
             return
         context = self.context("aws" if record.target == "aws" else "rehearsal")
-        with suppress(CloudGpuError):  # what the cloud said is shown all the same
+        with suppress(CloudGpuError):  # the state of the nodes is shown even if the ledger fails
             restore(context, record)
             note_ends(context, rows_of(context.ledger, record.name, record.token))
 
     def carrying(self, cluster: str, index: int) -> "CarryingCommand":
-        """The program that carries SSH to a node by Session Manager."""
+        """Return the program that carries SSH to a node by Session Manager."""
         from cloudgpu.app.access.ssh import chosen, recorded
         from cloudgpu.state.inventories import stored_inventory
 
@@ -148,7 +148,7 @@ class Reaching:
         return self._sessions(node).command(node)
 
     def _carrying_line(self, cluster: str, index: int) -> list[str]:
-        """The same as a command line for OpenSSH. Whoever runs it may stand elsewhere: the home is said."""
+        """Return the ProxyCommand for OpenSSH. It names the home, because OpenSSH may run it elsewhere."""
         home = f"CLOUDGPU_HOME={self.settings.home}"
         return ["env", home, sys.executable, "-m", "cloudgpu", "ssh", cluster, "--node", str(index), "--carry"]
 
@@ -161,4 +161,4 @@ class Reaching:
         cloud, settings = self._clouds[target], self.settings
         named = settings.session_manager_plugin
         plugin = session_plugin(named) if named or not cloud.session_plugin else cloud.session_plugin
-        return Sessions(lambda one: cloud.clients_at(one.zone), plugin, settings.aws_profile, self.environ)
+        return Sessions(lambda peer: cloud.clients_at(peer.zone), plugin, settings.aws_profile, self.environ)

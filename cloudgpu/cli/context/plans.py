@@ -1,9 +1,9 @@
-"""The part of the composition that makes plans: of what is bought, and of hosts of one's own."""
+"""The part of the composition root that makes plans, for clouds and for self-managed hosts."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from cloudgpu.errors import UsageError
+from cloudgpu.cli.context.local import environ, recipe_roots
 from cloudgpu.paths import Home
 
 if TYPE_CHECKING:
@@ -13,17 +13,16 @@ if TYPE_CHECKING:
     from cloudgpu.plan.plan import Plan
 
 
-def planned(
+def plan_recipe(
     wiring: "Wiring", recipe: str, sets: Sequence[str], *, offline: bool, all_regions: bool = False
 ) -> "Planned":
-    """The plan of a recipe on this command's target."""
+    """Plan a recipe on this command's target."""
     from cloudgpu.app.planning.planner import make_plan, network_request
     from cloudgpu.app.planning.preflight import Preflight
-    from cloudgpu.cli.context.wiring import environ, recipe_roots
     from cloudgpu.state.cooldowns import Cooldowns
 
     target, settings = wiring.settings.target, wiring.settings
-    asks = not offline and target != "rehearsal"  # nodes of a rehearsal run no container
+    asks = not offline and target != "rehearsal"  # rehearsal nodes run no containers
     surveyor = Preflight(settings, environ(), wiring.registries.images if asks else None)
     today = wiring.clock.now().date()
     if target == "ssh":
@@ -51,14 +50,14 @@ def planned(
         cooldowns=None if offline else Cooldowns(wiring.home, wiring.clock),
         network=network_request(settings),
         catalog=wiring.catalog,
-        rooms=wiring.quota_rooms,
+        rooms=wiring.quota_headroom,
         surveyor=surveyor,
         all_regions=all_regions,
     )
 
 
 def forecast(wiring: "Wiring", plan: "Plan") -> "tuple[Forecast, ...]":
-    """Exactly what a plan would make at its first candidate; nothing is changed, not even a key made."""
+    """Preview the resources that a plan would create at its first candidate. Changes nothing, not even SSH keys."""
     from cloudgpu.app.clusters.existing_resources import for_clusters
     from cloudgpu.app.planning.forecast import forecast
     from cloudgpu.backends.launch_request import Requester
@@ -70,23 +69,10 @@ def forecast(wiring: "Wiring", plan: "Plan") -> "tuple[Forecast, ...]":
 
 
 def find_reusable_cluster(wiring: "Wiring", plan: "Plan") -> str:
-    """The cluster that a `train` of this plan uses without being told; empty when it makes one of its own."""
+    """Return the running cluster that `train` reuses for this plan, or an empty string if it creates a new one."""
     from cloudgpu.backends.reuse import matches
 
     record = wiring.records.cluster(plan.recipe.name)
     if record is None or (record.state, record.target) != ("up", plan.target):
         return ""
     return record.name if record.expires_at > wiring.clock.now() and matches(plan, record) else ""
-
-
-def only_cluster(wiring: "Wiring") -> str:
-    """The one cluster that is up; empty when there is none.
-
-    Raises:
-        UsageError: There are several.
-    """
-    names = [record.name for record in wiring.records.clusters()]
-    if len(names) > 1:
-        message = f"several clusters are up: {', '.join(names)}"
-        raise UsageError(message, hint="name the one that is meant")
-    return names[0] if names else ""

@@ -1,4 +1,4 @@
-"""The part of the composition that asks registries of containers, for plans and for runs."""
+"""The part of the composition root for container registries, used by plans and runs."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RegistryWiring:
-    """Built when first asked for."""
+    """The collaborators for container registries, each built on first use."""
 
     clients: "Callable[[str], Clients]"
     clock: Clock
@@ -23,14 +23,14 @@ class RegistryWiring:
 
     @cached_property
     def logins(self) -> "RegistryLogins":
-        """Logins for AWS's own registries."""
+        """Logins to AWS container registries."""
         from cloudgpu.app.runs.registry_logins import RegistryLogins
 
         return RegistryLogins(self.clients, self.clock)
 
     @cached_property
     def images(self) -> "RegistryImages":
-        """What registries say of images, before anything is bought."""
+        """Lookups of images in registries, before any nodes are launched."""
         from cloudgpu.app.planning.registry.images import RegistryImages
 
         return RegistryImages(self.environ, self.logins)

@@ -1,6 +1,6 @@
-"""What a command opens and `main` closes when the command has ended, however it ended."""
+"""Resources that a command opens, and that `main` closes when the command has ended or failed."""
 
 from contextlib import ExitStack
 
 opened = ExitStack()
-"""One for the process, which carries out one command at a time."""
+"""Shared by the whole process, which runs one command at a time."""

@@ -1,4 +1,4 @@
-"""What is known, and what a refresh changed, as text and as JSON."""
+"""The catalogue's data and the changes of a refresh, as text and as JSON."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, time
@@ -20,15 +20,16 @@ _MANY: Final = ("spot", "spot-new", "spot-gone", "price-new", "zone-new")
 _WORDS: Final = {"on_demand": "on-demand"}
 
 
-def refreshed_lines(done: RefreshResult) -> list[str]:
-    """What changed, line by line, and what nobody told."""
-    where = _where(done.entry.regions)
-    simulated = "  [simulated]" if done.simulated else ""
-    lines = [f"{done.target} {where}: {done.entry.summary} (overlay {done.entry.number}){simulated}"]
-    lines += [f"  {one}" for one in _shown(done.changes, done.entry.number)]
-    lines += [f"left out: {name} has the GPU {gpu}, of which nothing is known" for name, gpu in done.left_out.items()]
-    for one in done.unread:
-        lines.append(f"unknown: {one.region} {_WORDS.get(one.part, one.part)}: {one.reason}; as it was known before")
+def refreshed_lines(result: RefreshResult) -> list[str]:
+    """Return the changes line by line, and what could not be read."""
+    where = _where(result.entry.regions)
+    simulated = "  [simulated]" if result.simulated else ""
+    lines = [f"{result.target} {where}: {result.entry.summary} (overlay {result.entry.number}){simulated}"]
+    lines += [f"  {change}" for change in _shown(result.changes, result.entry.number)]
+    lines += [f"left out: {name} has the unknown GPU {gpu}" for name, gpu in result.left_out.items()]
+    for unread in result.unread:
+        part = _WORDS.get(unread.part, unread.part)
+        lines.append(f"unknown: {unread.region} {part}: {unread.reason}; keeping the previous data")
     return lines
 
 
@@ -43,119 +44,119 @@ def _refresh(target: str) -> str:
 def _shown(changes: Sequence[Change], number: int) -> list[str]:
     """Every change; of kinds that come by the hundred the first ones."""
     lines: list[str] = []
-    for kind in dict.fromkeys(one.kind for one in changes):
-        told = [line(one) for one in changes if one.kind == kind]
-        most = _SHOWN if kind in _MANY else len(told)
-        lines += told[:most]
-        if len(told) > most:
+    for kind in dict.fromkeys(change.kind for change in changes):
+        changed = [line(change) for change in changes if change.kind == kind]
+        most = _SHOWN if kind in _MANY else len(changed)
+        lines += changed[:most]
+        if len(changed) > most:
             lines.append(
-                f"... and {len(told) - most} more of these: {command('cloudgpu', 'catalog', 'history', str(number))}"
+                f"... and {len(changed) - most} more of these: {command('cloudgpu', 'catalog', 'history', str(number))}"
             )
     return lines
 
 
-def refreshed_json(done: RefreshResult) -> dict[str, Any]:
+def refreshed_json(result: RefreshResult) -> dict[str, Any]:
     """The documented `catalog refresh --json` form."""
     return {
-        "target": done.target,
-        "simulated": done.simulated,
-        "overlay": done.entry.number,
-        "read_at": done.entry.at.isoformat(),
-        "account": done.entry.account,
-        "regions": list(done.entry.regions),
-        "summary": done.entry.summary,
-        "changes": [vars(one) for one in done.changes],
-        "left_out": dict(done.left_out),
-        "unread": [vars(one) for one in done.unread],
+        "target": result.target,
+        "simulated": result.simulated,
+        "overlay": result.entry.number,
+        "read_at": result.entry.at.isoformat(),
+        "account": result.entry.account,
+        "regions": list(result.entry.regions),
+        "summary": result.entry.summary,
+        "changes": [vars(row) for row in result.changes],
+        "left_out": dict(result.left_out),
+        "unread": [vars(row) for row in result.unread],
     }
 
 
-def knowledge_lines(found: CatalogStatus, now: datetime) -> list[str]:
+def knowledge_lines(status: CatalogStatus, now: datetime) -> list[str]:
     """What was read, its age and source, then what came with cloudgpu."""
-    first, last = found.shipped_priced_on
-    simulated = "  [simulated]" if found.simulated else ""
+    first, last = status.shipped_priced_on
+    simulated = "  [simulated]" if status.simulated else ""
     lines = []
-    if found.entry is None:
-        lines.append(f"{found.target}: nothing was read yet; {_refresh(found.target)} reads it")
+    if status.entry is None:
+        lines.append(f"{status.target}: no data has been read yet; {_refresh(status.target)} reads it")
     else:
-        read = f"overlay {found.entry.number}, read {moment(found.entry.at)} by account {found.entry.account}"
-        lines += [f"{found.target}: {read}{simulated}", ""]
+        read = f"overlay {status.entry.number}, read {moment(status.entry.at)} by account {status.entry.account}"
+        lines += [f"{status.target}: {read}{simulated}", ""]
         rows = [
             (
-                one.region,
-                _WORDS.get(one.part, one.part),
-                str(one.rows),
-                moment(one.at),
-                f"{age((now - one.at).total_seconds())} ago",
-                one.source,
+                part.region,
+                _WORDS.get(part.part, part.part),
+                str(part.rows),
+                moment(part.at),
+                f"{age((now - part.at).total_seconds())} ago",
+                part.source,
             )
-            for one in found.known
+            for part in status.known
         ]
         lines += columns([("region", "what", "rows", "read", "age", "source"), *rows], right={2})
-    lines += [f"retired since {one.on}: {name} ({one.source})" for name, one in sorted(found.retired.items())]
+    lines += [f"retired since {part.on}: {name} ({part.source})" for name, part in sorted(status.retired.items())]
     old = age((now - datetime.combine(first, time(), UTC)).total_seconds())
     span = str(first) if first == last else f"{first} to {last}"
-    what = "everything" if found.entry is None else "everything else"
-    lines += ["", f"{what} came with cloudgpu: {found.shipped_types} types, prices read {span} ({old} ago)"]
-    return lines + [f"  {source}" for source in found.sources]
+    what = "everything" if status.entry is None else "everything else"
+    lines += ["", f"{what} came with cloudgpu: {status.shipped_types} types, prices read {span} ({old} ago)"]
+    return lines + [f"  {source}" for source in status.sources]
 
 
-def knowledge_json(found: CatalogStatus, now: datetime) -> dict[str, Any]:
+def knowledge_json(status: CatalogStatus, now: datetime) -> dict[str, Any]:
     """The documented `catalog show --json` form."""
-    first, last = found.shipped_priced_on
+    first, last = status.shipped_priced_on
     return {
-        "target": found.target,
-        "simulated": found.simulated,
-        "overlay": found.entry.number if found.entry else 0,
-        "account": found.entry.account if found.entry else None,
+        "target": status.target,
+        "simulated": status.simulated,
+        "overlay": status.entry.number if status.entry else 0,
+        "account": status.entry.account if status.entry else None,
         "read": [
             {
-                "region": one.region,
-                "what": one.part,
-                "rows": one.rows,
-                "read_at": one.at.isoformat(),
-                "age_s": int((now - one.at).total_seconds()),
-                "source": one.source,
+                "region": part.region,
+                "what": part.part,
+                "rows": part.rows,
+                "read_at": part.at.isoformat(),
+                "age_s": int((now - part.at).total_seconds()),
+                "source": part.source,
             }
-            for one in found.known
+            for part in status.known
         ],
-        "retired": {name: {"on": str(one.on), "source": one.source} for name, one in found.retired.items()},
+        "retired": {name: {"on": str(part.on), "source": part.source} for name, part in status.retired.items()},
         "shipped": {
-            "types": found.shipped_types,
+            "types": status.shipped_types,
             "priced_from": str(first),
             "priced_to": str(last),
-            "sources": list(found.sources),
+            "sources": list(status.sources),
         },
     }
 
 
-def history_lines(found: History, target: str) -> list[str]:
+def history_lines(history: History, target: str) -> list[str]:
     """One line a refresh, the newest last; a star marks the one that holds."""
-    if not found.entries:
-        return [f"{target}: nothing was read yet; {_refresh(target)} reads it"]
-    rows = [_history_row(one, holds=one.number == found.current) for one in found.entries]
+    if not history.entries:
+        return [f"{target}: no data has been read yet; {_refresh(target)} reads it"]
+    rows = [_history_row(entry, holds=entry.number == history.current) for entry in history.entries]
     lines = columns([("", "overlay", "read", "over", "regions", "changed"), *rows], right={1, 3})
-    return lines if found.current else [*lines, f"{target}: the catalogue that came with cloudgpu holds"]
+    return lines if history.current else [*lines, f"{target}: the catalogue shipped with cloudgpu is in use"]
 
 
-def _history_row(one: Entry, *, holds: bool) -> tuple[str, ...]:
-    where = _where(one.regions)
-    return "*" if holds else "", str(one.number), moment(one.at), str(one.after), where, one.summary
+def _history_row(entry: Entry, *, holds: bool) -> tuple[str, ...]:
+    where = _where(entry.regions)
+    return "*" if holds else "", str(entry.number), moment(entry.at), str(entry.after), where, entry.summary
 
 
-def entry_lines(one: Entry) -> list[str]:
+def entry_lines(entry: Entry) -> list[str]:
     """Everything that one refresh changed."""
-    head = f"overlay {one.number}, read {moment(one.at)} from {_where(one.regions)}: {one.summary}"
-    return [head, *(f"  {text}" for text in one.lines)]
+    head = f"overlay {entry.number}, read {moment(entry.at)} from {_where(entry.regions)}: {entry.summary}"
+    return [head, *(f"  {text}" for text in entry.lines)]
 
 
-def history_json(found: History, target: str, one: Entry | None) -> dict[str, Any]:
+def history_json(history: History, target: str, selected: Entry | None) -> dict[str, Any]:
     """The documented `catalog history --json` form; lines only of the one that was asked for."""
-    entries = found.entries if one is None else (one,)
+    entries = history.entries if selected is None else (selected,)
     return {
         "target": target,
         "simulated": target == "rehearsal",
-        "overlay": found.current,
+        "overlay": history.current,
         "history": [
             {
                 "overlay": entry.number,
@@ -164,7 +165,7 @@ def history_json(found: History, target: str, one: Entry | None) -> dict[str, An
                 "over": entry.after,
                 "regions": list(entry.regions),
                 "summary": entry.summary,
-                "changes": list(entry.lines) if one else None,
+                "changes": list(entry.lines) if selected else None,
             }
             for entry in entries
         ],

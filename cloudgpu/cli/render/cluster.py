@@ -1,4 +1,4 @@
-"""A cluster that stands, and one that was ended, as text and as JSON."""
+"""Created and deleted clusters as text and as JSON."""
 
 from typing import Any
 
@@ -45,18 +45,18 @@ def unfinished_json(cluster: str, record: ClusterRecord | None, stages: Stages) 
         stages: Those that the command came to.
         record: As last written; None when nothing was bought, all is gone, or it cannot be read.
     """
-    told: dict[str, Any] = {"cluster": cluster, "run_id": "", "stages": stages.as_json(), "left": []}
+    fields: dict[str, Any] = {"cluster": cluster, "run_id": "", "stages": stages.as_json(), "left": []}
     if record is None:
-        return told
+        return fields
     until = f"its nodes end themselves at {moment(record.expires_at)}"
     left = f"cluster {cluster} is {'up' if record.state == 'up' else 'not confirmed gone'}; {until}"
-    return {**told, "run_id": record.run_id, "simulated": record.simulated, "left": [left]}
+    return {**fields, "run_id": record.run_id, "simulated": record.simulated, "left": [left]}
 
 
 def provisioned_title(provisioned: ProvisionedCluster) -> str:
     """`cluster s1 is up (simulated)`."""
     record = provisioned.record
-    state = "is up" if provisioned.made else "was up already, and is as it should be"
+    state = "is up" if provisioned.made else "is already up and matches the recipe"
     return f"cluster {record.name} {state}{' (simulated)' if record.simulated else ''}"
 
 
@@ -81,20 +81,20 @@ def ended_json(ended: Ended, stages: Stages) -> dict[str, Any]:
     return {**ended.as_json(), "stages": stages.as_json()}
 
 
-def all_ended_json(came_to: TeardownResults, stages: Stages) -> dict[str, Any]:
+def all_ended_json(results: TeardownResults, stages: Stages) -> dict[str, Any]:
     """The documented form of `down --json` of several clusters."""
     return {
-        "clusters": [one.as_json() for one in came_to.ended],
-        "left": list(came_to.left),
+        "clusters": [ended.as_json() for ended in results.ended],
+        "left": list(results.left),
         "stages": stages.as_json(),
     }
 
 
-def all_ended_lines(came_to: TeardownResults) -> list[str]:
+def all_ended_lines(results: TeardownResults) -> list[str]:
     """What `down` of several confirmed; what it could not is the error's to say."""
-    if not came_to.ended and not came_to.failed and not came_to.unrecorded:
+    if not results.ended and not results.failed and not results.unrecorded:
         return ["no cluster is running; nothing to delete"]
-    return [line for one in came_to.ended for line in ended_lines(one)]
+    return [line for ended in results.ended for line in ended_lines(ended)]
 
 
 def ended_lines(ended: Ended) -> list[str]:
@@ -105,11 +105,11 @@ def ended_lines(ended: Ended) -> list[str]:
         return [f"no cluster {ended.cluster}: nothing carries its tag, nothing to end"]
     count = len(ended.instances) + len(ended.strays)
     what = plural(len(ended.instances), "instance") if not ended.strays else plural(count, "thing")
-    lines = [f"cluster {ended.cluster} is gone, confirmed by a search for its tag; {what} ended"]
-    lines += [f"  {one}" for one in ended.instances]
-    lines += [f"  {one}  (found by its tag alone)" for one in ended.strays]
+    lines = [f"cluster {ended.cluster} is gone, verified by tag search; {what} ended"]
+    lines += [f"  {resource}" for resource in ended.instances]
+    lines += [f"  {resource}  (found by its tag alone)" for resource in ended.strays]
     lines += [f"  storage {name} was its own, and is deleted" for name in ended.storage.ended]
-    return [*lines, *_bill(ended), *(f"  {one.line}" for one in ended.storage.kept)]
+    return [*lines, *_bill(ended), *(f"  {resource.line}" for resource in ended.storage.kept)]
 
 
 def _given_back(ended: Ended) -> list[str]:
@@ -117,7 +117,7 @@ def _given_back(ended: Ended) -> list[str]:
     if not hosts and not ended.known:
         return [f"no cluster {ended.cluster}: no host of the inventory has anything of it, nothing to end"]
     named = ", ".join(hosts)
-    return [f"cluster {ended.cluster} is gone, confirmed by its hosts; given back, with nothing left on them: {named}"]
+    return [f"cluster {ended.cluster} is gone, confirmed by its hosts; released, with nothing left on them: {named}"]
 
 
 def _bill(ended: Ended) -> list[str]:

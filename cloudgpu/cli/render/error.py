@@ -28,16 +28,16 @@ def details(err: CloudGpuError) -> list[str]:
     """Every single problem, finding, candidate or leftover of an error, whole."""
     if isinstance(err, HostKeyError):
         return _fingerprints(err)
-    return [str(one) for name in _LISTS for one in getattr(err, name, ())]
+    return [str(detail) for name in _LISTS for detail in getattr(err, name, ())]
 
 
 def detail_lines(err: CloudGpuError) -> list[str]:
     """The details for people: without what the message says already, candidates with their code alone."""
     if isinstance(err, NoCapacityError):
-        return [short_attempt(one) for one in err.tried]
+        return [short_attempt(detail) for detail in err.tried]
     if isinstance(err, HostKeyError):
-        return [one for one in details(err) if one.partition(" ")[2] not in err.message]
-    return [one for one in details(err) if one != err.message]
+        return [detail for detail in details(err) if detail.partition(" ")[2] not in err.message]
+    return [detail for detail in details(err) if detail != err.message]
 
 
 def short_attempt(tried: str) -> str:
@@ -48,4 +48,4 @@ def short_attempt(tried: str) -> str:
 
 def _fingerprints(err: HostKeyError) -> list[str]:
     got = [f"got {err.got}"] if err.got else []
-    return [*(f"expected {one}" for one in err.expected), *got]
+    return [*(f"expected {detail}" for detail in err.expected), *got]

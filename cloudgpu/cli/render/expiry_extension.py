@@ -1,4 +1,4 @@
-"""A cluster that lives longer, as text and as JSON."""
+"""An extended cluster expiry as text and as JSON."""
 
 from datetime import datetime
 from typing import Any
@@ -22,12 +22,12 @@ def extended_json(extended: Extended) -> dict[str, Any]:
 
 
 def extended_lines(extended: Extended, now: datetime) -> list[str]:
-    """Until when it lives, and what that may cost."""
+    """Return the lines with the new expiry and its worst-case cost."""
     record = extended.record
     until = f"{moment(record.expires_at)} ({distance(record.expires_at, now)})"
     costs = f"AWS would charge {money(extended.worst_case_usd)} at most" if record.simulated else "it costs at most"
     worst = costs if record.simulated else f"{costs} {money(extended.worst_case_usd)}"
     return [
-        f"cluster {record.name} lives until {until} instead of {moment(extended.before)}; every node has said so",
+        f"cluster {record.name} now expires {until}, not {moment(extended.before)}; confirmed by every node",
         f"  {worst} by then; `{command('cloudgpu', 'down', record.name)}` ends it earlier",
     ]

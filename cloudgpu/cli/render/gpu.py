@@ -39,35 +39,39 @@ _LABELS = {
 _RATES = ("fp32", "tf32", "fp16", "bf16", "fp8", "int8")
 
 
-def profile_lines(found: Profile, today: date) -> list[str]:
+def profile_lines(profile: Profile, today: date) -> list[str]:
     """Hardware, software, containers, wheels, types, replacements and sources, one block each."""
-    gpu = found.gpu
+    gpu = profile.gpu
     return [
         f"{gpu.name}: {gpu.architecture}, compute capability {gpu.compute_capability} (sm_{gpu.sm})",
         *_block("hardware", _hardware(gpu)),
         *_block("software", _software(gpu)),
-        *_table("last containers with native code for it", [_container(one) for one in found.containers]),
-        *_table("PyTorch wheels that run on it", [_wheels(one) for one in found.wheels]),
+        *_table("last containers with native code for it", [_container(container) for container in profile.containers]),
+        *_table("PyTorch wheels that run on it", [_wheels(wheels) for wheels in profile.wheels]),
         *_table(
             "instance types (cheapest region of each, on demand)",
-            [_type(one, today) for one in found.offers],
+            [_type(offer, today) for offer in profile.offers],
         ),
         *_table(
-            "in its place", [*_successor(found.gpu), *(row for one in found.replacements for row in _replaced(one))]
+            "in its place",
+            [
+                *_successor(profile.gpu),
+                *(row for replacement in profile.replacements for row in _replaced(replacement)),
+            ],
         ),
-        *_sources(found),
-        *_next(found),
+        *_sources(profile),
+        *_next(profile),
     ]
 
 
-def profile_json(found: Profile) -> dict[str, Any]:
+def profile_json(profile: Profile) -> dict[str, Any]:
     """The same; null is unknown, or without end where a field says so in docs/reference/json.md."""
-    gpu = found.gpu
+    gpu = profile.gpu
     return {
         "gpu": gpu.name,
         "architecture": gpu.architecture,
         "compute_capability": gpu.compute_capability,
-        "memories": [{"gib": amount(one.gib), "bandwidth_gb_s": one.bandwidth_gb_s} for one in gpu.memories],
+        "memories": [{"gib": amount(memory.gib), "bandwidth_gb_s": memory.bandwidth_gb_s} for memory in gpu.memories],
         "rates_tflop_s": {name: _exact(getattr(gpu.rates, name)) for name in _RATES},
         "nvlink_links": gpu.nvlink_links,
         "nccl_link_gb_s": _exact(gpu.nccl_link_gb_s),
@@ -82,25 +86,31 @@ def profile_json(found: Profile) -> dict[str, Any]:
         "image_parameter": gpu.image,
         "replacement": gpu.replacement,
         "containers": [
-            {"framework": one.framework, "image": one.image, "recalled": one.recalled, "source": one.source}
-            for one in found.containers
+            {
+                "framework": container.framework,
+                "image": container.image,
+                "recalled": container.recalled,
+                "source": container.source,
+            }
+            for container in profile.containers
         ],
         "wheels": [
-            {"cuda": one.cuda, "first": one.first, "last": one.last, "source": one.source} for one in found.wheels
+            {"cuda": wheels.cuda, "first": wheels.first, "last": wheels.last, "source": wheels.source}
+            for wheels in profile.wheels
         ],
-        "offers": [offer_json(one) for one in found.offers],
-        "replacements": [_replacement_json(one) for one in found.replacements],
-        "sources": dict(found.gpu.sources),
+        "offers": [offer_json(offer) for offer in profile.offers],
+        "replacements": [_replacement_json(replacement) for replacement in profile.replacements],
+        "sources": dict(profile.gpu.sources),
     }
 
 
-def told(found: Profile) -> dict[tuple[str, str], list[str]]:
+def sources_by_figure(profile: Profile) -> dict[tuple[str, str], list[str]]:
     """Where every figure comes from: what kind of figure and the source's words -> whose they are."""
     rows = [
-        *(("", _LABELS.get(name, name.replace("_", " ")), text) for name, text in found.gpu.sources.items()),
-        *(("container of ", one.framework, one.source) for one in found.containers),
-        *(("wheels of ", one.cuda, one.source) for one in found.wheels),
-        *(("price of ", one.kind.name, one.kind.source) for one in found.offers),
+        *(("", _LABELS.get(name, name.replace("_", " ")), text) for name, text in profile.gpu.sources.items()),
+        *(("container of ", container.framework, container.source) for container in profile.containers),
+        *(("wheels of ", wheels.cuda, wheels.source) for wheels in profile.wheels),
+        *(("price of ", offer.kind.name, offer.kind.source) for offer in profile.offers),
     ]
     merged: dict[tuple[str, str], list[str]] = {}
     for kind, name, text in rows:
@@ -109,7 +119,7 @@ def told(found: Profile) -> dict[tuple[str, str], list[str]]:
 
 
 def _hardware(gpu: Gpu) -> Iterator[Row]:
-    sizes = [f"{amount(one.gib)} GiB at {one.bandwidth_gb_s or UNKNOWN} GB/s" for one in gpu.memories]
+    sizes = [f"{amount(memory.gib)} GiB at {memory.bandwidth_gb_s or UNKNOWN} GB/s" for memory in gpu.memories]
     yield "memory", ", or ".join(sizes) or UNKNOWN
     have = [(name, getattr(gpu.rates, name)) for name in _RATES]
     known = [f"{name.upper()} {rate:f}" for name, rate in have if rate is not None]
@@ -171,11 +181,11 @@ def _container(image: FrameworkImage) -> tuple[str, ...]:
     return image.framework, image.image, "tag recalled, not seen" if image.recalled else ""
 
 
-def _wheels(one: TorchWheels) -> tuple[str, ...]:
+def _wheels(wheels: TorchWheels) -> tuple[str, ...]:
     default = ""
-    if one.default_from is not None:
-        default = f"pip's default: {window(one.default_from, one.default_to)}"
-    return one.cuda, f"PyTorch {window(one.first, one.last)}", default
+    if wheels.default_from is not None:
+        default = f"pip's default: {window(wheels.default_from, wheels.default_to)}"
+    return wheels.cuda, f"PyTorch {window(wheels.first, wheels.last)}", default
 
 
 def _type(offer: Offer, today: date) -> tuple[str, ...]:
@@ -192,9 +202,9 @@ def _successor(gpu: Gpu) -> Iterator[tuple[str, ...]]:
         yield "", "nearest that AWS still rents", gpu.replacement, "", ""
 
 
-def _replaced(one: Replacement) -> Iterator[tuple[str, ...]]:
-    yield f"of {amount(one.gib)} GiB", "cheapest with as much memory", *_stand_in(one.cheapest)
-    yield "", "newer, with as much memory", *_stand_in(one.newer)
+def _replaced(replacement: Replacement) -> Iterator[tuple[str, ...]]:
+    yield f"of {amount(replacement.gib)} GiB", "cheapest with as much memory", *_stand_in(replacement.cheapest)
+    yield "", "newer, with as much memory", *_stand_in(replacement.newer)
 
 
 def _stand_in(offer: Offer | None) -> tuple[str, str, str]:
@@ -204,21 +214,25 @@ def _stand_in(offer: Offer | None) -> tuple[str, str, str]:
     return what, f"{money(offer.usd_per_gpu_h)} a GPU-hour", f"{offer.kind.name} in {offer.region}"
 
 
-def _replacement_json(one: Replacement) -> dict[str, Any]:
+def _replacement_json(replacement: Replacement) -> dict[str, Any]:
     return {
-        "gib": amount(one.gib),
-        "cheapest": None if one.cheapest is None else offer_json(one.cheapest),
-        "newer": None if one.newer is None else offer_json(one.newer),
+        "gib": amount(replacement.gib),
+        "cheapest": None if replacement.cheapest is None else offer_json(replacement.cheapest),
+        "newer": None if replacement.newer is None else offer_json(replacement.newer),
     }
 
 
-def _next(found: Profile) -> Iterator[str]:
-    best = next((one for one in found.offers if one.obtainable and one.hourly_usd is not None), None)
-    stand_in = next((one.cheapest for one in reversed(found.replacements) if one.cheapest is not None), None)
+def _next(profile: Profile) -> Iterator[str]:
+    best = next(
+        (candidate for candidate in profile.offers if candidate.obtainable and candidate.hourly_usd is not None), None
+    )
+    stand_in = next(
+        (candidate.cheapest for candidate in reversed(profile.replacements) if candidate.cheapest is not None), None
+    )
     use = best or stand_in
     yield ""
     yield "next:"
-    rows = [(command("cloudgpu", "images", "--latest-for", spec_name(found.gpu.name)), "containers that run on it")]
+    rows = [(command("cloudgpu", "images", "--latest-for", spec_name(profile.gpu.name)), "containers that run on it")]
     if use is not None:
         about = "begin a recipe for it" if best is not None else "nobody can rent it any more: begin one for this"
         begin = command("cloudgpu", "recipe", "new", "my-run", "--gpu", use.spec, "--region", str(use.region))
@@ -235,11 +249,11 @@ def _table(title: str, rows: Sequence[tuple[str, ...]]) -> list[str]:
     return ["", title, *(columns(rows, indent="  ") or ["  none known"])]
 
 
-def _sources(found: Profile) -> list[str]:
+def _sources(profile: Profile) -> list[str]:
     """Each sentence once, with what it stands for."""
     lines = [
         line
-        for (kind, text), names in told(found).items()
+        for (kind, text), names in sources_by_figure(profile).items()
         for line in _wrapped(f"{kind}{', '.join(dict.fromkeys(names))}: {text}")
     ]
     return ["", "sources", *lines] if lines else []
@@ -247,7 +261,7 @@ def _sources(found: Profile) -> list[str]:
 
 def _wrapped(text: str) -> list[str]:
     first, *more = wrapped(text, _WIDTH, "    ")
-    return [f"  {first}", *(f"  {one}" for one in more)]
+    return [f"  {first}", *(f"  {line}" for line in more)]
 
 
 def _exact(figure: Decimal | None) -> str | None:

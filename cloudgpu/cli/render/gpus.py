@@ -76,9 +76,9 @@ def answer_json(answer: GpuSearchResult) -> dict[str, Any]:
     return {
         "market": answer.asked.market,
         "sort": answer.asked.sort,
-        "offers": [offer_json(one) for one in answer.found.offers],
-        "nearly": [offer_json(one) for one in answer.found.nearly],
-        "loosened": [{"change": one.change, "types": one.types} for one in answer.loosened],
+        "offers": [offer_json(offer) for offer in answer.found.offers],
+        "nearly": [offer_json(offer) for offer in answer.found.nearly],
+        "loosened": [{"change": option.change, "types": option.types} for option in answer.loosened],
     }
 
 
@@ -163,15 +163,15 @@ def shown(figure: Decimal | None, text: Callable[[Decimal], str]) -> str:
 
 def _table(answer: GpuSearchResult, today: date, width: int | None) -> tuple[list[str], list[str]]:
     """The lines, and the headings of what did not fit; no column goes that the order is made by."""
-    rows = [row(one, today) for one in answer.found.offers]
-    blocks = answer.asked.market == "on-demand" and any(one.block_usd is not None for one in answer.found.offers)
-    wanted = [heading for heading in _HEADINGS if blocks or heading != _BLOCK]
-    may_go = [heading for heading, order in _LESS.items() if order != answer.asked.sort and heading in wanted]
+    rows = [row(offer, today) for offer in answer.found.offers]
+    blocks = answer.asked.market == "on-demand" and any(offer.block_usd is not None for offer in answer.found.offers)
+    headings = [heading for heading in _HEADINGS if blocks or heading != _BLOCK]
+    may_go = [heading for heading, order in _LESS.items() if order != answer.asked.sort and heading in headings]
     left_out: list[str] = []
     while True:
-        kept = [_HEADINGS.index(heading) for heading in wanted if heading not in left_out]
-        cells = [tuple(one[place] for place in kept) for one in (_HEADINGS, *rows)]
-        lines = columns(cells, right={at for at, place in enumerate(kept) if place in _RIGHT})
+        positions = [_HEADINGS.index(heading) for heading in headings if heading not in left_out]
+        cells = [tuple(cells[place] for place in positions) for cells in (_HEADINGS, *rows)]
+        lines = columns(cells, right={at for at, place in enumerate(positions) if place in _RIGHT})
         if width is None or len(left_out) == len(may_go) or max(map(len, lines)) <= width:
             return lines, left_out
         left_out.append(may_go[len(left_out)])
@@ -185,7 +185,7 @@ def _legend(answer: GpuSearchResult) -> Iterator[str]:
         yield "spot prices are the lowest and the highest seen; what is reckoned with them takes the highest"
     yield "GiB, TB/s (memory bandwidth) and PFLOP/s (FP16) are of the whole instance, peaks on paper;"
     yield "a PFLOP-h, a TB/s-h: USD for that much for an hour; read: the price's age; -: unknown, or there is none"
-    if any(one.block_usd is not None for one in offers) and asked.market == "on-demand":
+    if any(offer.block_usd is not None for offer in offers) and asked.market == "on-demand":
         yield "in a block: an hour in a Capacity Block of the same region, bought in advance for some days"
     if not asked.everything:
         yield "retired types and machines that AWS does not have: --all"
@@ -193,30 +193,30 @@ def _legend(answer: GpuSearchResult) -> Iterator[str]:
 
 def _old(answer: GpuSearchResult, today: date) -> Iterator[str]:
     """Prices that a plan would remark on too."""
-    ages = [(today - one.priced_on).days for one in answer.found.offers if one.priced_on is not None]
+    ages = [(today - offer.priced_on).days for offer in answer.found.offers if offer.priced_on is not None]
     if max(ages, default=0) > OLD_DAYS:
         yield f"prices are up to {max(ages)} days old: cloudgpu catalog refresh reads those of your region anew"
 
 
 def _nothing(answer: GpuSearchResult) -> Iterator[str]:
     yield "no instance type fits all of this"
-    for one in answer.loosened:
-        yield f"  {one.change}: {plural(one.types, 'type')}"
+    for option in answer.loosened:
+        yield f"  {option.change}: {plural(option.types, 'type')}"
 
 
 def _nearly(answer: GpuSearchResult) -> Iterator[str]:
     if answer.found.nearly:
         yield ""
         yield "with a little less memory than asked for:"
-        for one in answer.found.nearly:
-            kind = one.kind
+        for offer in answer.found.nearly:
+            kind = offer.kind
             each = f"{kind.gpus} x {kind.gpu} {amount(kind.gpu_memory_gib)} GiB"
-            yield f"  {kind.name} ({each}), {price(one)} an hour"
+            yield f"  {kind.name} ({each}), {price(offer)} an hour"
 
 
 def _next(answer: GpuSearchResult) -> Iterator[str]:
     """The first that can be bought by the hour, in the words that recipes and the other commands take."""
-    best = next((one for one in answer.found.offers if one.obtainable and one.hourly_usd is not None), None)
+    best = next((offer for offer in answer.found.offers if offer.obtainable and offer.hourly_usd is not None), None)
     if best is None:
         return
     elsewhere = best.region not in (None, answer.home_region)
@@ -225,7 +225,7 @@ def _next(answer: GpuSearchResult) -> Iterator[str]:
     sets += [f"resources.regions={best.region}"] if elsewhere else []
     spot = ["--spot"] if answer.asked.market == "spot" else []
     sets += ["resources.market=spot"] if spot else []
-    set_all = [word for one in sets for word in ("--set", one)]
+    set_all = [word for assignment in sets for word in ("--set", assignment)]
     rows: Sequence[tuple[str, str]] = [
         (command("cloudgpu", "gpus", "show", spec_name(best.gpu.name)), "everything known of this GPU"),
         (command("cloudgpu", "recipe", "new", "my-run", "--gpu", best.spec, *region, *spot), "begin a recipe for it"),

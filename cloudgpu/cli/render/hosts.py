@@ -1,4 +1,4 @@
-"""Hosts of one's own as text: in a plan, and as a table."""
+"""Self-managed hosts as text: in a plan, and as a table."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
@@ -19,23 +19,27 @@ _HEADINGS = ("try", "hosts", "pool", "GPUs of each", "USD/h")
 _RIGHT = frozenset({0, 4})
 
 
-def hosts_shown(one: HostSet) -> str:
+def hosts_shown(host_set: HostSet) -> str:
     """`2 hosts with 8 x V100 32 GiB each`."""
-    memory = f" {one.gpu_memory_gib.normalize():f} GiB" if one.gpu_memory_gib else ""
-    count = f"{len(one.hosts)} hosts" if len(one.hosts) > 1 else f"host {one.hosts[0]}"
-    each = " each" if len(one.hosts) > 1 else ""
-    return f"{count} with {one.gpus_per_node} x {one.gpu}{memory}{each}"
+    memory = f" {host_set.gpu_memory_gib.normalize():f} GiB" if host_set.gpu_memory_gib else ""
+    count = f"{len(host_set.hosts)} hosts" if len(host_set.hosts) > 1 else f"host {host_set.hosts[0]}"
+    each = " each" if len(host_set.hosts) > 1 else ""
+    return f"{count} with {host_set.gpus_per_node} x {host_set.gpu}{memory}{each}"
 
 
 def host_lines(sets: Sequence[HostSet]) -> list[str]:
     """The sets of hosts of a plan, in the order in which they are tried."""
-    rows = [_row(place, one) for place, one in enumerate(sets, start=1)]
+    rows = [_row(place, host_set) for place, host_set in enumerate(sets, start=1)]
     return columns([_HEADINGS, *rows], right=_RIGHT, indent="  ")
 
 
-def _row(place: int, one: HostSet) -> tuple[str, ...]:
-    gpus = f"{one.gpus_per_node} of {one.of_gpus}" if one.gpus_per_node < one.of_gpus else f"all {one.of_gpus}"
-    return str(place), one.label, one.pool or "-", f"{gpus} {one.gpu}", rate_text(one.rates)
+def _row(position: int, host_set: HostSet) -> tuple[str, ...]:
+    gpus = (
+        f"{host_set.gpus_per_node} of {host_set.of_gpus}"
+        if host_set.gpus_per_node < host_set.of_gpus
+        else f"all {host_set.of_gpus}"
+    )
+    return str(position), host_set.label, host_set.pool or "-", f"{gpus} {host_set.gpu}", rate_text(host_set.rates)
 
 
 def rate_text(rates: Sequence[Decimal | None]) -> str:
@@ -49,15 +53,15 @@ def inventory_lines(file: HostsFile, hosts: Sequence[OwnHost]) -> list[str]:
     heads = ("host", "address", "pool", "GPUs", "driver", "USD/h", "host key")
     rows = [
         (
-            one.name,
-            f"{one.user}@{one.address}:{one.port}" + (f" by {one.jump.spelled}" if one.jump else ""),
-            one.pool or "-",
-            _gpus(one),
-            one.driver or "unknown",
-            "unknown" if one.rate_usd is None else shown(one.rate_usd),
-            "pinned" if one.host_keys else "as known_hosts",
+            host.name,
+            f"{host.user}@{host.address}:{host.port}" + (f" by {host.jump.spelled}" if host.jump else ""),
+            host.pool or "-",
+            _gpus(host),
+            host.driver or "unknown",
+            "unknown" if host.rate_usd is None else shown(host.rate_usd),
+            "pinned" if host.host_keys else "as known_hosts",
         )
-        for one in hosts
+        for host in hosts
     ]
     return [f"{len(hosts)} of {len(file.hosts)} hosts in {file.path}", *columns([heads, *rows], right={5}, indent="  ")]
 
@@ -68,58 +72,58 @@ def inventory_json(file: HostsFile, hosts: Sequence[OwnHost]) -> dict[str, Any]:
         "file": str(file.path),
         "hosts": [
             {
-                "name": one.name,
-                "address": one.address,
-                "port": one.port,
-                "user": one.user,
-                "jump": None if one.jump is None else one.jump.spelled,
-                "pool": one.pool or None,
-                "gpu": one.gpu or None,
-                "gpus": one.gpus,
-                "gpu_memory_gib": None if one.gpu_memory_gib is None else str(one.gpu_memory_gib),
-                "memory_gib": one.memory_gib,
-                "cores": one.cores,
-                "driver": one.driver or None,
-                "private_address": one.private_address or None,
-                "network_interface": one.network_interface or None,
-                "rate_usd_per_hour": None if one.rate_usd is None else format(one.rate_usd, "f"),
-                "host_keys": list(one.host_keys),
+                "name": host.name,
+                "address": host.address,
+                "port": host.port,
+                "user": host.user,
+                "jump": None if host.jump is None else host.jump.spelled,
+                "pool": host.pool or None,
+                "gpu": host.gpu or None,
+                "gpus": host.gpus,
+                "gpu_memory_gib": None if host.gpu_memory_gib is None else str(host.gpu_memory_gib),
+                "memory_gib": host.memory_gib,
+                "cores": host.cores,
+                "driver": host.driver or None,
+                "private_address": host.private_address or None,
+                "network_interface": host.network_interface or None,
+                "rate_usd_per_hour": None if host.rate_usd is None else format(host.rate_usd, "f"),
+                "host_keys": list(host.host_keys),
             }
-            for one in hosts
+            for host in hosts
         ],
     }
 
 
-def check_lines(found: "Sequence[Scanned]") -> list[str]:
+def check_lines(results: "Sequence[Scanned]") -> list[str]:
     """`hosts check`: a block a host."""
-    return [line for one in found for line in _checked(one)]
+    return [line for result in results for line in _checked(result)]
 
 
-def scan_lines(found: "Sequence[Scanned]", added: Mapping[str, list[str]], path: Path) -> list[str]:
+def scan_lines(results: "Sequence[Scanned]", added: Mapping[str, list[str]], path: Path) -> list[str]:
     """`hosts scan`: what was found, and what of it was written down."""
-    lines = [line for one in found for line in _checked(one)]
+    lines = [line for result in results for line in _checked(result)]
     for name, fields in added.items():
         lines.append(f"written to {path.name}: {name}: {', '.join(fields)}")
     return lines if added else [*lines, f"nothing to add to {path.name}"]
 
 
-def scanned_json(found: "Sequence[Scanned]", added: Mapping[str, list[str]]) -> dict[str, Any]:
+def scanned_json(results: "Sequence[Scanned]", added: Mapping[str, list[str]]) -> dict[str, Any]:
     """The documented form of `hosts scan --json` and `hosts check --json`."""
-    return {"hosts": [one.as_json() | {"written": list(added.get(one.host.name, []))} for one in found]}
+    return {"hosts": [result.as_json() | {"written": list(added.get(result.host.name, []))} for result in results]}
 
 
-def lacking_lines(found: "Sequence[tuple[Scanned, tuple[str, ...]]]") -> list[str]:
+def lacking_lines(results: "Sequence[tuple[Scanned, tuple[str, ...]]]") -> list[str]:
     """`hosts prepare` without --install: what is missing, and how to ask for it."""
     lines = []
-    for one, lacks in found:
-        if one.problem:
-            lines.append(f"{one.host.name}: {one.problem}")
+    for result, missing in results:
+        if result.problem:
+            lines.append(f"{result.host.name}: {result.problem}")
             continue
-        told = f"lacks {', '.join(lacks)}" if lacks else "has all that prepare could install"
-        lines.append(f"{one.host.name}: {told}")
-        if lacks:
-            options = [word for what in lacks for word in ("--install", what)]
-            lines.append(f"    {command('cloudgpu', 'hosts', 'prepare', one.host.name, *options)}")
+        summary = f"lacks {', '.join(missing)}" if missing else "has all that prepare could install"
+        lines.append(f"{result.host.name}: {summary}")
+        if missing:
+            options = [word for what in missing for word in ("--install", what)]
+            lines.append(f"    {command('cloudgpu', 'hosts', 'prepare', result.host.name, *options)}")
     return lines
 
 
@@ -130,37 +134,40 @@ def step_lines(planned: "Sequence[Step]") -> list[str]:
     return [f"{step.host.name}: {command}" for step in planned for command in step.commands]
 
 
-def prepared_json(found: "Sequence[tuple[Scanned, tuple[str, ...]]]", planned: "Sequence[Step]") -> dict[str, Any]:
+def prepared_json(results: "Sequence[tuple[Scanned, tuple[str, ...]]]", planned: "Sequence[Step]") -> dict[str, Any]:
     """The documented `hosts prepare --json` form."""
     return {
-        "hosts": [{"name": one.host.name, "problem": one.problem, "lacked": list(lacks)} for one, lacks in found],
+        "hosts": [
+            {"name": result.host.name, "problem": result.problem, "lacked": list(missing)}
+            for result, missing in results
+        ],
         "ran": [{"name": step.host.name, "installed": step.what, "commands": list(step.commands)} for step in planned],
     }
 
 
-def _checked(one: "Scanned") -> Iterator[str]:
-    if one.problem:
-        yield f"{one.host.name}  no: {one.problem}"
-        if one.hint:
-            yield f"    hint: {one.hint}"
+def _checked(result: "Scanned") -> Iterator[str]:
+    if result.problem:
+        yield f"{result.host.name}  no: {result.problem}"
+        if result.hint:
+            yield f"    hint: {result.hint}"
         return
-    facts = one.facts
+    facts = result.facts
     gpus = facts["gpus"]
     what = f"{len(gpus)} x {gpus[0]['name']}, driver {gpus[0]['driver']}" if gpus else "no GPU"
     busy = {gpu for row in (*facts["leases"],) for gpu in row["gpus"]} | {row["gpu"] for row in facts["processes"]}
     free = f", {len(gpus) - len(busy)} free" if gpus else ""
-    yield f"{one.host.name}  {'differs' if one.differs else 'ok'}: {what}{free}"
+    yield f"{result.host.name}  {'differs' if result.differs else 'ok'}: {what}{free}"
     memory = f"{facts['memory_mib'] // 1024} GiB of memory, {facts['disk_free_mib'] // 1024} GiB of disk free"
     docker = facts["docker"].partition(",")[0] or "no Docker"
     yield f"    {facts['cpus']} cores, {memory}, Python {facts['python']}, {docker}"
-    yield from (f"    {line}" for line in one.differs)
+    yield from (f"    {line}" for line in result.differs)
     yield from (f"    leased: {row['told']}" for row in facts["leases"])
     leased = {gpu for row in facts["leases"] for gpu in row["gpus"]}
     yield from (f"    in use: {row['told']}" for row in facts["processes"] if row["gpu"] not in leased)
 
 
-def _gpus(one: OwnHost) -> str:
-    if not one.gpus:
+def _gpus(host: OwnHost) -> str:
+    if not host.gpus:
         return "unknown"
-    memory = f" {one.gpu_memory_gib.normalize():f} GiB" if one.gpu_memory_gib else ""
-    return f"{one.gpus} x {one.gpu}{memory}"
+    memory = f" {host.gpu_memory_gib.normalize():f} GiB" if host.gpu_memory_gib else ""
+    return f"{host.gpus} x {host.gpu}{memory}"

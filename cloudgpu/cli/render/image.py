@@ -16,15 +16,15 @@ _HEADINGS = ("name", "image", "state", "for", "region", "owner", "age", "GiB", "
 def image_lines(images: Sequence[OwnImage], now: datetime, region: str) -> list[str]:
     """A table; says so when there is none."""
     if not images:
-        return [f"no images of cloudgpu's in {region}"]
-    return columns([_HEADINGS, *(_row(one, now) for one in images)], right={6, 7, 8})
+        return [f"no images in {region}"]
+    return columns([_HEADINGS, *(_row(image, now) for image in images)], right={6, 7, 8})
 
 
 def baked_lines(baked: Baked, recipe: str) -> list[str]:
     """What was made, what it cost, what it costs from now on, and how it is used."""
     image = baked.image
     simulated = " (simulated)" if baked.simulated else ""
-    cost = f"{money(baked.usd)} is what AWS would have charged" if baked.simulated else f"{money(baked.usd)}"
+    cost = f"{money(baked.usd)} (simulated; nothing was charged)" if baked.simulated else money(baked.usd)
     where, chosen = ("--region", image.region), f"resources.image={image.id}"
     return [
         f"image {image.name} is {image.id} in {image.region}{simulated}",
@@ -35,32 +35,34 @@ def baked_lines(baked: Baked, recipe: str) -> list[str]:
     ]
 
 
-def deleted_json(gone: DeletedImage, name: str, region: str) -> dict[str, Any]:
+def deleted_json(deleted: DeletedImage, name: str, region: str) -> dict[str, Any]:
     """The documented `image delete --json` form."""
-    shown = image_json(gone.image) if gone.image else {"name": name, "id": None, "region": region, "snapshots": []}
-    state = "deleted" if gone.image else "never made"
-    return {**shown, "state": state, "node_ended": gone.node, "left": []}
+    shown = (
+        image_json(deleted.image) if deleted.image else {"name": name, "id": None, "region": region, "snapshots": []}
+    )
+    state = "deleted" if deleted.image else "never made"
+    return {**shown, "state": state, "node_ended": deleted.node, "left": []}
 
 
-def deleted_lines(gone: DeletedImage, name: str) -> list[str]:
+def deleted_lines(deleted: DeletedImage, name: str) -> list[str]:
     """What is gone."""
-    node = ["  the node that it was made of had been left, and is ended"] if gone.node else []
-    if gone.image is None:
-        return [f"image {name} was never made", *node]
-    image = gone.image
+    node = ["  the node of an interrupted `image bake` is terminated as well"] if deleted.node else []
+    if deleted.image is None:
+        return [f"image {name} does not exist", *node]
+    image = deleted.image
     snapshots = plural(len(image.snapshots), "snapshot")
     return [f"image {image.name} ({image.id or image.state}) and {snapshots} are deleted", *node]
 
 
-def _row(one: OwnImage, now: datetime) -> tuple[str, ...]:
+def _row(image: OwnImage, now: datetime) -> tuple[str, ...]:
     return (
-        one.name,
-        one.id or "-",
-        one.state,
-        one.tags.get("cloudgpu:gpu-architecture", ""),
-        one.region,
-        one.owner,
-        age((now - one.made_at).total_seconds()),
-        str(one.size_gib),
-        money(monthly_usd(one)),
+        image.name,
+        image.id or "-",
+        image.state,
+        image.tags.get("cloudgpu:gpu-architecture", ""),
+        image.region,
+        image.owner,
+        age((now - image.made_at).total_seconds()),
+        str(image.size_gib),
+        money(monthly_usd(image)),
     )

@@ -17,7 +17,7 @@ def images_lines(listing: Listing) -> list[str]:
         return [f"no known container runs on {gpu.name}" if gpu else "no container is known"]
     on = () if gpu is None else (f"on {gpu.name}",)
     head = ("framework", "image", "native code for", *on, "CUDA", "driver", "tag", "last for")
-    rows = [_row(one) for one in listing.containers]
+    rows = [_row(container) for container in listing.containers]
     return [*columns([head, *rows]), "", *_legend(listing)]
 
 
@@ -26,12 +26,12 @@ def image_rows_json(listing: Listing) -> dict[str, Any]:
     return {
         "gpu": None if listing.gpu is None else listing.gpu.name,
         "latest": listing.latest,
-        "images": [_json(one) for one in listing.containers],
+        "images": [_json(container) for container in listing.containers],
     }
 
 
-def _row(one: Container) -> tuple[str, ...]:
-    image, release, verdict = one.image, one.release, one.verdict
+def _row(container: Container) -> tuple[str, ...]:
+    image, release, verdict = container.image, container.release, container.verdict
     drivers = UNKNOWN
     if release is not None:
         older = f" (or {', '.join(f'R{branch}' for branch in release.other_drivers)})" if release.other_drivers else ""
@@ -39,7 +39,7 @@ def _row(one: Container) -> tuple[str, ...]:
     return (
         image.framework,
         image.image,
-        _code(one),
+        _code(container),
         *(() if verdict is None else (verdict.fit,)),
         UNKNOWN if release is None else release.cuda,
         drivers,
@@ -48,23 +48,23 @@ def _row(one: Container) -> tuple[str, ...]:
     )
 
 
-def _code(one: Container) -> str:
+def _code(container: Container) -> str:
     """`Volta to Ampere (7.0 to 9.0)`: architectures of the catalogue, then compute capabilities."""
-    image = one.image
+    image = container.image
     if image.lowest is None:
         return UNKNOWN
     built = f"{image.lowest} to {image.highest}" if image.highest else f"{image.lowest} and newer"
-    names = list(dict.fromkeys(gpu.architecture for gpu in one.natives))
+    names = list(dict.fromkeys(gpu.architecture for gpu in container.natives))
     span = names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}" if names else "none of the catalogue"
     return f"{span} ({built})"
 
 
-def _json(one: Container) -> dict[str, Any]:
-    image, release = one.image, one.release
+def _json(container: Container) -> dict[str, Any]:
+    image, release = container.image, container.release
     return {
         "framework": image.framework,
         "image": image.image,
-        "native_gpus": [gpu.name for gpu in one.natives],
+        "native_gpus": [gpu.name for gpu in container.natives],
         "lowest": image.lowest,
         "highest": image.highest,
         "month": month_of(image.image) or None,
@@ -72,15 +72,15 @@ def _json(one: Container) -> dict[str, Any]:
         "driver": None if release is None else release.driver,
         "other_drivers": [] if release is None else list(release.other_drivers),
         "last_for": list(image.last_for),
-        "fit": None if one.verdict is None else one.verdict.fit,
-        "why": None if one.verdict is None else one.verdict.why,
+        "fit": None if container.verdict is None else container.verdict.fit,
+        "why": None if container.verdict is None else container.verdict.why,
         "recalled": image.recalled,
         "source": image.source,
     }
 
 
 def _legend(listing: Listing) -> Iterator[str]:
-    fits = {one.verdict.fit for one in listing.containers if one.verdict is not None}
+    fits = {container.verdict.fit for container in listing.containers if container.verdict is not None}
     yield "native code: compute capabilities in brackets; driver: branch of its CUDA, in brackets older ones that"
     yield "data-centre GPUs may have; tag: seen in a public reference, or recalled"
     if "untuned" in fits and listing.gpu is not None:

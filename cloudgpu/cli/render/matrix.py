@@ -37,28 +37,31 @@ def exit_code(outcome: MatrixOutcome) -> int:
     return 0 if whole else RemoteCommandError.exit_code
 
 
-def plan_lines(plan: MatrixPlan, begun: Beginning, cluster: ClusterRecord | None, now: datetime) -> list[str]:
+def plan_lines(plan: MatrixPlan, start: Beginning, cluster: ClusterRecord | None, now: datetime) -> list[str]:
     """What would be run in the cluster whose plan stands above, and what all of it can cost at most."""
     return [
         "",
-        *_what_runs(plan, begun),
-        *_time(plan, begun, cluster, now),
-        *(f"{one.severity}, {whose}: {one.message} [{one.check}]" for whose, one in plan.further_findings),
+        *_what_runs(plan, start),
+        *_time(plan, start, cluster, now),
+        *(
+            f"{finding.severity}, {whose}: {finding.message} [{finding.check}]"
+            for whose, finding in plan.further_findings
+        ),
     ]
 
 
-def _what_runs(plan: MatrixPlan, begun: Beginning) -> Iterator[str]:
-    yield f"matrix {begun.record.name}: {plural(len(plan.runs), 'combination')}, one after the other in this cluster"
-    changed = {run.combination.values for run in begun.changed}
-    missing = {run.combination.values for run in begun.missing}
+def _what_runs(plan: MatrixPlan, start: Beginning) -> Iterator[str]:
+    yield f"matrix {start.record.name}: {plural(len(plan.runs), 'combination')}, one after the other in this cluster"
+    changed = {run.combination.values for run in start.changed}
+    missing = {run.combination.values for run in start.missing}
     for run in plan.runs:
         values = run.combination.values
         mark = "has its result" if values not in missing else "ran with another recipe, and runs again"
         yield f"  {run.combination.label}{f'  ({mark})' if values in changed or values not in missing else ''}"
 
 
-def _time(plan: MatrixPlan, begun: Beginning, cluster: ClusterRecord | None, now: datetime) -> Iterator[str]:
-    count, lead = len(begun.missing), plan.lead.plan
+def _time(plan: MatrixPlan, start: Beginning, cluster: ClusterRecord | None, now: datetime) -> Iterator[str]:
+    count, lead = len(start.missing), plan.lead.plan
     left_s = lead.expiry_s if cluster is None else max(0.0, (cluster.expires_at - now).total_seconds())
     if cluster is None:
         worst = lead.worst_case_usd
@@ -69,27 +72,27 @@ def _time(plan: MatrixPlan, begun: Beginning, cluster: ClusterRecord | None, now
     if count:
         each = duration(left_s / count)
         yield f"{plural(count, 'run')} in {age(left_s)}: {each} for each, getting the nodes included"
-    needed_s, by = _needed(plan, begun)
+    needed_s, by = _needed(plan, start)
     if needed_s > left_s:
         runs = plural(count, "run")
         yield f"warning: {by} {runs} would take {duration(needed_s)}, and the cluster ends before [matrix]"
         yield f"    fix: {_more_time(needed_s, cluster)}; what is not done by then, the same command goes on with"
 
 
-def _needed(plan: MatrixPlan, begun: Beginning) -> tuple[float, str]:
+def _needed(plan: MatrixPlan, start: Beginning) -> tuple[float, str]:
     """How long the runs take, and how that is known; 0 where nobody can say."""
-    count = len(begun.missing)
+    count = len(start.missing)
     if plan.expected_s is not None:
         return plan.expected_s * count / len(plan.runs), "at the reference rates"
-    return (begun.typical_s or 0.0) * count, "as long as this recipe's runs took lately,"
+    return (start.typical_s or 0.0) * count, "as long as this recipe's runs took lately,"
 
 
 def _more_time(needed_s: float, cluster: ClusterRecord | None) -> str:
     """With a fifth to spare, in whole minutes."""
-    wanted = DurationS(int(needed_s * _SPARE // 60 + 1) * 60)
+    extension = DurationS(int(needed_s * _SPARE // 60 + 1) * 60)
     if cluster is None:
-        return command("--set", f"budget.expiry={wanted}")
-    return command("cloudgpu", "extend", cluster.name, "--by", str(wanted))
+        return command("--set", f"budget.expiry={extension}")
+    return command("cloudgpu", "extend", cluster.name, "--by", str(extension))
 
 
 def outcome_lines(outcome: MatrixOutcome) -> list[str]:
@@ -112,13 +115,13 @@ def _table(outcome: MatrixOutcome) -> list[str]:
 
 
 def _heading(outcome: MatrixOutcome, name: str) -> str:
-    units = {one.metric.unit for row in outcome.rows for one in row.measured if one.name == name}
+    units = {measured.metric.unit for row in outcome.rows for measured in row.measured if measured.name == name}
     unit = " / ".join(sorted(unit for unit in units if unit))
     return f"{name} [{unit}]" if unit else name
 
 
 def _cells(outcome: MatrixOutcome, row: RowOutcome) -> list[str]:
-    by_name = {one.name: one for one in row.measured}
+    by_name = {measured.name: measured for measured in row.measured}
     figures = [_figure(by_name.get(name), best=name in row.best) for name in outcome.metrics]
     took = "" if row.seconds is None else duration(row.seconds)
     cost = money(row.usd) if row.run_id else ""
@@ -126,18 +129,18 @@ def _cells(outcome: MatrixOutcome, row: RowOutcome) -> list[str]:
     return [*values, row.state, *figures, took, cost, row.run_id]
 
 
-def _figure(one: Measured | None, *, best: bool) -> str:
+def _figure(measured: Measured | None, *, best: bool) -> str:
     """`7850 (100%) *`; the last two signs are there in every row, so that figures stand below each other."""
-    if one is None or one.value is None:
+    if measured is None or measured.value is None:
         return "-  "
-    share = "" if one.share is None else f" ({one.share:.0%})"
-    return f"{one.value:g}{share}{_BEST if best else '  '}"
+    share = "" if measured.share is None else f" ({measured.share:.0%})"
+    return f"{measured.value:g}{share}{_BEST if best else '  '}"
 
 
 def _reasons(outcome: MatrixOutcome) -> Iterator[str]:
     if any(row.best for row in outcome.rows):
         yield "* no other combination has a better figure"
-    if any(one.share is not None for row in outcome.rows for one in row.measured):
+    if any(measured.share is not None for row in outcome.rows for measured in row.measured):
         yield "%  of the recipe's reference"
     for row in outcome.rows:
         if row.reason and not row.good:
@@ -162,7 +165,7 @@ def _figures(outcome: MatrixOutcome) -> Iterator[str]:
 def _cost(outcome: MatrixOutcome) -> str:
     runs = money(sum((row.usd for row in outcome.rows), Decimal(0)))
     text = f"{money(outcome.usd)}, {runs} of it for these runs"
-    return f"{text}, is what AWS would have charged; simulated, so nothing was" if outcome.record.simulated else text
+    return f"{text} (simulated; nothing was charged)" if outcome.record.simulated else text
 
 
 def list_lines(
@@ -174,14 +177,14 @@ def list_lines(
     """One line a matrix, oldest first."""
     if not outcomes and not damaged:
         return ["no matrix has been run"]
-    rows = [_listed(one, now) for one in outcomes]
+    rows = [_listed(outcome, now) for outcome in outcomes]
     table = columns([_HEADINGS, *rows]) if rows else []
     return [*table, *(damaged_line(name, reasons or {}) for name in damaged)]
 
 
-def _listed(one: MatrixOutcome, now: datetime) -> tuple[str, ...]:
-    record: MatrixRecord = one.record
-    done = f"{sum(row.good for row in one.rows)} of {len(one.rows)}"
+def _listed(outcome: MatrixOutcome, now: datetime) -> tuple[str, ...]:
+    record: MatrixRecord = outcome.record
+    done = f"{sum(row.good for row in outcome.rows)} of {len(outcome.rows)}"
     values = " ".join(f"{name}={','.join(values)}" for name, values in record.axes)
-    begun = record.created_at
-    return record.name, record.recipe, done, moment(begun), distance(begun, now), values
+    started_at = record.created_at
+    return record.name, record.recipe, done, moment(started_at), distance(started_at, now), values

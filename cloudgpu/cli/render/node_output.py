@@ -1,4 +1,4 @@
-"""What nodes said, for people: nodes that said the same in one block, standard error and bad ends apart."""
+"""Output of a command on nodes: nodes with the same output share a block; stderr and failures are separate."""
 
 from collections.abc import Sequence
 
@@ -24,24 +24,24 @@ def show_line(screen: Screen) -> OnLine:
 def show_outcomes(outcomes: Sequence[NodeOutcome], screen: Screen) -> None:
     """Standard output to standard output, everything else to standard error."""
     alone = len(outcomes) == 1
-    for nodes, one in folded(outcomes):
+    for nodes, outcome in folded(outcomes):
         if alone:
-            _raw(one, screen)
+            _raw(outcome, screen)
         else:
-            screen.lines(block(nodes, one.stdout))
-            for line in block(f"{nodes}, standard error", one.stderr):
+            screen.lines(block(nodes, outcome.stdout))
+            for line in block(f"{nodes}, standard error", outcome.stderr):
                 screen.remark(line)
-        for line in bad_end(nodes, one):
+        for line in bad_end(nodes, outcome):
             screen.remark(line)
 
 
 def folded(outcomes: Sequence[NodeOutcome]) -> list[tuple[str, NodeOutcome]]:
     """Nodes that said the same and ended alike, and one of them; in the order of their first nodes."""
     groups: dict[tuple[object, ...], list[NodeOutcome]] = {}
-    for one in outcomes:
+    for outcome in outcomes:
         # Errors name their node, so those of two nodes never look alike.
-        groups.setdefault((one.exit_code, one.stdout, one.stderr, one.error), []).append(one)
-    return [(named([one.node for one in group]), group[0]) for group in groups.values()]
+        groups.setdefault((outcome.exit_code, outcome.stdout, outcome.stderr, outcome.error), []).append(outcome)
+    return [(named([outcome.node for outcome in group]), group[0]) for group in groups.values()]
 
 
 def named(indices: Sequence[int]) -> str:
@@ -62,19 +62,19 @@ def block(title: str, text: str) -> list[str]:
     return [f"{title}:", *(f"  {line}" for line in lines)] if lines else []
 
 
-def bad_end(nodes: str, one: NodeOutcome) -> list[str]:
+def bad_end(nodes: str, outcome: NodeOutcome) -> list[str]:
     """How it ended, where it did not end well."""
-    if one.error:
-        return [f"{nodes}: {one.error}", *([f"  hint: {one.hint}"] if one.hint else [])]
-    if not one.exit_code:
+    if outcome.error:
+        return [f"{nodes}: {outcome.error}", *([f"  hint: {outcome.hint}"] if outcome.hint else [])]
+    if not outcome.exit_code:
         return []
-    signal = one.exit_code - _SIGNALLED
+    signal = outcome.exit_code - _SIGNALLED
     by = f" (signal {signal})" if signal > 0 else ""
-    return [f"{nodes}: ended with exit code {one.exit_code}{by}"]
+    return [f"{nodes}: ended with exit code {outcome.exit_code}{by}"]
 
 
-def _raw(one: NodeOutcome, screen: Screen) -> None:
+def _raw(outcome: NodeOutcome, screen: Screen) -> None:
     """Write the output of a single node, unchanged where a pipe or a file takes it."""
-    screen.raw(one.stdout)
-    for line in one.stderr.splitlines():
+    screen.raw(outcome.stdout)
+    for line in outcome.stderr.splitlines():
         screen.remark(line)

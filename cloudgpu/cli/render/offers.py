@@ -1,4 +1,4 @@
-"""What could carry a recipe: the candidates with price and quota, and what the rules threw out; text and JSON."""
+"""Instance offers for a recipe as text and JSON: candidates with price and quota, and what the rules rejected."""
 
 from collections.abc import Iterator, Sequence
 from decimal import Decimal
@@ -34,9 +34,9 @@ def explained_lines(plan: Plan, verdicts: Sequence[CandidateExplanation]) -> Ite
     """Every verdict, grouped by its rule: those that were kept are counted, those thrown out are told."""
     for group in grouped(verdicts):
         if group.kept:
-            yield f"kept by every rule: {group.count}; {group.verdicts[0].why} [{group.rule}]"
+            yield f"kept: {group.count}; {group.verdicts[0].why} [{group.rule}]"
             continue
-        yield f"thrown out: {group.count} [{group.rule}]"
+        yield f"rejected: {group.count} [{group.rule}]"
         yield from _thrown_out(group)
     if not verdicts:
         yield f"nothing was considered: {plan.recipe.name} names no hardware that is known"
@@ -45,13 +45,13 @@ def explained_lines(plan: Plan, verdicts: Sequence[CandidateExplanation]) -> Ite
 def _thrown_out(group: Group) -> Iterator[str]:
     """One line a type: with the reason where it is one place, with the places where they are several."""
     of_type: dict[str, list[CandidateExplanation]] = {}
-    for one in group.verdicts:
-        of_type.setdefault(one.instance_type, []).append(one)
-    for name, those in of_type.items():
-        if len(those) == 1:
-            yield f"    {those[0].label}: {those[0].why}"
+    for verdict in group.verdicts:
+        of_type.setdefault(verdict.instance_type, []).append(verdict)
+    for name, of_this_type in of_type.items():
+        if len(of_this_type) == 1:
+            yield f"    {of_this_type[0].label}: {of_this_type[0].why}"
             continue
-        places = [one.zone or one.region or one.why for one in those]
+        places = [verdict.zone or verdict.region or verdict.why for verdict in of_this_type]
         more = f" and {len(places) - _LISTED} more (--json lists all)" if len(places) > _LISTED else ""
         yield f"    {name} in {', '.join(places[:_LISTED])}{more}"
 
@@ -67,8 +67,9 @@ def offers_json(plan: Plan, question: Question, verdicts: Sequence[CandidateExpl
         "regions": list(question.regions),
         "priced_live": plan.priced_live,
         "candidates": [
-            one.as_json() | {"hourly_usd": format(_in_all(one, plan), "f"), "quota": _quota_json(one, plan, question)}
-            for one in plan.candidates
+            candidate.as_json()
+            | {"hourly_usd": format(_in_all(candidate, plan), "f"), "quota": _quota_json(candidate, plan, question)}
+            for candidate in plan.candidates
         ],
         **explained_json(verdicts),
         "findings": [finding.as_json() for finding in plan.findings],
@@ -78,7 +79,7 @@ def offers_json(plan: Plan, question: Question, verdicts: Sequence[CandidateExpl
 def explained_json(verdicts: Sequence[CandidateExplanation]) -> dict[str, Any]:
     """Every verdict, and how many each rule kept or threw out."""
     return {
-        "considered": [one.as_json() for one in verdicts],
+        "considered": [verdict.as_json() for verdict in verdicts],
         "rules": [{"rule": group.rule, "kept": group.kept, "count": group.count} for group in grouped(verdicts)],
     }
 
@@ -89,15 +90,15 @@ def _candidates(plan: Plan, question: Question) -> list[str]:
     rows = [
         (
             str(place),
-            one.instance_type,
-            one.zone,
-            one.market,
-            shown(one.node_hourly_usd),
-            shown(_in_all(one, plan)),
-            one.priced_on.isoformat(),
-            _quota(one, plan, question),
+            candidate.instance_type,
+            candidate.zone,
+            candidate.market,
+            shown(candidate.node_hourly_usd),
+            shown(_in_all(candidate, plan)),
+            candidate.priced_on.isoformat(),
+            _quota(candidate, plan, question),
         )
-        for place, one in enumerate(plan.candidates, start=1)
+        for place, candidate in enumerate(plan.candidates, start=1)
     ]
     return [*columns([_HEADINGS, *rows], right=_RIGHT, indent="  "), "", _order(plan), ""]
 
@@ -106,30 +107,30 @@ def _order(plan: Plan) -> str:
     return f"tried in this order: {PLACES[plan.recipe.resources.prefer]}"
 
 
-def _in_all(one: Candidate, plan: Plan) -> Decimal:
-    return hourly_usd(one.costs(plan.nodes))
+def _in_all(candidate: Candidate, plan: Plan) -> Decimal:
+    return hourly_usd(candidate.costs(plan.nodes))
 
 
-def _quota(one: Candidate, plan: Plan, question: Question) -> str:
+def _quota(candidate: Candidate, plan: Plan, question: Question) -> str:
     """`192 of 384 free (L-417A185B)`."""
-    told = _quota_json(one, plan, question)
-    if told is None:
+    quota = _quota_json(candidate, plan, question)
+    if quota is None:
         return "none: reserved"
-    if told["free_vcpus"] is None:
-        return f"{told['needed_vcpus']} needed, room unknown"
-    return f"{told['needed_vcpus']} needed, {told['free_vcpus']} of {told['limit_vcpus']} free"
+    if quota["free_vcpus"] is None:
+        return f"{quota['needed_vcpus']} needed, room unknown"
+    return f"{quota['needed_vcpus']} needed, {quota['free_vcpus']} of {quota['limit_vcpus']} free"
 
 
-def _quota_json(one: Candidate, plan: Plan, question: Question) -> dict[str, Any] | None:
+def _quota_json(candidate: Candidate, plan: Plan, question: Question) -> dict[str, Any] | None:
     """None for what is reserved, which counts against no quota of running instances."""
-    if is_reserved(one.market):
+    if is_reserved(candidate.market):
         return None
-    quota = quota_of(one.instance_type, one.market)
-    room = question.quotes.quotas.get((one.region, quota.key))
+    quota = quota_of(candidate.instance_type, candidate.market)
+    room = question.quotes.quotas.get((candidate.region, quota.key))
     return {
         "code": quota.code or None,
         "name": quota.name,
-        "needed_vcpus": plan.nodes * question.catalog.types[one.instance_type].vcpus,
+        "needed_vcpus": plan.nodes * question.catalog.types[candidate.instance_type].vcpus,
         "limit_vcpus": None if room is None else room.limit_vcpus,
         "free_vcpus": None if room is None else room.free_vcpus,
     }

@@ -1,4 +1,4 @@
-"""A plan as the lines that a person reads before saying yes."""
+"""A plan as text, shown before the confirmation prompt."""
 
 from collections.abc import Iterator
 
@@ -41,8 +41,8 @@ def _summary(plan: Plan, cluster: str) -> Iterator[str]:
     stanza = plan.recipe.rehearsal
     fewer = plan.simulated and stanza is not None and stanza.ranks_per_node is not None
     share = f"{plan.ranks_per_node} a node" if plan.ranks > 1 else "on the head"
-    told = [*([share] if plan.nodes > 1 else []), *(["when rehearsed"] if fewer else [])]
-    a_node = f" ({' '.join(told)})" if told else ""
+    notes = [*([share] if plan.nodes > 1 else []), *(["when rehearsed"] if fewer else [])]
+    a_node = f" ({' '.join(notes)})" if notes else ""
     where = f"cluster {cluster}" if cluster else "a cluster of its own"
     yield f"{where}: {plan.ranks} rank{'s' if plan.ranks > 1 else ''}{a_node}, ends itself after {_expiry(plan)}"
     yield from service_lines(plan.recipe)
@@ -51,7 +51,7 @@ def _summary(plan: Plan, cluster: str) -> Iterator[str]:
 def _hardware(plan: Plan) -> str:
     """`2 x p3dn.24xlarge (8 x V100 32 GiB each)`."""
     if not plan.candidates:
-        return "nothing that can be had"
+        return "no available hardware"
     first = plan.candidates[0]
     if isinstance(first, HostSet):
         return hosts_shown(first)
@@ -65,7 +65,7 @@ def _hardware(plan: Plan) -> str:
 def _candidates(plan: Plan) -> list[str]:
     if not plan.candidates:
         return ["no candidates", ""]
-    sets = [one for one in plan.candidates if isinstance(one, HostSet)]
+    sets = [candidate for candidate in plan.candidates if isinstance(candidate, HostSet)]
     if sets:
         return [*host_lines(sets), ""]
     rows = [_row(place, candidate) for place, candidate in enumerate(plan.candidates, start=1)]
@@ -91,8 +91,8 @@ def _used(use: Use) -> Iterator[str]:
     yield f"    image {use.image}"
     if use.container:
         yield f"    container {use.container}"
-    for one in use.environment:
-        yield f"    set for ranks: {one.name}={one.value} ({one.why})"
+    for variable in use.environment:
+        yield f"    set for ranks: {variable.name}={variable.value} ({variable.why})"
 
 
 def _cuda(use: Use) -> str:
@@ -130,9 +130,9 @@ def _cost(item: CostItem, seconds: int) -> tuple[str, ...]:
     return item.label, hourly, whole, "" if item.priced_on is None else item.priced_on.isoformat()
 
 
-def _expected(one: Expected) -> str:
-    amount = f"{one.amount:,f} {one.unit.removesuffix('/s')} at {one.rate:,f} {one.unit}"
-    return f"expected: {one.usd} USD for {duration(one.seconds)}: {amount}, as reached on {one.on}"
+def _expected(expected: Expected) -> str:
+    amount = f"{expected.amount:,f} {expected.unit.removesuffix('/s')} at {expected.rate:,f} {expected.unit}"
+    return f"expected: {expected.usd} USD for {duration(expected.seconds)}: {amount}, as reached on {expected.on}"
 
 
 def _findings(plan: Plan) -> Iterator[str]:

@@ -14,28 +14,28 @@ _RIGHT = frozenset({3, 4, 5, 6, 7})
 _UNKNOWN = "unknown"
 
 
-def quota_lines(lines: Sequence[Line], found: Sequence[RegionQuotas], target: str, now: datetime) -> list[str]:
+def quota_lines(lines: Sequence[Line], region_quotas: Sequence[RegionQuotas], target: str, now: datetime) -> list[str]:
     """A table in vCPUs, why what is unknown is so, and what to do where it is not enough."""
     simulated = "  [simulated]" if target == "rehearsal" else ""
-    told = [f"vCPUs of running instances on {target}{simulated}", ""]
-    told += columns([_HEADINGS, *(_row(one, now) for one in lines)], right=_RIGHT)
-    reasons = [f"unknown: {one.region}: {reason}" for one in found for reason in one.trouble]
-    remedies = [text for one in lines if one.enough is not True for text in _more(one)]
-    return [*told, *([""] if reasons or remedies else []), *reasons, *remedies]
+    output = [f"vCPUs of running instances on {target}{simulated}", ""]
+    output += columns([_HEADINGS, *(_row(line, now) for line in lines)], right=_RIGHT)
+    reasons = [f"unknown: {line.region}: {reason}" for line in region_quotas for reason in line.trouble]
+    remedies = [text for line in lines if line.enough is not True for text in _more(line)]
+    return [*output, *([""] if reasons or remedies else []), *reasons, *remedies]
 
 
-def _row(one: Line, now: datetime) -> tuple[str, ...]:
-    room = one.room
+def _row(line: Line, now: datetime) -> tuple[str, ...]:
+    room = line.room
     return (
-        one.region,
-        one.market,
-        one.kind.name if one.kind else "-",
+        line.region,
+        line.market,
+        line.kind.name if line.kind else "-",
         str(room.limit_vcpus) if room else _UNKNOWN,
         _count(room.used_vcpus if room else None),
         _count(room.free_vcpus if room else None),
-        str(one.kind.vcpus) if one.kind else "-",
-        _count(one.nodes_free) if one.kind else "-",
-        str(one.quota),
+        str(line.kind.vcpus) if line.kind else "-",
+        _count(line.nodes_free) if line.kind else "-",
+        str(line.quota),
         f"{age((now - room.read_at).total_seconds())} ago" if room and room.read_at else "-",
     )
 
@@ -44,47 +44,49 @@ def _count(figure: int | None) -> str:
     return _UNKNOWN if figure is None else str(figure)
 
 
-def _more(one: Line) -> Iterator[str]:
+def _more(line: Line) -> Iterator[str]:
     """How to ask for more, where a type was asked about and it is too little, or nobody knows."""
-    if one.kind is None:
+    if line.kind is None:
         return
-    what = f"{plural(one.nodes, 'node')} of {one.kind.name} {one.market} in {one.region}"
-    verdict = "too little" if one.enough is False else "unknown whether it is enough"
-    yield f"{verdict} for {what}: {one.needed_vcpus} vCPUs are needed; ask for more:"
-    if one.request:
-        yield f"    {one.request}"
-    yield f"    {one.quota.console(one.region)}"
+    what = f"{plural(line.nodes, 'node')} of {line.kind.name} {line.market} in {line.region}"
+    verdict = "too little" if line.enough is False else "unknown whether it is enough"
+    yield f"{verdict} for {what}: {line.needed_vcpus} vCPUs are needed; ask for more:"
+    if line.request:
+        yield f"    {line.request}"
+    yield f"    {line.quota.console(line.region)}"
 
 
-def quota_json(lines: Sequence[Line], found: Sequence[RegionQuotas], target: str, now: datetime) -> dict[str, Any]:
+def quota_json(
+    lines: Sequence[Line], region_quotas: Sequence[RegionQuotas], target: str, now: datetime
+) -> dict[str, Any]:
     """The documented `quota --json` form; null is unknown."""
     return {
         "target": target,
         "simulated": target == "rehearsal",
-        "quotas": [_line_json(one, now) for one in lines],
-        "unread": [{"region": one.region, "reason": reason} for one in found for reason in one.trouble],
+        "quotas": [_line_json(line, now) for line in lines],
+        "unread": [{"region": line.region, "reason": reason} for line in region_quotas for reason in line.trouble],
     }
 
 
-def _line_json(one: Line, now: datetime) -> dict[str, Any]:
-    room = one.room
+def _line_json(line: Line, now: datetime) -> dict[str, Any]:
+    room = line.room
     read_at = room.read_at if room else None
     return {
-        "region": one.region,
-        "market": one.market,
-        "quota_code": one.quota.code or None,
-        "quota_name": one.quota.name,
+        "region": line.region,
+        "market": line.market,
+        "quota_code": line.quota.code or None,
+        "quota_name": line.quota.name,
         "limit_vcpus": room.limit_vcpus if room else None,
         "used_vcpus": room.used_vcpus if room else None,
         "free_vcpus": room.free_vcpus if room else None,
-        "instance_type": one.kind.name if one.kind else None,
-        "node_vcpus": one.kind.vcpus if one.kind else None,
-        "nodes_free": one.nodes_free,
-        "nodes_wanted": one.nodes if one.kind else None,
-        "needed_vcpus": one.needed_vcpus,
-        "enough": one.enough,
-        "request_command": one.request or None,
-        "console_url": one.quota.console(one.region),
+        "instance_type": line.kind.name if line.kind else None,
+        "node_vcpus": line.kind.vcpus if line.kind else None,
+        "nodes_free": line.nodes_free,
+        "nodes_wanted": line.nodes if line.kind else None,
+        "needed_vcpus": line.needed_vcpus,
+        "enough": line.enough,
+        "request_command": line.request or None,
+        "console_url": line.quota.console(line.region),
         "read_at": read_at.isoformat() if read_at else None,
         "age_s": int((now - read_at).total_seconds()) if read_at else None,
     }

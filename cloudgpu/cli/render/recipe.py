@@ -28,35 +28,35 @@ class Checked:
         return {"recipe": self.name, "path": str(self.path), "ok": not self.problems, "problems": list(self.problems)}
 
 
-def list_lines(found: Sequence[Summary], wrong: Sequence[Checked]) -> list[str]:
+def list_lines(summaries: Sequence[Summary], invalid: Sequence[Checked]) -> list[str]:
     """Two lines a recipe: what it runs on and with, and its sentence."""
-    if not found and not wrong:
+    if not summaries and not invalid:
         return ["no recipes"]
-    rows = columns([_HEADINGS, *(_row(one) for one in found)]) if found else []
+    rows = columns([_HEADINGS, *(_row(summary) for summary in summaries)]) if summaries else []
     lines = rows[:1]
-    for one, row in zip(found, rows[1:], strict=True):
-        lines += [row, *([f"    {one.description}"] if one.description else [])]
-    return [*lines, *(_wrong_line(one) for one in wrong)]
+    for summary, row in zip(summaries, rows[1:], strict=True):
+        lines += [row, *([f"    {summary.description}"] if summary.description else [])]
+    return [*lines, *(_wrong_line(summary) for summary in invalid)]
 
 
 def check_lines(checked: Sequence[Checked]) -> list[str]:
     """One line for each that is right."""
-    return [f"{one.path}: {one.name} is a valid recipe" for one in checked if not one.problems]
+    return [f"{result.path}: {result.name} is a valid recipe" for result in checked if not result.problems]
 
 
 def refusal(checked: Sequence[Checked]) -> RecipeError:
     """The error of a check of several, some of which are wrong: every problem of all of them."""
-    wrong = [one for one in checked if one.problems]
-    problems = [line for one in wrong for line in one.problems]
-    message = f"{len(wrong)} of {len(checked)} recipes have problems: {', '.join(one.name for one in wrong)}"
+    invalid = [result for result in checked if result.problems]
+    problems = [line for result in invalid for line in result.problems]
+    message = f"{len(invalid)} of {len(checked)} recipes have problems: {', '.join(result.name for result in invalid)}"
     return RecipeError(message, problems=problems, hint="cloudgpu recipe schema prints what is allowed")
 
 
-def _row(one: Summary) -> tuple[str, ...]:
-    software = one.software if len(one.software) <= _LONGEST else f"...{one.software[3 - _LONGEST :]}"
-    return one.name, one.hardware, one.launcher, software or "-", one.reference or "-"
+def _row(summary: Summary) -> tuple[str, ...]:
+    software = summary.software if len(summary.software) <= _LONGEST else f"...{summary.software[3 - _LONGEST :]}"
+    return summary.name, summary.hardware, summary.launcher, software or "-", summary.reference or "-"
 
 
-def _wrong_line(one: Checked) -> str:
-    count = "a problem" if len(one.problems) == 1 else f"{len(one.problems)} problems"
-    return f"{one.name}  has {count}; `{command('cloudgpu', 'recipe', 'check', str(one.path.parent))}` tells"
+def _wrong_line(result: Checked) -> str:
+    count = "a problem" if len(result.problems) == 1 else f"{len(result.problems)} problems"
+    return f"{result.name}  has {count}; `{command('cloudgpu', 'recipe', 'check', str(result.path.parent))}` tells"

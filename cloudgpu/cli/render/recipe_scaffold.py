@@ -17,18 +17,18 @@ _WHAT = {
 }
 
 
-def scaffold_lines(begun: Scaffold, folder: Path) -> list[str]:
+def scaffold_lines(scaffold: Scaffold, folder: Path) -> list[str]:
     """What was written, on what it would run, and what to type next."""
-    offer, name = begun.offer, begun.name
+    offer, name = scaffold.offer, scaffold.name
     kind = offer.kind
-    each = f"{kind.gpus} x {kind.gpu} {amount(kind.gpu_memory_gib)} GiB{' each' if begun.nodes > 1 else ''}"
-    hourly = _for_all(begun, offer)
-    if begun.dearest.kind != kind:
-        hourly += f" (at most {_for_all(begun, begun.dearest)}, on {begun.dearest.kind.name})"
-    most = " on demand, less as spot capacity" if begun.market == "spot" else ""
+    each = f"{kind.gpus} x {kind.gpu} {amount(kind.gpu_memory_gib)} GiB{' each' if scaffold.nodes > 1 else ''}"
+    hourly = _for_all(scaffold, offer)
+    if scaffold.dearest.kind != kind:
+        hourly += f" (at most {_for_all(scaffold, scaffold.dearest)}, on {scaffold.dearest.kind.name})"
+    most = " on demand, less as spot capacity" if scaffold.market == "spot" else ""
     return [
-        f"{folder} is ready: {begun.nodes} x {kind.name} ({each}) in {offer.region}, {hourly} an hour{most}",
-        *columns([(str(folder / file), _WHAT[file]) for file in begun.files], indent="  "),
+        f"{folder} is ready: {scaffold.nodes} x {kind.name} ({each}) in {offer.region}, {hourly} an hour{most}",
+        *columns([(str(folder / file), _WHAT[file]) for file in scaffold.files], indent="  "),
         "",
         "next:",
         *columns(
@@ -42,7 +42,7 @@ def scaffold_lines(begun: Scaffold, folder: Path) -> list[str]:
                     command("cloudgpu", "doctor", "--on", "aws", "--region", str(offer.region)),
                     "is your AWS account ready?",
                 ),
-                (_quota(begun), "may it have so many of these machines?"),
+                (_quota(scaffold), "may it have so many of these machines?"),
                 (command("cloudgpu", "train", name, "--on", "aws"), "for real; asks before it spends"),
             ],
             indent="  ",
@@ -50,27 +50,27 @@ def scaffold_lines(begun: Scaffold, folder: Path) -> list[str]:
     ]
 
 
-def _for_all(begun: Scaffold, offer: Offer) -> str:
-    return money((offer.hourly_usd or Decimal(0)) * begun.nodes)
+def _for_all(scaffold: Scaffold, offer: Offer) -> str:
+    return money((offer.hourly_usd or Decimal(0)) * scaffold.nodes)
 
 
-def _quota(begun: Scaffold) -> str:
-    nodes = ["--nodes", str(begun.nodes)] if begun.nodes > 1 else []
-    market = [] if begun.market == "on-demand" else ["--market", begun.market]
-    where, kind = str(begun.offer.region), begun.offer.kind.name
+def _quota(scaffold: Scaffold) -> str:
+    nodes = ["--nodes", str(scaffold.nodes)] if scaffold.nodes > 1 else []
+    market = [] if scaffold.market == "on-demand" else ["--market", scaffold.market]
+    where, kind = str(scaffold.offer.region), scaffold.offer.kind.name
     return command("cloudgpu", "quota", "--on", "aws", "--region", where, "--instance-type", kind, *nodes, *market)
 
 
-def scaffold_json(begun: Scaffold, folder: Path) -> dict[str, Any]:
+def scaffold_json(scaffold: Scaffold, folder: Path) -> dict[str, Any]:
     """The same."""
-    offer = begun.offer
+    offer = scaffold.offer
     return {
-        "recipe": begun.name,
+        "recipe": scaffold.name,
         "path": str(folder / "recipe.yaml"),
-        "files": [str(folder / file) for file in begun.files],
+        "files": [str(folder / file) for file in scaffold.files],
         "instance_type": offer.kind.name,
-        "nodes": begun.nodes,
-        "market": begun.market,
+        "nodes": scaffold.nodes,
+        "market": scaffold.market,
         "region": offer.region,
         "node_hourly_usd": None if offer.hourly_usd is None else f"{offer.hourly_usd:f}",
     }

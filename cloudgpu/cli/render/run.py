@@ -1,4 +1,4 @@
-"""The last panel of a run, and how it ends the command."""
+"""The last panel of a run, and the exit code that it leads to."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -77,11 +77,11 @@ def followed_code(followed: "Followed", screen: Screen) -> int:
     """The exit code of a `logs -f` that saw the end, after saying how it ended."""
     verdict = followed.verdict
     if verdict.succeeded:
-        screen.line("the run succeeded; `cloudgpu attach` brings its outputs back and ends the cluster that it made")
+        screen.line("the run succeeded; to download its outputs and delete its cluster: cloudgpu attach")
         return 0
     where = "" if verdict.rank is None else f": rank {verdict.rank} ended with {verdict.exit_code}"
     screen.line(f"the run {verdict.state}{where} {verdict.reason}".rstrip())
-    screen.line("`cloudgpu attach` brings back what there is and ends the cluster that it made")
+    screen.line("to download the outputs and delete the cluster: cloudgpu attach")
     return RemoteCommandError.exit_code
 
 
@@ -91,8 +91,8 @@ def _what(outcome: RunOutcome) -> Iterator[Row]:
         yield "because", record.reason
     machines = f"{outcome.nodes} x {outcome.instance_type} in {outcome.zone}" if outcome.nodes else "no cluster"
     yield "ran", f"recipe {record.recipe} on {machines}"
-    for place, one in enumerate(record.tried):
-        yield "in vain" if place == 0 else "", short_attempt(one)
+    for place, attempt in enumerate(record.tried):
+        yield "tried" if place == 0 else "", short_attempt(attempt)
     yield from _stages(outcome)
 
 
@@ -105,8 +105,8 @@ def _stages(outcome: RunOutcome) -> Iterator[Row]:
 
 
 def _reached(outcome: RunOutcome) -> Iterator[Row]:
-    for place, one in enumerate(outcome.measured):
-        yield "reached" if place == 0 else "", _metric(one)
+    for place, measured in enumerate(outcome.measured):
+        yield "reached" if place == 0 else "", _metric(measured)
 
 
 def _figures(outcome: RunOutcome) -> Iterator[Row]:
@@ -133,44 +133,44 @@ def _next(outcome: RunOutcome) -> Iterator[Row]:
     if outcome.unended:
         yield "not ended", outcome.unended
         yield "end it", command("cloudgpu", "down", outcome.record.cluster)
-    left = [part for one in outcome.left for part in one.split("; ")]
-    searched = "a search for the cluster's tag found nothing more"
-    nothing = f"nothing: {'every host confirmed it' if outcome.record.target == 'ssh' else searched}"
+    left = [part for entry in outcome.left for part in entry.split("; ")]
+    confirmed = "confirmed by every host" if outcome.record.target == "ssh" else "verified by tag search"
+    nothing = f"nothing ({confirmed})"
     for place, part in enumerate(left or [nothing]):
         yield "left" if place == 0 else "", part
 
 
-def _metric(one: Measured) -> str:
-    if one.value is None:
-        return f"{one.name}: {_why_none(one)}"
-    text = f"{one.name} {one.value:g} {one.metric.unit}".rstrip() + _taken(one)
-    if one.metric.at_least is not None:
-        asked = f"{one.metric.at_least:g}"
-        text += f" (below the {asked} asked for)" if one.missed else f" (at least {asked})"
-    if one.metric.reference is not None and one.share is not None:
-        reference = one.metric.reference
-        text += f", {one.share:.0%} of the reference {reference.value:g}: {reference.on} ({reference.source})"
+def _metric(measured: Measured) -> str:
+    if measured.value is None:
+        return f"{measured.name}: {_why_none(measured)}"
+    text = f"{measured.name} {measured.value:g} {measured.metric.unit}".rstrip() + _taken(measured)
+    if measured.metric.at_least is not None:
+        minimum = f"{measured.metric.at_least:g}"
+        text += f" (below the {minimum} asked for)" if measured.missed else f" (at least {minimum})"
+    if measured.metric.reference is not None and measured.share is not None:
+        reference = measured.metric.reference
+        text += f", {measured.share:.0%} of the reference {reference.value:g}: {reference.on} ({reference.source})"
     return text
 
 
-def _why_none(one: Measured) -> str:
-    if not one.printed:
+def _why_none(measured: Measured) -> str:
+    if not measured.printed:
         return "never printed"
-    return f"printed {one.printed} times; no rank more than the first {one.metric.skip} that are left out"
+    return f"printed {measured.printed} times; no rank more than the first {measured.metric.skip} that are left out"
 
 
-def _taken(one: Measured) -> str:
+def _taken(measured: Measured) -> str:
     """Which of several values it is; nothing for the usual one, the last."""
-    several = one.counted > 1 and one.metric.take != "last"
-    how = [f"{one.metric.take} of {one.counted}"] if several else []
-    return f" ({', '.join([*how, *_together(one)])})" if how or _together(one) else ""
+    several = measured.counted > 1 and measured.metric.take != "last"
+    how = [f"{measured.metric.take} of {measured.counted}"] if several else []
+    return f" ({', '.join([*how, *_together(measured)])})" if how or _together(measured) else ""
 
 
-def _together(one: Measured) -> list[str]:
-    return [] if one.metric.over_ranks == "first" else [f"{one.metric.over_ranks} over the ranks"]
+def _together(measured: Measured) -> list[str]:
+    return [] if measured.metric.over_ranks == "first" else [f"{measured.metric.over_ranks} over the ranks"]
 
 
 def _cost(outcome: RunOutcome) -> str:
     if outcome.simulated:
-        return f"{money(outcome.usd)} is what AWS would have charged; simulated, so nothing was"
+        return f"{money(outcome.usd)} (simulated; nothing was charged)"
     return money(outcome.usd)

@@ -11,11 +11,11 @@ _STAYS = {"expiry": "it stays when its command is left", "command": "it ends wit
 
 def service_lines(recipe: Recipe) -> Iterator[str]:
     """One line a service: where it answers, when it counts as ready, how long it stays."""
-    for _, name, one in endpoints(recipe):
-        if isinstance(one, Service):
-            yield f"serves port {one.port} of the head, {_ready(one)}; {_STAYS[one.stays]}"
+    for _, name, endpoint in endpoints(recipe):
+        if isinstance(endpoint, Service):
+            yield f"serves port {endpoint.port} of the head, {_ready(endpoint)}; {_STAYS[endpoint.stays]}"
         else:
-            yield f"{name} beside the ranks: port {one.port} of the head, {_ready(one)}"
+            yield f"{name} beside the ranks: port {endpoint.port} of the head, {_ready(endpoint)}"
 
 
 def _ready(endpoint: Endpoint) -> str:

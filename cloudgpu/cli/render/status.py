@@ -19,8 +19,8 @@ _RUN_HEADINGS = ("run", "state", "started", "", "took", "result")
 def status_lines(clusters: Sequence[ClusterStatus], now: datetime) -> list[str]:
     """One block a cluster; says so when there is none."""
     if not clusters:
-        return ["no cluster is up"]
-    return [line for one in clusters for line in _block(one, now)]
+        return ["no cluster is running"]
+    return [line for cluster in clusters for line in _block(cluster, now)]
 
 
 def run_lines(
@@ -36,7 +36,7 @@ def run_lines(
     """
     if not runs and not damaged:
         return ["", "no runs"]
-    up = {one.record.name for one in clusters}
+    up = {cluster.record.name for cluster in clusters}
     rows = columns([_RUN_HEADINGS, *(_run_row(run, up, now) for run in runs)], right={4}) if runs else []
     return ["", *rows, *(damaged_line(run_id, reasons or {}) for run_id in damaged)]
 
@@ -89,36 +89,36 @@ def _run_row(run: RunRecord, up: set[str], now: datetime) -> tuple[str, ...]:
     return run.run_id, state, moment(run.started_at), distance(run.started_at, now), took, result
 
 
-def _block(one: ClusterStatus, now: datetime) -> Iterator[str]:
-    record = one.record
-    if one.state == "damaged":
+def _block(cluster: ClusterStatus, now: datetime) -> Iterator[str]:
+    record = cluster.record
+    if cluster.state == "damaged":
         yield f"{record.name}  damaged"
-        yield f"  its record, last written {age(one.age_s)} ago, cannot be read: what it has and costs is unknown"
-        if one.problem:
-            yield f"  {one.problem}"
+        yield f"  its record, last written {age(cluster.age_s)} ago, cannot be read: what it has and costs is unknown"
+        if cluster.problem:
+            yield f"  {cluster.problem}"
         yield f"  `{command('cloudgpu', 'down', record.name)}` still finds the cluster by its tag and ends it"
         return
     team = f", team {record.team}" if record.team else ""
-    yield f"{record.name}  {one.state}{'  (simulated)' if record.simulated else ''}"
+    yield f"{record.name}  {cluster.state}{'  (simulated)' if record.simulated else ''}"
     yield f"  {record.nodes} x {record.instance_type} in {record.zone or 'no zone yet'}, owner {record.owner}{team}"
-    yield f"  {_money(one)}; expires {moment(record.expires_at)}, {distance(record.expires_at, now)}"
+    yield f"  {_money(cluster)}; expires {moment(record.expires_at)}, {distance(record.expires_at, now)}"
     if record.confirmed_expires_at is not None:
         at = moment(record.confirmed_expires_at)
         again = command("cloudgpu", "extend", record.name, "--until", f"{record.expires_at:%Y-%m-%dT%H:%M:%SZ}")
         yield f"  an extension was broken off: some nodes may end at {at}; `{again}` goes on with it"
-    yield from (f"  {node}  {state}" for node, state in one.nodes)
-    yield from (f"  run {run.run_id}  {run.state}, started {distance(run.started_at, now)}" for run in one.runs)
+    yield from (f"  {node}  {state}" for node, state in cluster.nodes)
+    yield from (f"  run {run.run_id}  {run.state}, started {distance(run.started_at, now)}" for run in cluster.runs)
     cloud = "its hosts" if record.target == "ssh" else "the cloud"
-    if one.problem:
-        yield f"  {cloud} could not say: {one.problem}"
+    if cluster.problem:
+        yield f"  {cloud} could not be queried: {cluster.problem}"
     now_known = f"as {cloud} said just now"
-    yield f"  {now_known if one.nodes else f'as recorded {age(one.age_s)} ago; --refresh asks {cloud}'}"
+    yield f"  {now_known if cluster.nodes else f'as recorded {age(cluster.age_s)} ago; --refresh asks {cloud}'}"
 
 
-def _money(one: ClusterStatus) -> str:
-    hourly = money(cluster_hourly_usd(one.record))
-    if one.record.simulated:
-        return f"AWS would charge {hourly} an hour, {money(one.spent_usd)} so far"
-    unknown = unpriced(items_of(one.record)) if one.record.target == "ssh" else ()
-    besides = f", and what nobody gave a rate for: {', '.join(unknown)}" if unknown else ""
-    return f"{hourly} an hour, {money(one.spent_usd)} so far{besides}"
+def _money(cluster: ClusterStatus) -> str:
+    hourly = money(cluster_hourly_usd(cluster.record))
+    if cluster.record.simulated:
+        return f"AWS would charge {hourly} an hour, {money(cluster.spent_usd)} so far"
+    unknown = unpriced(items_of(cluster.record)) if cluster.record.target == "ssh" else ()
+    besides = f", and items without a rate: {', '.join(unknown)}" if unknown else ""
+    return f"{hourly} an hour, {money(cluster.spent_usd)} so far{besides}"

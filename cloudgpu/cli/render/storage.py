@@ -20,19 +20,19 @@ _UNKNOWN = "unknown"
 
 
 def question(
-    wanted: StorageRequest, price: StoragePrice | None, monthly_usd: Decimal | None, *, simulated: bool
+    request: StorageRequest, price: StoragePrice | None, monthly_usd: Decimal | None, *, simulated: bool
 ) -> str:
     """What `storage create` asks before it buys."""
-    size = f" of {wanted.config['sizeGib']} GiB" if wanted.config.get("sizeGib") else ""
-    place = wanted.config.get("zone") or wanted.region
+    size = f" of {request.config['sizeGib']} GiB" if request.config.get("sizeGib") else ""
+    place = request.config.get("zone") or request.region
     prefix = "AWS would charge " if simulated else ""
-    return f"Make {wanted.kind} storage {wanted.name}{size} in {place}: {prefix}{_price(price, monthly_usd)}?"
+    return f"Make {request.kind} storage {request.name}{size} in {place}: {prefix}{_price(price, monthly_usd)}?"
 
 
 def created_lines(created: Created, price: StoragePrice | None, monthly_usd: Decimal | None) -> list[str]:
     """What stands, what it costs, how it is reached and how it ends."""
     record = created.record
-    state = "stands" if created.made else "stood already, and is as it should be"
+    state = "stands" if created.made else "already exists and matches the request"
     simulated = " (simulated)" if record.simulated else ""
     lines = [f"{record.kind} storage {record.name} {state}{simulated}"]
     lines += [f"  {label}: {text}" for label, text in _reached(record)]
@@ -40,7 +40,7 @@ def created_lines(created: Created, price: StoragePrice | None, monthly_usd: Dec
     lines.append(f"  costs: {would}{_price(price, monthly_usd)}, until it is deleted")
     delete = command("cloudgpu", "storage", "delete", record.name, *([] if record.disposable else ["--delete-data"]))
     lines.append(f"  in a recipe: storage: [{{name: {record.name}, to: /data/{record.name}}}]")
-    return [*lines, f"  no cluster's end touches it; {delete}"]
+    return [*lines, f"  deleting a cluster does not delete it; to delete it: {delete}"]
 
 
 def created_json(created: Created, monthly_usd: Decimal | None) -> dict[str, Any]:
@@ -84,7 +84,7 @@ def deleted_lines(deleted: Deleted) -> list[str]:
     if not deleted.parts and not deleted.known:
         return [f"no storage {deleted.name}: nothing carries its tag, nothing to delete"]
     ended = [f"  {part}" for part in deleted.parts]
-    return [f"storage {deleted.name} is gone, confirmed by a search for its tag", *ended]
+    return [f"storage {deleted.name} is gone, verified by tag search", *ended]
 
 
 def _price(price: StoragePrice | None, monthly_usd: Decimal | None) -> str:

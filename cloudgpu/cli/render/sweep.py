@@ -16,86 +16,98 @@ _UNKNOWN = "unknown"
 _NOUNS = {"elastic-ip": "elastic IP", "nat-gateway": "NAT gateway", "vpc": "VPC", "vpc-endpoint": "VPC endpoint"}
 
 
-def sweep_json(seen: SweepFindings, swept: SweepResult, now: datetime, *, simulated: bool) -> dict[str, Any]:
+def sweep_json(findings: SweepFindings, swept: SweepResult, now: datetime, *, simulated: bool) -> dict[str, Any]:
     """The documented `sweep --json` form."""
-    ended = {(one.label, one.token) for one in swept.ended}
+    ended = {(resource.label, resource.token) for resource in swept.ended}
     return {
         "simulated": simulated,
-        "regions": list(seen.regions),
-        "unknown": [{"region": region, "why": why} for region, why in seen.unknown],
-        "unseen_storage": [{"region": region, "why": why} for region, why in seen.unseen],
+        "regions": list(findings.regions),
+        "unknown": [{"region": region, "why": why} for region, why in findings.unknown],
+        "unseen_storage": [{"region": region, "why": why} for region, why in findings.unseen],
         "clusters": [
-            {**one.as_json(now), "goes": what.goes, "why": what.why, "ended": (one.label, one.token) in ended}
-            for one, what in seen.clusters
+            {
+                **resource.as_json(now),
+                "goes": decision.goes,
+                "why": decision.why,
+                "ended": (resource.label, resource.token) in ended,
+            }
+            for resource, decision in findings.clusters
         ],
         **{
             key: [
-                {**one.as_json(now), "goes": what.goes, "why": what.why, "ended": (one.label, one.token) in ended}
-                for one, what in seen.outliving
-                if one.noun == noun
+                {
+                    **resource.as_json(now),
+                    "goes": decision.goes,
+                    "why": decision.why,
+                    "ended": (resource.label, resource.token) in ended,
+                }
+                for resource, decision in findings.outliving
+                if resource.noun == noun
             ]
             for key, noun in (("storage", "storage"), ("images", "image"))
         },
-        "left": [f"{one.label}: {line}" for one, err in swept.failed for line in lines(err)],
+        "left": [f"{resource.label}: {line}" for resource, err in swept.failed for line in lines(err)],
     }
 
 
-def seen_lines(seen: SweepFindings, now: datetime, *, simulated: bool) -> list[str]:
+def seen_lines(findings: SweepFindings, now: datetime, *, simulated: bool) -> list[str]:
     """One block a cluster, then what could not be asked."""
-    where = plural(len(seen.regions), "region")
-    found = plural(len(seen.clusters), "cluster") if seen.clusters else "nothing of any cluster"
-    head = f"{found} in {where}{' (simulated)' if simulated else ''}"
-    blocks = [line for one, what in seen.clusters for line in _block(one, what, now)]
-    blocks += [line for one, what in seen.outliving for line in _outliving(one, what, now)]
-    blocks += [f"storage and images in {region}: unknown: {why}" for region, why in seen.unseen]
-    return [head, *blocks, *(f"{_place(region)}: unknown: {why}" for region, why in seen.unknown)]
+    where = plural(len(findings.regions), "region")
+    found_clusters = plural(len(findings.clusters), "cluster") if findings.clusters else "no cluster resources"
+    head = f"{found_clusters} in {where}{' (simulated)' if simulated else ''}"
+    blocks = [line for resource, decision in findings.clusters for line in _block(resource, decision, now)]
+    blocks += [line for resource, decision in findings.outliving for line in _outliving(resource, decision, now)]
+    blocks += [f"storage and images in {region}: unknown: {why}" for region, why in findings.unseen]
+    return [head, *blocks, *(f"{_place(region)}: unknown: {why}" for region, why in findings.unknown)]
 
 
-def swept_lines(seen: SweepFindings, swept: SweepResult, *, yes: bool) -> list[str]:
+def swept_lines(findings: SweepFindings, swept: SweepResult, *, yes: bool) -> list[str]:
     """What was ended; what was not is the error's to say."""
     if yes:
-        return [f"ended {one.label}, confirmed by another search for its tags" for one in swept.ended]
-    going = [*(one.label for one in seen.going), *(one.label for one in seen.storage_going)]
+        return [f"ended {resource.label}, verified by tag search" for resource in swept.ended]
+    going = [*(resource.label for resource in findings.going), *(resource.label for resource in findings.storage_going)]
     if not going:
         return []
-    counts = [(len(seen.going), "cluster"), (len(seen.storage_going), "piece of storage")]
+    counts = [(len(findings.going), "cluster"), (len(findings.storage_going), "piece of storage")]
     what = " and ".join(_counted(count, noun) for count, noun in counts if count)
-    return [f"nothing was ended; --yes ends {what}: {', '.join(going)}"]
+    return [f"nothing was deleted; to delete {what}, add --yes: {', '.join(going)}"]
 
 
 def _counted(count: int, noun: str) -> str:
     return plural(count, noun) if noun == "cluster" or count == 1 else f"{count} pieces of storage"
 
 
-def _outliving(one: RetainedResource, what: SweepDecision, now: datetime) -> Iterator[str]:
-    owner = f"of {one.owner}" if one.owner else "of nobody known"
-    since = f"made {age((now - one.since).total_seconds())} ago" if one.since else "age unknown"
-    size = "size unknown" if one.size_gib is None else f"{one.size_gib.quantize(Decimal(1))} GiB"
-    most = "at most " if one.noun == "image" else ""
-    yield f"{one.label}  {owner}; {one.kind} {one.id} in {one.region}"
-    yield f"  {size}, {most}{_money(one.monthly_usd)} a month, {since}"
-    yield f"  {'goes' if what.goes else 'stays'}: {what.why}"
+def _outliving(resource: RetainedResource, decision: SweepDecision, now: datetime) -> Iterator[str]:
+    owner = f"of {resource.owner}" if resource.owner else "of unknown owner"
+    since = f"made {age((now - resource.since).total_seconds())} ago" if resource.since else "age unknown"
+    size = "size unknown" if resource.size_gib is None else f"{resource.size_gib.quantize(Decimal(1))} GiB"
+    most = "at most " if resource.noun == "image" else ""
+    yield f"{resource.label}  {owner}; {resource.kind} {resource.id} in {resource.region}"
+    yield f"  {size}, {most}{_money(resource.monthly_usd)} a month, {since}"
+    yield f"  {'goes' if decision.goes else 'stays'}: {decision.why}"
 
 
-def _block(one: ClusterResources, what: SweepDecision, now: datetime) -> Iterator[str]:
-    owner = f"of {one.owner}" if one.owner else "of nobody known"
-    team = f", team {one.team}" if one.team else ""
+def _block(cluster: ClusterResources, decision: SweepDecision, now: datetime) -> Iterator[str]:
+    owner = f"of {cluster.owner}" if cluster.owner else "of unknown owner"
+    team = f", team {cluster.team}" if cluster.team else ""
     expiry = (
-        f"expires {moment(one.expires_at)}, {distance(one.expires_at, now)}" if one.expires_at else "expiry unknown"
+        f"expires {moment(cluster.expires_at)}, {distance(cluster.expires_at, now)}"
+        if cluster.expires_at
+        else "expiry unknown"
     )
-    if one.unreadable_expiry:
-        expiry = f"expiry unreadable: {one.unreadable_expiry}{f'; {expiry}' if one.expires_at else ''}"
-    since = f"since {age((now - one.since).total_seconds())}" if one.since else "age unknown"
-    yield f"{one.cluster}  {owner + team}; {expiry}"
-    if one.billed_in:
-        yield f"  nothing in the cloud; its ledger rows in {_places(one.billed_in)} are open"
+    if cluster.unreadable_expiry:
+        expiry = f"expiry unreadable: {cluster.unreadable_expiry}{f'; {expiry}' if cluster.expires_at else ''}"
+    since = f"since {age((now - cluster.since).total_seconds())}" if cluster.since else "age unknown"
+    yield f"{cluster.cluster}  {owner + team}; {expiry}"
+    if cluster.billed_in:
+        yield f"  nothing in the cloud; its ledger rows in {_places(cluster.billed_in)} are open"
     else:
-        yield f"  {_machines(one)} in {_places(one.regions)}, {since}"
-        yield f"  {_costs(one)}"
-    others = Counter(thing.kind for thing in one.things if thing.kind != "instance")
+        yield f"  {_machines(cluster)} in {_places(cluster.regions)}, {since}"
+        yield f"  {_costs(cluster)}"
+    others = Counter(thing.kind for thing in cluster.things if thing.kind != "instance")
     if others:
         yield f"  and {', '.join(plural(count, _noun(kind)) for kind, count in sorted(others.items()))}"
-    yield f"  {'goes' if what.goes else 'stays'}: {what.why}"
+    yield f"  {'goes' if decision.goes else 'stays'}: {decision.why}"
 
 
 def _place(region: str) -> str:
@@ -111,18 +123,22 @@ def _noun(kind: str) -> str:
     return _NOUNS.get(kind) or kind.replace("-", " ")
 
 
-def _machines(one: ClusterResources) -> str:
-    if not one.instances:
+def _machines(cluster: ClusterResources) -> str:
+    if not cluster.instances:
         return "no instances"
-    kinds = Counter((thing.instance_type, thing.market) for thing in one.instances)
+    kinds = Counter((thing.instance_type, thing.market) for thing in cluster.instances)
     return ", ".join(f"{count} x {kind} {market}" for (kind, market), count in sorted(kinds.items()))
 
 
-def _costs(one: ClusterResources) -> str:
-    more = f"{', '.join(f'{_noun(kind)}s' for kind in one.unpriced)} at prices unknown here" if one.unpriced else ""
-    if one.hourly_usd == 0:
+def _costs(cluster: ClusterResources) -> str:
+    more = (
+        f"{', '.join(f'{_noun(kind)}s' for kind in cluster.unpriced)} at prices unknown here"
+        if cluster.unpriced
+        else ""
+    )
+    if cluster.hourly_usd == 0:
         return f"costs nothing but {more}" if more else "costs nothing"
-    hourly, spent, monthly = (_money(usd) for usd in (one.hourly_usd, one.spent_usd, one.monthly_usd))
+    hourly, spent, monthly = (_money(usd) for usd in (cluster.hourly_usd, cluster.spent_usd, cluster.monthly_usd))
     return f"{hourly} an hour, {spent} so far, {monthly} a month if left{f', and {more}' if more else ''}"
 
 

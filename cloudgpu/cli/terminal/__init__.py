@@ -1,1 +1,1 @@
-"""What meets the terminal: output, progress, prompts, tables and signals."""
+"""Terminal input and output: progress, prompts, tables and signals."""

@@ -71,24 +71,24 @@ def tell_what_is_swept(clusters: "Sequence[ClusterResources]") -> None:
 
 
 def going_on(run_id: str) -> tuple[str, str]:
-    """A run whose watcher goes away."""
+    """Return what to type to come back to a run that continues."""
     return (
-        f"run {run_id} goes on without this command",
-        f"come back: {command('cloudgpu', 'attach', run_id)}    end it: {command('cloudgpu', 'cancel', run_id)}",
+        f"run {run_id} continues without this command",
+        f"to reattach: {command('cloudgpu', 'attach', run_id)}    to cancel: {command('cloudgpu', 'cancel', run_id)}",
     )
 
 
 def ask_about_cluster(wiring: "Wiring", cluster: str, choice: str) -> None:
-    """After Ctrl-C in `up`: end what there is as asked, or say what is left and how to end it.
+    """After Ctrl-C in `up`, delete the unfinished cluster if requested, or report what is left and how to delete it.
 
     Raises:
-        TeardownError: It was to be ended, and something is left.
+        TeardownError: The cluster could not be deleted completely.
     """
     from cloudgpu.cli.render.cluster import ended_lines
 
     record = wiring.records.cluster(cluster)
     if record is None:
-        wiring.screen.lines(["", "interrupted before anything was bought; nothing is left"])
+        wiring.screen.lines(["", "interrupted before any resource was created; nothing is left"])
     elif record.state != "up" and wiring.questions.end_on_interrupt(choice, "may be half made")(f"cluster {cluster}"):
         wiring.screen.lines(ended_lines(wiring.teardown(cluster).down(cluster, record.region)))
     else:
@@ -96,7 +96,7 @@ def ask_about_cluster(wiring: "Wiring", cluster: str, choice: str) -> None:
         wiring.screen.lines(
             [
                 "",
-                f"cluster {cluster} {made} and ends itself at {record.expires_at:%Y-%m-%d %H:%M} UTC",
-                f"end it now: {command('cloudgpu', 'down', cluster)}    go on making it: the same `cloudgpu up` again",
+                f"cluster {cluster} {made}; its nodes power off at {record.expires_at:%Y-%m-%d %H:%M} UTC",
+                f"delete it now: {command('cloudgpu', 'down', cluster)}    finish it: run the same `cloudgpu up` again",
             ]
         )

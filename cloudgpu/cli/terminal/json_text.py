@@ -16,7 +16,7 @@ def json_text(value: object) -> str:
 
 def _without_nan(value: Any) -> Any:  # noqa: ANN401 - any JSON value
     if isinstance(value, dict):
-        return {key: _without_nan(one) for key, one in value.items()}
+        return {key: _without_nan(element) for key, element in value.items()}
     if isinstance(value, list | tuple):
-        return [_without_nan(one) for one in value]
+        return [_without_nan(element) for element in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,4 +1,4 @@
-"""What happens, as lines: stages, steps of the engine in AWS's words, ranks."""
+"""Progress events as lines: stages, resource operations of the engine, and output of ranks."""
 
 import re
 from collections.abc import Mapping
@@ -10,18 +10,18 @@ from cloudgpu.engine.base import Event
 from cloudgpu.run.progress import MetricValue, Note, RankLine
 
 STAGES: Mapping[str, str] = {
-    "check data": "is every dataset there?",
-    "provision": "getting the nodes, all of them or none",
-    "connect": "logging in to every node, host keys pinned",
-    "gate": "is every node what it should be?",
-    "stage": "work directory, data and Python environment to every node",
-    "strip": "taking from the node what belongs to it alone: keys, names, what was run",
-    "image": "the disk is being copied by AWS",
+    "check data": "checking that every dataset exists",
+    "provision": "launching the nodes, all or none",
+    "connect": "connecting to every node, with pinned host keys",
+    "gate": "checking the hardware and software of every node",
+    "stage": "copying the work directory, data and Python environment to every node",
+    "strip": "removing keys, host names and history from the node",
+    "image": "waiting for AWS to copy the disk",
     "start": "starting the ranks",
-    "train": "the ranks' own lines; they go on when this terminal closes",
-    "serve": "the service's own lines; it goes on when this terminal closes",
-    "collect": "bringing the outputs back",
-    "down": "ending the cluster, until it is confirmed gone",
+    "train": "training output; the run continues if you close this terminal",
+    "serve": "service output; the service continues if you close this terminal",
+    "collect": "downloading outputs",
+    "down": "deleting the cluster and confirming that nothing is left",
 }
 _WORDS: Mapping[str, str] = {
     "Role": "IAM role",
@@ -36,7 +36,7 @@ _SIGNS = {"create": "+", "update": "~", "replace": "+-", "delete": "-", "adopt":
 _RANK_COLOURS: tuple[Colour, ...] = ("cyan", "green", "yellow")
 _CODE = re.compile(r"^(?P<reason>.*) \((?P<code>[A-Z][A-Za-z.]+)\)$", re.DOTALL)
 _CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])")
-# A line a package, and how each one was found: thirty lines that nobody reads while they wait.
+# Per-package lines of installers: dozens of lines that are not worth showing.
 _PACKAGE_NOISE = re.compile(
     r"^([+~-] \S+==|Collecting |Requirement already|Using cached |Obtaining |Preparing |Looking in |Attempting |"
     r"Found existing|Uninstalling |Audited |Using Python |Creating virtual|Activate with|Using CPython|"
@@ -47,13 +47,13 @@ _PIP_ABOUT = re.compile(r"^Installing collected packages: (?P<packages>.+)$")
 
 
 class Narrator:
-    """Turns happenings into lines; with `verbose`, what package installers say is not shortened."""
+    """Render progress events as lines; with `verbose`, the output of package installers is not shortened."""
 
     def __init__(self, *, verbose: bool = False) -> None:
         self._verbose = verbose
 
     def lines(self, what: ProgressEvent) -> list[Line]:
-        """The lines of one happening; none for what is not worth one."""
+        """Return the lines of an event, or an empty list for events that are not shown."""
         match what:
             case StageChange():
                 return [_stage(what)]

@@ -28,7 +28,7 @@ class Questions:
             return
         if not (sys.stdin.isatty() and sys.stderr.isatty()):
             message = f"this needs an answer ({question}), and there is no terminal to ask on"
-            raise QuestionError(message, hint="--yes answers yes")
+            raise QuestionError(message, hint="to skip the prompt, add --yes")
         try:
             agreed = ask(question)
         except typer.Abort:
@@ -39,7 +39,7 @@ class Questions:
             raise typer.Exit(1)
 
     def agreed(self, question: str, *, hint: str) -> bool:
-        """Ask about something that nobody may agree to but a person; `hint` is what to type where none is there.
+        """Ask about something that only a person may confirm; `hint` says what to do without a terminal.
 
         Raises:
             QuestionError: There is no terminal to ask on.
@@ -60,18 +60,18 @@ class Questions:
             return
         if not (sys.stdin.isatty() and sys.stderr.isatty()):
             message = f"this needs the name {name} typed ({question}), and there is no terminal to type it on"
-            raise QuestionError(message, hint="--yes answers yes")
+            raise QuestionError(message, hint="to skip the prompt, add --yes")
         try:
             typed = ask_for_text(f"{question} Type its name to agree")
         except typer.Abort:
             self._screen.lines(["", "nothing was done"])
             raise KeyboardInterrupt from None
         if typed.strip() != name:
-            self._screen.line("that is not its name; nothing was done")
+            self._screen.line("the name does not match; nothing was done")
             raise typer.Exit(1)
 
     def end_on_interrupt(self, choice: str, state: str = "goes on") -> Callable[[str], bool]:
-        """What Ctrl-C means for what is running: asked on a terminal, left alone elsewhere."""
+        """Return what decides after Ctrl-C whether to delete what is running. Without a terminal, it is kept."""
 
         def decide(what: str) -> bool:
             if choice != "ask":
@@ -80,7 +80,7 @@ class Questions:
                 return False
             try:
                 self._screen.remark("")  # below the ^C
-                return ask(f"{what} {state}. End it now?")
+                return ask(f"{what} {state}. Delete it now?")
             except typer.Abort:
                 return False  # a second Ctrl-C must not end what was not asked to be ended
 

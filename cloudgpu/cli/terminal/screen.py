@@ -1,4 +1,4 @@
-"""What a person sees while things happen: plain lines, coloured on a terminal, never a progress bar in a file."""
+"""Text output of a command: plain lines, coloured on a terminal, without progress bars."""
 
 import sys
 from collections.abc import Iterable, Sequence
@@ -14,10 +14,10 @@ from cloudgpu.errors import CloudGpuError
 
 
 class Screen:
-    """Writes happenings as lines. With `json_mode`, lines go to standard error and one document to standard output."""
+    """Write output as lines. With `json_mode`, lines go to stderr and one JSON document to stdout."""
 
     documents: ClassVar[int] = 0
-    """How many documents this process has written."""
+    """Number of documents that this process has written."""
 
     def __init__(
         self, *, json_mode: bool = False, colour: bool | None = None, verbose: bool = False, quits: bool = False
@@ -32,12 +32,12 @@ class Screen:
         """Columns of the terminal that lines go to; None where they go to a pipe or a file, which have no end."""
         return self._out.columns if self._out.is_terminal else None
 
-    def emit(self, what: ProgressEvent) -> None:
-        """Show one happening."""
-        self._out.lines(self._narrator.lines(what))
+    def emit(self, event: ProgressEvent) -> None:
+        """Show a progress event."""
+        self._out.lines(self._narrator.lines(event))
 
     def line(self, text: Line = "") -> None:
-        """One line for people."""
+        """Write one line of text."""
         self._out.lines([text])
 
     def raw(self, text: str) -> None:
@@ -45,39 +45,39 @@ class Screen:
         self._out.raw(text)
 
     def lines(self, texts: Iterable[Line]) -> None:
-        """Several lines for people."""
+        """Write several lines of text."""
         self._out.lines(texts)
 
     def panel(self, title: str, rows: Sequence[Row], mood: Mood) -> None:
-        """What a long command came to."""
+        """Write the summary of a long command."""
         columns = self._out.columns
         self._out.lines(framed(title, rows, mood, columns) if self._out.is_terminal else plain(title, rows, columns))
 
     def document(self, value: Any) -> None:  # noqa: ANN401
-        """The one JSON document of a command."""
+        """Write the JSON document of a command."""
         Screen.documents += 1
         # JSON escapes everything but printable ASCII, so these lines are what the document holds.
         Output(sys.stdout, quits=self._quits).lines(json_text(value).split("\n"))
 
     def remark(self, text: Line) -> None:
-        """One line on standard error: why there is nothing on standard output."""
+        """Write one line to stderr."""
         Output(sys.stderr).lines([text])
 
     def hint(self, text: str) -> None:
-        """What could be typed next, on standard error, for a person alone."""
+        """Suggest what to type next, on stderr, if it is a terminal."""
         out = Output(sys.stderr)
         if out.is_terminal:
             out.lines([_hint(text)])
 
     def error(self, err: CloudGpuError) -> None:
-        """Say what happened and what to do next, on standard error."""
+        """Report an error on stderr, with its details and hint."""
         if self.json_mode:
             self.document(error_json(err))
         self.trouble(err.message, detail_lines(err), err.hint)
 
-    def trouble(self, message: str, about: Sequence[str] = (), hint: str = "") -> None:
-        """The text of an error."""
-        lines: list[Line] = [(Span("error:", "red"), f" {message}"), *(f"  {one}" for one in about)]
+    def trouble(self, message: str, details: Sequence[str] = (), hint: str = "") -> None:
+        """Write the text of an error to stderr."""
+        lines: list[Line] = [(Span("error:", "red"), f" {message}"), *(f"  {line}" for line in details)]
         Output(sys.stderr).lines([*lines, _hint(hint)] if hint else lines)
 
 

@@ -54,14 +54,18 @@ class Interruptions:
         self._screen, self._documents = screen, screen.documents
         before = {}
         if threading.current_thread() is threading.main_thread():
-            before = {one: signal.getsignal(one) for one in HEARD if signal.getsignal(one) != signal.SIG_IGN}
-        for one in before:
-            signal.signal(one, self._came)
+            before = {
+                signal_number: signal.getsignal(signal_number)
+                for signal_number in HEARD
+                if signal.getsignal(signal_number) != signal.SIG_IGN
+            }
+        for signal_number in before:
+            signal.signal(signal_number, self._came)
         try:
             yield
         finally:
-            for one, handler in before.items():
-                signal.signal(one, handler)
+            for signal_number, handler in before.items():
+                signal.signal(signal_number, handler)
 
     def lines(self) -> list[str]:
         """Return what is still running; empty where the command starts nothing or no signal came."""

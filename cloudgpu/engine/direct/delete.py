@@ -1,4 +1,4 @@
-"""Ending resources: those that the program no longer has, those that were replaced, or all of them."""
+"""Delete resources: those that the program no longer has, those that were replaced, or all of them."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -11,26 +11,26 @@ from cloudgpu.engine.direct.journal_state import Intent, Resource
 from cloudgpu.errors import CloudGpuError, TeardownError
 from cloudgpu.text import command
 
-_FOLLOWS: Final = "something that depends on it is left"
+_FOLLOWS: Final = "a resource that depends on it was not deleted"
 
 Key = tuple[str, str]
 """URN and physical id: a replaced resource shares its URN with its successor."""
 
 
 def end_all(deployment: Deployment) -> None:
-    """End everything that the journal knows, looking first for what unanswered intents have made.
+    """Delete everything in the journal, after a search for what unanswered intents have created.
 
     Raises:
-        TeardownError: Something is left or could not be asked about; everything independent of it was still ended.
+        TeardownError: A resource was not deleted or not found out about; everything independent of it was deleted.
     """
     protected = [resource for resource in existing(deployment) if resource.meta.protect]
     if protected:
-        message = f"{len(protected)} resources of {deployment.stack.name} are protected, so nothing was ended"
-        hint = "take `protect` from them in the program and run `up` once"
+        message = f"{len(protected)} resources of {deployment.stack.name} are protected, so nothing was deleted"
+        hint = "remove `protect` from them in the program and run `up` once"
         raise TeardownError(message, left=[_shown(resource) for resource in protected], hint=hint)
     intents = unanswered(deployment)
     if intents:
-        # Looking for what these have made may take minutes, and nobody wants to pay for nodes meanwhile.
+        # The search may take minutes: delete billed nodes first.
         end(deployment, [resource for resource in existing(deployment) if resource.type in BY_THE_HOUR])
     failures = search_all(deployment, intents, ending=True)
     failures += end(deployment, existing(deployment))
@@ -38,7 +38,7 @@ def end_all(deployment: Deployment) -> None:
 
 
 def end(deployment: Deployment, resources: Sequence[Resource]) -> list[str]:
-    """End these, dependants before what they depend on; returns a line for each one that is left."""
+    """Delete resources, dependants first; return a line for each resource that was not deleted."""
     nodes = {(resource.urn, resource.id): resource for resource in resources}
     hosted = _hosted(nodes)
     order = _order(nodes, hosted)
@@ -48,14 +48,14 @@ def end(deployment: Deployment, resources: Sequence[Resource]) -> list[str]:
 
 
 def end_one(deployment: Deployment, resource: Resource) -> None:
-    """End one resource and return when the cloud has confirmed it.
+    """Delete one resource and wait for the cloud to confirm it.
 
     Raises:
-        CloudGpuError: It may still be there.
+        CloudGpuError: The resource may still exist.
     """
     refuse_protected(resource, "deleted")
     if resource.meta.retain:
-        _forget(deployment, resource, f"{resource.id}, kept as its retain_on_delete option says")
+        _forget(deployment, resource, f"{resource.id}, retained because of its retain_on_delete option")
         return
     seq = deployment.journal.next_seq()
     clock = deployment.watched("delete", resource, resource.meta.delete_timeout_s)
@@ -73,29 +73,27 @@ def end_one(deployment: Deployment, resource: Resource) -> None:
 
 
 def search_all(deployment: Deployment, intents: Sequence[Intent], *, ending: bool = False) -> list[str]:
-    """Adopt what these intents have made; returns a line for each that could not be asked about."""
+    """Adopt what these intents have created; return a line for each search that failed."""
     by_seq = {intent.seq: intent for intent in intents}
     failures = in_order({seq: set() for seq in by_seq}, lambda seq: _adopt(deployment, by_seq[seq], ending))
     return [f"{by_seq[seq].type} {by_seq[seq].name!r}, if it was made: {err.message}" for seq, err in failures.items()]
 
 
 def raise_left(deployment: Deployment, left: Sequence[str]) -> None:
-    """Refuse to call it done while something is left.
+    """Raise if resources were not deleted.
 
     Raises:
-        TeardownError: Naming all of it.
+        TeardownError: Lists all of them.
     """
     if left:
         shown = [deployment.redactor.scrubbed(line) for line in left]
         name = deployment.stack.name
         message = f"{len(shown)} resource{'s' if len(shown) > 1 else ''} of {name} left: {_cause(shown)}"
-        raise TeardownError(
-            message, left=shown, hint=f"`{command('cloudgpu', 'down', name)}` goes on where this stopped"
-        )
+        raise TeardownError(message, left=shown, hint=f"`{command('cloudgpu', 'down', name)}` continues the deletion")
 
 
 def _cause(left: Sequence[str]) -> str:
-    """The line that the others follow from."""
+    """Return the line that names the cause of the others."""
     return next((line for line in left if not line.endswith(_FOLLOWS)), left[0])
 
 
@@ -126,7 +124,7 @@ def _forget(deployment: Deployment, resource: Resource, why: str) -> None:
 
 
 def _hosted(nodes: dict[Key, Resource]) -> dict[Key, Key]:
-    """Guest -> host, for resources whose `deleted_with` host ends here too: its end is theirs."""
+    """Return guest -> host for resources that are deleted with their `deleted_with` host."""
     hosts = {
         resource.urn: key
         for key, resource in nodes.items()
@@ -140,7 +138,7 @@ def _hosted(nodes: dict[Key, Resource]) -> dict[Key, Key]:
 
 
 def _order(nodes: dict[Key, Resource], hosted: dict[Key, Key]) -> dict[Key, set[Key]]:
-    """Key -> what must have ended before: its dependants. Guests take no part; their dependants end before the host."""
+    """Return key -> dependants to delete first. Guests are left out; their dependants are deleted before the host."""
     by_urn: dict[str, list[Key]] = {}
     for key in nodes:
         by_urn.setdefault(key[0], []).append(key)
@@ -155,7 +153,7 @@ def _order(nodes: dict[Key, Resource], hosted: dict[Key, Key]) -> dict[Key, set[
 def _needed(
     resource: Resource, nodes: dict[Key, Resource], by_urn: dict[str, list[Key]], hosted: dict[Key, Key]
 ) -> set[Key]:
-    """What a resource stands on, seeing through guests to what those stand on and live in."""
+    """Return what a resource depends on; a guest counts as its own dependencies and its host."""
     needed: set[Key] = set()
     seen: set[str] = {resource.urn}
     pending = list(resource.meta.dependencies)

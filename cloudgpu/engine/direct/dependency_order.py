@@ -1,4 +1,4 @@
-"""Doing things in parallel, each only after those that must come first."""
+"""Run work in parallel, in dependency order."""
 
 from collections.abc import Callable, Hashable, Mapping, Set
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
@@ -38,7 +38,7 @@ def in_order(first: Mapping[K, Set[K]], work: Callable[[K], None]) -> dict[K, Cl
             for future in wait(running, return_when=FIRST_COMPLETED).done:
                 _settle(future, running.pop(future), waiting, failures)
     finally:
-        # after an interrupt or a bug: begin nothing new, but see what is under way to its end
+        # after an interrupt or a bug: start nothing new, but wait for work in progress
         gate.close()
         pool.shutdown(wait=True, cancel_futures=True)
         gate.wait()
@@ -48,7 +48,7 @@ def _ready(waiting: Mapping[K, set[K]], *, idle: bool, failed: Mapping[K, CloudG
     ready = [key for key, before in waiting.items() if not before]
     if ready or not idle or failed:
         return ready
-    # a circle can only come from a bent journal; whatever costs money in it is still worth trying to end
+    # a cycle can only come from a damaged journal; still try to delete its billed resources
     return list(waiting)
 
 

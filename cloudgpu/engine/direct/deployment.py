@@ -1,4 +1,4 @@
-"""What one run of the engine works with: the stack, its journal, the handlers, and where its events go."""
+"""The context of one engine run: the stack, its journal, the handlers and the event listener."""
 
 import threading
 from collections import Counter
@@ -19,21 +19,21 @@ from cloudgpu.errors import AuthError, BadRequestError, CloudGpuError, LaunchErr
 
 
 class Registry(Protocol):
-    """Where the handlers are looked up; a module with these two functions will do."""
+    """Looks up handlers. A module with these two functions also satisfies it."""
 
     def handler(self, type_token: str, /) -> Handler:
-        """The handler of a resource type; UnsupportedError when there is none."""
+        """Return the handler of a resource type; raise UnsupportedError if there is none."""
 
     def invoke(self, token: str, args: Properties, clients: Clients, /) -> Mapping[str, Any]:
-        """Carry out a provider function; UnsupportedError when it is not known."""
+        """Call a provider function; raise UnsupportedError if it is unknown."""
 
 
 class Subject(Protocol):
-    """What an event is about: an intent, a resource, or a resource that is wanted."""
+    """The subject of an event: an intent, a resource or a resource request."""
 
     @property
     def urn(self) -> str:
-        """Pulumi's name for it."""
+        """Pulumi URN."""
 
     @property
     def type(self) -> str:
@@ -41,12 +41,12 @@ class Subject(Protocol):
 
     @property
     def name(self) -> str:
-        """Its name in the program."""
+        """Logical name in the program."""
 
 
 @dataclass
 class Report:
-    """Hands events on, one at a time, and counts what was done."""
+    """Emits events, one at a time, and counts operations."""
 
     on_event: OnEvent
     changes: Counter[Operation] = field(default_factory=Counter)
@@ -55,14 +55,14 @@ class Report:
     def emit(
         self, kind: EventKind, operation: Operation, about: Subject, *, detail: str = "", seconds: float = 0.0
     ) -> None:
-        """Pass one event on."""
+        """Emit an event."""
         with self._lock:
             if kind == "done":
                 self.changes[operation] += 1
             self.on_event(Event(kind, operation, about.urn, about.type, about.name, detail, seconds))
 
     def count(self, operation: Operation) -> None:
-        """Count what is not worth an event."""
+        """Count an operation without an event."""
         with self._lock:
             self.changes[operation] += 1
 
@@ -82,11 +82,11 @@ class Deployment:
     delays: Delays
 
     def context(self, region: str, token: str, clock: Clock | None = None) -> HandlerContext:
-        """What a handler gets."""
+        """Return the context for a handler call."""
         return HandlerContext(self.clients_for(region), clock or self.clock, token, self.tags)
 
     def watched(self, operation: Operation, about: Subject, timeout_s: float | None = None) -> WatchedClock:
-        """A clock that tells the report when a handler waits."""
+        """Return a clock that reports when a handler waits."""
 
         def waiting(elapsed_s: float) -> None:
             self.report.emit("waiting", operation, about, detail=f"after {elapsed_s:.0f} s", seconds=elapsed_s)
@@ -95,27 +95,27 @@ class Deployment:
         return WatchedClock(self.clock, what=what, on_wait=waiting, timeout_s=timeout_s)
 
     def failed(self, operation: Operation, about: Subject, err: CloudGpuError) -> None:
-        """Say so, with no secret in it."""
+        """Emit a failure event with secrets masked."""
         err.message = self.redactor.scrubbed(err.message)
         err.args = (err.message, *err.args[1:])
         self.report.emit("failed", operation, about, detail=err.message)
 
 
 def is_definite(err: CloudGpuError) -> bool:
-    """Whether the cloud has answered that it did nothing. A lost connection is no answer."""
+    """Return True if the cloud confirmed that it did nothing, which a lost connection does not."""
     return isinstance(err, LaunchError | BadRequestError | AuthError | UnsupportedError)
 
 
 def hidden_outputs(redactor: Redactor, inputs: Properties, meta: Meta, outputs: Properties) -> dict[str, Any]:
-    """Outputs as the journal may hold them: what was secret on the way in is secret on the way out."""
+    """Return the outputs for the journal, with every value masked that was secret as an input."""
     return redactor.masked(outputs, {(name,) for name in meta.secret_outputs} | marked_paths(inputs))
 
 
-def made_row(redactor: Redactor, intent: Intent, found: Physical, *, tainted: bool = False) -> Row:
-    """The row that answers an intent: its resource exists.
+def made_row(redactor: Redactor, intent: Intent, physical: Physical, *, tainted: bool = False) -> Row:
+    """Return the journal row that completes an intent, whose resource exists.
 
-    A tainted one only waits for its end, an unsettled one for the update that completes it.
+    A tainted resource is only deleted; an unsettled one is completed by an update.
     """
-    outputs = hidden_outputs(redactor, intent.inputs, intent.meta, found.outputs)
-    row: Row = {"row": "done", "seq": intent.seq, "id": found.id, "outputs": outputs, "tainted": tainted}
-    return row if found.settled else {**row, "unsettled": True}
+    outputs = hidden_outputs(redactor, intent.inputs, intent.meta, physical.outputs)
+    row: Row = {"row": "done", "seq": intent.seq, "id": physical.id, "outputs": outputs, "tainted": tainted}
+    return row if physical.settled else {**row, "unsettled": True}

@@ -1,4 +1,4 @@
-"""A resource as the program wants it, against the one that exists: create, update, replace, or nothing."""
+"""Compare a requested resource with the recorded one: create, update, replace or keep it."""
 
 import hashlib
 from collections.abc import Mapping, Set
@@ -17,12 +17,12 @@ _TOKEN_LENGTH = 56  # AWS takes 64 ASCII characters; the rest is left for handle
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """A resource as the program asks for it.
+class ResourceRequest:
+    """A resource as the program requests it.
 
     Attributes:
-        inputs: What the handler gets: checked, with `ignore_changes` applied, secrets in the clear.
-        masked: The same as the journal holds it.
+        inputs: Inputs for the handler: checked, with `ignore_changes` applied, secrets in plain text.
+        masked: The same inputs as the journal stores them.
         digest: Salted hash of `masked`, type and region.
     """
 
@@ -37,28 +37,28 @@ class Wanted:
 
     @property
     def meta(self) -> Meta:
-        """What the journal keeps of the options."""
+        """Return the options that the journal stores."""
         return self.options.meta
 
 
 @dataclass(frozen=True)
 class Decision:
-    """What has to be done with one resource, and which properties say so."""
+    """The operation for one resource, and the properties that require it."""
 
     operation: Operation
     changed: tuple[str, ...] = ()
 
 
-def decide(wanted: Wanted, present: Resource | None, handler: Handler, replaced: Set[str]) -> Decision:
-    """Compare; `replaced` holds the URNs that this run has replaced already.
+def decide(request: ResourceRequest, present: Resource | None, handler: Handler, replaced: Set[str]) -> Decision:
+    """Return the operation for a resource; `replaced` holds the URNs that this run has already replaced.
 
     Raises:
-        BadRequestError: An option holds something that is no property path.
+        BadRequestError: An option is not a valid property path.
     """
     if present is None:
         return Decision("create")
-    diff = handler.diff(present.inputs, wanted.masked)
-    forced = (*diff.replace, *_forced(wanted, present, replaced))
+    diff = handler.diff(present.inputs, request.masked)
+    forced = (*diff.replace, *_forced(request, present, replaced))
     changed = tuple(dict.fromkeys((*diff.changed, *forced)))
     if forced:
         return Decision("replace", changed)
@@ -68,51 +68,51 @@ def decide(wanted: Wanted, present: Resource | None, handler: Handler, replaced:
 
 
 def with_ignored(checked: Properties, masked: Properties, present: Resource, options: Options) -> tuple[Any, Any]:
-    """Inputs for the handler and for the journal, with `ignore_changes` applied.
+    """Return the inputs for the handler and for the journal, with `ignore_changes` applied.
 
-    A secret that is ignored keeps the program's own value for the handler: the journal has only its mark.
+    For an ignored secret the handler gets the program's value, since the journal stores only a mark.
 
     Raises:
-        BadRequestError: An option holds something that is no property path.
+        BadRequestError: An option is not a valid property path.
     """
-    kept = dict(checked)
+    inputs = dict(checked)
     for path in options.ignore_changes:
-        candidate = carried_over(present.inputs, kept, [path])
-        kept = kept if is_masked(candidate) else candidate
-    return kept, carried_over(present.inputs, masked, list(options.ignore_changes))
+        candidate = carried_over(present.inputs, inputs, [path])
+        inputs = inputs if is_masked(candidate) else candidate
+    return inputs, carried_over(present.inputs, masked, list(options.ignore_changes))
 
 
 def client_token(cluster_token: str, urn: str, digest: str, attempt: int) -> str:
-    """The same for the same thing asked for again, another one after an attempt has ended."""
+    """Return the client token: the same when a request is retried, a new one after an attempt has ended."""
     text = "\n".join((cluster_token, urn, digest, str(attempt)))
     return hashlib.sha256(text.encode()).hexdigest()[:_TOKEN_LENGTH]
 
 
-def deletes_first(wanted: Wanted, handler: Handler) -> bool:
-    """Whether the old one has to go before the new one can come: the program says, else the handler."""
-    said = wanted.options.delete_before_replace
-    return bool(getattr(handler, "delete_before_replace", False)) if said is None else said
+def deletes_first(request: ResourceRequest, handler: Handler) -> bool:
+    """Return True if the old resource must be deleted before the new one is created."""
+    option = request.options.delete_before_replace
+    return bool(getattr(handler, "delete_before_replace", False)) if option is None else option
 
 
 def refuse_protected(resource: Resource, what: str) -> None:
-    """Stop what would end a protected resource.
+    """Reject an operation that would delete a protected resource.
 
     Raises:
-        BadRequestError: It is protected.
+        BadRequestError: The resource is protected.
     """
     if resource.meta.protect:
         message = f"{resource.type} {resource.name!r} ({resource.id}) is protected and would be {what}"
-        raise BadRequestError(message, hint="take `protect` from it in the program and run `up` once")
+        raise BadRequestError(message, hint="remove `protect` from it in the program and run `up` once")
 
 
-def _forced(wanted: Wanted, present: Resource, replaced: Set[str]) -> list[str]:
-    """Reasons to replace that the handler does not know: options, and another region."""
-    options = wanted.options
-    reasons = [path for path in options.replace_on_changes if differs(present.inputs, wanted.masked, parse(path))]
+def _forced(request: ResourceRequest, present: Resource, replaced: Set[str]) -> list[str]:
+    """Return reasons to replace that the handler does not know: resource options and a changed region."""
+    options = request.options
+    reasons = [path for path in options.replace_on_changes if differs(present.inputs, request.masked, parse(path))]
     if present.meta.trigger and present.meta.trigger != options.meta.trigger:
         reasons.append("replacement_trigger")
     if not replaced.isdisjoint(options.replace_with):
         reasons.append("replace_with")
-    if present.region != wanted.region:
+    if present.region != request.region:
         reasons.append("region")
     return reasons

@@ -1,4 +1,4 @@
-"""What lets people in, held against what the program made it: found when it strayed, and put right in place."""
+"""Detect and repair changes made to security groups outside the program."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -9,16 +9,16 @@ from cloudgpu.engine.direct.deployment import Registry
 
 
 @runtime_checkable
-class Guarding(Protocol):
-    """A handler of what lets people in."""
+class DriftHandler(Protocol):
+    """A handler that can detect drift."""
 
     def drift(self, ctx: HandlerContext, physical_id: str, inputs: Properties) -> tuple[str, ...]:
-        """Every difference between what stands and what these inputs ask for, in words; empty where there is none."""
+        """Describe every difference between the actual resource and these inputs."""
 
 
 @dataclass(frozen=True)
 class Guarded:
-    """One resource as recorded."""
+    """A recorded resource that is checked for drift."""
 
     type: str
     name: str
@@ -31,10 +31,10 @@ class Guarded:
 def drift(
     recorded: Iterable[Guarded], handlers: Registry, context: Callable[[str, str], HandlerContext]
 ) -> tuple[str, ...]:
-    """Every difference, without a mutating call.
+    """Return every difference, without a mutating call.
 
     Raises:
-        CloudGpuError: The cloud cannot be asked.
+        CloudGpuError: The cloud API call fails.
     """
     return tuple(line for _, _, lines in _drifted(recorded, handlers, context) for line in lines)
 
@@ -42,14 +42,15 @@ def drift(
 def repair_drift(
     recorded: Iterable[Guarded], handlers: Registry, context: Callable[[str, str], HandlerContext]
 ) -> tuple[str, ...]:
-    """Put every difference right, and say which there were. What was recorded stays true, so nothing is written down.
+    """Repair every difference and return them. The recorded state stays valid, so nothing is written.
 
     Raises:
-        CloudGpuError: The cloud refused, or cannot be asked.
+        CloudGpuError: The cloud API call fails.
     """
     repaired: list[str] = []
-    for one, handler, lines in _drifted(recorded, handlers, context):
-        handler.update(context(one.region, one.token), one.id, one.inputs, one.inputs)
+    for resource, handler, lines in _drifted(recorded, handlers, context):
+        ctx = context(resource.region, resource.token)
+        handler.update(ctx, resource.id, resource.inputs, resource.inputs)
         repaired += lines
     return tuple(repaired)
 
@@ -57,9 +58,9 @@ def repair_drift(
 def _drifted(
     recorded: Iterable[Guarded], handlers: Registry, context: Callable[[str, str], HandlerContext]
 ) -> Iterator[tuple[Guarded, Handler, tuple[str, ...]]]:
-    for one in recorded:
-        handler = handlers.handler(one.type)
-        if isinstance(handler, Guarding):
-            lines = handler.drift(context(one.region, one.token), one.id, one.inputs)
+    for resource in recorded:
+        handler = handlers.handler(resource.type)
+        if isinstance(handler, DriftHandler):
+            lines = handler.drift(context(resource.region, resource.token), resource.id, resource.inputs)
             if lines:
-                yield one, handler, lines
+                yield resource, handler, lines

@@ -1,4 +1,4 @@
-"""The direct engine: carries a Pulumi program out in this process, with a journal instead of a Pulumi state."""
+"""The direct engine: runs a Pulumi program in this process, with a journal instead of Pulumi state."""
 
 from collections.abc import Callable, Mapping
 from typing import Final
@@ -29,7 +29,7 @@ _NAMESPACE: Final = "cloudgpu"
 
 
 class DirectEngine:
-    """Implements `Engine`. One object may carry out many stacks, one after the other."""
+    """Implements `Engine`. One object can process several stacks in sequence."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class DirectEngine:
         self._delays = delays or delays_of(identity)
 
     def preview(self, stack: Stack) -> tuple[Step, ...]:
-        """What `up` would do, without a mutating call.
+        """Return what `up` would do, without a mutating call.
 
         Raises:
             StateError: The journal is damaged or of another account or endpoint.
@@ -62,7 +62,7 @@ class DirectEngine:
         return (*forecast.steps, *forecast.deletions(frozenset(monitor.registered)))
 
     def up(self, stack: Stack, on_event: OnEvent) -> Applied:
-        """Make the stack match its program; then end what the program no longer has.
+        """Make the stack match its program, then delete what the program no longer has.
 
         Secret outputs come back as `[secret]`.
 
@@ -81,7 +81,7 @@ class DirectEngine:
             return _applied(journal.state, deployment.report)
 
     def drift(self, stack: Stack) -> tuple[str, ...]:
-        """How what lets people in differs from what the program made it, in words.
+        """Describe changes made to security groups outside the program.
 
         Raises:
             StateError: The journal is damaged or of another account or endpoint.
@@ -90,7 +90,7 @@ class DirectEngine:
         return drift(self._guarded(stack), self._handlers, self._context)
 
     def repair_drift(self, stack: Stack) -> tuple[str, ...]:
-        """Put those differences right, and nothing else.
+        """Repair those changes and nothing else.
 
         Raises:
             StateError: The journal is damaged or of another account or endpoint.
@@ -99,7 +99,7 @@ class DirectEngine:
         return repair_drift(self._guarded(stack), self._handlers, self._context)
 
     def refresh(self, stack: Stack) -> Applied:
-        """Read every resource again; what is gone leaves the state.
+        """Read every resource again and remove from the state what no longer exists.
 
         Raises:
             CloudGpuError: A resource could not be asked about: that is never "gone".
@@ -115,7 +115,7 @@ class DirectEngine:
             return _applied(journal.state, deployment.report)
 
     def destroy(self, stack: Stack, on_event: OnEvent) -> None:
-        """End everything that the journal knows, and what its unanswered intents may have made.
+        """Delete everything in the journal and what its unanswered intents may have created.
 
         Raises:
             TeardownError: Something is left; everything independent of it was ended.
@@ -129,7 +129,7 @@ class DirectEngine:
                 journal.add({"row": "outputs", "values": {}})
 
     def close(self, stack: Stack) -> None:
-        """Tell the journal that a search of the cloud found nothing: unanswered intents need no more looking.
+        """Record that a search of the cloud found nothing, so that unanswered intents need no further search.
 
         Raises:
             CloudGpuError: The journal still lists resources, or cannot be written.
@@ -138,13 +138,13 @@ class DirectEngine:
             return
         with Journal(stack.journal, self._identity, self._clock) as journal:
             raise_left(
-                self._deployment(stack, journal, _ignore), [_line(found) for found in journal.state.everything()]
+                self._deployment(stack, journal, _ignore), [_line(resource) for resource in journal.state.everything()]
             )
             if not journal.state.closed:
                 journal.add({"row": "closed", "at": journal.now()})
 
     def recorded(self, stack: Stack) -> Applied:
-        """The stack as its journal has it, without a call to the cloud.
+        """Return the stack as recorded in its journal, without a call to the cloud.
 
         Raises:
             StateError: The journal is damaged or of another account or endpoint.
@@ -153,7 +153,7 @@ class DirectEngine:
 
     def _guarded(self, stack: Stack) -> list[Guarded]:
         live = load(stack.journal, self._identity).state.live.values()
-        return [Guarded(one.type, one.name, one.id, one.region, one.token, one.inputs) for one in live]
+        return [Guarded(row.type, row.name, row.id, row.region, row.token, row.inputs) for row in live]
 
     def _run(
         self, stack: Stack, redactor: Redactor, carrier: Carrier, *, preview: bool, on_log: Callable[[str, str], None]
@@ -201,17 +201,17 @@ class DirectEngine:
             journal.add({"row": "outputs", "values": outputs})
 
     def _end_leftovers(self, deployment: Deployment, monitor: Monitor) -> None:
-        """What the program no longer has, what was replaced, and what unanswered intents may have made of either."""
+        """Delete what the program no longer has, what was replaced, and what unanswered intents may have created."""
         left = search_all(deployment, unanswered(deployment))
         with deployment.journal.lock:
             state = deployment.journal.state
-            gone = [resource for urn, resource in state.live.items() if urn not in monitor.registered]
-            ending = [*gone, *state.condemned]
+            removed = [resource for urn, resource in state.live.items() if urn not in monitor.registered]
+            ending = [*removed, *state.condemned]
         raise_left(deployment, left + end(deployment, ending))
 
 
 def delays_of(identity: Identity) -> Delays:
-    """How far behind that cloud may be."""
+    """Return the delays of that cloud."""
     return delays_at(identity.endpoint)
 
 

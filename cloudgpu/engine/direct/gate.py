@@ -1,4 +1,4 @@
-"""A gate for work in threads: once closed, nothing more begins, and whoever closed it can wait for the rest.
+"""A gate for work in threads: once it is closed, no new work starts, and the caller can wait for the rest.
 
 A thread pool alone cannot promise that: an interrupt that hits `submit` leaves a thread that the pool does not know.
 """
@@ -33,11 +33,11 @@ class Gate:
             self._changed.notify_all()
 
     def close(self) -> None:
-        """Let nothing more in."""
+        """Reject new work."""
         with self._changed:
             self._closed = True
 
     def wait(self) -> None:
-        """Return when everything that is inside has ended."""
+        """Wait until all work inside has finished."""
         with self._changed:
             self._changed.wait_for(lambda: self._inside == 0)

@@ -1,9 +1,8 @@
-"""Looking for what an unanswered intent may have made.
+"""Search for the resource of an unanswered intent.
 
-A call outlives whoever sent it: killed the moment after, its caller leaves a launch that the cloud is still carrying
-out, and what it makes is found by its tags only some time later. So one empty search proves nothing. Who ends a
-cluster looks until the last such call has landed and shows; who makes it again only until what has landed shows,
-since the same call under the same token, or the same name, makes no second one.
+A call may take effect after its caller was killed, and the new resource is found by its tags only some time later, so
+one empty search proves nothing. A deletion searches until the last such call must have taken effect and be visible. A
+retry searches only until what has taken effect is visible, since the same token or name creates no second resource.
 """
 
 from datetime import datetime, timedelta
@@ -22,68 +21,73 @@ _LONGEST_PAUSE_S = 5.0
 _FEWEST_LOOKS = 2
 _SAY_EVERY_S = 20.0
 BY_THE_HOUR: Final = frozenset({"aws:ec2/fleet:Fleet", "aws:ec2/instance:Instance"})
-"""What is launched: AWS takes its time over it, and it costs while one waits."""
+"""Types that launch instances: slow to appear, and billed while the caller waits."""
 
 
 def look_for(deployment: Deployment, intent: Intent, *, ending: bool = False) -> Physical | None:
-    """Search until it is found, or until the cloud has had its time: to show it and, with `ending`, to make it.
+    """Search for a resource until it is found or can no longer appear.
+
+    Args:
+        deployment: The deployment that sent the call.
+        intent: The unanswered creation.
+        ending: Also wait for a call that has not yet taken effect, as a deletion must.
 
     Raises:
-        CloudGpuError: The cloud cannot be asked.
+        CloudGpuError: The cloud API call fails.
     """
     handler = deployment.handlers.handler(intent.type)
-    clock = _said(deployment, intent, until := _until(deployment, intent, ending=ending))
+    clock = _watched_clock(deployment, intent, until := _until(deployment, intent, ending=ending))
     context = deployment.context(intent.region, intent.token, clock)
-    # Seconds, not the time of day: a clock that is set meanwhile makes this neither endless nor empty.
+    # Monotonic seconds: setting the system clock meanwhile does not change the wait.
     deadline = clock.monotonic() + max(0.0, (until - clock.now()).total_seconds())
     looks, pause_s = 0, _FIRST_PAUSE_S
     while True:
         last = clock.monotonic() >= deadline
-        found = handler.find(context, intent.inputs)
+        physical = handler.find(context, intent.inputs)
         looks += 1
-        if found is not None or (looks >= _FEWEST_LOOKS and last):
-            return found
+        if physical is not None or (looks >= _FEWEST_LOOKS and last):
+            return physical
         clock.sleep(pause_s if last else min(pause_s, max(0.0, deadline - clock.monotonic())))
         pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
 
 
 def adopt(deployment: Deployment, intent: Intent, *, ending: bool = False) -> bool:
-    """Take what an unanswered intent has made into the journal; False when it made nothing.
+    """Add the resource of an unanswered intent to the journal. Return False if there is none.
 
     Raises:
-        CloudGpuError: The cloud cannot be asked.
+        CloudGpuError: The cloud API call fails.
     """
     try:
-        found = look_for(deployment, intent, ending=ending)
+        physical = look_for(deployment, intent, ending=ending)
     except CloudGpuError as err:
         deployment.failed("adopt", intent, err)
         raise
-    if found is None:
+    if physical is None:
         return False
-    deployment.journal.add(made_row(deployment.redactor, intent, found))
-    deployment.report.emit("done", "adopt", intent, detail=found.id)
+    deployment.journal.add(made_row(deployment.redactor, intent, physical))
+    deployment.report.emit("done", "adopt", intent, detail=physical.id)
     return True
 
 
 def _until(deployment: Deployment, intent: Intent, *, ending: bool) -> datetime:
-    """When what this call has made shows. A clock that went back since then does not put that off."""
+    """Return when the resource of this call is visible. A clock that was set back does not delay that."""
     delays, now = deployment.delays, deployment.clock.now()
     try:
-        begun = bounds.moment(intent.at)
+        sent_at = bounds.moment(intent.at)
     except ValueError:
-        begun = now  # nobody knows when it was sent: wait as long as for one that was sent just now
+        sent_at = now  # send time unreadable: wait as if the call was sent now
     if not ending:
-        return min(begun, now) + timedelta(seconds=delays.showing_s)
+        return min(sent_at, now) + timedelta(seconds=delays.showing_s)
     if intent.type in BY_THE_HOUR:
-        return launch_shown_by(begun, now, delays)
-    return min(begun + SENT_AGAIN, now) + timedelta(seconds=delays.landing_s + delays.showing_s)
+        return launch_shown_by(sent_at, now, delays)
+    return min(sent_at + SENT_AGAIN, now) + timedelta(seconds=delays.landing_s + delays.showing_s)
 
 
-def _said(deployment: Deployment, intent: Intent, until: datetime) -> WatchedClock:
-    """A clock that says what is awaited, and until when at most."""
+def _watched_clock(deployment: Deployment, intent: Intent, until: datetime) -> WatchedClock:
+    """Return a clock that reports what is waited for, and until when at most."""
 
     def waiting(elapsed_s: float) -> None:
-        detail = f"whose call nobody saw answered and which may still come, until {until:%H:%M:%S} UTC"
+        detail = f"its create call got no response and may still take effect, until {until:%H:%M:%S} UTC"
         deployment.report.emit("waiting", "adopt", intent, detail=detail, seconds=elapsed_s)
 
     what = f"adopt of {intent.type} {intent.name!r}"
@@ -91,12 +95,12 @@ def _said(deployment: Deployment, intent: Intent, until: datetime) -> WatchedClo
 
 
 def unanswered(deployment: Deployment) -> list[Intent]:
-    """The creations whose end nobody knows."""
+    """Return the creations whose outcome is unknown."""
     with deployment.journal.lock:
         return [intent for intent in deployment.journal.state.open.values() if intent.operation == "create"]
 
 
 def existing(deployment: Deployment) -> list[Resource]:
-    """All that exists as far as the journal knows."""
+    """Return every resource that the journal lists as existing."""
     with deployment.journal.lock:
         return deployment.journal.state.everything()

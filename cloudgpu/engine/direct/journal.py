@@ -1,4 +1,4 @@
-"""The journal: what the engine is about to do, durable before it does it.
+"""The journal: a durable record of each operation, written before its call.
 
 One JSON object a line, each with its checksum. The first line names the account and the endpoint. A line that a
 killed process left unfinished at the end is cut off; anything else that does not check is damage.
@@ -30,7 +30,7 @@ _CHECKSUM: Final = ',"crc":"00000000"}'
 
 @dataclass(frozen=True)
 class Identity:
-    """Whose resources a journal lists: an AWS account id and an endpoint URL (empty: the real AWS)."""
+    """The AWS account id and endpoint URL (empty for real AWS) of a journal's resources."""
 
     account: str
     endpoint: str = ""
@@ -43,16 +43,16 @@ class Loaded:
     state: State
     header: Row | None
     sound_bytes: int
-    """How much of the file holds whole rows; what follows was torn."""
+    """Number of bytes with complete rows; a truncated row follows them."""
 
     @property
     def salt(self) -> str:
-        """What the hashes of secrets in it are salted with."""
+        """Return the salt of the hashed secrets."""
         return str(self.header["salt"]) if self.header else secrets.token_hex(16)
 
 
 def load(path: Path, identity: Identity) -> Loaded:
-    """Read a journal without changing it; a missing one is an empty one.
+    """Read a journal without changing it. A missing journal is empty.
 
     Raises:
         StateError: It is damaged, unreadable, of a newer version, or of another account or endpoint.
@@ -74,7 +74,7 @@ class Journal:
     """A journal open for writing. Rows may be added from several threads; they share their fsyncs."""
 
     def __init__(self, path: Path, identity: Identity, clock: Clock, *, required: bool = True) -> None:
-        """Open or begin a journal, and cut off a torn last line.
+        """Open or create a journal and remove a truncated last line.
 
         With `required` false a disk that cannot be written stops nothing: what is not written any more is that
         something was deleted, and whoever reads the journal next asks the cloud about it again.
@@ -85,7 +85,7 @@ class Journal:
         self.path = path
         self._required = required
         self.problem = ""
-        """Why rows are not written any more, where they are not required; empty while they are."""
+        """Why rows that are not required are no longer written; empty while they are."""
         self._identity = identity
         self._clock = clock
         self._lock = threading.Lock()
@@ -119,14 +119,14 @@ class Journal:
         return self._lock
 
     def next_seq(self) -> int:
-        """A number for an intent that nobody else gets."""
+        """Return a unique sequence number for an intent."""
         with self._lock:
             seq = self.state.next_seq
             self.state.next_seq += 1
             return seq
 
     def add(self, row: Row) -> None:
-        """Append a row; when this returns it survives a power cut.
+        """Append a row durably.
 
         Raises:
             StateError: It could not be written; nothing may be done that relies on it.
@@ -139,7 +139,7 @@ class Journal:
         self._sync(mine)
 
     def now(self) -> str:
-        """The current time as rows write it."""
+        """Return the current time in the format of the rows."""
         return self._clock.now().isoformat()
 
     def _begin(self) -> None:
@@ -165,7 +165,7 @@ class Journal:
         files.sync_directory(self.path.parent)
 
     def _fail(self, err: OSError) -> None:
-        """Go on without the disk, or raise where the rows are required."""
+        """Continue without writing, or raise if the rows are required."""
         failure = unwritable(self.path, err)
         if self._required:
             raise failure from err
@@ -175,11 +175,11 @@ class Journal:
         if self.problem:
             return
         if self._broken:
-            message = f"the journal {self.path} could not be written before, so nothing more is begun"
+            message = f"an earlier write to the journal {self.path} failed, so no further operation starts"
             raise StateError(message, hint="free some space, then run the command again")
         if os.fstat(self._fd).st_size != self._written:
             message = f"another process writes the journal {self.path}"
-            raise BusyError(message, hint="wait for the other command to end")
+            raise BusyError(message, hint="wait for the other command to finish")
         line = _line(row)
         try:
             _write(self._fd, line)
@@ -190,7 +190,7 @@ class Journal:
         self._written += len(line)
 
     def _undo(self) -> None:
-        """Cut off a half-written row, so that the next one does not follow on its line."""
+        """Remove a truncated row, so that the next row starts on a new line."""
         try:
             os.ftruncate(self._fd, self._written)
         except OSError:
@@ -203,7 +203,7 @@ class Journal:
             self._fail(err)
 
     def _sync(self, upto: int) -> None:
-        """One thread syncs for all that wrote before it began: N parallel rows cost far fewer than N fsyncs."""
+        """Sync once for all rows written so far, so that parallel rows share an fsync."""
         with self._sync_lock:
             if self._synced >= upto:
                 return
@@ -235,7 +235,7 @@ def _line(row: Row) -> bytes:
 
 
 def _row(line: bytes) -> Row | None:
-    """The row of a line, or None when it does not check."""
+    """Return the row of a line, or None if its checksum is wrong."""
     body = line[: -len(_CHECKSUM)] + b"}"
     expected = f',"crc":"{zlib.crc32(body):08x}"}}'.encode()
     if not line.endswith(expected):
@@ -268,7 +268,7 @@ def _damaged(path: Path, number: int, why: str) -> StateError:
 
 
 def _lines(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """The finished lines. A tail of zero bytes is what a power cut leaves of a row, so it counts as torn."""
+    """Return the complete lines. Trailing zero bytes, left by a power failure, count as a truncated row."""
     finished = data.rstrip(b"\0").rpartition(b"\n")[0]
     if b"\n" in data:
         yield from enumerate(finished.split(b"\n"), start=1)

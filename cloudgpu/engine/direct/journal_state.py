@@ -1,4 +1,4 @@
-"""What a journal says: the resources that exist, those on their way out, and the intents nobody answered."""
+"""The state recorded in a journal: existing resources, resources to delete, and unanswered intents."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -16,7 +16,7 @@ IntentOperation = Literal["create", "update", "delete"]
 
 @dataclass(frozen=True)
 class Meta:
-    """What the engine, not the cloud, keeps of a resource: where it hangs and how it may end."""
+    """Engine-side data of a resource: its dependencies and its deletion options."""
 
     dependencies: tuple[str, ...] = ()
     property_dependencies: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -61,12 +61,12 @@ class Resource:
     outputs: Mapping[str, Any]
     meta: Meta
     deleting: bool = False
-    """A delete was begun and nobody knows how it ended."""
+    """A deletion was started and its outcome is unknown."""
     unsettled: bool = False
-    """An update was begun and nobody knows how it ended."""
+    """An update was started and its outcome is unknown."""
 
     def shown(self) -> ResourceState:
-        """The part that callers of the engine see."""
+        """Return the part that callers of the engine see."""
         return ResourceState(self.urn, self.type, self.name, self.id)
 
 
@@ -100,7 +100,7 @@ class Intent:
 
 
 class State:
-    """The fold of a journal's rows. Not locked: its journal does that."""
+    """The state after applying a journal's rows. Not thread-safe: the journal holds the lock."""
 
     def __init__(self) -> None:
         self.live: dict[str, Resource] = {}
@@ -113,20 +113,20 @@ class State:
 
     @property
     def empty(self) -> bool:
-        """Whether nothing exists and nothing may exist."""
+        """Return True if no resource exists or may exist."""
         created = any(intent.operation == "create" for intent in self.open.values())
         return not (self.live or self.condemned or created)
 
     def everything(self) -> list[Resource]:
-        """All that exists, on its way out or not."""
+        """Return every existing resource, including those to delete."""
         return [*self.live.values(), *self.condemned]
 
     def open_creates(self, urn: str) -> list[Intent]:
-        """The unanswered creations of one resource, oldest first."""
+        """Return the unanswered creations of a resource, oldest first."""
         return [intent for intent in self.open.values() if intent.urn == urn and intent.operation == "create"]
 
     def apply(self, row: Row) -> None:
-        """Fold one more row in."""
+        """Apply one row."""
         _FOLDS[row["row"]](self, row)
 
     def _intent(self, row: Row) -> None:
@@ -227,7 +227,7 @@ class State:
         self._answer(urn, physical_id)
 
     def _answer(self, urn: str, physical_id: str) -> None:
-        """Earlier updates and deletes of a resource are settled by a later one that was answered."""
+        """Close earlier unanswered updates and deletes of a resource after a later one succeeded."""
         answered = [seq for seq, intent in self.open.items() if (intent.urn, intent.id) == (urn, physical_id)]
         for seq in answered:
             del self.open[seq]
@@ -238,7 +238,7 @@ def _mapping(value: object) -> dict[str, Any]:
 
 
 def _redirected(resource: Resource, old: str, new: str) -> Resource:
-    """The same resource with every pointer to `old` turned to `new`."""
+    """Return the resource with every reference to `old` replaced by `new`."""
     meta = resource.meta
 
     def turn(urns: tuple[str, ...]) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""A clock for handlers: whoever waits on it says so, and an operation past its timeout ends."""
+"""A clock for handlers that reports waits and enforces the operation's timeout."""
 
 from collections.abc import Callable
 from datetime import datetime

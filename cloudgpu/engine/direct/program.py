@@ -1,4 +1,4 @@
-"""Running a Pulumi program in this process, unmodified, as Pulumi's own language host runs it.
+"""Run an unmodified Pulumi program in this process, as Pulumi's own language host runs it.
 
 Every run gets an event loop, a thread pool and a context of its own, so that a run that failed half-way leaves
 nothing behind for the next. The current directory of the process stays as it is.

@@ -68,10 +68,10 @@ def _main(source: Path, content: Mapping[str, Any]) -> Path:
 def _defaults(project: str, config: object) -> dict[str, str]:
     if not isinstance(config, dict):
         return {}
-    found: dict[str, str] = {}
+    defaults: dict[str, str] = {}
     for key, given in config.items():
         value = given.get("value", given.get("default")) if isinstance(given, dict) else given
         if value is not None:
             name = key if ":" in key else f"{project}:{key}"
-            found[name] = str(value).lower() if isinstance(value, bool) else str(value)
-    return found
+            defaults[name] = str(value).lower() if isinstance(value, bool) else str(value)
+    return defaults

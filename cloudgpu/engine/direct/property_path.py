@@ -67,13 +67,13 @@ def _parts(part: str | int, *values: Any) -> list[str | int]:  # noqa: ANN401
     """The concrete keys or indexes that a part stands for in any of the values."""
     if part != "*":
         return [part]
-    found: dict[str | int, None] = {}
+    keys: dict[str | int, None] = {}
     for value in values:
         if isinstance(value, Mapping):
-            found |= dict.fromkeys(value)
+            keys |= dict.fromkeys(value)
         elif isinstance(value, list):
-            found |= dict.fromkeys(range(len(value)))
-    return list(found)
+            keys |= dict.fromkeys(range(len(value)))
+    return list(keys)
 
 
 def _carry(old: Any, new: Any, path: Path) -> None:  # noqa: ANN401

@@ -15,7 +15,7 @@ from pulumi.runtime.proto import provider_pb2, resource_pb2
 from cloudgpu.aws.resources.base import Handler, HandlerContext
 from cloudgpu.aws.session.session import Clients
 from cloudgpu.engine.direct.deployment import Registry
-from cloudgpu.engine.direct.diff import Wanted, with_ignored
+from cloudgpu.engine.direct.diff import ResourceRequest, with_ignored
 from cloudgpu.engine.direct.gate import Gate, StoppedError
 from cloudgpu.engine.direct.journal_state import Resource
 from cloudgpu.engine.direct.protobuf_values import Plain, plain, struct
@@ -44,21 +44,21 @@ T = TypeVar("T")
 
 
 class Carrier(Protocol):
-    """Who carries registrations out: for real, or as a forecast."""
+    """Applies registrations, or predicts the steps for a preview."""
 
     def present(self, urn: str) -> Resource | None:
-        """The resource as recorded."""
+        """Return the recorded resource."""
 
     def rename(self, old: str, urn: str, name: str) -> None:
         """Follow an alias."""
 
-    def carry_out(self, wanted: Wanted, handler: Handler, present: Resource | None) -> Registered:
-        """Bring the resource to what is wanted."""
+    def carry_out(self, request: ResourceRequest, handler: Handler, present: Resource | None) -> Registered:
+        """Create, update or replace the resource as requested."""
 
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What the monitor answers from besides its carrier."""
+    """The monitor's context."""
 
     stack: str
     project: str
@@ -87,15 +87,15 @@ class Monitor:
         self.outputs = Plain({})
 
     def close(self) -> None:
-        """Begin nothing new."""
+        """Start no new operation."""
         self._gate.close()
 
     def drain(self) -> None:
-        """Return when nothing is under way any more."""
+        """Wait until no operation is in progress."""
         self._gate.wait()
 
     def program_failed(self, failure: BaseException) -> None:
-        """The program itself ended badly: begin nothing new. What fails after that is only a consequence."""
+        """Stop new operations because the program itself failed. Later failures are consequences of that."""
         self._gate.close()
         with self._lock:
             if self.failure is None:
@@ -205,8 +205,8 @@ class Monitor:
         else:
             handler = self._around.handlers.handler(request.type)
             present = self._present(urn, request.name)
-            wanted = self._wanted(place, request, options, present)
-            registered = self._carrier.carry_out(wanted, handler, present)
+            resource_request = self._resource_request(place, request, options, present)
+            registered = self._carrier.carry_out(resource_request, handler, present)
         self._known[urn] = registered
         body = struct(registered.outputs, registered.secret_names)
         return resource_pb2.RegisterResourceResponse(urn=urn, id=registered.id, object=body)
@@ -228,13 +228,13 @@ class Monitor:
                 present = self._carrier.present(urn)
         return present
 
-    def _wanted(
+    def _resource_request(
         self,
         place: Place,
         request: resource_pb2.RegisterResourceRequest,
         options: Options,
         present: Resource | None,
-    ) -> Wanted:
+    ) -> ResourceRequest:
         given = plain(request.object)
         self._around.redactor.learn(given.values, given.secret_paths)
         region = str(given.values.pop("region", "") or self._provider_region(request.provider))
@@ -243,10 +243,10 @@ class Monitor:
         if present is not None:
             checked, masked = with_ignored(checked, masked, present, options)
         digest = self._around.redactor.digest([place.type, region, masked])
-        return Wanted(place.urn, place.type, place.name, region, checked, masked, digest, options)
+        return ResourceRequest(place.urn, place.type, place.name, region, checked, masked, digest, options)
 
     def _provider(self, urn: str, request: resource_pb2.RegisterResourceRequest) -> Registered:
-        """An explicit provider: another region is honoured, every other setting is refused by name."""
+        """Register an explicit provider. Only its region is supported; other settings are rejected by name."""
         values = plain(request.object).values
         for name in values:
             if name not in _PROVIDER_INPUTS | _HARMLESS_PROVIDER_INPUTS:

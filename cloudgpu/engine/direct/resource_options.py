@@ -1,4 +1,4 @@
-"""Resource options: each one is honoured, or refused by its name."""
+"""Resource options. An unsupported option is rejected by name."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -40,7 +40,7 @@ class Options:
     ignore_changes: tuple[str, ...] = ()
     replace_on_changes: tuple[str, ...] = ()
     delete_before_replace: bool | None = None
-    """None: not said, so the handler decides."""
+    """None if not set: the handler decides."""
     hide_diffs: frozenset[str] = frozenset()
     replace_with: tuple[str, ...] = ()
     create_timeout_s: float | None = None
@@ -48,7 +48,7 @@ class Options:
 
 
 def read_options(request: _Request, digest: Callable[[object], str]) -> Options:
-    """Take the options out of a registration; `digest` hashes the replacement trigger.
+    """Return the options of a registration; `digest` hashes the replacement trigger.
 
     Raises:
         UnsupportedError: An option that this engine does not carry out; the message names it.
@@ -69,7 +69,7 @@ def read_options(request: _Request, digest: Callable[[object], str]) -> Options:
 
 
 def refuse(request: _Request) -> None:
-    """Stop at the first option that this engine does not carry out.
+    """Reject options that this engine does not support.
 
     Raises:
         UnsupportedError: Naming the option.
@@ -82,7 +82,7 @@ def refuse(request: _Request) -> None:
 
 
 def refuse_version(token: str, version: str) -> None:
-    """Stop at a provider release that the handlers do not follow.
+    """Reject a provider version that the handlers do not support.
 
     Raises:
         UnsupportedError: Naming the version.
@@ -110,7 +110,9 @@ def seconds(text: str) -> float | None:
 
 def _meta(request: _Request, digest: Callable[[object], str]) -> Meta:
     trigger: Any = plain_value(request.replacement_trigger)
-    by_property = {name: tuple(sorted(found.urns)) for name, found in request.propertyDependencies.items()}
+    by_property = {
+        name: tuple(sorted(dependencies.urns)) for name, dependencies in request.propertyDependencies.items()
+    }
     return Meta(
         dependencies=tuple(sorted({*request.dependencies, *_custom_parent(request)})),
         property_dependencies=dict(sorted(by_property.items())),

@@ -84,9 +84,9 @@ def _is_loopback(url: str) -> bool:
 def _tags(given: object) -> dict[str, str]:
     """Nested provider settings travel as JSON text."""
     try:
-        found = parse_json(given) if isinstance(given, str) and given else given
+        parsed = parse_json(given) if isinstance(given, str) and given else given
     except ValueError as err:
         message = f"defaultTags is not JSON: {err}"
         raise BadRequestError(message, code="InvalidProperty", hint="pulumi config set --path aws:defaultTags") from err
-    tags = found.get("tags") if isinstance(found, dict) else None
+    tags = parsed.get("tags") if isinstance(parsed, dict) else None
     return {str(key): str(value) for key, value in tags.items()} if isinstance(tags, dict) else {}

@@ -53,12 +53,12 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
         return provider_pb2.ProviderHandshakeResponse(accept_secrets=True, accept_resources=False, accept_outputs=False)
 
     def GetPluginInfo(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: N802, ANN401, ARG002
-        """The version of the SDK that it stands in for."""
+        """Return the version of the AWS SDK package that this plugin replaces."""
         return plugin_pb2.PluginInfo(version=self._version)
 
     def CheckConfig(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: N802, ANN401
-        """Provider settings that would be ignored are refused."""
-        with _told(context):
+        """Reject provider settings that would be ignored."""
+        with _encoded_errors(context):
             checked(plain(request.news).values)
         return provider_pb2.CheckResponse(inputs=request.news)
 
@@ -67,25 +67,25 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
         return provider_pb2.DiffResponse(changes=provider_pb2.DiffResponse.DIFF_NONE)
 
     def Configure(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: N802, ANN401
-        """Settle region and tags."""
-        with _told(context):
+        """Set region and tags."""
+        with _encoded_errors(context):
             self._configuration = configuration(plain(request.args).values, self._environ)
         return provider_pb2.ConfigureResponse(
             acceptSecrets=True, supportsPreview=True, acceptResources=False, acceptOutputs=False
         )
 
     def Check(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: N802, ANN401
-        """Fill in defaults; a property that no handler knows is refused by name."""
-        with _told(context):
-            handler, region, given = self._asked(request.urn, request.news)
+        """Fill in defaults and reject unknown properties by name."""
+        with _encoded_errors(context):
+            handler, region, given = self._parsed(request.urn, request.news)
             inputs = {**handler.check(given), _REGION: region}
         return provider_pb2.CheckResponse(inputs=_sealed(inputs, request.news))
 
     def Diff(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: N802, ANN401
-        """Which inputs changed, and whether that takes another resource."""
-        with _told(context):
-            handler, region, new = self._asked(request.urn, request.news)
-            _, old_region, old = self._asked(request.urn, request.old_inputs)
+        """Return the changed inputs and those that require a replacement."""
+        with _encoded_errors(context):
+            handler, region, new = self._parsed(request.urn, request.news)
+            _, old_region, old = self._parsed(request.urn, request.old_inputs)
             diff = handler.diff(old, new)
         moved = (_REGION,) if region != old_region else ()
         changes = provider_pb2.DiffResponse.DIFF_SOME if diff.changed or moved else provider_pb2.DiffResponse.DIFF_NONE
@@ -97,41 +97,41 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
         )
 
     def Create(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: N802, ANN401
-        """Make it under its deterministic token, so that a call which was cut off is not repeated but adopted."""
+        """Create the resource under a deterministic token, so that an interrupted call is adopted, not repeated."""
         if request.preview:
             return provider_pb2.CreateResponse(properties=request.properties)
-        with _told(context):
-            handler, region, inputs = self._asked(request.urn, request.properties)
+        with _encoded_errors(context):
+            handler, region, inputs = self._parsed(request.urn, request.properties)
             token = self._tokens.token(request.urn, handler.type, region, inputs)
-            made = self._made(handler, self._context(region, token, request), inputs, request.urn)
+            made = self._create(handler, self._context(region, token, request), inputs, request.urn)
         return provider_pb2.CreateResponse(
             id=made.id, properties=_sealed({**made.outputs, _REGION: region}, request.properties)
         )
 
     def Read(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: N802, ANN401
-        """Its present state over what is recorded; no id when AWS says that it does not exist."""
-        with _told(context):
-            handler, region, inputs = self._asked(request.urn, request.inputs)
+        """Return the current state merged over the recorded one; no id if the resource does not exist."""
+        with _encoded_errors(context):
+            handler, region, inputs = self._parsed(request.urn, request.inputs)
             recorded = plain(request.properties).values
             region = str(recorded.get(_REGION) or region)
-            found = handler.read(self._context(region, "", request), request.id)
-        if found is None:
+            physical = handler.read(self._context(region, "", request), request.id)
+        if physical is None:
             return provider_pb2.ReadResponse()
-        outputs = {**recorded, **found.outputs}
-        known = inputs or {name: value for name, value in found.outputs.items() if name in _accepted(handler)}
+        outputs = {**recorded, **physical.outputs}
+        known = inputs or {name: value for name, value in physical.outputs.items() if name in _accepted(handler)}
         return provider_pb2.ReadResponse(
-            id=found.id,
+            id=physical.id,
             properties=_sealed({**outputs, _REGION: region}, request.properties, request.inputs),
             inputs=_sealed({**known, _REGION: region}, request.inputs),
         )
 
     def Update(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: N802, ANN401
-        """Change it in place."""
+        """Update the resource in place."""
         if request.preview:
             return provider_pb2.UpdateResponse(properties=request.news)
-        with _told(context):
-            handler, region, new = self._asked(request.urn, request.news)
-            _, _, old = self._asked(request.urn, request.old_inputs)
+        with _encoded_errors(context):
+            handler, region, new = self._parsed(request.urn, request.news)
+            _, _, old = self._parsed(request.urn, request.old_inputs)
             token = self._tokens.token(request.urn, handler.type, region, new)
             changed = handler.update(self._context(region, token, request), request.id, old, new)
         return provider_pb2.UpdateResponse(
@@ -139,56 +139,56 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
         )
 
     def Delete(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: N802, ANN401
-        """End it and return when AWS confirms the end."""
-        with _told(context):
-            handler, region, outputs = self._asked(request.urn, request.properties)
+        """Delete the resource and wait until AWS confirms it."""
+        with _encoded_errors(context):
+            handler, region, outputs = self._parsed(request.urn, request.properties)
             handler.delete(self._context(region, "", request), request.id, outputs)
             self._tokens.end(request.urn)
         return empty_pb2.Empty()
 
     def Invoke(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: N802, ANN401
-        """A provider function."""
-        with _told(context):
+        """Call a provider function."""
+        with _encoded_errors(context):
             args = plain(request.args).values
             region = str(args.pop(_REGION, "") or self._configuration.region)
-            answer = self._handlers.invoke(request.tok, args, self._clients_for(region))
-        return provider_pb2.InvokeResponse(**{"return": struct(answer)})
+            result = self._handlers.invoke(request.tok, args, self._clients_for(region))
+        return provider_pb2.InvokeResponse(**{"return": struct(result)})
 
     def Cancel(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: N802, ANN401, ARG002
-        """What is under way runs to its end and is recorded; the CLI begins nothing new by itself."""
+        """Do nothing: operations in progress finish and are recorded, and the CLI starts no new ones."""
         return empty_pb2.Empty()
 
-    def _made(self, handler: Handler, ctx: HandlerContext, inputs: Mapping[str, Any], urn: str) -> Physical:
+    def _create(self, handler: Handler, ctx: HandlerContext, inputs: Mapping[str, Any], urn: str) -> Physical:
         try:
             return handler.create(ctx, inputs)
         except CloudGpuError as err:
             if is_taken(err) or not is_definite(err):
-                # The name may be our own doing, and a lost answer says nothing: look before it is called failed.
-                found = self._looked_for(handler, ctx, inputs)
-                if found is not None and found.settled:
-                    return found
-                if found is None:
+                # An earlier attempt may have created it, or the response was lost: search before reporting a failure.
+                physical = self._find(handler, ctx, inputs)
+                if physical is not None and physical.settled:
+                    return physical
+                if physical is None:
                     raise
             self._clear(handler, ctx, inputs, urn)
             raise
 
-    def _looked_for(self, handler: Handler, ctx: HandlerContext, inputs: Mapping[str, Any]) -> Physical | None:
+    def _find(self, handler: Handler, ctx: HandlerContext, inputs: Mapping[str, Any]) -> Physical | None:
         for look in range(_LOOKS):
-            found = handler.find(ctx, inputs)
-            if found is not None or look == _LOOKS - 1:
-                return found
+            physical = handler.find(ctx, inputs)
+            if physical is not None or look == _LOOKS - 1:
+                return physical
             ctx.clock.sleep(_LOOK_PAUSE_S)
         return None
 
     def _clear(self, handler: Handler, ctx: HandlerContext, inputs: Mapping[str, Any], urn: str) -> None:
-        """A clear no ends the attempt, once what was made on the way to it is gone: Pulumi's state will not have it."""
+        """End a failed attempt after deleting what it created, which Pulumi's state will not list."""
         remains = handler.find(ctx, inputs)
         if remains is not None:
             handler.delete(ctx, remains.id, remains.outputs)
         self._tokens.end(urn)
 
-    def _asked(self, urn: str, given: Any) -> tuple[Handler, str, dict[str, Any]]:  # noqa: ANN401
-        """Handler, region and the properties without it."""
+    def _parsed(self, urn: str, given: Any) -> tuple[Handler, str, dict[str, Any]]:  # noqa: ANN401
+        """Return handler, region, and the properties without the region."""
         values = plain(given).values
         region = str(values.pop(_REGION, "") or self._configuration.region)
         return self._handlers.handler(_type(urn)), region, values
@@ -200,12 +200,12 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
 
 
 def _type(urn: str) -> str:
-    """The type token: the last of the qualified types in a URN."""
+    """Return the type token: the last of the qualified types in a URN."""
     return urn.split("::")[2].rpartition("$")[2]
 
 
 def _sealed(values: Mapping[str, Any], *sources: Any) -> Any:  # noqa: ANN401
-    """Properties for the wire: what was secret in `sources`, and what holds a text that was, travels as a secret."""
+    """Encode properties, marking as secret what is secret in `sources` or contains such a secret."""
     redactor = Redactor("")
     paths: set[Path] = set()
     for source in sources:
@@ -222,8 +222,8 @@ def _accepted(handler: Handler) -> frozenset[str]:
 
 
 @contextmanager
-def _told(context: grpc.ServicerContext) -> Iterator[None]:
-    """Typed errors end the call with a text that can be read back; a bug keeps its traceback in the plugin's log."""
+def _encoded_errors(context: grpc.ServicerContext) -> Iterator[None]:
+    """Abort the call with an encoded typed error; other exceptions leave a traceback in the plugin's log."""
     try:
         yield
     except CloudGpuError as err:

@@ -42,6 +42,6 @@ def until_orphaned(parent: int, command: str = "") -> None:
         command: `pid:start` of the command; empty when a person runs the CLI.
     """
     pid, _, start = command.partition(":")
-    gone = threading.Event()
+    stopped = threading.Event()
     while os.getppid() == parent and (not command or process_start(int(pid)) == start):
-        gone.wait(_LOOK_EVERY_S)
+        stopped.wait(_LOOK_EVERY_S)

@@ -1,4 +1,4 @@
-"""Running the CLI: in a session of its own, with exactly the environment that it is given, noted while it runs."""
+"""Run the Pulumi CLI in its own session with an explicit environment, and record its process id while it runs."""
 
 import contextlib
 import os
@@ -26,7 +26,7 @@ OnOutput = Callable[[str], Any]
 
 _OLDEST: Final = VersionInfo(3, 200, 0)
 _STOPPED_WITHIN_S: Final = 180.0
-"""How long an abandoned CLI may take to record what it has under way, seconds."""
+"""Time for an abandoned CLI to record its operations in progress, in seconds."""
 _KILLED_WITHIN_S: Final = 10.0
 _LOOK_EVERY_S: Final = 0.2
 _NON_INTERACTIVE: Final = "--non-interactive"
@@ -42,16 +42,16 @@ fi
 printf '{"pid": %d, "start": "%s"}' "$$" "$start" >"$note.$$" && mv "$note.$$" "$note" || exit 73
 exec "$@"
 """
-"""The process that becomes the CLI notes itself first: whoever starts it may be killed before it can write anything."""
+"""Records the process id before it becomes the CLI: the parent may be killed before it could write anything."""
 
 
 class Command(PulumiCommand):
-    """The CLI for one stack. Unlike the SDK's own, it hands on no variable that it was not given.
+    """The CLI for one stack. Unlike the SDK's class, it passes on only the variables that it was given.
 
     Args:
         command: The executable.
-        environ: All of the CLI's environment.
-        note: Holds the process id while the CLI runs, so that whoever comes after a killed command can end it.
+        environ: The complete environment of the CLI.
+        note: File with the process id while the CLI runs, so that the next command can stop an abandoned CLI.
     """
 
     def __init__(self, command: Path, environ: Mapping[str, str], note: Path) -> None:
@@ -69,19 +69,19 @@ class Command(PulumiCommand):
         on_output: OnOutput | None = None,
         on_error: OnOutput | None = None,
     ) -> CommandResult:
-        """Run it to its end.
+        """Run the CLI and wait for it.
 
         Raises:
-            CommandError: It ended badly.
-            KeyboardInterrupt: It was interrupted; what it had under way has ended and is recorded.
+            CommandError: The CLI failed.
+            KeyboardInterrupt: The user interrupted it; operations in progress have finished and are recorded.
         """
         return self._run(args, cwd, additional_env, (on_output, on_error))
 
     def feed(self, args: list[str], cwd: str, text: str) -> CommandResult:
-        """Run it with `text` as its standard input: what is secret must not stand among its arguments.
+        """Run the CLI with `text` on standard input, for secrets that must not appear in the arguments.
 
         Raises:
-            CommandError: It ended badly.
+            CommandError: The CLI failed.
         """
         return self._run(args, cwd, {}, (None, None), text)
 
@@ -93,7 +93,7 @@ class Command(PulumiCommand):
         listeners: tuple[OnOutput | None, OnOutput | None],
         text: str = "",
     ) -> CommandResult:
-        # Left by a CLI that was killed under this very command: its lock is still to be taken away.
+        # An earlier CLI of this command was killed, and its lock still has to be removed.
         killed_before = abandoned(self._note)
         front = [] if _NON_INTERACTIVE in args else [_NON_INTERACTIVE]
         process = subprocess.Popen(
@@ -104,13 +104,13 @@ class Command(PulumiCommand):
             cwd=cwd,
             env={**self._environ, **more, ENDS_WITH: f"{os.getpid()}:{process_start(os.getpid())}"},
             encoding="utf-8",
-            # Ctrl-C is handed on once, by us: twice, and the CLI drops what it has under way.
+            # We forward Ctrl-C once; a second signal would make the CLI abandon operations in progress.
             start_new_session=True,
         )
         try:
             out, err = _followed(process, listeners, text)
         finally:
-            # Only when it came to its own end: a note that stays behind tells of a CLI that recorded nothing more.
+            # Only if the CLI exited by itself: a remaining note means that it was killed and recorded nothing more.
             if process.returncode is not None and process.returncode >= 0 and not killed_before:
                 self._note.unlink(missing_ok=True)
         result = CommandResult(out, err, process.returncode)
@@ -121,38 +121,38 @@ class Command(PulumiCommand):
     def _version(self) -> VersionInfo:
         done = subprocess.run([self.command, "version"], env=self._environ, capture_output=True, text=True, check=False)
         if done.returncode < 0:
-            # Not the same as a CLI that is missing: whoever ends a cluster goes on without one of those.
+            # Distinct from a missing CLI, without which `down` continues.
             message = f"the Pulumi CLI {self.command} was killed by signal {-done.returncode}"
             raise CloudError(message, code="PulumiKilled", hint="run the same command again")
-        said = done.stdout.strip()
+        output = done.stdout.strip()
         try:
-            found = VersionInfo.parse(said.removeprefix("v"))
+            version = VersionInfo.parse(output.removeprefix("v"))
         except ValueError as err:
-            message = f"{self.command} does not tell its version: {said[:80]!r}"
+            message = f"{self.command} does not report a valid version: {output[:80]!r}"
             raise UsageError(message, hint="install the Pulumi CLI again") from err
-        if found < _OLDEST:
-            message = f"the Pulumi CLI {self.command} is {found}; at least {_OLDEST} is needed"
+        if version < _OLDEST:
+            message = f"the Pulumi CLI {self.command} is {version}; at least {_OLDEST} is required"
             raise UsageError(message, hint="update it: https://www.pulumi.com/docs/install")
-        return found
+        return version
 
 
 def abandoned(note: Path) -> bool:
-    """Whether a command was killed while its CLI ran."""
+    """Return True if a command was killed while its CLI ran."""
     return note.exists()
 
 
 def end_abandoned(note: Path, clock: Clock, on_wait: Callable[[int], None]) -> None:
-    """End the CLI of a killed command, if it still runs: first by asking, so that it records what it made.
+    """Stop the CLI of a killed command if it still runs. Interrupt it first, so that it records what it created.
 
     Args:
         note: The note that the killed command left.
-        clock: What is waited on.
-        on_wait: Gets its process id, once, when it has to be waited for.
+        clock: Clock used for waiting.
+        on_wait: Called once with the process id if the CLI still runs.
 
     Raises:
-        BusyError: It cannot be ended.
+        BusyError: The process cannot be stopped.
     """
-    # A note that was torn still tells that there was a CLI, and in which folder it worked.
+    # Even a truncated note shows that a CLI ran, and in which folder.
     noted = _noted(note) or cli_in(note.parent)
     if noted is None:
         return
@@ -162,36 +162,36 @@ def end_abandoned(note: Path, clock: Clock, on_wait: Callable[[int], None]) -> N
     on_wait(noted[0])
     for number, limit_s in ((signal.SIGINT, _STOPPED_WITHIN_S), (signal.SIGKILL, _KILLED_WITHIN_S)):
         _signal(noted[0], number)
-        if _gone(noted, clock, limit_s):
+        if _exited(noted, clock, limit_s):
             end_session(noted[0])
             return
-    message = f"an abandoned Pulumi CLI (process {noted[0]}) cannot be ended"
+    message = f"an abandoned Pulumi CLI (process {noted[0]}) cannot be stopped"
     raise BusyError(message, hint=f"{command('kill', '-9', str(noted[0]))}, then run the same command again")
 
 
 def _followed(
     process: "subprocess.Popen[str]", listeners: tuple[OnOutput | None, OnOutput | None], text: str
 ) -> tuple[str, str]:
-    """Feed it, and read it to its end; the first interrupt asks it to stop, the second one ends it."""
+    """Write the input and read all output; the first Ctrl-C interrupts the CLI, the second one kills it."""
     streams = (process.stdout, process.stderr)
     chunks: tuple[list[str], list[str]] = ([], [])
     readers = [
-        threading.Thread(target=_read, args=(stream, listener, found), daemon=True)
-        for stream, listener, found in zip(streams, listeners, chunks, strict=True)
+        threading.Thread(target=_read, args=(stream, listener, lines), daemon=True)
+        for stream, listener, lines in zip(streams, listeners, chunks, strict=True)
     ]
     interrupt: KeyboardInterrupt | None = None
-    # Ctrl-C may come before the first of these: none of them stands outside the loop.
-    begin: list[Callable[[], None]] = [*(reader.start for reader in readers), lambda: _give(process, text)]
+    # Ctrl-C may arrive before the first of these, so all of them run inside the loop.
+    pending_starts: list[Callable[[], None]] = [*(reader.start for reader in readers), lambda: _give(process, text)]
     while process.returncode is None:
         try:
-            while begin:
-                begin.pop(0)()
+            while pending_starts:
+                pending_starts.pop(0)()
             process.wait()
         except KeyboardInterrupt as err:
             _signal(process.pid, signal.SIGKILL if interrupt else signal.SIGINT)
             interrupt = err
     if process.returncode < 0:
-        # What it started holds the other ends of the pipes, and would be read for as long as it lives.
+        # Its child processes keep the pipes open, so the readers would not finish while they live.
         end_session(process.pid)
     for reader in readers:
         if reader.ident is not None:
@@ -204,7 +204,7 @@ def _followed(
 
 def _give(process: "subprocess.Popen[str]", text: str) -> None:
     if process.stdin is not None:
-        # should it end first, its exit code tells why
+        # if the CLI exits first, its exit code is reported
         with contextlib.suppress(BrokenPipeError):
             process.stdin.write(text)
             process.stdin.close()
@@ -217,20 +217,20 @@ def _close(process: "subprocess.Popen[str]") -> None:
                 stream.close()
 
 
-def _read(stream: Any, listener: OnOutput | None, found: list[str]) -> None:  # noqa: ANN401
+def _read(stream: Any, listener: OnOutput | None, lines: list[str]) -> None:  # noqa: ANN401
     with stream:
         for line in stream:
             stripped = line.rstrip()
             if listener is not None:
                 listener(stripped)
-            found.append(stripped)
+            lines.append(stripped)
 
 
 def _noted(note: Path) -> tuple[int, str] | None:
-    """Process id and start; None where nothing is noted, or the note was torn."""
+    """Return process id and start time; None without a readable note."""
     try:
-        found = files.read_json(note, files.SETTINGS_BYTES)
-        return decoded(int, found["pid"]), decoded(str, found["start"])
+        content = files.read_json(note, files.SETTINGS_BYTES)
+        return decoded(int, content["pid"]), decoded(str, content["start"])
     except (OSError, *MALFORMED):
         return None
 
@@ -240,7 +240,7 @@ def _signal(pid: int, number: int) -> None:
         os.kill(pid, number)
 
 
-def _gone(noted: tuple[int, str], clock: Clock, limit_s: float) -> bool:
+def _exited(noted: tuple[int, str], clock: Clock, limit_s: float) -> bool:
     deadline = clock.monotonic() + limit_s
     while process_start(noted[0]) == noted[1]:
         if clock.monotonic() > deadline:

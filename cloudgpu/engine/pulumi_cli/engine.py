@@ -1,4 +1,4 @@
-"""The pulumi engine: the same programs under the real Pulumi CLI."""
+"""The pulumi engine: runs the same programs with the real Pulumi CLI."""
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from cloudgpu.engine.pulumi_cli.layout import Layout
 from cloudgpu.engine.pulumi_cli.recovery import Notes, Recovery, Searcher, notes_in
 from cloudgpu.engine.pulumi_cli.stacks import StackPort
 from cloudgpu.engine.pulumi_cli.state import gangs, guarded, resources
-from cloudgpu.engine.pulumi_cli.unrecorded_nodes import end_stray_nodes
+from cloudgpu.engine.pulumi_cli.unrecorded_nodes import delete_unrecorded_nodes
 from cloudgpu.engine.redaction import SHOWN
 from cloudgpu.errors import CloudGpuError, TeardownError, ThrottledError
 from cloudgpu.text import command
@@ -31,11 +31,11 @@ _FIRST_PAUSE_S: Final = 2.0
 
 @dataclass(frozen=True)
 class Cli:
-    """How to reach the CLI for one home and one target.
+    """Access to the CLI for one state home and one cloud.
 
     Attributes:
-        simulated: The rehearsal cloud: our handlers are the plugin.
-        open: Opens a stack; takes the stack, the layout and the note that its running CLI is told in.
+        simulated: True for the rehearsal cloud, whose plugin is made of our handlers.
+        open: Opens a stack, given the stack, the layout and the notes that record its running CLI.
     """
 
     layout: Layout
@@ -45,17 +45,19 @@ class Cli:
 
 @dataclass(frozen=True)
 class Site:
-    """What the engine knows of the cloud: for adoption, and for the reasons that Pulumi's plugin does not tell."""
+    """Access to the cloud: to adopt resources, and to find reasons that Pulumi's plugin does not report."""
 
     clients_for: Callable[[str], Clients]
     handlers: Registry
     tags: Mapping[str, str]
     delays: Delays
-    end_strays: Callable[[Clients, Mapping[str, str], Collection[str], Clock], tuple[str, ...]] = end_stray_nodes
+    delete_unrecorded: Callable[[Clients, Mapping[str, str], Collection[str], Clock], tuple[str, ...]] = (
+        delete_unrecorded_nodes
+    )
 
 
 class PulumiEngine:
-    """Implements `Engine`. One object may carry out many stacks, one after the other."""
+    """Implements `Engine`. One object can process several stacks in sequence."""
 
     def __init__(self, cli: Cli, site: Site, clock: Clock) -> None:
         self._cli = cli
@@ -63,10 +65,10 @@ class PulumiEngine:
         self._clock = clock
 
     def preview(self, stack: Stack) -> tuple[Step, ...]:
-        """What `up` would do, without a mutating call.
+        """Return what `up` would do, without a mutating call.
 
         Raises:
-            CloudGpuError: The program or a question to the cloud failed.
+            CloudGpuError: The program or a cloud API call failed.
         """
         port, _ = self._opened(stack, _ignore)
         listener = Listener(stack, _ignore, self._clock)
@@ -77,18 +79,18 @@ class PulumiEngine:
         """Make the stack match its program. Secret outputs come back as `[secret]`.
 
         Raises:
-            CapacityError: And every other `CloudGpuError` of a resource, after all that was under way had ended.
-            BusyError: Another Pulumi process is at the stack.
-            StateError: The home cannot be written, or the passphrase is not the state's.
+            CapacityError: Like every other `CloudGpuError` of a resource, raised after operations in progress finished.
+            BusyError: Another Pulumi process uses the stack.
+            StateError: The state home cannot be written, or the passphrase does not match the state.
         """
         port, recovery = self._opened(stack, on_event)
         recovery.settle(port, self._searcher(stack))
         if not self._cli.simulated and recovery.in_doubt():
-            # Pulumi's own plugin sends no token: a launch that was cut off would be made a second time.
-            self._end_strays(stack, port, recovery, on_event)
+            # Pulumi's own plugin sends no client token: it would repeat an interrupted launch.
+            self._delete_unrecorded(stack, port, recovery, on_event)
         listener = Listener(stack, on_event, self._clock)
         try:
-            outputs = self._carried_out(port, listener)
+            outputs = self._up_with_retries(port, listener)
         except CloudGpuError as err:
             if not is_definite(err):
                 recovery.doubt()
@@ -100,26 +102,26 @@ class PulumiEngine:
         return Applied(_shown(outputs), resources(document), dict(listener.changes))
 
     def drift(self, stack: Stack) -> tuple[str, ...]:
-        """How what lets people in differs from what the program made it, in words.
+        """Describe changes made to security groups outside the program.
 
         Raises:
-            CloudGpuError: The state cannot be read, or the cloud cannot be asked.
+            CloudGpuError: The state cannot be read, or the cloud API call fails.
         """
         return drift(self._guarded(stack), self._site.handlers, self._context)
 
     def repair_drift(self, stack: Stack) -> tuple[str, ...]:
-        """Put those differences right, and nothing else: Pulumi's state goes on saying what the program asked for.
+        """Repair those changes and nothing else. Pulumi's state stays valid.
 
         Raises:
-            CloudGpuError: The state cannot be read, the cloud refused, or cannot be asked.
+            CloudGpuError: The state cannot be read, or the cloud API call fails.
         """
         return repair_drift(self._guarded(stack), self._site.handlers, self._context)
 
     def refresh(self, stack: Stack) -> Applied:
-        """Read every resource again; what is gone leaves the state.
+        """Read every resource again and remove from the state what no longer exists.
 
         Raises:
-            CloudGpuError: A resource could not be asked about: that is never "gone".
+            CloudGpuError: A resource could not be read. It then stays in the state.
         """
         port, recovery = self._opened(stack, _ignore)
         recovery.settle(port, self._searcher(stack))
@@ -128,12 +130,12 @@ class PulumiEngine:
         return Applied(_shown(port.outputs()), resources(port.document()), dict(listener.changes))
 
     def destroy(self, stack: Stack, on_event: OnEvent) -> None:
-        """End everything that Pulumi's state knows, and what cut-off operations may have made.
+        """Delete everything in Pulumi's state and what interrupted operations may have created.
 
-        Returns only when the cloud shows all that was ever made, so that the search by tag which follows sees it.
+        Returns once the cloud lists every resource created so far, so that a search by tag is complete.
 
         Raises:
-            TeardownError: Something is left.
+            TeardownError: Some resources could not be deleted.
             CloudGpuError: The state cannot be read.
         """
         if not self._cli.layout.project(stack).is_dir():
@@ -142,8 +144,8 @@ class PulumiEngine:
         if port.exists():
             recovery.settle(port, self._searcher(stack))
             if recovery.in_doubt():
-                self._end_strays(stack, port, recovery, on_event)
-            self._ended(stack, port, on_event)
+                self._delete_unrecorded(stack, port, recovery, on_event)
+            self._destroy(stack, port, on_event)
             port.remove()
         recovery.wait()
         self._cli.layout.forget(stack)
@@ -156,26 +158,26 @@ class PulumiEngine:
         return HandlerContext(self._site.clients_for(region), self._clock, token, self._site.tags)
 
     def _opened(self, stack: Stack, on_event: OnEvent, *, make: bool = True) -> tuple[StackPort, Recovery]:
-        """The stack, with no CLI of a killed command at it any more."""
+        """Open the stack after stopping the CLI of a killed command."""
         layout = self._cli.layout
         folder = layout.prepare(stack)
         if self._cli.simulated:
             layout.install_plugin()
         notes = notes_in(folder)
         recovery = Recovery(notes, self._clock, self._site.delays, on_event)
-        broke_off = recovery.end_abandoned()
+        interrupted = recovery.end_abandoned()
         port = self._cli.open(stack, layout, notes)
-        there = port.exists()
-        if there and broke_off:
+        exists = port.exists()
+        if exists and interrupted:
             port.unlock()
         if make:
-            if not there:
+            if not exists:
                 port.make()
             port.configure(self._config(stack), {name: stack.config[name] for name in sorted(stack.secrets)})
         return port, recovery
 
-    def _carried_out(self, port: StackPort, listener: Listener) -> Mapping[str, tuple[Any, bool]]:
-        """`up`, again where AWS asked for patience: what was made is in the state and is not made twice."""
+    def _up_with_retries(self, port: StackPort, listener: Listener) -> Mapping[str, tuple[Any, bool]]:
+        """Run `up`, and retry when AWS throttles. Resources in the state are not created twice."""
         pause_s = _FIRST_PAUSE_S
         for _ in range(_RETRIES):
             try:
@@ -186,36 +188,35 @@ class PulumiEngine:
                 pause_s *= 2
         return port.up(listener)
 
-    def _end_strays(self, stack: Stack, port: StackPort, recovery: Recovery, on_event: OnEvent) -> None:
-        """End the nodes that the state does not know, as soon as the cloud shows all there may be."""
+    def _delete_unrecorded(self, stack: Stack, port: StackPort, recovery: Recovery, on_event: OnEvent) -> None:
+        """Delete nodes that the state does not list, once the cloud lists all of them."""
         recovery.wait()
-        known = {one.id for one in gangs(port.document())}
+        known = {gang.id for gang in gangs(port.document())}
         clients = self._site.clients_for(stack.region)
-        for stray in self._site.end_strays(clients, self._site.tags, known, self._clock):
-            on_event(Event("done", "delete", stray, "cloudgpu:stray", stray, "found by its tag"))
+        for resource_id in self._site.delete_unrecorded(clients, self._site.tags, known, self._clock):
+            on_event(Event("done", "delete", resource_id, "cloudgpu:stray", resource_id, "found by its tag"))
 
-    def _ended(self, stack: Stack, port: StackPort, on_event: OnEvent) -> None:
+    def _destroy(self, stack: Stack, port: StackPort, on_event: OnEvent) -> None:
         try:
             port.destroy(Listener(stack, on_event, self._clock))
         except CloudGpuError as err:
-            left = [f"{one.type} {one.name!r} ({one.id})" for one in resources(port.document())]
+            left = [f"{row.type} {row.name!r} ({row.id})" for row in resources(port.document())]
             if not left:
                 raise
             name = stack.name
             message = f"{len(left)} resource{'s' if len(left) > 1 else ''} of {name} left: {err.message}"
             raise TeardownError(
-                message, left=left, hint=f"`{command('cloudgpu', 'down', name)}` goes on where this stopped"
+                message, left=left, hint=f"`{command('cloudgpu', 'down', name)}` continues the deletion"
             ) from err
 
     def _config(self, stack: Stack) -> dict[str, Any]:
-        """Settings of the program and of the provider; secrets are written another way."""
+        """Return the settings of the program and of the provider, without secrets."""
         own = {f"{_NAMESPACE}:{key}": text for key, text in stack.config.items() if key not in stack.secrets}
         provider: dict[str, Any] = {"aws:region": stack.region}
         if self._site.tags:
             provider["aws:defaultTags"] = {"tags": dict(self._site.tags)}
         if not self._cli.simulated:
-            # The plugin sends a call that found no capacity again, for up to an hour. Throttled calls are sent
-            # again by us.
+            # Otherwise the plugin retries a launch without capacity for up to an hour. We retry throttled calls.
             provider["aws:maxRetries"] = "1"
         return {**read_project(stack.program).defaults, **provider, **own}
 

@@ -1,4 +1,4 @@
-"""The environment of the CLI and its plugins, made from the caller's: nothing of the user's own Pulumi gets in."""
+"""Build the environment of the CLI and its plugins, without the user's own Pulumi settings."""
 
 import os
 import sys
@@ -15,23 +15,23 @@ _ACCESS_TOKEN: Final = "PULUMI_ACCESS_TOKEN"  # noqa: S105  the name of a variab
 def cli_environment(
     layout: Layout, environ: Mapping[str, str], *, command: Path, backend: str, endpoint: Endpoint, profile: str = ""
 ) -> dict[str, str]:
-    """Variables of one CLI process.
+    """Return the environment variables of a CLI process.
 
     Args:
-        layout: Where Pulumi's files lie.
+        layout: Paths of Pulumi's files.
         environ: The caller's environment.
-        command: The CLI; its language host lies beside it.
-        backend: Where the state is kept; empty for the home's own files.
-        endpoint: The rehearsal cloud; without an address the real AWS is meant, whatever `AWS_ENDPOINT_URL` says.
+        command: The CLI; its language host is in the same directory.
+        backend: URL of the state backend; empty for files in the state home.
+        endpoint: The rehearsal cloud; without a URL, real AWS regardless of `AWS_ENDPOINT_URL`.
         profile: Profile of the AWS configuration files.
     """
-    kept = {name: value for name, value in environ.items() if _passes(name, rehearsal=bool(endpoint.url))}
+    variables = {name: value for name, value in environ.items() if _passes(name, rehearsal=bool(endpoint.url))}
     if backend.startswith(("https://", "http://")) and _ACCESS_TOKEN in environ:
-        # The one variable of the user's that passes: without it nobody can log in to a Pulumi service.
-        kept[_ACCESS_TOKEN] = environ[_ACCESS_TOKEN]
-    path = [str(command.parent), str(Path(sys.executable).parent), kept.get("PATH", os.defpath)]
+        # The only Pulumi variable that is passed on: a Pulumi service requires it to log in.
+        variables[_ACCESS_TOKEN] = environ[_ACCESS_TOKEN]
+    path = [str(command.parent), str(Path(sys.executable).parent), variables.get("PATH", os.defpath)]
     return {
-        **kept,
+        **variables,
         "PATH": os.pathsep.join(path),
         "PULUMI_HOME": str(layout.pulumi_home),
         "PULUMI_BACKEND_URL": backend or f"file://{layout.state}",
@@ -40,7 +40,7 @@ def cli_environment(
         "PULUMI_SKIP_UPDATE_CHECK": "true",
         "PULUMI_AUTOMATION_API": "true",
         # The CLI, the program and the plugins talk to each other over loopback, which no proxy reaches.
-        "NO_PROXY": ",".join(filter(None, [kept.get("NO_PROXY"), "127.0.0.1", "localhost"])),
+        "NO_PROXY": ",".join(filter(None, [variables.get("NO_PROXY"), "127.0.0.1", "localhost"])),
         **_cloud(endpoint, profile),
     }
 
@@ -55,7 +55,7 @@ def _cloud(endpoint: Endpoint, profile: str) -> dict[str, str]:
     if not endpoint.url:
         return {"AWS_PROFILE": profile} if profile else {}
     return {
-        # Nothing is fetched: the plugin of the rehearsal cloud lies in the PULUMI_HOME.
+        # Nothing is downloaded: the plugin of the rehearsal cloud is in PULUMI_HOME.
         "PULUMI_DISABLE_AUTOMATIC_PLUGIN_ACQUISITION": "true",
         "AWS_ENDPOINT_URL": endpoint.url,
         "AWS_ACCESS_KEY_ID": endpoint.access_key_id,

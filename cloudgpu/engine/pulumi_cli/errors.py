@@ -1,4 +1,4 @@
-"""What a failed run of the CLI comes to: the most telling of its diagnostics, typed."""
+"""Map a failed run of the Pulumi CLI to a typed error."""
 
 import re
 from collections.abc import Sequence
@@ -12,8 +12,8 @@ from cloudgpu.errors import BadRequestError, BusyError, CloudError, CloudGpuErro
 from cloudgpu.plan.failover import Skips, rule_of
 
 _WIDEST: Final[tuple[Skips, ...]] = ("stop", "type", "region", "pool", "zone", "again")
-"""When several resources failed: the error that rules out most decides."""
-_STDERR: Final = re.compile(r"^ stderr: (?P<said>.*)", re.DOTALL | re.MULTILINE)
+"""When several resources fail, the error that rules out the most candidates wins."""
+_STDERR: Final = re.compile(r"^ stderr: (?P<output>.*)", re.DOTALL | re.MULTILINE)
 _ERROR: Final = re.compile(r"^error: ", re.MULTILINE)
 _PASSPHRASE: Final = re.compile(r"incorrect passphrase|passphrase must be set|constructing secrets manager")
 _DAMAGED: Final = re.compile(
@@ -24,60 +24,69 @@ _LONGEST: Final = 600
 
 
 def failed_run(errors: Sequence[tuple[str, str]], err: CommandError, doing: str) -> CloudGpuError:
-    """The error of one run.
+    """Return the typed error for a failed run.
 
     Args:
-        errors: (URN, message) of every error that its event stream told.
-        err: What the Automation API raised.
-        doing: What was tried.
+        errors: (URN, message) of every error in the run's event stream.
+        err: The exception raised by the Automation API.
+        doing: The attempted operation, for the message.
     """
     if isinstance(err, ConcurrentUpdateError):
-        return BusyError(f"{doing}: another Pulumi process has the stack locked", hint="wait for it to end")
+        return BusyError(
+            f"{doing}: another Pulumi process has the stack locked",
+            hint="wait for that process to finish, then try again",
+        )
     if isinstance(err, StackNotFoundError):
-        return StateError(f"{doing}: Pulumi's state has no such stack", hint="see the pulumi_backend setting")
-    typed = [found for urn, message in errors if (found := read_fault(message, _what(urn))) is not None]
+        return StateError(
+            f"{doing}: the stack does not exist in Pulumi's state", hint="check the pulumi_backend setting"
+        )
+    typed = [fault for urn, message in errors if (fault := read_fault(message, _resource_label(urn))) is not None]
     if typed:
-        return min(typed, key=lambda one: _WIDEST.index(rule_of(one).skips))
-    said = _said(errors, err)
-    return read_fault(said, doing) or _untyped(errors, said, doing)
+        return min(typed, key=lambda fault: _WIDEST.index(rule_of(fault).skips))
+    diagnostic = _diagnostic(errors, err)
+    return read_fault(diagnostic, doing) or _untyped(errors, diagnostic, doing)
 
 
-def _untyped(errors: Sequence[tuple[str, str]], said: str, doing: str) -> CloudGpuError:
-    if _PASSPHRASE.search(said):
-        message = f"{doing}: the passphrase does not fit Pulumi's state: {said}"
-        return StateError(message, hint="bring back the file `passphrase` of the state home")
-    if _DAMAGED.search(said):
-        # A `StateError`, so that `down` goes on with what the tags tell.
-        message = f"{doing}: Pulumi's state is damaged: {said}"
-        return StateError(message, hint="bring its file back from a backup; without one, `down` goes by the tags")
-    if _PLUGIN.search(said):
-        return CloudError(f"{doing}: {said}", code="NoPlugin", hint="check the network: Pulumi fetches its AWS plugin")
+def _untyped(errors: Sequence[tuple[str, str]], diagnostic: str, doing: str) -> CloudGpuError:
+    if _PASSPHRASE.search(diagnostic):
+        message = f"{doing}: the passphrase does not match Pulumi's state: {diagnostic}"
+        return StateError(message, hint="restore the file `passphrase` in the state home")
+    if _DAMAGED.search(diagnostic):
+        # A StateError, so that `down` continues with a search by tag.
+        message = f"{doing}: Pulumi's state is damaged: {diagnostic}"
+        return StateError(message, hint="restore its file from a backup; without one, `cloudgpu down` searches by tag")
+    if _PLUGIN.search(diagnostic):
+        return CloudError(
+            f"{doing}: {diagnostic}", code="NoPlugin", hint="check the network: Pulumi downloads its AWS plugin"
+        )
     if errors and all(_is_program(urn) for urn, _ in errors):
-        hint = "correct the program or its settings"
-        return BadRequestError(f"{doing}: {said}", code="ProgramError", hint=hint)
-    return CloudError(f"{doing}: {said}", code="PulumiError", hint="`cloudgpu --debug` says more")
+        hint = "fix the program or its settings"
+        return BadRequestError(f"{doing}: {diagnostic}", code="ProgramError", hint=hint)
+    return CloudError(
+        f"{doing}: {diagnostic}", code="PulumiError", hint="run it again with `cloudgpu --debug` for details"
+    )
 
 
-def _said(errors: Sequence[tuple[str, str]], err: CommandError) -> str:
-    """The first error told, or what the CLI wrote at its end."""
+def _diagnostic(errors: Sequence[tuple[str, str]], err: CommandError) -> str:
+    """Return the first error event, or the last error the CLI printed."""
     if errors:
         return _shortened(errors[0][1])
-    found = _STDERR.search(str(err))
-    text = (found["said"] if found else str(err)).strip()
+    match = _STDERR.search(str(err))
+    text = (match["output"] if match else str(err)).strip()
     parts = [part.strip() for part in _ERROR.split(text) if part.strip()]
-    return _shortened(parts[-1] if parts else "it ended without saying why")
+    return _shortened(parts[-1] if parts else "the CLI exited without an error message")
 
 
 def _shortened(text: str) -> str:
-    """The end of a long text: a Python traceback tells its cause last."""
+    """Keep the end of a long text: a Python traceback names its cause last."""
     return text if len(text) <= _LONGEST else f"... {text[-_LONGEST:]}"
 
 
 def _is_program(urn: str) -> bool:
-    """Whether the error is the program's own; of a resource, only a refusal that is known as one says what happened."""
+    """Return True if the error comes from the program itself rather than from a resource."""
     return not urn or f"::{STACK_TYPE}::" in urn
 
 
-def _what(urn: str) -> str:
+def _resource_label(urn: str) -> str:
     parts = urn.split("::")
     return f"{parts[2].rpartition('$')[2]} {parts[-1]!r}" if len(parts) > 3 else ""  # noqa: PLR2004  a URN's four parts

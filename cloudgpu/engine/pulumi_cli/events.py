@@ -1,4 +1,4 @@
-"""The CLI's event stream as our events, and the errors that its diagnostics tell of."""
+"""Convert the CLI's event stream to engine events, and collect its errors."""
 
 import re
 import threading
@@ -37,9 +37,9 @@ class Listener:
         self.steps: list[Step] = []
         self.changes: Counter[Operation] = Counter()
         self.errors: list[tuple[str, str]] = []
-        """(URN, message) of every error that was told."""
+        """(URN, message) of every reported error."""
         self.failure: BaseException | None = None
-        """What a listener raised: it must not be lost in the stream's thread."""
+        """Exception raised by a listener, kept for the calling thread."""
         self._stack = stack.name
         self._redactor = Redactor("", (stack.config[key] for key in stack.secrets if key in stack.config))
         self._on_event = on_event
@@ -48,7 +48,7 @@ class Listener:
         self._lock = threading.Lock()
 
     def on_event(self, event: Any) -> None:  # noqa: ANN401  `pulumi.automation.EngineEvent`, untyped
-        """One event."""
+        """Process one event."""
         with self._lock:
             try:
                 self._hear(event)
@@ -86,8 +86,8 @@ class Listener:
     def _failed(self, metadata: Any) -> None:  # noqa: ANN401
         operation = _operation(metadata)
         if operation is not None:
-            told = [message for urn, message in self.errors if urn == metadata.urn]
-            self._say("failed", operation, metadata, told[-1] if told else "")
+            messages = [message for urn, message in self.errors if urn == metadata.urn]
+            self._say("failed", operation, metadata, messages[-1] if messages else "")
 
     def _told(self, diagnostic: Any) -> None:  # noqa: ANN401
         message = self._redactor.scrubbed(_COLOUR.sub("", diagnostic.message).strip())
@@ -107,7 +107,7 @@ class Listener:
 
 
 def _operation(metadata: Any) -> Operation | None:  # noqa: ANN401
-    """What is done to a resource of the cloud; None for components, providers and the stack itself."""
+    """Return the operation on a cloud resource; None for components, providers and the stack."""
     state = metadata.new or metadata.old
     if metadata.type == STACK_TYPE or metadata.type.startswith("pulumi:providers:"):
         return None

@@ -1,4 +1,4 @@
-"""Putting the pulumi engine together for one home and one target."""
+"""Build the pulumi engine for one state home and one cloud."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,12 +21,12 @@ _INSTALLED: Final = "cli"
 
 @dataclass(frozen=True)
 class Choice:
-    """What the user chose about Pulumi.
+    """The user's Pulumi options.
 
     Attributes:
         command: The CLI; None for the one on the PATH.
-        backend: Where the state is kept; empty for the home. The rehearsal cloud's state never leaves the home.
-        install: Whether the CLI may be fetched and installed into the home.
+        backend: URL of the state backend; empty for files in the state home. Ignored by the rehearsal cloud.
+        install: Whether the CLI may be downloaded and installed into the state home.
         profile: Profile of the AWS configuration files.
     """
 
@@ -39,19 +39,19 @@ class Choice:
 def pulumi_engine(
     root: Path, endpoint: Endpoint, choice: Choice, site: Site, environ: Mapping[str, str], clock: Clock
 ) -> PulumiEngine:
-    """The engine for one cloud. The CLI is looked for here, so that its lack is told before anything is bought.
+    """Return the engine for one cloud. Finds the CLI first, so that a missing CLI is reported before any launch.
 
     Args:
         root: The folder of Pulumi's files in the home.
-        endpoint: The rehearsal cloud; without an address the real AWS.
-        choice: What the user chose.
-        site: What the engine knows of the cloud.
+        endpoint: The rehearsal cloud; without a URL, real AWS.
+        choice: The user's options.
+        site: The engine's access to the cloud.
         environ: The caller's environment.
-        clock: What is waited on.
+        clock: Clock used for waiting.
 
     Raises:
-        UsageError: There is no CLI, or it is too old.
-        CloudGpuError: It was to be installed, and could not be.
+        UsageError: The CLI is missing or too old.
+        CloudGpuError: The CLI could not be installed.
     """
     simulated = bool(endpoint.url)
     command = find(choice.command, root / _INSTALLED, environ, install if choice.install else None)

@@ -1,4 +1,4 @@
-"""Whole gangs only: Pulumi's own AWS plugin takes an `instant` fleet for made that has launched nothing."""
+"""Reject incomplete fleets: Pulumi's AWS plugin reports an `instant` fleet as created even if it launched nothing."""
 
 from collections.abc import Callable
 
@@ -10,16 +10,16 @@ from cloudgpu.engine.pulumi_cli.state import gangs
 
 
 def check_gangs(stack: StackPort, document: Document, clients: Clients, listener: Callable[[], Listener]) -> None:
-    """Release every fleet that is not whole, and say why it is not.
+    """Delete every incomplete fleet and raise the reason.
 
     Raises:
-        CapacityError: The zone has no room for the whole gang now; the fleet is gone.
-        LaunchError: Another reason of AWS's; the fleet is gone.
-        CloudGpuError: The fleet could not be released, or AWS not be asked.
+        CapacityError: The zone lacks capacity for the whole gang; the fleet is deleted.
+        LaunchError: AWS gave another reason; the fleet is deleted.
+        CloudGpuError: The fleet could not be deleted, or the AWS API call failed.
     """
-    short = [one for one in gangs(document) if one.got < one.wanted]
-    if not short:
+    incomplete = [gang for gang in gangs(document) if gang.launched < gang.target]
+    if not incomplete:
         return
-    reasons = [shortfall(clients, one.id, got=one.got, wanted=one.wanted) for one in short]
-    stack.destroy(listener(), [one.urn for one in short])
+    reasons = [shortfall(clients, gang.id, got=gang.launched, wanted=gang.target) for gang in incomplete]
+    stack.destroy(listener(), [gang.urn for gang in incomplete])
     raise reasons[0]

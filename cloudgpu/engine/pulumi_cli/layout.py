@@ -1,4 +1,4 @@
-"""The files of the Pulumi engine: all of them lie in the state home, none in the user's own `~/.pulumi`."""
+"""Paths and files of the Pulumi engine. All are in the state home, none in the user's `~/.pulumi`."""
 
 import os
 import secrets
@@ -21,65 +21,65 @@ _TOKEN_LETTERS: Final = 8
 
 @dataclass(frozen=True)
 class Layout:
-    """The folder of one home and one target; AWS and the rehearsal cloud share no plugin and no state."""
+    """The folder of one cloud in the state home. AWS and the rehearsal cloud share no plugin and no state."""
 
     root: Path
 
     @property
     def pulumi_home(self) -> Path:
-        """What the CLI gets as `PULUMI_HOME`."""
+        """Return the value of `PULUMI_HOME` for the CLI."""
         return self.root / "home"
 
     @property
     def passphrase(self) -> Path:
-        """What secrets in the state are encrypted with; the file is its owner's alone."""
+        """Return the file with the passphrase of the state; only its owner can read it."""
         return self.root / "passphrase"
 
     @property
     def state(self) -> Path:
-        """The file backend."""
+        """Return the directory of the file backend."""
         return self.root / "state"
 
     @property
     def notes(self) -> Path:
-        """What the rehearsal plugin keeps from one command to the next."""
+        """Return the directory in which the rehearsal plugin keeps data between commands."""
         return self.root / "notes"
 
     @property
     def plugin(self) -> Path:
-        """The rehearsal plugin, where the CLI looks for one of the SDK's version."""
+        """Return the path at which the CLI looks for the plugin in the SDK's version."""
         name = f"resource-aws-v{version('pulumi-aws')}"
         return self.pulumi_home / "plugins" / name / "pulumi-resource-aws"
 
     def project(self, stack: Stack) -> Path:
-        """The project folder of one stack: its settings must not be written beside the program."""
+        """Return the project folder of a stack, separate from the program so that settings are not written there."""
         return self.root / "projects" / stack_name(stack)
 
     def prepare(self, stack: Stack) -> Path:
-        """Make what the CLI needs for this stack; returns its project folder.
+        """Create what the CLI needs for this stack; return its project folder.
 
         Raises:
             StateError: The home cannot be written.
-            BadRequestError: The program is no Pulumi project.
+            BadRequestError: The program is not a Pulumi project.
         """
         project = read_project(stack.program)
         folder = self.project(stack)
         try:
-            for one in (self.pulumi_home, self.state, self.notes, folder):
-                one.mkdir(mode=0o700, parents=True, exist_ok=True)
+            for directory in (self.pulumi_home, self.state, self.notes, folder):
+                directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             if not self.passphrase.exists():
                 _write_first(self.passphrase, secrets.token_urlsafe(32), 0o600)
-            # JSON is YAML; quoting a path in YAML by hand is not for us
+            # A double-quoted string is valid YAML
             files.replace(folder / "Pulumi.yaml", _project_file(project.name, project.directory).encode())
         except OSError as err:
             raise unwritable(self.root, err) from err
         return folder
 
     def forget(self, stack: Stack) -> None:
-        """Remove the project folder of a stack that is no more.
+        """Remove the project folder of a deleted stack.
 
         Raises:
-            StateError: It cannot be removed.
+            StateError: The folder cannot be removed.
         """
         try:
             shutil.rmtree(self.project(stack))
@@ -104,13 +104,13 @@ class Layout:
 
 
 def stack_name(stack: Stack) -> str:
-    """One a cluster, region and life of that cluster: a new cluster of an old name starts with an empty state."""
+    """Return a name that is unique per cluster, region and token, so that a new cluster never inherits old state."""
     token = stack.config.get("token", "")[:_TOKEN_LETTERS]
     return ".".join(part for part in (stack.name, stack.region, token) if part)
 
 
 def plugin_script(notes: Path) -> str:
-    """The executable that the CLI starts as the `aws` plugin."""
+    """Return the script that the CLI starts as the `aws` plugin."""
     module = "cloudgpu.engine.plugin"
     command = shlex.join([sys.executable, "-P", "-m", module, "--notes", str(notes)])
     about = "# cloudgpu: the rehearsal cloud as a Pulumi plugin; it refuses every other endpoint"
@@ -123,7 +123,7 @@ def _project_file(name: str, program: Path) -> str:
 
 
 def _write_first(path: Path, text: str, mode: int) -> None:
-    """Write a file unless another process has done so meanwhile: then the other's stays."""
+    """Write a file unless another process has created it meanwhile."""
     beside = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
     files.create(beside, text.encode(), mode=mode)
     try:

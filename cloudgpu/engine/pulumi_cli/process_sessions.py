@@ -1,4 +1,4 @@
-"""Processes that a CLI left behind: found by the session that it was started in, or by its working directory."""
+"""Find processes that a CLI left behind, by its session or by its working directory."""
 
 import contextlib
 import os
@@ -14,7 +14,7 @@ _SESSION = 3
 
 
 def end_session(leader: int) -> None:
-    """End what a dead CLI started, its language host above all: that looks for its engine every five minutes only.
+    """Kill the children of a dead CLI. Its language host would notice only within five minutes.
 
     The kernel gives the number of a session to no other process while one of its members lives. Where there is no
     /proc, they end by themselves.

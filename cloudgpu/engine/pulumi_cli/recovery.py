@@ -1,4 +1,4 @@
-"""What a killed command left: its CLI, the lock, and operations whose end nobody saw."""
+"""Recover from a killed command: its CLI process, its lock, and operations whose outcome is unknown."""
 
 import contextlib
 from collections.abc import Callable, Mapping
@@ -25,42 +25,42 @@ from cloudgpu.paths import unwritable
 _FIRST_PAUSE_S: Final = 0.5
 _LONGEST_PAUSE_S: Final = 5.0
 _UNREAD_DOUBT: Final = timedelta(minutes=10)
-"""Longer than any cloud needs to show what was made."""
+"""Longer than any cloud takes to list a new resource."""
 
 
 @dataclass(frozen=True)
 class Notes:
-    """Two small files beside a stack's settings.
+    """Two small files next to a stack's settings.
 
     Attributes:
         running: The process id of the CLI while it runs.
-        unsettled: Until when the cloud may not show all that was made; there only after a command broke off.
+        unsettled: Time until which the cloud may not list every new resource. Exists only after an interrupted command.
     """
 
     running: Path
     unsettled: Path
 
     def doubt_until(self) -> datetime | None:
-        """Until when an empty search proves nothing; None when there is no doubt.
+        """Return the time until which an empty search proves nothing, or None if the state is known.
 
         Raises:
-            StateError: It cannot be read.
+            StateError: The note cannot be read.
         """
         try:
             return decoded(datetime, files.read_text(self.unsettled, files.SETTINGS_BYTES))
         except FileNotFoundError:
             return None
         except ValueError:
-            # Torn, as a power cut leaves it: something was in doubt, and nobody knows for how long.
+            # Truncated by a power failure: the state was unknown, and so is until when.
             return datetime.fromtimestamp(self.unsettled.stat().st_mtime, UTC) + _UNREAD_DOUBT
         except OSError as err:
             raise unwritable(self.unsettled, err) from err
 
     def doubt(self, until: datetime) -> None:
-        """Note that something may have been made which nobody saw.
+        """Record that the cloud may hold resources that the state does not list.
 
         Raises:
-            StateError: It cannot be written.
+            StateError: The note cannot be written.
         """
         try:
             files.replace(self.unsettled, until.isoformat().encode())
@@ -68,22 +68,22 @@ class Notes:
             raise unwritable(self.unsettled, err) from err
 
     def clear(self) -> None:
-        """Nothing is in doubt any more."""
+        """Record that the state is known again."""
         with contextlib.suppress(FileNotFoundError):
             self.unsettled.unlink()
 
 
 def notes_in(folder: Path) -> Notes:
-    """The notes of the stack whose settings lie there."""
+    """Return the notes of the stack whose settings are in the folder."""
     return Notes(folder / "running", folder / "unsettled")
 
 
 @dataclass(frozen=True)
 class Searcher:
-    """Finds what a cut-off creation made, by the token that the rehearsal plugin made it under.
+    """Finds the resource of an interrupted creation by the client token that the rehearsal plugin sent.
 
     Attributes:
-        region: The stack's own, for what names none.
+        region: The stack's region, for resources that do not set their own.
     """
 
     handlers: Registry
@@ -93,10 +93,10 @@ class Searcher:
     region: str
 
     def find(self, operation: Pending, clock: Clock) -> Physical | None:
-        """What it made, or None as far as the cloud shows by now.
+        """Return the resource that the operation created, or None if the cloud does not list it (yet).
 
         Raises:
-            CloudGpuError: The cloud cannot be asked.
+            CloudGpuError: The cloud API call fails.
         """
         handler = self.handlers.handler(operation.type)
         inputs = {name: value for name, value in operation.inputs.items() if name != "region"}
@@ -106,7 +106,7 @@ class Searcher:
 
 
 class Recovery:
-    """Brings a stack back to where its state and the cloud agree. The caller holds the cluster's lease."""
+    """Makes a stack's state match the cloud again. The caller holds the cluster's lease."""
 
     def __init__(self, notes: Notes, clock: Clock, delays: Delays, on_event: OnEvent) -> None:
         self._notes = notes
@@ -115,40 +115,40 @@ class Recovery:
         self._on_event = on_event
 
     def end_abandoned(self) -> bool:
-        """End the CLI of a killed command; True when a command was killed, or broke off, at all.
+        """Stop the CLI of a killed command. Return True if an earlier command was killed or interrupted.
 
         Raises:
-            BusyError: It cannot be ended.
+            BusyError: The process cannot be stopped.
         """
         if abandoned(self._notes.running):
-            end_abandoned(self._notes.running, self._clock, self._awaited)
+            end_abandoned(self._notes.running, self._clock, self._emit_waiting)
             self.doubt()
             self._notes.running.unlink(missing_ok=True)
             return True
         return self._notes.doubt_until() is not None
 
     def settle(self, stack: StackPort, searcher: Searcher | None) -> None:
-        """Take what cut-off creations made into the state, and every pending operation out of it.
+        """Add the resources of interrupted creations to the state and remove every pending operation.
 
         Args:
             stack: The stack.
-            searcher: Finds them by their tokens; None where Pulumi's own plugin made them, which sends none: then
-                the search by tag ends what they made.
+            searcher: Finds resources by client token. None for Pulumi's own AWS plugin, which sends none: the search
+                by tag then deletes what was created.
 
         Raises:
-            CloudGpuError: The cloud cannot be asked, or the state not be written.
+            CloudGpuError: The cloud API call fails, or the state cannot be written.
         """
         document = stack.document()
-        cut_off = pending(document)
-        if not cut_off:
+        interrupted = pending(document)
+        if not interrupted:
             return
-        creations = [one for one in cut_off if one.kind == "creating"]
-        until = self.doubt(launching=any(one.type == FLEET for one in creations))
-        made = {} if searcher is None else self._found(creations, searcher, until)
+        creations = [operation for operation in interrupted if operation.kind == "creating"]
+        until = self.doubt(launching=any(operation.type == FLEET for operation in creations))
+        made = {} if searcher is None else self._find_created(creations, searcher, until)
         stack.replace(settled(document, made))
 
     def doubt(self, *, launching: bool = False) -> datetime:
-        """Something ended without an answer and may still have its effect; returns until when an empty search is none.
+        """Record that an operation may still take effect; return until when an empty search proves nothing.
 
         Raises:
             StateError: The note cannot be written.
@@ -159,46 +159,46 @@ class Recovery:
         return until
 
     def in_doubt(self) -> bool:
-        """Whether something may have been made that the state does not know."""
+        """Return True if the cloud may hold resources that the state does not list."""
         return self._notes.doubt_until() is not None
 
     def done(self) -> None:
-        """The stack is what its program says: nothing is in doubt any more."""
+        """Record that the stack matches its program."""
         self._notes.clear()
 
     def wait(self) -> None:
-        """Return when the cloud shows all that was ever made: a search that begins now sees it."""
+        """Wait until the cloud lists every resource created so far."""
         until = self._notes.doubt_until()
         if until is not None:
             left_s = (until - self._clock.now()).total_seconds()
             if left_s > 0:
                 self._clock.sleep(left_s)
 
-    def _found(self, creations: list[Pending], searcher: Searcher, until: datetime) -> dict[str, Physical]:
-        """Look until all are found, or until the cloud has had its time to show them."""
+    def _find_created(self, creations: list[Pending], searcher: Searcher, until: datetime) -> dict[str, Physical]:
+        """Search until every resource is found or the time is up."""
         made: dict[str, Physical] = {}
         pause_s = _FIRST_PAUSE_S
         while True:
             last = self._clock.now() >= until
-            for one in creations:
-                found = None if one.urn in made else self._looked_for(one, searcher)
-                if found is not None:
-                    made[one.urn] = found
+            for creation in creations:
+                physical = None if creation.urn in made else self._find(creation, searcher)
+                if physical is not None:
+                    made[creation.urn] = physical
             if last or len(made) == len(creations):
                 return made
             self._clock.sleep(pause_s)
             pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
 
-    def _looked_for(self, one: Pending, searcher: Searcher) -> Physical | None:
+    def _find(self, creation: Pending, searcher: Searcher) -> Physical | None:
         try:
-            found = searcher.find(one, self._clock)
+            physical = searcher.find(creation, self._clock)
         except CloudGpuError as err:
-            self._on_event(Event("failed", "adopt", one.urn, one.type, one.name, err.message))
+            self._on_event(Event("failed", "adopt", creation.urn, creation.type, creation.name, err.message))
             raise
-        if found is not None:
-            self._on_event(Event("done", "adopt", one.urn, one.type, one.name, found.id))
-        return found
+        if physical is not None:
+            self._on_event(Event("done", "adopt", creation.urn, creation.type, creation.name, physical.id))
+        return physical
 
-    def _awaited(self, pid: int) -> None:
+    def _emit_waiting(self, pid: int) -> None:
         message = f"waiting for the Pulumi CLI of a killed command (process {pid}) to end"
         self._on_event(Event("waiting", "read", "", "pulumi:log", "info", message))

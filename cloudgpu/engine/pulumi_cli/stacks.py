@@ -1,4 +1,4 @@
-"""One stack under the CLI, by the Automation API. `StackPort` is what the engine needs of it."""
+"""A Pulumi stack, managed through the CLI and the Automation API. `StackPort` is the interface for the engine."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -33,40 +33,40 @@ class StackPort(Protocol):
     """One stack. Every method raises only errors of `cloudgpu.errors`."""
 
     def exists(self) -> bool:
-        """Whether the backend has it."""
+        """Return True if the stack exists in the backend."""
 
     def make(self) -> None:
-        """Make it, empty."""
+        """Create an empty stack."""
 
     def configure(self, config: Mapping[str, Any], secrets: Mapping[str, str]) -> None:
-        """Write its settings; secrets encrypted."""
+        """Write the settings, with secrets encrypted."""
 
     def preview(self, listener: Listener) -> None:
-        """What `up` would do."""
+        """Preview what `up` would do."""
 
     def up(self, listener: Listener) -> Mapping[str, tuple[Any, bool]]:
-        """Carry the program out; outputs, each with whether it is secret."""
+        """Run the program. Return the outputs, each with whether it is secret."""
 
     def refresh(self, listener: Listener) -> None:
         """Read every resource again."""
 
     def destroy(self, listener: Listener, urns: list[str] | None = None) -> None:
-        """End all of it, or these and what depends on them."""
+        """Delete all resources, or these and what depends on them."""
 
     def outputs(self) -> Mapping[str, tuple[Any, bool]]:
-        """Outputs, each with whether it is secret."""
+        """Return the outputs, each with whether it is secret."""
 
     def document(self) -> Document:
-        """Its state, secrets in the clear: for memory alone."""
+        """Return the state with secrets in plain text. Never write it to disk."""
 
     def replace(self, document: Document) -> None:
-        """Put another state in its place."""
+        """Replace the state."""
 
     def unlock(self) -> None:
-        """Take away the lock of a CLI that is gone."""
+        """Remove the lock of a CLI that no longer runs."""
 
     def remove(self) -> None:
-        """Remove the stack, which holds nothing any more, with its settings."""
+        """Remove the empty stack and its settings."""
 
 
 class CliStack:
@@ -81,87 +81,89 @@ class CliStack:
         self._opened: AutomationStack | None = None
 
     def exists(self) -> bool:
-        """Whether the backend has it."""
+        """Return True if the stack exists in the backend."""
         try:
-            self._carried("looking for the stack", lambda: self._workspace.select_stack(self._name), raw=True)
+            self._call("looking for the stack", lambda: self._workspace.select_stack(self._name), raw=True)
         except StackNotFoundError:
             return False
         return True
 
     def make(self) -> None:
-        """Make it, empty."""
-        self._carried("making the stack", lambda: self._workspace.create_stack(self._name))
+        """Create an empty stack."""
+        self._call("creating the stack", lambda: self._workspace.create_stack(self._name))
 
     def configure(self, config: Mapping[str, Any], secrets: Mapping[str, str]) -> None:
-        """Write its settings; secrets through the CLI's standard input, which encrypts them."""
+        """Write the settings; pass secrets to the CLI on standard input, which encrypts them."""
         try:
-            kept = self._workspace.stack_settings(self._name)
+            settings = self._workspace.stack_settings(self._name)
         except FileNotFoundError:
-            kept = StackSettings()
-        kept.config = dict(config)
+            settings = StackSettings()
+        settings.config = dict(config)
         try:
-            self._workspace.save_stack_settings(self._name, kept)
+            self._workspace.save_stack_settings(self._name, settings)
         except OSError as err:
             raise unwritable(self._folder, err) from err
         for name, text in secrets.items():
             arguments = ["config", "set", "--secret", "--stack", self._name, f"{_NAMESPACE}:{name}"]
-            self._carried(f"encrypting the setting {name}", partial(self._fed, arguments, text))
+            self._call(f"encrypting the setting {name}", partial(self._feed, arguments, text))
 
     def preview(self, listener: Listener) -> None:
-        """What `up` would do."""
-        self._run("preview", listener, lambda one: one.preview(on_event=listener.on_event, **_QUIETLY))
+        """Preview what `up` would do."""
+        self._run("preview", listener, lambda opened: opened.preview(on_event=listener.on_event, **_QUIETLY))
 
     def up(self, listener: Listener) -> Mapping[str, tuple[Any, bool]]:
-        """Carry the program out; outputs, each with whether it is secret."""
+        """Run the program. Return the outputs, each with whether it is secret."""
         result = self._run(
-            "up", listener, lambda one: one.up(on_event=listener.on_event, show_secrets=False, **_QUIETLY)
+            "up", listener, lambda opened: opened.up(on_event=listener.on_event, show_secrets=False, **_QUIETLY)
         )
         return {name: (value.value, value.secret) for name, value in result.outputs.items()}
 
     def refresh(self, listener: Listener) -> None:
         """Read every resource again."""
         self._run(
-            "refresh", listener, lambda one: one.refresh(on_event=listener.on_event, show_secrets=False, **_QUIETLY)
+            "refresh",
+            listener,
+            lambda opened: opened.refresh(on_event=listener.on_event, show_secrets=False, **_QUIETLY),
         )
 
     def destroy(self, listener: Listener, urns: list[str] | None = None) -> None:
-        """End all of it, or these and what depends on them."""
+        """Delete all resources, or these and what depends on them."""
         chosen: dict[str, Any] = {"target": urns, "target_dependents": True} if urns else {"continue_on_error": True}
         self._run(
             "destroy",
             listener,
-            lambda one: one.destroy(on_event=listener.on_event, show_secrets=False, **chosen, **_QUIETLY),
+            lambda opened: opened.destroy(on_event=listener.on_event, show_secrets=False, **chosen, **_QUIETLY),
         )
 
     def outputs(self) -> Mapping[str, tuple[Any, bool]]:
-        """Outputs, each with whether it is secret."""
-        found = self._carried("reading the outputs", lambda: self._workspace.stack_outputs(self._name))
-        return {name: (value.value, value.secret) for name, value in found.items()}
+        """Return the outputs, each with whether it is secret."""
+        outputs = self._call("reading the outputs", lambda: self._workspace.stack_outputs(self._name))
+        return {name: (value.value, value.secret) for name, value in outputs.items()}
 
     def document(self) -> Document:
-        """Its state, secrets in the clear: for memory alone."""
-        exported = self._carried("reading the state", lambda: self._workspace.export_stack(self._name))
+        """Return the state with secrets in plain text. Never write it to disk."""
+        exported = self._call("reading the state", lambda: self._workspace.export_stack(self._name))
         return {"version": exported.version, "deployment": exported.deployment}
 
     def replace(self, document: Document) -> None:
-        """Put another state in its place, by standard input: the SDK would leave it in a file for a while."""
+        """Replace the state through standard input, since the SDK would write it to a temporary file."""
         arguments = ["stack", "import", "--stack", self._name]
         text = json.dumps(Deployment(**document).__dict__)
-        self._carried("recording what a killed command made", lambda: self._fed(arguments, text))
+        self._call("recording what a killed command made", lambda: self._feed(arguments, text))
 
     def unlock(self) -> None:
-        """Take away the lock of a CLI that is gone."""
+        """Remove the lock of a CLI that no longer runs."""
         arguments = ["cancel", "--yes", "--stack", self._name]
-        self._carried("unlocking the stack", lambda: self._fed(arguments, ""))
+        self._call("unlocking the stack", lambda: self._feed(arguments, ""))
 
     def remove(self) -> None:
-        """Remove the stack, which holds nothing any more, with its settings."""
-        self._carried("removing the stack", lambda: self._workspace.remove_stack(self._name))
+        """Remove the empty stack and its settings."""
+        self._call("removing the stack", lambda: self._workspace.remove_stack(self._name))
 
-    def _fed(self, arguments: list[str], text: str) -> None:
+    def _feed(self, arguments: list[str], text: str) -> None:
         self._command.feed(arguments, str(self._folder), text)
 
-    def _run(self, what: str, listener: Listener, call: Callable[[Any], Any]) -> Any:  # noqa: ANN401
+    def _run(self, operation: str, listener: Listener, call: Callable[[Any], Any]) -> Any:  # noqa: ANN401
         if self._opened is None:
             self._opened = AutomationStack.select(self._name, self._workspace)
         opened = self._opened
@@ -170,12 +172,12 @@ class CliStack:
         except CommandError as err:
             if listener.failure is not None:
                 raise listener.failure from err
-            raise failed_run(listener.errors, err, f"pulumi {what} of {self._stack.name}") from err
+            raise failed_run(listener.errors, err, f"pulumi {operation} of {self._stack.name}") from err
         if listener.failure is not None:
             raise listener.failure
         return result
 
-    def _carried(self, doing: str, call: Callable[[], Any], *, raw: bool = False) -> Any:  # noqa: ANN401
+    def _call(self, doing: str, call: Callable[[], Any], *, raw: bool = False) -> Any:  # noqa: ANN401
         try:
             return call()
         except CommandError as err:

@@ -1,4 +1,4 @@
-"""What a stack's exported state says: resources, and operations that nobody saw the end of."""
+"""Read and edit the exported state of a Pulumi stack: resources and pending operations."""
 
 import copy
 import json
@@ -25,7 +25,7 @@ _T = TypeVar("_T")
 
 
 def _readable(read: Callable[_P, _T]) -> Callable[_P, _T]:
-    """Let a function that takes an exported state apart refuse one of another shape with a `StateError`."""
+    """Make a function raise StateError if the exported state does not have the expected structure."""
 
     @wraps(read)
     def checked(*args: _P.args, **named: _P.kwargs) -> _T:
@@ -37,12 +37,14 @@ def _readable(read: Callable[_P, _T]) -> Callable[_P, _T]:
 
 def _unreadable(why: str) -> StateError:
     message = f"the exported state of the Pulumi stack cannot be read: {why}"
-    return StateError(message, hint="`pulumi stack export` shows it; `cloudgpu down` still searches by tag without it")
+    return StateError(
+        message, hint="inspect it with `pulumi stack export`; `cloudgpu down` works without it and searches by tag"
+    )
 
 
 @dataclass(frozen=True)
 class Pending:
-    """An operation that was begun and whose end is not recorded."""
+    """An operation that was started and whose completion is not recorded."""
 
     kind: str
     """`creating`, `updating`, `deleting` ..."""
@@ -52,91 +54,91 @@ class Pending:
 
     @property
     def name(self) -> str:
-        """Its name in the program."""
+        """Logical name in the program."""
         return self.urn.rpartition("::")[2]
 
 
 @dataclass(frozen=True)
 class Gang:
-    """A fleet as recorded: what it was to have, and what it has."""
+    """A recorded fleet: its target capacity and the number of instances it launched."""
 
     urn: str
     id: str
-    wanted: int
-    got: int
+    target: int
+    launched: int
 
 
 @_readable
 def resources(document: Document) -> tuple[ResourceState, ...]:
-    """The resources of the cloud that exist."""
+    """Return the cloud resources in the state."""
     return tuple(
-        ResourceState(one["urn"], one["type"], one["urn"].rpartition("::")[2], str(one.get("id", "")))
-        for one in _all(document)
-        if one.get("custom") and not one.get("external") and not one["type"].startswith("pulumi:")
+        ResourceState(row["urn"], row["type"], row["urn"].rpartition("::")[2], str(row.get("id", "")))
+        for row in _all(document)
+        if row.get("custom") and not row.get("external") and not row["type"].startswith("pulumi:")
     )
 
 
 @_readable
 def guarded(document: Document, region: str) -> list[Guarded]:
-    """What lets people in, as its program asked for it."""
+    """Return the security groups with the inputs that the program set, for drift repair."""
     return [
-        Guarded(one["type"], one["urn"].rpartition("::")[2], str(one.get("id", "")), region, "", _inputs(one))
-        for one in _all(document)
-        if one["type"] == SECURITY_GROUP and not one.get("delete") and not one.get("external")
+        Guarded(row["type"], row["urn"].rpartition("::")[2], str(row.get("id", "")), region, "", _inputs(row))
+        for row in _all(document)
+        if row["type"] == SECURITY_GROUP and not row.get("delete") and not row.get("external")
     ]
 
 
-def _inputs(one: Mapping[str, Any]) -> dict[str, Any]:
-    """Without what the SDK and the provider add for themselves."""
-    inputs: dict[str, Any] = _plain(one.get("inputs") or {})
+def _inputs(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the inputs without those that the SDK and the provider add."""
+    inputs: dict[str, Any] = _plain(row.get("inputs") or {})
     return {name: value for name, value in inputs.items() if not name.startswith("__") and name != "region"}
 
 
 @_readable
 def pending(document: Document) -> tuple[Pending, ...]:
-    """What was begun and not recorded as ended."""
+    """Return the operations that were started and are not recorded as completed."""
     return tuple(
         Pending(
-            one["type"],
-            one["resource"]["urn"],
-            one["resource"]["type"],
-            _plain(one["resource"].get("inputs") or {}),
+            operation["type"],
+            operation["resource"]["urn"],
+            operation["resource"]["type"],
+            _plain(operation["resource"].get("inputs") or {}),
         )
-        for one in _deployment(document).get("pending_operations") or ()
+        for operation in _deployment(document).get("pending_operations") or ()
     )
 
 
 @_readable
 def gangs(document: Document) -> tuple[Gang, ...]:
-    """Every fleet."""
-    return tuple(_gang(one) for one in _all(document) if one["type"] == FLEET and not one.get("delete"))
+    """Return every fleet in the state."""
+    return tuple(_gang(row) for row in _all(document) if row["type"] == FLEET and not row.get("delete"))
 
 
 @_readable
 def settled(document: Document, made: Mapping[str, Physical]) -> Document:
-    """The state with these resources (by URN) in it, and with no operation pending.
+    """Return the state with these resources (by URN) added and no pending operations.
 
-    What a pending creation was to replace is on its way out from then on.
+    A resource that a pending creation was to replace is marked for deletion.
     """
-    answer = copy.deepcopy(document)
-    deployment = _deployment(answer)
-    found = deployment.setdefault("resources", [])
-    for one in deployment.get("pending_operations") or ():
-        resource = one["resource"]
-        physical = made.get(resource["urn"]) if one["type"] == "creating" else None
+    result = copy.deepcopy(document)
+    deployment = _deployment(result)
+    rows = deployment.setdefault("resources", [])
+    for operation in deployment.get("pending_operations") or ():
+        resource = operation["resource"]
+        physical = made.get(resource["urn"]) if operation["type"] == "creating" else None
         if physical is None:
             continue
-        for old in found:
+        for old in rows:
             if old["urn"] == resource["urn"]:
                 old["delete"] = True
         outputs = _sealed(physical.outputs, _secrets(resource.get("inputs") or {}))
-        found.append({**resource, "id": physical.id, "outputs": outputs, **_incomplete(physical)})
+        rows.append({**resource, "id": physical.id, "outputs": outputs, **_incomplete(physical)})
     deployment.pop("pending_operations", None)
-    return answer
+    return result
 
 
 def _secrets(value: Any) -> set[str]:  # noqa: ANN401
-    """Every text inside the secrets of these inputs."""
+    """Return every string inside the secrets of these inputs."""
     if isinstance(value, dict):
         if _is_secret(value):
             return {leaf for _, leaf in leaves(parse_json(value[_SECRET])) if isinstance(leaf, str) and leaf}
@@ -147,7 +149,7 @@ def _secrets(value: Any) -> set[str]:  # noqa: ANN401
 
 
 def _sealed(outputs: Mapping[str, Any], secrets: set[str]) -> dict[str, Any]:
-    """Outputs in which what holds a secret is one, so that Pulumi encrypts it."""
+    """Return the outputs with every value that contains a secret marked as one, so that Pulumi encrypts it."""
     masked = Redactor("", secrets).masked(outputs)
     return {
         name: {SIGNATURE: SECRET, _SECRET: json.dumps(value)} if is_masked(masked[name]) else value
@@ -160,21 +162,21 @@ def _is_secret(value: Mapping[str, Any]) -> bool:
 
 
 def _incomplete(physical: Physical) -> dict[str, Any]:
-    """What makes Pulumi update it at once: it exists, and is not yet what was asked for."""
+    """Return the fields that make Pulumi update a resource which exists but is not yet complete."""
     return {} if physical.settled else {"initErrors": ["AWS refused to complete it when it was found again"]}
 
 
-def _gang(one: Mapping[str, Any]) -> Gang:
-    inputs, outputs = _plain(one.get("inputs") or {}), _plain(one.get("outputs") or {})
-    wanted = (inputs.get("targetCapacitySpecification") or {}).get("totalTargetCapacity") or 0
+def _gang(row: Mapping[str, Any]) -> Gang:
+    inputs, outputs = _plain(row.get("inputs") or {}), _plain(row.get("outputs") or {})
+    target = (inputs.get("targetCapacitySpecification") or {}).get("totalTargetCapacity") or 0
     sets = outputs.get("fleetInstanceSets") or ()
-    got = sum(len(launched.get("instanceIds") or ()) for launched in sets)
-    return Gang(one["urn"], str(one.get("id", "")), int(wanted), got)
+    launched = sum(len(fleet_set.get("instanceIds") or ()) for fleet_set in sets)
+    return Gang(row["urn"], str(row.get("id", "")), int(target), launched)
 
 
 def _deployment(document: Document) -> dict[str, Any]:
-    found: dict[str, Any] = document.get("deployment") or {}
-    return found
+    deployment: dict[str, Any] = document.get("deployment") or {}
+    return deployment
 
 
 def _all(document: Document) -> list[dict[str, Any]]:
@@ -182,7 +184,7 @@ def _all(document: Document) -> list[dict[str, Any]]:
 
 
 def _plain(value: Any) -> Any:  # noqa: ANN401
-    """Values without the wrapping of secrets, which stands around JSON text; whole numbers as such."""
+    """Return the value with secrets unwrapped; Pulumi wraps a secret as JSON text."""
     if isinstance(value, dict):
         if _is_secret(value):
             return _plain(parse_json(value[_SECRET]))

@@ -1,4 +1,4 @@
-"""Nodes that Pulumi's state does not know, because a call was cut off before its answer."""
+"""Delete nodes that Pulumi's state does not list because a call was interrupted before its response."""
 
 from collections.abc import Collection, Mapping
 
@@ -10,29 +10,31 @@ from cloudgpu.aws.session.session import Clients
 from cloudgpu.clock import Clock
 
 
-def end_stray_nodes(clients: Clients, tags: Mapping[str, str], known: Collection[str], clock: Clock) -> tuple[str, ...]:
-    """End the cluster's fleets and instances that are not of these fleets; returns their ids.
+def delete_unrecorded_nodes(
+    clients: Clients, tags: Mapping[str, str], known: Collection[str], clock: Clock
+) -> tuple[str, ...]:
+    """Delete the cluster's fleets and instances that do not belong to known fleets; return their ids.
 
-    Left to the end of `pulumi destroy` they would be in its way: a security group with nodes in it cannot be deleted.
+    They must go before `pulumi destroy`: AWS does not delete a security group that is in use by nodes.
 
     Args:
-        clients: One region.
-        tags: The cluster's tags; without its name and token nothing is its own.
-        known: Ids of the fleets in Pulumi's state that are to stay for now.
-        clock: What is waited on.
+        clients: AWS clients of the region.
+        tags: The cluster's tags. Without its name and token, nothing is deleted.
+        known: Ids of the fleets in Pulumi's state.
+        clock: Clock used for waiting.
 
     Raises:
-        CloudGpuError: AWS cannot be asked, or something did not end.
+        CloudGpuError: The AWS API call fails, or a resource was not deleted.
     """
     cluster, token = tags.get(CLUSTER, ""), tags.get(TOKEN, "")
     if not (cluster and token):
         return ()
-    found = tag_search.everything(clients, cluster, token)
-    strays = [one for one in found if _fleet(one) not in known and one.kind in ("fleet", "instance")]
-    if strays:
-        tag_search.release(clients, strays, clock)
-    return tuple(one.id for one in strays)
+    tagged = tag_search.everything(clients, cluster, token)
+    orphans = [row for row in tagged if _fleet(row) not in known and row.kind in ("fleet", "instance")]
+    if orphans:
+        tag_search.release(clients, orphans, clock)
+    return tuple(orphan.id for orphan in orphans)
 
 
-def _fleet(one: Found) -> str:
-    return one.id if one.kind == "fleet" else one.tags.get(FLEET_TAG, "")
+def _fleet(row: Found) -> str:
+    return row.id if row.kind == "fleet" else row.tags.get(FLEET_TAG, "")

@@ -20,10 +20,10 @@ class Contents:
         problem: What stopped the reading. The stream then ends early, and the other side throws away what it has.
     """
 
-    def __init__(self, source: Path, wanted: Sequence[Entry]) -> None:
+    def __init__(self, source: Path, entries: Sequence[Entry]) -> None:
         self._source = source
-        self._wanted = wanted
-        self.size_bytes = sum(entry.size for entry in wanted)
+        self._entries = entries
+        self.size_bytes = sum(entry.size for entry in entries)
         self.changed: list[str] = []
         self.problem: OSError | None = None
 
@@ -49,7 +49,7 @@ class Contents:
 
     def _pieces(self) -> Iterator[bytes]:
         root = os.path.realpath(os.fsencode(self._source))
-        for entry in self._wanted:
+        for entry in self._entries:
             if entry.link is None:
                 yield from self._file(entry)
             if portable_entry(root, os.fsencode(entry.path)) != entry:

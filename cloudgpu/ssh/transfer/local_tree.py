@@ -80,10 +80,10 @@ class _Walk:
     skipped: list[Skipped] = field(default_factory=list)
 
     def visit(self, here: _Directory) -> list[_Directory]:
-        """Take in what lies in one directory; returns the directories that are still to be visited."""
+        """Add the files of one directory; return its subdirectories to visit."""
         try:
-            with os.scandir(self.root + here.below) as found:
-                entries = sorted(found, key=lambda entry: entry.name)
+            with os.scandir(self.root + here.below) as scan:
+                entries = sorted(scan, key=lambda entry: entry.name)
         except OSError as err:
             self._skip(here.below, f"cannot be read: {err.strerror}")
             return []
@@ -102,16 +102,16 @@ class _Walk:
 
     def _take(self, entry: os.DirEntry[bytes], path: bytes) -> None:
         try:
-            found = entry.stat(follow_symlinks=False)
-            problem = _problem(self.root, path, found.st_mode)
+            status = entry.stat(follow_symlinks=False)
+            problem = _problem(self.root, path, status.st_mode)
         except FileNotFoundError:
             return  # removed since the directory was read
         if problem:
             self._skip(path, problem)
             return
         self.files.append(os.fsdecode(path))
-        if stat.S_ISREG(found.st_mode):
-            self.total += found.st_size
+        if stat.S_ISREG(status.st_mode):
+            self.total += status.st_size
 
     def _skip(self, path: bytes, reason: str) -> None:
         self.skipped.append(Skipped(os.fsdecode(path) or ".", reason))

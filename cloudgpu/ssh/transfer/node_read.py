@@ -115,7 +115,7 @@ def listing(origin: str, source: IO[bytes]) -> None:
             skipped.append((shown(path), reason, lost))
         if len(entries) > MOST_ENTRIES:
             raise RefusedError("more than " + str(MOST_ENTRIES) + " files match; pack them into archives")
-    skipped.sort(key=lambda one: (not one[2], one[0]))
+    skipped.sort(key=lambda skip: (not skip[2], skip[0]))
     answer({"entries": sorted(entries), "skipped": skipped[:MOST_NAMED], "unnamed": max(0, len(skipped) - MOST_NAMED)})
 
 

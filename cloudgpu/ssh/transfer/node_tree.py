@@ -104,7 +104,7 @@ def take_json(source: IO[bytes]) -> object:
 
 
 def take_entries(source: IO[bytes]) -> list[Entry]:
-    """A message that is a manifest."""
+    """Read a message that is a manifest."""
     message = take_json(source)
     if not isinstance(message, list) or not all(is_entry(fields) for fields in message):
         raise RefusedError("the transfer makes no sense")
@@ -116,7 +116,7 @@ def is_entry(fields: object) -> bool:
     if not isinstance(fields, list) or len(fields) != len(Entry._fields):
         return False
     path, size, mtime_ns, mode, link = fields
-    numbers = all(type(one) is int and 0 <= one < 1 << 63 for one in (size, mode))
+    numbers = all(type(number) is int and 0 <= number < 1 << 63 for number in (size, mode))
     return isinstance(path, str) and numbers and type(mtime_ns) is int and (link is None or isinstance(link, str))
 
 
@@ -128,29 +128,29 @@ def answer(value: object) -> None:
 
 
 def entry_at(root: bytes, path: bytes) -> Entry | None:
-    """The manifest entry of what lies at `path`; None when there is nothing of a kind that travels."""
+    """Return the manifest entry of `path`; None if it is neither a file nor a link."""
     full = os.path.join(root, path)
     try:
-        found = os.lstat(full)
+        status = os.lstat(full)
     except (FileNotFoundError, NotADirectoryError):
         return None
     name = path.decode("utf-8", "surrogateescape")
-    if stat.S_ISLNK(found.st_mode):
+    if stat.S_ISLNK(status.st_mode):
         return Entry(name, 0, 0, 0, os.readlink(full).decode("utf-8", "surrogateescape"))
-    if not stat.S_ISREG(found.st_mode):
+    if not stat.S_ISREG(status.st_mode):
         return None
-    return Entry(name, found.st_size, found.st_mtime_ns, stat.S_IMODE(found.st_mode) & 0o777, None)
+    return Entry(name, status.st_size, status.st_mtime_ns, stat.S_IMODE(status.st_mode) & 0o777, None)
 
 
-def same(wanted: Entry, found: Entry | None) -> bool:
-    """Whether nothing has to be sent. File systems that keep whole seconds only are compared by the second."""
-    if found is None or wanted.link != found.link:
+def same(expected: Entry, actual: Entry | None) -> bool:
+    """Return True if the entry need not be sent. Times are compared by the second where a file system rounds them."""
+    if actual is None or expected.link != actual.link:
         return False
-    if wanted.link is not None:
+    if expected.link is not None:
         return True
-    coarse = found.mtime_ns % SECOND_NS == 0 and found.mtime_ns // SECOND_NS == wanted.mtime_ns // SECOND_NS
-    on_time = coarse or wanted.mtime_ns == found.mtime_ns
-    return on_time and wanted.size == found.size and wanted.mode == found.mode
+    coarse = actual.mtime_ns % SECOND_NS == 0 and actual.mtime_ns // SECOND_NS == expected.mtime_ns // SECOND_NS
+    on_time = coarse or expected.mtime_ns == actual.mtime_ns
+    return on_time and expected.size == actual.size and expected.mode == actual.mode
 
 
 def walk(root: bytes, unreadable: Callable[[bytes, OSError], None] | None = None) -> Iterator[bytes]:
@@ -162,8 +162,8 @@ def walk(root: bytes, unreadable: Callable[[bytes, OSError], None] | None = None
     while pending:
         folder = pending.pop()
         try:
-            with os.scandir(os.path.join(root, folder)) as found:
-                entries = list(found)
+            with os.scandir(os.path.join(root, folder)) as scan:
+                entries = list(scan)
         except OSError as err:
             if unreadable is None or not folder:
                 raise
@@ -180,14 +180,14 @@ def walk(root: bytes, unreadable: Callable[[bytes, OSError], None] | None = None
 
 
 def plan(to: str, source: IO[bytes]) -> None:
-    """Compare a directory with the manifest; changes nothing."""
+    """Compare a directory with the manifest, without changes."""
     root = place(to)
     check_ours(root)
     manifest = take_entries(source)
-    wanted = [index for index, entry in enumerate(manifest) if not same(entry, entry_at(root, encoded(entry.path)))]
+    changed = [index for index, entry in enumerate(manifest) if not same(entry, entry_at(root, encoded(entry.path)))]
     names = {encoded(entry.path) for entry in manifest}
     extra = sum(path not in names for path in walk(root)) if os.path.isdir(root) else 0
-    answer({"wanted": wanted, "extra": extra})
+    answer({"wanted": changed, "extra": extra})
 
 
 def marker_of(root: bytes) -> bytes:
@@ -225,15 +225,15 @@ def claim_alone(to: str, source: IO[bytes]) -> None:
 
 
 def apply(to: str, source: IO[bytes]) -> None:
-    """Make the directory hold exactly the manifest: contents first, then what is too much."""
+    """Make the directory hold exactly the manifest: write contents, then delete extra files."""
     root = place(to)
-    manifest, wanted = take_entries(source), take_entries(source)
+    manifest, changed = take_entries(source), take_entries(source)
     with claim(root):
         part = os.path.join(root, PART)
         shutil.rmtree(part, ignore_errors=True)  # what a killed transfer left
         os.makedirs(part, mode=0o700)
         try:
-            receive(root, wanted, source)
+            receive(root, changed, source)
             prune(root, {encoded(entry.path) for entry in manifest})
         finally:
             shutil.rmtree(part, ignore_errors=True)

@@ -145,26 +145,26 @@ def send_tree(host: Carrier, source: Path, files: Sequence[str], to: str) -> int
     changed: list[str] = []
     for _ in range(_ROUNDS):
         manifest = manifest_of(source, files)
-        wanted, extra = _plan(host, manifest, to)
-        if not wanted and not extra:
+        changed_entries, extra = _plan(host, manifest, to)
+        if not changed_entries and not extra:
             return sent
-        contents = Contents(source, wanted)
-        _apply(host, to, _message(manifest) + _message(wanted), contents)
+        contents = Contents(source, changed_entries)
+        _apply(host, to, _message(manifest) + _message(changed_entries), contents)
         sent += contents.size_bytes
         changed = contents.changed
         if not changed:
             return sent
     raise StateError(
         f"{source} keeps changing while it is sent: {', '.join(changed[:3])}",
-        hint="stop what writes there, or name those files in .cloudgpuignore",
+        hint="stop the program that writes there, or list those files in .cloudgpuignore",
     )
 
 
 def claim_tree(host: Carrier, to: str) -> None:
-    """Make a new or empty remote directory one that `send_tree` may change, whoever fills it until then.
+    """Mark a new or empty remote directory as managed, so that `send_tree` may change it later.
 
     Raises:
-        RemoteCommandError: It has contents that are not ours, or cannot be made.
+        RemoteCommandError: The directory has other contents, or cannot be created.
     """
     _ask(host, _command("claim", to), b"", f"cannot write {to}")
 
@@ -189,20 +189,20 @@ def fetch_tree(
     entries, skipped = _listed(host, answer, problem)
     try:
         root = os.fsencode(to)
-        wanted = [entry for entry in entries if not same(entry, entry_at(root, os.fsencode(entry.path)))]
-        if wanted:
-            skipped += _receive(host, source, wanted, to)
+        missing = [entry for entry in entries if not same(entry, entry_at(root, os.fsencode(entry.path)))]
+        if missing:
+            skipped += _receive(host, source, missing, to)
     except OSError as err:
         raise unwritable(to, err) from err
     if on_skipped is not None:
-        for one in skipped:
-            on_skipped(one)
-    lost = {one.path for one in skipped}
+        for skip in skipped:
+            on_skipped(skip)
+    lost = {skip.path for skip in skipped}
     return [entry.path for entry in entries if entry.path not in lost]
 
 
 def _listed(host: Carrier, answer: object, problem: str) -> tuple[list[Entry], list[Skipped]]:
-    """Check what a node lists: its entries, and what it cannot send."""
+    """Validate a node's listing; return its entries and what it cannot send."""
     who = describe(host.node)
     match answer:
         case {"entries": [*entries], "skipped": [*skipped], "unnamed": int(unnamed)}:
@@ -214,14 +214,14 @@ def _listed(host: Carrier, answer: object, problem: str) -> tuple[list[Entry], l
 
 
 def manifest_of(source: Path, files: Sequence[str]) -> list[Entry]:
-    """What a directory that holds exactly these files is compared by."""
+    """Return the manifest of a directory that holds exactly these files."""
     root = os.path.realpath(os.fsencode(source))
     entries = (portable_entry(root, os.fsencode(name)) for name in files)
-    return [entry for entry in entries if entry is not None]  # what is gone by now is not there to be sent
+    return [entry for entry in entries if entry is not None]  # files that were deleted meanwhile are left out
 
 
 def _plan(host: Carrier, manifest: Sequence[Entry], to: str) -> tuple[list[Entry], int]:
-    """Which entries are to be sent, and how much is there too much."""
+    """Return the entries to send and the number of extra files on the node."""
     problem = f"cannot compare {to}"
     match _ask(host, _command("plan", to), _message(manifest), problem):
         case {"wanted": [*indices], "extra": int(extra)} if all(
@@ -233,16 +233,16 @@ def _plan(host: Carrier, manifest: Sequence[Entry], to: str) -> tuple[list[Entry
 
 
 def _ask(host: Carrier, command: Command, question: bytes, problem: str) -> object:
-    """Run a verb whose answer is one message."""
+    """Run a verb that returns one message."""
     running = host.start(command, _PROGRAM + question)
     arriving = Arriving(_output(running))
     return _answer(host, arriving, running, problem)
 
 
 def _answer(host: Carrier, arriving: Arriving, running: Running, problem: str, *, marked: bool = False) -> object:
-    """Read the one message that ends an answer, and no more than that: a node may send without end."""
-    found = marked or arriving.skip_past(MARK, within=_NOISE_BYTES)
-    text = arriving.message(_ANSWER_BYTES) if found else None
+    """Read the final message of a response and nothing after it: a hostile node may send without end."""
+    has_mark = marked or arriving.skip_past(MARK, within=_NOISE_BYTES)
+    text = arriving.message(_ANSWER_BYTES) if has_mark else None
     if not arriving.ended():
         running.close()
         raise _senseless(host, problem)
@@ -256,27 +256,27 @@ def _answer(host: Carrier, arriving: Arriving, running: Running, problem: str, *
 
 def _apply(host: Carrier, to: str, header: bytes, contents: Contents) -> None:
     running = host.start(_command("apply", to), contents.after(_PROGRAM + header))
-    said = 0
+    output_bytes = 0
     for piece in _output(running):
-        said += len(piece)
-        if said > _NOISE_BYTES:
+        output_bytes += len(piece)
+        if output_bytes > _NOISE_BYTES:
             running.close()
             raise _senseless(host, f"cannot write {to}")
     if contents.problem is not None:
         raise StateError(
             f"cannot read {contents.problem.filename}: {contents.problem.strerror}",
-            hint="make it readable, or name it in .cloudgpuignore",
+            hint="make it readable, or list it in .cloudgpuignore",
         ) from contents.problem
     if running.exit_code != 0:
         raise _broken(host, f"cannot write {to}", running)
 
 
-def _receive(host: Carrier, source: str, wanted: Sequence[Entry], to: Path) -> list[Skipped]:
+def _receive(host: Carrier, source: str, entries: Sequence[Entry], to: Path) -> list[Skipped]:
     """Receive the contents, each put in place as soon as it is whole; links last, when their parents are there.
 
     Returns what the node could not send after all.
     """
-    files = [entry for entry in wanted if entry.link is None]
+    files = [entry for entry in entries if entry.link is None]
     problem = f"cannot read {source}"
     _require_space(to, files)
     running = host.start(_command("read", source), _PROGRAM + _message(files))
@@ -291,32 +291,32 @@ def _receive(host: Carrier, source: str, wanted: Sequence[Entry], to: Path) -> l
         trailer = _answer(host, arriving, running, problem, marked=True)
         report = trailer if isinstance(trailer, dict) else {}
         _cut(landing, files, report.get("short"))
-        for entry in wanted:
+        for entry in entries:
             if entry.link is not None:
                 landing.link(entry)
         return _unsent(landing, files, report.get("failed"))
 
 
 def _require_space(to: Path, files: Sequence[Entry]) -> None:
-    """Refuse what this disk cannot hold before it is filled to the last byte.
+    """Check the free disk space before the download starts.
 
     Raises:
-        StateError: There is less room than the node announces.
+        StateError: The announced files do not fit.
     """
-    wanted = sum(entry.size for entry in files)
+    required = sum(entry.size for entry in files)
     to.mkdir(parents=True, exist_ok=True)
     free = shutil.disk_usage(to).free
-    if wanted > free:
-        room = f"{size_text(free)} are free and {size_text(wanted)} are to be fetched"
+    if required > free:
+        room = f"{size_text(free)} are free and {size_text(required)} are required"
         message = f"no space left on the disk that holds {to}: {room}"
-        raise StateError(message, hint="free some space there, or name less in the recipe's `outputs`")
+        raise StateError(message, hint="free some space there, or list fewer files in the recipe's `outputs`")
 
 
 def _numbered(files: Sequence[Entry], answers: object) -> Iterator[tuple[Entry, Any]]:
-    """What a node says about the files it was asked for, by their number; anything else that it says is passed over."""
-    for index, said in answers.items() if isinstance(answers, dict) else ():
+    """Yield the requested files that a node reports on, by index; ignore anything else in the report."""
+    for index, value in answers.items() if isinstance(answers, dict) else ():
         if index.isdecimal() and index.isascii() and len(index) < _DIGITS and int(index) < len(files):
-            yield files[int(index)], said
+            yield files[int(index)], value
 
 
 def _cut(landing: Landing, files: Sequence[Entry], short: object) -> None:

@@ -1,4 +1,4 @@
-"""The whole cluster, put together."""
+"""The component that holds the whole cluster."""
 
 from typing import Any
 
@@ -22,11 +22,11 @@ class AlibabaCluster(pulumi.ComponentResource):
         self.register_outputs({})
 
     def exports(self) -> dict[str, Any]:
-        """The stack's outputs: what an inventory of hosts is written from, and where the data lies."""
+        """Return the stack's outputs: the data for a hosts inventory and the location of the data."""
         return {
-            "instanceIds": [one.id for one in self._nodes.instances],
-            "addresses": [one.public_ip for one in self._nodes.instances],
-            "privateAddresses": [one.primary_ip_address for one in self._nodes.instances],
+            "instanceIds": [instance.id for instance in self._nodes.instances],
+            "addresses": [instance.public_ip for instance in self._nodes.instances],
+            "privateAddresses": [instance.primary_ip_address for instance in self._nodes.instances],
             "vpcId": self._network.vpc_id,
             "vswitchId": self._network.switch_id,
             "securityGroupId": self._network.security_group_id,

@@ -1,4 +1,4 @@
-"""Where data lies: a file system that all nodes mount, and a bucket."""
+"""Data storage: a file system that all nodes mount, and a bucket."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ _NAS_MANAGED_KEY = 1
 
 
 class Data(pulumi.ComponentResource):
-    """What the settings ask for. Unless it is disposable, taking the stack down leaves it where it is."""
+    """The storage that the settings request. Unless disposable, it is retained when the stack is deleted."""
 
     def __init__(
         self, name: str, args: AlibabaArgs, network: Network, opts: pulumi.ResourceOptions | None = None

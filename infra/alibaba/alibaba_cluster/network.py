@@ -1,4 +1,4 @@
-"""Where the nodes stand and who gets in."""
+"""The network of the nodes and the SSH access."""
 
 import pulumi
 import pulumi_alicloud as alicloud

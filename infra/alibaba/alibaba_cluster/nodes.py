@@ -59,19 +59,19 @@ class Nodes(pulumi.ComponentResource):
                 user_data=base64.b64encode(user_data(args.expires_at, args.bootstrap).encode()).decode(),
                 tags=args.tags,
                 volume_tags=args.tags,
-                # A newer image must not touch a cluster that lives.
+                # A newer image must not replace the nodes of a running cluster.
                 opts=pulumi.ResourceOptions(parent=self, ignore_changes=["imageId"]),
             )
             for index in range(args.nodes)
         ]
-        self.register_outputs({"instanceIds": [one.id for one in self.instances]})
+        self.register_outputs({"instanceIds": [instance.id for instance in self.instances]})
 
 
 def _newest_ubuntu(parent: pulumi.Resource) -> pulumi.Output[str]:
-    found = alicloud.ecs.get_images_output(
+    images = alicloud.ecs.get_images_output(
         name_regex=_UBUNTU, owners="system", most_recent=True, opts=pulumi.InvokeOptions(parent=parent)
     )
-    image: pulumi.Output[str] = found.images.apply(_first)
+    image: pulumi.Output[str] = images.images.apply(_first)
     return image
 
 

@@ -1,4 +1,4 @@
-"""The program's settings: text in, one frozen value out, every mistake named by its key."""
+"""Parse and validate the program's settings. Errors name the key of the setting."""
 
 import hashlib
 import ipaddress
@@ -52,17 +52,17 @@ class AlibabaArgs:
 
     @property
     def physical_name(self) -> str:
-        """The name of what needs one; buckets need one that is unique in the world."""
+        """Return the name for resources; bucket names must be globally unique."""
         return f"cloudgpu-{self.cluster}-{hashlib.sha256(self.token.encode()).hexdigest()[:8]}"
 
     @property
     def rdma(self) -> bool:
-        """Whether the nodes have RoCE between them."""
+        """Return True if the nodes are connected by RoCE."""
         return self.instance_type.startswith(_SCC)
 
     @property
     def tags(self) -> dict[str, str]:
-        """By these it is found again whatever happened to every record of it."""
+        """Return the tags, by which the cluster is found even if every local record is lost."""
         return {
             "cloudgpu:cluster": self.cluster,
             "cloudgpu:owner": self.owner,
@@ -74,7 +74,7 @@ class AlibabaArgs:
 
     @classmethod
     def read(cls, config: pulumi.Config) -> "AlibabaArgs":
-        """Read and check every setting.
+        """Read and validate every setting.
 
         Raises:
             pulumi.RunError: A setting is missing or makes no sense; the message names it.
@@ -127,7 +127,7 @@ def _yes(config: pulumi.Config, key: str) -> bool:
 
 
 def _expiry(config: pulumi.Config) -> datetime:
-    """The cloud releases at whole minutes, so an expiry between two of them could not be kept."""
+    """Return the expiry, which must be a whole minute because the cloud releases instances at whole minutes."""
     value = config.require("expiresAt")
     try:
         return datetime.strptime(value, "%Y-%m-%dT%H:%M:00Z").replace(tzinfo=UTC)
@@ -145,7 +145,7 @@ def _market(config: pulumi.Config) -> Market:
 
 
 def _cidrs(config: pulumi.Config) -> tuple[str, ...]:
-    """One network, or several separated by commas; never the whole internet."""
+    """Return the SSH networks, separated by commas; never the whole internet."""
     value = config.require("sshCidr")
     try:
         networks = [ipaddress.IPv4Network(part.strip()) for part in value.split(",")]

@@ -1,4 +1,4 @@
-"""The four kinds, one component each."""
+"""The four kinds of storage, one component each."""
 
 from typing import Any
 
@@ -11,30 +11,30 @@ from shared_storage.surroundings import LUSTRE, NFS, Access, find_place
 _MIB_S_PER_TIB = 125
 _IMPORTED = ["NEW", "CHANGED", "DELETED"]
 _EXPORTED = ["NEW", "CHANGED"]
-"""What is deleted on the file system stays in S3: one wrong `rm` must not cost the data set."""
+"""Deletions on the file system are not exported to S3: one wrong `rm` must not cost the data set."""
 
 Exports = dict[str, Any]
 
 
 class Made(pulumi.ComponentResource):
-    """A component that says what the stack shows of it."""
+    """A storage component with outputs for the stack."""
 
     def __init__(self, kind: str, name: str, opts: pulumi.ResourceOptions | None) -> None:
         super().__init__(f"cloudgpu:storage:{kind}", name, None, opts)
         self.shown: Exports = {}
 
     def finish(self, shown: Exports) -> None:
-        """Tell Pulumi, and whoever asks, what came of it."""
+        """Register the outputs."""
         self.shown = shown
         self.register_outputs(shown)
 
     def guarded(self, args: StorageArgs) -> pulumi.ResourceOptions:
-        """Options of what holds the data."""
+        """Return the options of the resource that holds the data."""
         return pulumi.ResourceOptions(parent=self, protect=args.protect)
 
 
 class SharedFiles(Made):
-    """EFS: encrypted, with an address in every zone."""
+    """EFS: encrypted, with a mount target in every zone."""
 
     def __init__(
         self, name: str, args: StorageArgs, tags: dict[str, str], opts: pulumi.ResourceOptions | None = None
@@ -71,7 +71,7 @@ class SharedFiles(Made):
 
 
 class ParallelFiles(Made):
-    """FSx for Lustre in one zone, with what S3 holds as its root where it is linked."""
+    """FSx for Lustre in one zone, with the linked S3 prefix, if any, as its root."""
 
     def __init__(
         self, name: str, args: StorageArgs, tags: dict[str, str], opts: pulumi.ResourceOptions | None = None
@@ -123,7 +123,7 @@ class ParallelFiles(Made):
 
 
 class Disk(Made):
-    """An EBS volume: gp3, encrypted, empty or with what a snapshot holds."""
+    """An EBS volume: gp3, encrypted, empty or restored from a snapshot."""
 
     def __init__(
         self, name: str, args: StorageArgs, tags: dict[str, str], opts: pulumi.ResourceOptions | None = None
@@ -144,7 +144,7 @@ class Disk(Made):
 
 
 class Objects(Made):
-    """An S3 bucket: nobody outside the account gets in, everything is encrypted, nothing is kept twice."""
+    """An S3 bucket: private to the account, encrypted, without versioning."""
 
     def __init__(
         self, name: str, args: StorageArgs, tags: dict[str, str], opts: pulumi.ResourceOptions | None = None

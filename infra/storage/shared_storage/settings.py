@@ -1,4 +1,4 @@
-"""The program's settings: text in, one frozen value out, every mistake named by its key."""
+"""Parse and validate the program's settings. Errors name the key of the setting."""
 
 import hashlib
 import re
@@ -22,7 +22,7 @@ _LUSTRE_STEP_GIB = 2400
 
 @dataclass(frozen=True)
 class StorageArgs:
-    """One piece of storage.
+    """Settings of one storage resource.
 
     Attributes:
         keep: Whether its data must survive everything but a deletion by name.
@@ -31,7 +31,7 @@ class StorageArgs:
         size_gib: Size; 0 for what grows by itself, and for a volume as large as its snapshot.
         linked: `s3://bucket/prefix` that a Lustre file system shows as `/`; empty for none.
         subnet_ids: Where it can be reached from; empty means every zone of the VPC.
-        made_for: The cluster that it was made for and ends with; empty for what is kept by name.
+        made_for: The cluster that it was created for and is deleted with; empty for named storage.
         client_group_ids: Existing security groups whose members may mount it, beside the members of its own.
     """
 
@@ -55,12 +55,12 @@ class StorageArgs:
 
     @property
     def physical_name(self) -> str:
-        """The name of what needs one that is unique in the region, or, for buckets, in the world."""
+        """Return the name, which must be unique in the region or, for buckets, globally."""
         return f"cloudgpu-{self.name}-{hashlib.sha256(self.token.encode()).hexdigest()[:8]}"
 
     @classmethod
     def read(cls, config: pulumi.Config) -> "StorageArgs":
-        """Read and check every setting.
+        """Read and validate every setting.
 
         Raises:
             pulumi.RunError: A setting is missing or makes no sense; the message names it.

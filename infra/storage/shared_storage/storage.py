@@ -1,4 +1,4 @@
-"""One piece of storage, whatever its kind."""
+"""A storage resource of any kind."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ _KINDS: dict[Kind, type[Disk | Objects | ParallelFiles | SharedFiles]] = {
 
 
 class Storage(pulumi.ComponentResource):
-    """What the settings ask for, tagged."""
+    """The storage that the settings request, with its tags."""
 
     def __init__(self, name: str, args: StorageArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("cloudgpu:storage:Storage", name, None, opts)
@@ -26,5 +26,5 @@ class Storage(pulumi.ComponentResource):
         self.register_outputs({})
 
     def exports(self) -> dict[str, Any]:
-        """The stack's outputs."""
+        """Return the stack's outputs."""
         return {"kind": self._kind, **self._made.shown}

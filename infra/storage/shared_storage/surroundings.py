@@ -1,4 +1,4 @@
-"""Where storage that is mounted over the network stands, and who may mount it."""
+"""The subnets and the security group of storage that is mounted over the network."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -16,14 +16,14 @@ LUSTRE: Ports = ((988, 988), (1018, 1023))
 
 @dataclass(frozen=True)
 class Place:
-    """One subnet of each zone, by zone, and the VPC they belong to."""
+    """A VPC and one of its subnets per zone."""
 
     vpc_id: str
     subnets: dict[str, str]
 
 
 def find_place(args: StorageArgs, parent: pulumi.Resource) -> Place:
-    """Look the subnets up while the program runs: how many there are decides what it makes.
+    """Look up the subnets while the program runs: their number decides which resources it creates.
 
     Raises:
         pulumi.RunError: There is none, or they belong to several VPCs.
@@ -36,18 +36,18 @@ def find_place(args: StorageArgs, parent: pulumi.Resource) -> Place:
         ids = aws.ec2.get_subnets(filters=filters, opts=asked).ids
     else:
         ids = list(args.subnet_ids)
-    found = [aws.ec2.get_subnet(id=subnet_id, opts=asked) for subnet_id in sorted(ids)]
-    vpcs = {subnet.vpc_id for subnet in found}
+    subnets = [aws.ec2.get_subnet(id=subnet_id, opts=asked) for subnet_id in sorted(ids)]
+    vpcs = {subnet.vpc_id for subnet in subnets}
     if len(vpcs) != 1 or (vpc_id and vpcs != {vpc_id}):
         where = ", ".join(sorted(vpcs)) or "no VPC"
         message = f"the subnets belong to {where}: set cloudgpu:subnetIds to subnets of one VPC"
         raise pulumi.RunError(message)
     # The lowest id of each zone, the same one on every run: a file system has at most one address in a zone.
-    return Place(vpcs.pop(), {subnet.availability_zone: subnet.id for subnet in reversed(found)})
+    return Place(vpcs.pop(), {subnet.availability_zone: subnet.id for subnet in reversed(subnets)})
 
 
 class Access(pulumi.ComponentResource):
-    """One group for both ends: the file servers carry it, and whatever else carries it may mount.
+    """Create one security group for both sides: file servers have it, and every instance with it may mount.
 
     Lustre's servers call their clients back, so the rules hold in both directions.
     """

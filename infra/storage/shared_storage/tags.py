@@ -1,10 +1,10 @@
-"""The tags of storage. It carries no cluster's name, so no cluster's end touches it."""
+"""The tags of storage. They name no cluster, so that deleting a cluster does not delete the storage."""
 
 from shared_storage.settings import StorageArgs
 
 
 def storage_tags(args: StorageArgs) -> dict[str, str]:
-    """By these it is found again whatever happened to every record of it."""
+    """Return the tags, by which the storage is found even if every local record is lost."""
     made_for = {"cloudgpu:made-for": args.made_for} if args.made_for else {}
     return {
         "Name": f"cloudgpu-{args.name}",

@@ -131,7 +131,7 @@ def test_an_image_for_another_architecture_is_refused_before_it_is_pulled(cluste
     docker.run("rmi", "foreign:1")
     gang = cluster()
     error = refused(gang, {"image": f"{registry.address}/team/foreign:1"}, login)
-    assert (error.code, f"is made for {OTHER}" in error.message) == ("architecture", True), error.message
+    assert (error.code, f"is built for {OTHER}" in error.message) == ("architecture", True), error.message
     assert not any("pulling" in line for line in gang.said)
 
 
@@ -148,7 +148,7 @@ def test_a_registry_that_hangs_up_is_asked_again(cluster, docker, registry, load
 def test_only_silence_ends_a_pull(docker, gate, monkeypatch):
     monkeypatch.setattr(pull, "_WAITS_S", ())
     engine, silent = Engine(DockerEndpoint("docker", docker.host)), gate(deaf=True)
-    with pytest.raises(AgentError, match="nothing came for 1 s") as caught:
+    with pytest.raises(AgentError, match="no data for 1 s") as caught:
         pull.pull(engine, f"{silent.address}/team/x", "1", {}, lambda _: None, 1.0)
     assert caught.value.code == "network"
 

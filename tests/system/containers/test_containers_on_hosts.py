@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.hosts.lab import Host, Lab, Spec, lab
-from tests.system.ssh.callers import Caller, left_on
+from tests.system.hosts.callers import Caller, left_on
 
 pytestmark = [pytest.mark.main_path, pytest.mark.system]
 PLACE = "10.77.0.1:5000"

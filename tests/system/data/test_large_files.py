@@ -80,7 +80,7 @@ def test_an_object_that_is_changed_during_the_copy_is_named(ask, objects, tmp_pa
     objects.on_range = change
     answer = ask("fetch", {"files": [wanted]}, ok=False)
     assert answer["code"] == "changed"
-    assert f"{tmp_path / 'big'}: it was changed at the source during the copy" in answer["error"]
+    assert f"{tmp_path / 'big'}: changed at the source during the copy" in answer["error"]
     assert not (tmp_path / "big").exists()
 
 
@@ -114,7 +114,7 @@ def test_without_room_nothing_is_fetched(ask, objects, small):
     (small / "other").write_bytes(bytes(40 * MIB))
     answer = ask("fetch", {"files": [objects.wanted(small / "big")]}, ok=False)
     assert answer["code"] == "disk-full"
-    assert f"{small}: the disk is full: 0.04 GiB are to come, 0.01 GiB are free" in answer["error"]
+    assert f"{small}: the disk is too small: 0.04 GiB needed, 0.01 GiB free" in answer["error"]
     assert objects.asked == []
 
 

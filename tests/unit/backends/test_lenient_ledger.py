@@ -25,7 +25,7 @@ def test_a_cluster_is_ended_and_the_ledger_named(workspace, make, fails_after):
         return workspace.ledger if len(asked) <= fails_after else damaged()
 
     context = replace(workspace.context, ledger=LenientLedger(opened))
-    told = r"cluster mine is gone, .* but its ledger rows are not closed: the ledger is damaged"
+    told = r"cluster mine is deleted, .* but its ledger rows are not closed: the ledger is damaged"
     with pytest.raises(LedgerError, match=told) as err:
         Teardown(context).down("mine", "us-east-1")
     assert err.value.hint == "restore a copy; then `cloudgpu down mine` again, which records it"

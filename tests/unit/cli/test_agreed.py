@@ -31,7 +31,7 @@ def test_nothing_at_all_is_a_mistake():
     ],
 )
 def test_what_the_file_holds_already_cannot_be_said_beside_it(recipe, sets, prefer, where, told):
-    with pytest.raises(UsageError, match=f"--plan agreed.json holds {told} already"):
+    with pytest.raises(UsageError, match=f"--plan agreed.json already sets {told}"):
         asked(Path("agreed.json"), recipe, sets, prefer, **{"on": None, "region": None, **where})
 
 

@@ -46,8 +46,8 @@ def test_a_refresh_shows_what_changed_and_what_nobody_told(refreshed):
     ]
     assert shown[-3:] == [
         "  ... and 2 more of these: cloudgpu catalog history 3",
-        "left out: z9.xlarge has the GPU X9, of which nothing is known",
-        "unknown: us-east-1 on-demand: reading the price list of us-east-1: denied; as it was known before",
+        "left out: z9.xlarge has the unknown GPU X9",
+        "unknown: us-east-1 on-demand: reading the price list of us-east-1: denied; keeping the previous data",
     ]
     assert len(shown) == 1 + 1 + 20 + 3
 
@@ -96,7 +96,7 @@ def test_every_figure_has_its_age_and_source():
 
 def test_without_a_refresh_everything_is_as_shipped():
     shown = knowledge_lines(knowledge(entry=None, known=(), retired={}), NOW)
-    assert shown[0] == "aws: nothing was read yet; cloudgpu catalog refresh --on aws reads it"
+    assert shown[0] == "aws: no data has been read yet; cloudgpu catalog refresh --on aws reads it"
     assert shown[-2] == "everything came with cloudgpu: 64 types, prices read 2026-07-20 (124 d ago)"
     assert knowledge_json(knowledge(entry=None, known=(), retired={}), NOW)["overlay"] == 0
 
@@ -108,8 +108,10 @@ def test_the_history_marks_the_one_that_holds():
         "*        3  2026-11-21 12:00 UTC     2  us-east-1   1 price changed",
         "         4  2026-11-21 12:00 UTC     3  17 regions  nothing changed",
     ]
-    assert history_lines(History(0, (ENTRY,)), "aws")[-1] == "aws: the catalogue that came with cloudgpu holds"
-    assert history_lines(History(), "aws") == ["aws: nothing was read yet; cloudgpu catalog refresh --on aws reads it"]
+    assert history_lines(History(0, (ENTRY,)), "aws")[-1] == "aws: the catalogue shipped with cloudgpu is in use"
+    assert history_lines(History(), "aws") == [
+        "aws: no data has been read yet; cloudgpu catalog refresh --on aws reads it"
+    ]
     assert entry_lines(ENTRY) == [
         "overlay 3, read 2026-11-21 12:00 UTC from us-east-1: 1 price changed",
         "  price: p3dn.24xlarge ...",

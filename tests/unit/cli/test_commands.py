@@ -13,6 +13,7 @@ import typer
 from cloudgpu import errors
 from cloudgpu.cli import main as boundary
 from cloudgpu.cli.commands.rehearsal_conditions import limit_lines, read_prices, read_rows, read_rules
+from cloudgpu.cli.context import plans
 from cloudgpu.cli.context.wiring import wire
 from cloudgpu.cli.main import app, main, split
 from cloudgpu.cli.terminal.interruption import reporting_partial_result
@@ -184,8 +185,8 @@ def test_a_question_without_a_terminal_is_an_error(monkeypatch):
 def test_train_says_whose_cluster_it_would_use(cluster, now, capsys):
     assert main(["plan", "quickstart", "--offline"]) == 0
     assert "\na cluster of its own: 2 ranks" in capsys.readouterr().out
-    plan = wire().planned("quickstart", [], offline=True).plan
-    assert wire().find_reusable_cluster(plan) == ""
+    plan = plans.plan_recipe(wire(), "quickstart", [], offline=True).plan
+    assert plans.find_reusable_cluster(wire(), plan) == ""
     up = replace(cluster, name="quickstart", expires_at=datetime.now(UTC) + timedelta(hours=1))
     for record, used in (
         (up, "quickstart"),
@@ -195,7 +196,7 @@ def test_train_says_whose_cluster_it_would_use(cluster, now, capsys):
         (replace(up, expires_at=up.created_at), ""),
     ):
         wire().records.save_cluster(record, now)
-        assert wire().find_reusable_cluster(plan) == used
+        assert plans.find_reusable_cluster(wire(), plan) == used
 
 
 @pytest.mark.usefixtures("home")

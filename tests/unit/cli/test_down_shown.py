@@ -24,11 +24,11 @@ def stages(now):
 
 def test_as_text():
     assert all_ended_lines(TeardownResults((A, B))) == [
-        "cluster a is gone, confirmed by a search for its tag; 2 instances ended",
+        "cluster a is gone, verified by tag search; 2 instances ended",
         "  i-1",
         "  i-2",
         "  it cost $31.21",
-        "cluster b is gone, confirmed by a search for its tag; 1 thing ended",
+        "cluster b is gone, verified by tag search; 1 thing ended",
         "  volume vol-1  (found by its tag alone)",
     ]
     assert all_ended_lines(TeardownResults(())) == ["no cluster is running; nothing to delete"]

@@ -25,7 +25,7 @@ def extended(target):
 
 def test_as_text():
     assert extended_lines(extended("aws"), NOW) == [
-        "cluster lab lives until 2026-11-21 15:00 UTC (in 3 h) instead of 2026-11-21 13:00 UTC; every node has said so",
+        "cluster lab now expires 2026-11-21 15:00 UTC (in 3 h), not 2026-11-21 13:00 UTC; confirmed by every node",
         "  it costs at most $187.28 by then; `cloudgpu down lab` ends it earlier",
     ]
     assert extended_lines(extended("rehearsal"), NOW)[1] == (

@@ -16,11 +16,11 @@ MATRIX = ["--matrix", "epochs=1,2"]
 @pytest.mark.parametrize(
     ("argv", "says", "hint"),
     [
-        (["--csv", "x.csv"], "--csv goes with --matrix", "--matrix NAME=VALUE,VALUE"),
-        (["--fail-fast"], "--fail-fast goes with --matrix", "--matrix NAME=VALUE,VALUE"),
-        (["--again"], "--again goes with --matrix", "--matrix NAME=VALUE,VALUE"),
-        ([*MATRIX, "--detach"], "--detach and --matrix", "with nohup and --yes"),
-        ([*MATRIX, "--csv", "nowhere/x.csv"], "there is no folder nowhere", "name a file in a folder that is there"),
+        (["--csv", "x.csv"], "--csv requires --matrix", "--matrix NAME=VALUE,VALUE"),
+        (["--fail-fast"], "--fail-fast requires --matrix", "--matrix NAME=VALUE,VALUE"),
+        (["--again"], "--again requires --matrix", "--matrix NAME=VALUE,VALUE"),
+        ([*MATRIX, "--detach"], "--detach cannot be used with --matrix", "with nohup and --yes"),
+        ([*MATRIX, "--csv", "nowhere/x.csv"], "folder nowhere does not exist", "choose a file in an existing folder"),
         (["--matrix", "epoch=1,2"], 'did you mean "epochs"?', "this recipe's parameters: epochs, batch"),
         (["--matrix", "epochs=1,two"], "--matrix epochs=two: expected a whole number", "cloudgpu recipe show"),
         (["--matrix", "epochs="], "a value is empty", "for instance --matrix"),
@@ -61,7 +61,7 @@ def test_a_plan_of_one_run_is_no_matrix():
         on_interrupt="ask",
         yes=False,
     )
-    with pytest.raises(UsageError, match="--plan is of one run"):
+    with pytest.raises(UsageError, match="--plan applies one run"):
         check_options(options, Path("plan.json"))
     (axis,) = check_options(options, None)
     assert axis.values == ("1", "2")

@@ -33,10 +33,10 @@ quickstart-k3fz8w succeeded (simulated)
            recipe, seed 0)
            images_per_s 5847 img/s
            loss: never printed
-  cost     $1.04 is what AWS would have charged; simulated, so nothing was
+  cost     $1.04 (simulated; nothing was charged)
   outputs  1 file in home/runs/quickstart-k3fz8w/outputs
   logs     cloudgpu logs quickstart-k3fz8w
-  left     nothing: a search for the cluster's tag found nothing more"""
+  left     nothing (verified by tag search)"""
     )
 
 
@@ -113,7 +113,7 @@ def test_outputs_that_are_owed_fail_the_command_and_say_how_to_get_them(outcome)
 def test_candidates_that_were_tried_in_vain(outcome):
     tried = ("us-east-1a g5.xlarge spot: no capacity (InsufficientInstanceCapacity): we have none",)
     text = shown(replace(outcome, record=replace(outcome.record, tried=tried)))
-    assert "  in vain  us-east-1a g5.xlarge spot: no capacity (InsufficientInstanceCapacity)\n" in text
+    assert "  tried    us-east-1a g5.xlarge spot: no capacity (InsufficientInstanceCapacity)\n" in text
 
 
 def drawn(title, rows, mood, columns, *, colour=False):

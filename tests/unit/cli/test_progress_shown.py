@@ -47,7 +47,7 @@ def test_a_whole_story():
             StageChange("provision", 4.04),
         )
         == """\
-==> provision  getting the nodes, all of them or none
+==> provision  launching the nodes, all or none
     trying us-east-1a g4dn.xlarge on-demand: 2 x $0.526/h
     + security group sg-1 (0.3 s)
     x EC2 fleet: InsufficientInstanceCapacity: launching 2 instances: We currently do not have sufficient g4dn.xlarge \

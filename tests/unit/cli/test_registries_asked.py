@@ -29,5 +29,5 @@ def test_a_registry_is_asked_where_nodes_would_pull(monkeypatch, tmp_path, targe
     monkeypatch.setattr(hosts, "make_host_plan", made)
     settings = load(flags={"target": target}, environ={"CLOUDGPU_HOME": str(tmp_path)}, cwd=tmp_path)
     wiring = Wiring(settings, SimpleNamespace(emit=print), SystemClock())
-    surveyor = plans.planned(wiring, "tiny", [], offline=offline).surveyor
+    surveyor = plans.plan_recipe(wiring, "tiny", [], offline=offline).surveyor
     assert surveyor.ask_registry is (wiring.registries.images if asks else None)

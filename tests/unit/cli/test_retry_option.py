@@ -30,4 +30,4 @@ def test_seconds_of_a_duration():
 def test_what_is_no_duration_is_told_with_its_option():
     with pytest.raises(UsageError, match="--retry-until-up 90: expected a duration") as caught:
         seconds("90", "--retry-until-up")
-    assert caught.value.hint == "for instance --retry-until-up 2h"
+    assert caught.value.hint == "for example: --retry-until-up 2h"

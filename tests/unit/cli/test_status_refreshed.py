@@ -4,7 +4,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 from cloudgpu.app.clusters.status import ClusterStatus
-from cloudgpu.cli.context.node_access import Reaching
+from cloudgpu.cli.context.node_access import NodeAccess
 from cloudgpu.clock import ManualClock
 from cloudgpu.errors import RehearsalError
 
@@ -20,10 +20,10 @@ def test_a_cloud_that_does_not_start_leaves_the_other_clusters_to_be_asked(clust
         )
 
     records = SimpleNamespace(last_known=lambda name: None, save_cluster=lambda record, at: record)
-    monkeypatch.setattr(Reaching, "authorize_caller", lambda self, record: None)
-    monkeypatch.setattr(Reaching, "_bill", lambda self, record: None)
-    reaching = Reaching(None, ManualClock(now), records, None, backend, None, None, {})
+    monkeypatch.setattr(NodeAccess, "authorize_caller", lambda self, record: None)
+    monkeypatch.setattr(NodeAccess, "_bill", lambda self, record: None)
+    node_access = NodeAccess(None, ManualClock(now), records, None, backend, None, None, {})
     rows = [replace(cluster, name=name, state="up") for name in ("broken", "whole")]
-    broken, whole = reaching.refreshed([ClusterStatus(row, "up", 0.0, (), row.max_usd or 0) for row in rows])
+    broken, whole = node_access.refreshed([ClusterStatus(row, "up", 0.0, (), row.max_usd or 0) for row in rows])
     assert (broken.state, broken.problem) == ("unknown", "the rehearsal cloud did not start")
     assert (whole.state, whole.problem) == ("up", "")

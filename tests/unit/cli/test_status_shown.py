@@ -56,12 +56,12 @@ def test_a_real_cluster_just_asked_about(standing_status, run, now):
         "  run quickstart-k3fz8w  running, started 3 min ago",
         "  as the cloud said just now",
     ]
-    assert status_lines([], now) == ["no cluster is up"]
+    assert status_lines([], now) == ["no cluster is running"]
 
 
 def test_a_cloud_that_could_not_say(standing_status, now):
     (*_, problem, age) = status_lines([replace(standing_status, problem="no route")], now)
-    assert problem == "  the cloud could not say: no route"
+    assert problem == "  the cloud could not be queried: no route"
     assert age == "  as recorded 3 min ago; --refresh asks the cloud"
 
 
@@ -103,7 +103,7 @@ cluster s1 is up (simulated)
   train    cloudgpu train RECIPE --cluster s1
   end it   cloudgpu down s1"""
     )
-    assert provisioned_title(replace(standing, made=False)).startswith("cluster s1 was up already")
+    assert provisioned_title(replace(standing, made=False)).startswith("cluster s1 is already up")
     clock = ManualClock(datetime(2026, 11, 21, tzinfo=UTC))
     stages = Stages(clock, lambda _what: None)
     with stages.stage("provision"):
@@ -120,14 +120,14 @@ cluster s1 is up (simulated)
 def test_what_down_confirmed():
     ended = Ended("s1", known=True, instances=("i-1", "i-2"), usd=Decimal("0.0379"), simulated=True)
     assert ended_lines(ended) == [
-        "cluster s1 is gone, confirmed by a search for its tag; 2 instances ended",
+        "cluster s1 is gone, verified by tag search; 2 instances ended",
         "  i-1",
         "  i-2",
         "  AWS would have charged $0.0379 for it; simulated, so nothing was",
     ]
     stray = Ended("s1", known=False, strays=("security-group sg-1",))
     assert ended_lines(stray) == [
-        "cluster s1 is gone, confirmed by a search for its tag; 1 thing ended",
+        "cluster s1 is gone, verified by tag search; 1 thing ended",
         "  security-group sg-1  (found by its tag alone)",
     ]
     assert ended_lines(replace(ended, simulated=False))[-1] == "  it cost $0.0379"

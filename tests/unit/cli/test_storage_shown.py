@@ -91,16 +91,16 @@ def test_what_was_made(record):
         "  nodes that mount it carry security group: sg-1",
         "  costs: $168.00 a month, until it is deleted",
         "  in a recipe: storage: [{name: sets, to: /data/sets}]",
-        "  no cluster's end touches it; cloudgpu storage delete sets --delete-data",
+        "  deleting a cluster does not delete it; to delete it: cloudgpu storage delete sets --delete-data",
     ]
     simulated = replace(record, target="rehearsal", kind="s3", disposable=True, outputs={"id": "b", "url": "s3://b"})
     assert created_lines(Created(simulated, made=False), storage_price("s3", "us-east-1"), None) == [
-        "s3 storage sets stood already, and is as it should be (simulated)",
+        "s3 storage sets already exists and matches the request (simulated)",
         "  id: b",
         "  url: s3://b",
         "  costs: AWS would charge $0.0230 a month for each GiB that it holds, until it is deleted",
         "  in a recipe: storage: [{name: sets, to: /data/sets}]",
-        "  no cluster's end touches it; cloudgpu storage delete sets",
+        "  deleting a cluster does not delete it; to delete it: cloudgpu storage delete sets",
     ]
 
 
@@ -171,7 +171,7 @@ def test_a_deletion():
     half = Stored("sets", "t", "us-east-1", (Part("security-group", "sg-1", "us-east-1", tags),))
     assert deletion_question(half) == "Delete lustre storage sets (of unknown size) and all that it holds?"
     assert deleted_lines(Deleted("sets", known=True, parts=("lustre fs-1 in us-east-1",))) == [
-        "storage sets is gone, confirmed by a search for its tag",
+        "storage sets is gone, verified by tag search",
         "  lustre fs-1 in us-east-1",
     ]
     assert deleted_lines(Deleted("sets", known=False)) == [

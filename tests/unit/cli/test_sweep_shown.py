@@ -69,7 +69,7 @@ def test_as_text(seen, now):
         "  $62.42 an hour, $124.84 so far, $45,569.52 a month if left, and volumes at prices unknown here",
         "  and 1 role, 2 volumes",
         "  stays: yours, up",
-        "old  of nobody known; expiry unknown",
+        "old  of unknown owner; expiry unknown",
         "  no instances in eu-west-1, age unknown",
         "  costs nothing",
         "  and 1 security group",
@@ -85,14 +85,16 @@ def test_as_text(seen, now):
 
 def test_what_was_ended_and_what_would_be(seen, clusters):
     spot = next(one for one in clusters if one.cluster == "spot")
-    assert swept_lines(seen, SweepResult(()), yes=False) == ["nothing was ended; --yes ends 1 cluster: spot"]
-    assert swept_lines(seen, SweepResult((spot,)), yes=True) == ["ended spot, confirmed by another search for its tags"]
+    assert swept_lines(seen, SweepResult(()), yes=False) == [
+        "nothing was deleted; to delete 1 cluster, add --yes: spot"
+    ]
+    assert swept_lines(seen, SweepResult((spot,)), yes=True) == ["ended spot, verified by tag search"]
     assert swept_lines(SweepFindings((), (), ()), SweepResult(()), yes=False) == []
 
 
 def test_nothing_is_said_too(now):
     assert seen_lines(SweepFindings(("us-east-1",), (), ()), now, simulated=False) == [
-        "nothing of any cluster in 1 region"
+        "no cluster resources in 1 region"
     ]
 
 
@@ -153,20 +155,20 @@ def test_storage_and_images_are_listed_with_what_ends_them(now):
         ),
     )
     assert seen_lines(seen, now, simulated=False) == [
-        "nothing of any cluster in 2 regions",
+        "no cluster resources in 2 regions",
         "storage scratch-1  of ann; lustre fs-1 in us-east-1",
         "  1200 GiB, $168.00 a month, made 5 h ago",
         "  goes: disposable, and its cluster lab is gone",
         "image base  of bob; Volta ami-1 in us-west-2",
         "  200 GiB, at most $10.00 a month, made 3 d ago",
         "  stays: `cloudgpu image delete base --region us-west-2` ends it",
-        "storage logs  of nobody known; s3 cloudgpu-logs in us-east-1",
+        "storage logs  of unknown owner; s3 cloudgpu-logs in us-east-1",
         "  size unknown, unknown a month, age unknown",
         "  stays: holds data that was to be kept; "
         "`cloudgpu storage delete logs --region us-east-1 --delete-data` ends it",
     ]
     assert swept_lines(seen, SweepResult(()), yes=False) == [
-        "nothing was ended; --yes ends 1 piece of storage: storage scratch-1"
+        "nothing was deleted; to delete 1 piece of storage, add --yes: storage scratch-1"
     ]
     document = sweep_json(seen, SweepResult((scratch,)), now, simulated=False)
     assert [(row["name"], row["goes"], row["ended"]) for row in document["storage"]] == [

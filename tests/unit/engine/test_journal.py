@@ -69,7 +69,7 @@ def test_a_failed_sync_stops_everything_after_it(workspace, monkeypatch):
         with pytest.raises(StateError, match="Input/output error"):
             journal.add({"row": "outputs", "values": {}})
         monkeypatch.undo()
-        with pytest.raises(StateError, match="could not be written before"):
+        with pytest.raises(StateError, match="an earlier write to the journal"):
             journal.add({"row": "outputs", "values": {}})
 
 

@@ -210,7 +210,7 @@ def _lease_file(content: bytes) -> None:
     with mock.patch.object(store, "FOLDER", str(scratch() / "leases")):
         for one in store.active():
             conforms(type(one), one)
-            assert isinstance(one.told, str)
+            assert isinstance(one.description, str)
 
 
 def _bootstrap(content: bytes) -> None:

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from cloudgpu.node.agent.gang.protocol import WorkerWire
+from cloudgpu.node.agent.gang.protocol import WorkerProtocol
 from cloudgpu.node.agent.gang.sockets import HeadGang
 from cloudgpu.node.agent.gang.spec import GangSpec, Limits, StartSpec
 
@@ -47,7 +47,7 @@ class Worker:
     """The other end of one connection."""
 
     def __init__(self, sock: socket.socket) -> None:
-        self.sock, self.wire, self.sent = sock, WorkerWire(TOKEN, "r", 1), 0
+        self.sock, self.wire, self.sent = sock, WorkerProtocol(TOKEN, "r", 1), 0
 
     def hear(self) -> list:
         return self.wire.feed(self.sock.recv(1 << 16))

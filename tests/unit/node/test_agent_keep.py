@@ -65,7 +65,7 @@ def test_a_name_that_s3_cannot_have_fails_alone(source, look):
     Path(os.fsdecode(os.fsencode(source) + b"/\xff\xfe")).write_text("x")
     sent, state = look()
     assert sent == ["100/model.pt"]
-    assert ["its name is not UTF-8" in why for why in state["failed"].values()] == [True]
+    assert ["the file name is not UTF-8" in why for why in state["failed"].values()] == [True]
 
 
 def test_a_directory_that_cannot_be_listed_is_a_failure_until_it_can(source, look, monkeypatch):

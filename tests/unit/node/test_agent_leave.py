@@ -19,7 +19,7 @@ def host(tmp_path, monkeypatch):
     monkeypatch.setattr(store, "FOLDER", str(tmp_path / "leases"))
     monkeypatch.setattr(lease, "_free", lambda wanted, *_: tuple(range(wanted)))
     monkeypatch.setattr(lease.gpu_use, "gpu_ids", lambda: {"GPU-0": 0})
-    monkeypatch.setattr(daemon, "post", lambda *_: None)
+    monkeypatch.setattr(daemon, "ensure_running", lambda *_: None)
     monkeypatch.setattr(termination, "end_all", lambda *_, **__: [])
     monkeypatch.setattr(termination, "end_containers", lambda *_: [])
     monkeypatch.setattr(mount, "leave_all", lambda *_: [])

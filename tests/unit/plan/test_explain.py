@@ -121,10 +121,10 @@ tiny: 2 candidates for 2 nodes
 
 tried in this order: hardware, regions and zones in the order of the recipe
 
-kept by every rule: 2; hardware, regions and zones in the order of the recipe [order]
-thrown out: 2 [offered]
+kept: 2; hardware, regions and zones in the order of the recipe [order]
+rejected: 2 [offered]
     p3dn.24xlarge in eu-central-1, eu-north-1
-thrown out: 1 [retired]
+rejected: 1 [retired]
     p3.16xlarge: AWS retired p3.16xlarge on 2025-12-20, and it can no longer be launched; its successor is \
 p3dn.24xlarge"""
     )

@@ -109,7 +109,7 @@ def test_nothing_to_be_had():
     assert (
         shown(resources__gpu="V10:8")
         == """\
-quickstart on nothing that can be had
+quickstart on no available hardware
 cluster quickstart-1: 2 ranks (1 a node), ends itself after 1h
 
 no candidates

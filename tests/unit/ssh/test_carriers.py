@@ -58,7 +58,7 @@ def test_a_secret_goes_by_the_environment_and_is_not_shown():
 
 def test_a_program_that_is_not_there_is_told():
     command = CarryingCommand(("/nowhere/session-manager-plugin",), {})
-    with pytest.raises(ConnectError, match="/nowhere/session-manager-plugin cannot be started: No such file"):
+    with pytest.raises(ConnectError, match="cannot start /nowhere/session-manager-plugin: No such file"):
         ProgramCarrier(lambda: command).open_tcp("i-0abc", 22, 5.0)
 
 

@@ -90,7 +90,7 @@ def test_no_value_starts_an_option_of_its_own(text):
         (Entry(("lab-0",), NODE, ROOT / "k"), odd),
         (Entry(("lab-0",), replace(NODE, key=text), ROOT / "k"), KEY),
     ):
-        with pytest.raises(StateError, match="cannot be written into an OpenSSH configuration"):
+        with pytest.raises(StateError, match="that an OpenSSH configuration does not allow"):
             rendered([entry], key, HEADING)
     with pytest.raises(StateError):
         included(odd)

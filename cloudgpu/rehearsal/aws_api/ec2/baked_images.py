@@ -40,7 +40,9 @@ def create_image(call: Call) -> dict[str, str]:
         raise AwsError(
             "InvalidAMIName.Malformed", "AMI names must be between 3 and 128 characters long, of permitted characters"
         )
-    taken = next((one.id for one in call.backend.amis.values() if (one.name, one.owner_id) == (name, _me(call))), "")
+    taken = next(
+        (image.id for image in call.backend.amis.values() if (image.name, image.owner_id) == (name, _me(call))), ""
+    )
     if taken:
         raise AwsError("InvalidAMIName.Duplicate", f"AMI name {name} is already in use by AMI {taken}")
     instance = _instance(call, str(call.params.get("InstanceId") or ""))
@@ -102,5 +104,5 @@ def _instance(call: Call, instance_id: str) -> Any:  # noqa: ANN401 - moto's ins
 
 
 def _root_gib(call: Call, instance: Any) -> int:  # noqa: ANN401
-    attached = [call.backend.volumes.get(one.volume_id) for one in instance.block_device_mapping.values()]
-    return max((int(one.size) for one in attached if one is not None), default=8)
+    attached = [call.backend.volumes.get(mapping.volume_id) for mapping in instance.block_device_mapping.values()]
+    return max((int(volume.size) for volume in attached if volume is not None), default=8)

@@ -62,7 +62,7 @@ def associate(call: Call) -> dict[str, Any]:
 def disassociate(call: Call) -> Any:  # noqa: ANN401 - moto's answer
     """Reject addresses of NAT gateways: only deleting the gateway releases them."""
     named = str(call.params.get("AssociationId") or "")
-    held = next((one for one in call.backend.addresses if one.association_id == named), None)
+    held = next((address for address in call.backend.addresses if address.association_id == named), None)
     if held is not None and _of_gateway(call, held):
         raise AwsError("AuthFailure", "You do not have permission to access the specified resource.")
     return call.proceed()
@@ -72,7 +72,7 @@ def disassociate(call: Call) -> Any:  # noqa: ANN401 - moto's answer
 def release(call: Call) -> Any:  # noqa: ANN401 - moto's answer
     """Reject addresses that are in use."""
     named = str(call.params.get("AllocationId") or "")
-    held = next((one for one in call.backend.addresses if one.allocation_id == named), None)
+    held = next((address for address in call.backend.addresses if address.allocation_id == named), None)
     if held is not None and held.association_id:
         raise AwsError("InvalidIPAddress.InUse", f"Address {held.public_ip} is in use.")
     answer = call.proceed()
@@ -88,7 +88,7 @@ def describe_interfaces(call: Call) -> dict[str, Any]:
     found = call.backend.get_all_network_interfaces(call.texts("NetworkInterfaceIds"), filters)
     for name, values in places.items():
         if values is not None:
-            found = [one for one in found if _attached_at(one, name) in values]
+            found = [interface for interface in found if _attached_at(interface, name) in values]
     return {"NetworkInterfaces": found}
 
 
@@ -128,7 +128,7 @@ def _interface(call: Call) -> Any:  # noqa: ANN401 - moto's interface
     instance_id = str(call.params.get("InstanceId") or "")
     if not instance_id:
         raise AwsError("MissingParameter", "Either instance ID or network interface id must be specified")
-    instance = next((one for one in call.backend.all_instances() if one.id == instance_id), None)
+    instance = next((candidate for candidate in call.backend.all_instances() if candidate.id == instance_id), None)
     if instance is None:
         raise AwsError("InvalidInstanceID.NotFound", f"The instance ID '{instance_id}' does not exist")
     if len(instance.nics) > 1:
@@ -152,7 +152,9 @@ def _check_instance(interface: Any) -> None:  # noqa: ANN401 - moto's interface
 def _has_gateway(call: Call, vpc_id: str) -> bool:
     """Return True if the VPC has an internet gateway. Default VPCs do on AWS, though moto does not show it."""
     vpc = call.backend.vpcs.get(vpc_id)
-    attached = any(one.vpc is not None and one.vpc.id == vpc_id for one in call.backend.internet_gateways.values())
+    attached = any(
+        gateway.vpc is not None and gateway.vpc.id == vpc_id for gateway in call.backend.internet_gateways.values()
+    )
     return attached or (vpc is not None and str(vpc.is_default).lower() == "true")
 
 
@@ -161,4 +163,6 @@ def _of_gateway(call: Call, address: Any) -> bool:  # noqa: ANN401 - moto's addr
 
 
 def _serves_gateway(call: Call, interface: Any) -> bool:  # noqa: ANN401 - moto's interface
-    return any(one._eni is interface and one.state != "deleted" for one in call.backend.nat_gateways.values())
+    return any(
+        gateway._eni is interface and gateway.state != "deleted" for gateway in call.backend.nat_gateways.values()
+    )

@@ -108,7 +108,7 @@ def terminate(instance: Any, record: NodeRecord, now: datetime, *, failure: str 
     parts += [interface.id for interface in instance.nics.values()]
     _readdress(instance, record.original_address)
     backend = instance.ec2_backend
-    for address in [one for one in backend.addresses if one.eni in instance.nics.values()]:
+    for address in [address for address in backend.addresses if address.eni in instance.nics.values()]:
         elastic_ips.take_away(address)
     instance.terminate()
     for gone in (name for name in parts if name not in backend.volumes and name not in backend.enis):
@@ -148,6 +148,6 @@ def _readdress(instance: Any, address: str) -> None:  # noqa: ANN401
     for row in primary.private_ip_addresses:
         if row.get("Primary"):
             row["PrivateIpAddress"] = address
-    elastic = {one.public_ip for one in instance.ec2_backend.addresses}
+    elastic = {elastic_ip.public_ip for elastic_ip in instance.ec2_backend.addresses}
     if primary.public_ip and primary.public_ip not in elastic:
         primary.public_ip = address

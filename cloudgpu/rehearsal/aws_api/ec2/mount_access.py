@@ -30,15 +30,15 @@ def mountable(backend: Any, instance: Any, role: str) -> Pairs:  # noqa: ANN401 
 def _efs(backend: Any, region: str, zone: str, groups: set[str]) -> Iterator[tuple[str, str]]:  # noqa: ANN401
     """Yield EFS file systems with a mount target in the instance's zone."""
     for name, system in efs_backends[DEFAULT_ACCOUNT_ID][region].file_systems_by_id.items():
-        targets = [one for one in system._mount_targets.values() if one.availability_zone_name == zone]
-        if any(_let_in(backend, one.security_groups or (), groups, _NFS) for one in targets):
+        targets = [target for target in system._mount_targets.values() if target.availability_zone_name == zone]
+        if any(_let_in(backend, target.security_groups or (), groups, _NFS) for target in targets):
             yield f"{name}.efs.{region}.amazonaws.com", name
 
 
 def _lustre(backend: Any, region: str, groups: set[str]) -> Iterator[tuple[str, str]]:  # noqa: ANN401
-    for one in systems_of(backend):
-        if one.ending is None and _let_in(backend, one.request.get("SecurityGroupIds") or (), groups, _LUSTRE):
-            yield f"{one.id}.fsx.{region}.amazonaws.com@tcp:/{one.mount_name}", one.id
+    for system in systems_of(backend):
+        if system.ending is None and _let_in(backend, system.request.get("SecurityGroupIds") or (), groups, _LUSTRE):
+            yield f"{system.id}.fsx.{region}.amazonaws.com@tcp:/{system.mount_name}", system.id
 
 
 def _volumes(backend: Any, instance: Any) -> Iterator[tuple[str, str]]:  # noqa: ANN401

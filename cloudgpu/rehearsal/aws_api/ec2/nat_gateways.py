@@ -37,15 +37,15 @@ def describe(call: Call) -> dict[str, Any]:
     """Describe gateways by id and filter, in pages. Each call advances gateways in a transitional state."""
     _forget_old(call)
     ids = call.texts("NatGatewayIds")
-    for missing in (one for one in ids if one not in call.backend.nat_gateways):
+    for missing in (gateway_id for gateway_id in ids if gateway_id not in call.backend.nat_gateways):
         raise AwsError("NatGatewayNotFound", f"The Nat Gateway {missing} was not found")
-    found = [one for name, one in call.backend.nat_gateways.items() if not ids or name in ids]
+    found = [gateway for name, gateway in call.backend.nat_gateways.items() if not ids or name in ids]
     filters = {row["Name"]: [str(value) for value in row["Values"]] for row in call.params.get("Filter") or []}
     for name, values in filters.items():
-        found = [one for one in found if _value(call, one, name) & set(values)]
-    for one in found:
-        _step(call, one)
-    rows, token = page([_shown(call, one) for one in found], call.params)
+        found = [gateway for gateway in found if _value(call, gateway, name) & set(values)]
+    for gateway in found:
+        _step(call, gateway)
+    rows, token = page([_shown(call, gateway) for gateway in found], call.params)
     return {"NatGateways": rows, "NextToken": token}
 
 
@@ -65,7 +65,7 @@ def _failure(call: Call, subnet: Any, address: Any) -> tuple[str, str] | None:  
     gateways = call.backend.internet_gateways.values()
     if address.association_id:
         return "Resource.AlreadyAssociated", f"Elastic IP address [{address.allocation_id}] is already associated"
-    if not any(one.vpc is not None and one.vpc.id == subnet.vpc_id for one in gateways):
+    if not any(gateway.vpc is not None and gateway.vpc.id == subnet.vpc_id for gateway in gateways):
         return "Gateway.NotAttached", f"Network {subnet.vpc_id} has no Internet gateway attached"
     return None
 
@@ -97,7 +97,9 @@ def _end(call: Call, gateway: Any) -> None:  # noqa: ANN401 - moto's gateway
 def _forget_old(call: Call) -> None:
     before = call.world.clock.now() - _SHOWN_AFTER_END
     gateways = call.backend.nat_gateways
-    for name in [name for name, one in gateways.items() if one.state == "deleted" and one.ended_at < before]:
+    for name in [
+        name for name, gateway in gateways.items() if gateway.state == "deleted" and gateway.ended_at < before
+    ]:
         del gateways[name]
         call.backend.tags.pop(name, None)
 

@@ -13,7 +13,9 @@ _OPT_IN_LATELY = frozenset({"af-south-1", "ap-southeast-3", "eu-south-1"})
 def describe(call: Call) -> dict[str, Any]:
     """Return region names with their endpoints; an unknown name is an error."""
     wanted = call.texts("RegionNames")
-    rows = [_shown(one) for one in call.backend.describe_regions() if not one.name.startswith(_OTHER_PARTITIONS)]
+    rows = [
+        _shown(region) for region in call.backend.describe_regions() if not region.name.startswith(_OTHER_PARTITIONS)
+    ]
     missing = sorted(set(wanted) - {row["RegionName"] for row in rows})
     if missing:
         raise AwsError("InvalidParameterValue", f"Invalid region provided: {', '.join(missing)}")

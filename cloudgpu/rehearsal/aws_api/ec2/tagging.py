@@ -13,9 +13,11 @@ def create_tags(call: Call) -> dict[str, Any]:
     tags = {row["Key"]: str(row.get("Value") or "") for row in call.params.get("Tags") or []}
     if any(key.startswith("aws:") for key in tags):
         raise AwsError("InvalidParameterValue", "Tag keys starting with 'aws:' are reserved for internal use")
-    for one in ids:
-        if len({**call.backend.tags.get(one, {}), **tags}) > MAX_TAGS:
-            raise AwsError("TagLimitExceeded", f"The maximum number of tags for {one}, {MAX_TAGS}, is exceeded.")
+    for resource_id in ids:
+        if len({**call.backend.tags.get(resource_id, {}), **tags}) > MAX_TAGS:
+            raise AwsError(
+                "TagLimitExceeded", f"The maximum number of tags for {resource_id}, {MAX_TAGS}, is exceeded."
+            )
     call.backend.create_tags(ids, tags)
     _show(call, ids)
     return {}
@@ -33,17 +35,17 @@ def delete_tags(call: Call) -> dict[str, Any]:
 def _checked(call: Call) -> list[str]:
     ids = call.texts("Resources")
     own = {group.id for group in call.records.placement_groups.values()} | call.records.fleets.keys()
-    call.backend.do_resources_exist([one for one in ids if one not in own])
+    call.backend.do_resources_exist([resource_id for resource_id in ids if resource_id not in own])
     return ids
 
 
 def _show(call: Call, ids: list[str]) -> None:
     """Update the copies of the tags that moto uses in its descriptions."""
-    for one in ids:
-        tags = dict(call.backend.tags.get(one, {}))
-        if one in call.backend.launch_templates:
-            template = call.backend.launch_templates[one]
+    for resource_id in ids:
+        tags = dict(call.backend.tags.get(resource_id, {}))
+        if resource_id in call.backend.launch_templates:
+            template = call.backend.launch_templates[resource_id]
             template.tags = template.get_tags()
         for group in call.records.placement_groups.values():
-            if group.id == one:
+            if group.id == resource_id:
                 group.tags = tags

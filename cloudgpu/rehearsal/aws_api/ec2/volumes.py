@@ -13,7 +13,9 @@ def create(call: Call) -> Any:  # noqa: ANN401 - moto's answer
     """Create a volume after EC2's checks."""
     params = call.params
     zone = str(params.get("AvailabilityZone") or "")
-    if not zone.startswith(call.region) or zone not in {one.name for one in call.backend.describe_availability_zones()}:
+    if not zone.startswith(call.region) or zone not in {
+        known.name for known in call.backend.describe_availability_zones()
+    }:
         raise AwsError("InvalidZone.NotFound", f"The zone '{zone}' does not exist.")
     size = _number(params, "Size")
     snapshot_id = str(params.get("SnapshotId") or "")

@@ -30,13 +30,13 @@ def create(call: Call) -> Any:  # noqa: ANN401 - moto's answer
 @rule("DescribeVpcEndpoints")
 def describe(call: Call) -> dict[str, Any]:
     """Describe endpoints by id and filter, without deleted ones."""
-    living = {name: one for name, one in call.backend.vpc_end_points.items() if one.state != "deleted"}
+    living = {name: endpoint for name, endpoint in call.backend.vpc_end_points.items() if endpoint.state != "deleted"}
     ids = call.texts("VpcEndpointIds")
-    for missing in (one for one in ids if one not in living):
+    for missing in (endpoint_id for endpoint_id in ids if endpoint_id not in living):
         raise AwsError("InvalidVpcEndpointId.NotFound", _UNKNOWN.format(missing))
-    found = [one for name, one in living.items() if not ids or name in ids]
+    found = [endpoint for name, endpoint in living.items() if not ids or name in ids]
     for name, values in call.filters().items():
-        found = [one for one in found if _value(call, one, name) & set(values)]
+        found = [endpoint for endpoint in found if _value(call, endpoint, name) & set(values)]
     return {"VpcEndpoints": found}
 
 
@@ -79,8 +79,16 @@ def delete(call: Call) -> dict[str, Any]:
 def delete_vpc(call: Call) -> Any:  # noqa: ANN401 - moto's answer
     """Reject deletion while the VPC has an endpoint or an attached gateway."""
     vpc_id = str(call.params.get("VpcId") or "")
-    endpoints = [one for one in call.backend.vpc_end_points.values() if one.vpc_id == vpc_id and one.state != "deleted"]
-    gateways = [one for one in call.backend.internet_gateways.values() if one.vpc is not None and one.vpc.id == vpc_id]
+    endpoints = [
+        endpoint
+        for endpoint in call.backend.vpc_end_points.values()
+        if endpoint.vpc_id == vpc_id and endpoint.state != "deleted"
+    ]
+    gateways = [
+        gateway
+        for gateway in call.backend.internet_gateways.values()
+        if gateway.vpc is not None and gateway.vpc.id == vpc_id
+    ]
     if endpoints or gateways:
         raise AwsError("DependencyViolation", f"The vpc '{vpc_id}' has dependencies and cannot be deleted.")
     return call.proceed()

@@ -1,4 +1,4 @@
-"""`exec`: which nodes, which command, what its end means; the real thing is in tests/system/remote."""
+"""`exec`: which nodes, which command, what its end means; the real thing is in tests/system/ssh."""
 
 import pytest
 

@@ -68,7 +68,7 @@ class Login:
 
     def run(self):
         workspace = self.workspace
-        means = ssh.Means(Path("key"), workspace.clock, None, lambda cluster, index: [], self.admitted.append)
+        means = ssh.NodeLogin(Path("key"), workspace.clock, None, lambda cluster, index: [], self.admitted.append)
         return ssh.login(workspace.records, workspace.home, means, cluster="demo", index=0)
 
 

@@ -156,7 +156,7 @@ def test_what_is_gone_or_elsewhere_meanwhile_is_refused(room, stores, begun, mak
     with pytest.raises(StateError, match="does not exist"):
         room.ready(recipe(make, SETS), *begun, {})
     stores.there = [stands("sets", "lustre", "us-east-1d")]
-    with pytest.raises(StateError, match="stands in us-east-1d"):
+    with pytest.raises(StateError, match="is in us-east-1d"):
         room.ready(recipe(make, SETS), *begun, {})
     stores.there = [stands("sets", "efs")]
     with pytest.raises(UsageError, match="VPC that is created with the cluster"):
@@ -196,7 +196,7 @@ def test_down_names_what_went_and_what_stays():
     unknown = Kept("far", "ebs", "eu-west-1", None, simulated=True)
     ended = Ended("demo", known=True, instances=("i-1",), usd=Decimal(3), storage=Settled(("own-1",), (kept, unknown)))
     assert ended_lines(ended) == [
-        "cluster demo is gone, confirmed by a search for its tag; 1 instance ended",
+        "cluster demo is gone, verified by tag search; 1 instance ended",
         "  i-1",
         "  storage own-1 was its own, and is deleted",
         "  it cost $3.00",

@@ -98,7 +98,7 @@ def test_two_nodes_under_a_quota_of_one_are_refused_by_name(plan):
     (short,) = about_quota(plan(Cloud({P: 96})))
     assert short == (
         "error",
-        "2 x p3dn.24xlarge need 192 vCPUs in us-east-1, and Running On-Demand P instances (L-417A185B) allow 96",
+        "2 x p3dn.24xlarge need 192 vCPUs in us-east-1, but Running On-Demand P instances (L-417A185B) allow only 96",
     )
 
 
@@ -106,7 +106,7 @@ def test_what_runs_already_counts(plan):
     assert about_quota(plan(Cloud({P: 192}))) == []
     (short,) = about_quota(plan(Cloud({P: 192}, {quota_of("p3dn", "on-demand"): 96})))
     assert short[0] == "warning"
-    assert "96 of 192 are in use, and 192 vCPUs are needed" in short[1]
+    assert "96 of 192 are in use, but 192 vCPUs are needed" in short[1]
 
 
 def test_a_quota_that_may_not_be_read_is_unknown_and_never_passed(plan):
@@ -119,8 +119,8 @@ def test_offline_says_how_old_what_it_knows_of_quotas_is(plan):
     assert about_quota(plan()) == [], "nothing is known; that nothing was asked is said elsewhere"
     plan(Cloud({P: 96}))
     (short,) = about_quota(plan())
-    assert short[1].endswith("allow 96 (asked 2026-11-21 12:00 UTC)")
+    assert short[1].endswith("allow only 96 (asked 2026-11-21 12:00 UTC)")
     plan(Cloud({P: 960}, {quota_of("p3dn", "on-demand"): 864}))
     # The limit is ten minutes fresh, what runs is counted each time.
     (short,) = about_quota(plan())
-    assert "allow 96 (asked" in short[1]
+    assert "allow only 96 (asked" in short[1]

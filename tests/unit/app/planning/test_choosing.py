@@ -216,7 +216,7 @@ def test_prices_that_this_home_has_read_are_the_ones_shown(home, capsys):
 
 def test_options_of_the_list_are_not_swallowed_by_show(capsys):
     assert main(["gpus", "--count", "8", "show", "V100"]) == 2
-    assert "--count belongs to the list of GPUs, not to `gpus show`" in capsys.readouterr().err
+    assert "--count is an option of `gpus`, not of `gpus show`" in capsys.readouterr().err
 
 
 def test_a_gpu_without_show_is_told_about_it(capsys):

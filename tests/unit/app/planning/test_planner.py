@@ -76,7 +76,7 @@ def test_only_regions_that_the_account_may_use_are_asked(planned):
     assert cloud.asked == {"us-west-2"}
     assert {one.region for one in plan.candidates} == {"us-west-2"}
     (told,) = [one for one in plan.findings if one.check == "region-enabled"]
-    assert (told.severity, told.message) == ("warning", "left out: us-east-1 is not enabled for this account")
+    assert (told.severity, told.message) == ("warning", "excluded: us-east-1 is not enabled for this account")
 
 
 def test_a_recipe_in_regions_that_are_all_closed_is_refused_for_that_reason(planned):

@@ -164,7 +164,7 @@ def test_a_registry_that_is_not_there_leaves_it_unknown(play):
     place.close = lambda: None
     assert (ask(place).presence, ask(place).why) == (
         "unknown",
-        f"{place.address} cannot be reached: Connection refused",
+        f"cannot reach {place.address}: Connection refused",
     )
 
 
@@ -182,7 +182,7 @@ def test_nothing_is_waited_for_longer_than_the_time_given_in_all(monkeypatch):
         return nobody(region)
 
     # The thread that is not waited for goes on: not to a registry of the world.
-    monkeypatch.setattr(registry_images, "_looked_at", lambda image, *_: ImageSeen(image, "unknown", ""))
+    monkeypatch.setattr(registry_images, "_described", lambda image, *_: ImageSeen(image, "unknown", ""))
     image = "123456789012.dkr.ecr.us-east-1.amazonaws.com/own:1"
     seen = RegistryImages({}, blocked, within_s=0.1)(Environment.model_validate({"container": {"image": image}}))
     waited = time.monotonic() - began
@@ -204,7 +204,7 @@ def test_a_password_is_given_where_it_is_asked_for_and_said_nowhere(registry):
     assert registry.asked[-3][1] == ""
     wrong = with_login(registry, "not it")
     assert wrong.presence == "refused"
-    assert "to ann" in wrong.why
+    assert "for ann" in wrong.why
     assert "not it" not in repr(wrong)
     bare = ask(registry)
     assert (bare.presence, "without a login" in bare.why) == ("refused", True)

@@ -4,7 +4,7 @@ import pytest
 
 from cloudgpu.aws.ec2 import tag_search
 from cloudgpu.aws.ec2.tagged_types import Found
-from cloudgpu.engine.pulumi_cli.unrecorded_nodes import end_stray_nodes
+from cloudgpu.engine.pulumi_cli.unrecorded_nodes import delete_unrecorded_nodes
 
 TAGS = {"cloudgpu:cluster": "demo", "cloudgpu:token": "t1"}
 
@@ -31,12 +31,12 @@ def cloud(monkeypatch):
 
 
 def test_nodes_of_recorded_fleets_stay(cloud, workspace):
-    assert end_stray_nodes(None, TAGS, {"fleet-1"}, workspace.clock) == ("i-2", "fleet-2")
+    assert delete_unrecorded_nodes(None, TAGS, {"fleet-1"}, workspace.clock) == ("i-2", "fleet-2")
     assert [one.id for one in cloud.released] == ["i-2", "fleet-2"]
     assert cloud.asked == [("demo", "t1")]
 
 
 def test_without_a_name_and_a_token_nothing_is_ours(cloud, workspace):
     for tags in ({}, {"cloudgpu:cluster": "demo"}, {"cloudgpu:token": "t1"}):
-        assert end_stray_nodes(None, tags, (), workspace.clock) == ()
+        assert delete_unrecorded_nodes(None, tags, (), workspace.clock) == ()
     assert (cloud.asked, cloud.released) == ([], [])

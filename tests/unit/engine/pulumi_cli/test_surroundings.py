@@ -171,10 +171,10 @@ def test_without_a_cli_nothing_is_fetched_unless_that_was_agreed_to(tmp_path):
 
 
 def test_a_wrong_name_and_half_a_distribution_are_said(tmp_path):
-    with pytest.raises(UsageError, match="which is no program"):
+    with pytest.raises(UsageError, match="which is not an executable file"):
         find(tmp_path / "gone", tmp_path, {"PATH": "/nowhere"})
     lonely = program(tmp_path / "bin" / "pulumi")
-    with pytest.raises(UsageError, match="without pulumi-language-python"):
+    with pytest.raises(UsageError, match="lacks pulumi-language-python"):
         find(lonely, tmp_path, {"PATH": "/nowhere"})
 
 

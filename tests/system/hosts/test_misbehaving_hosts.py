@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import pytest
 
 from tests.hosts.lab import Host, Lab
-from tests.system.ssh.callers import Caller
+from tests.system.hosts.callers import Caller
 
 LIMIT_S = 3.0
 """What the time limits of the agent's verbs, of plain commands and of transfers are set to."""

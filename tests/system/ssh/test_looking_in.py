@@ -23,7 +23,7 @@ from cloudgpu.paths import Home
 from cloudgpu.ssh.command import Command
 from cloudgpu.ssh.connection import SilentPortError, SshHost, connect
 from cloudgpu.state.user_ssh_config import SshFolder
-from tests.system.remote.conftest import Sshd, free_port
+from tests.system.ssh.conftest import Sshd, free_port
 
 pytestmark = [pytest.mark.main_path, pytest.mark.system]
 WAIT_S = 20

@@ -17,9 +17,9 @@ import pytest
 
 from tests.hosts.lab import Host, Lab
 from tests.hosts.relay import ADDRESS, Break, Relay, relay
-from tests.system.ssh import short_limits
-from tests.system.ssh.callers import PROGRAM, Caller
-from tests.system.ssh.short_limits import ended, reach_through, run, started, until
+from tests.system.hosts import short_limits
+from tests.system.hosts.callers import PROGRAM, Caller
+from tests.system.hosts.short_limits import ended, reach_through, run, started, until
 
 NEVER = {
     "after the TCP handshake": (0, "did not complete the SSH handshake within"),

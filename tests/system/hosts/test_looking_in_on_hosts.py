@@ -3,7 +3,7 @@
 import csv
 
 from tests.hosts.lab import Lab
-from tests.system.ssh.callers import Caller
+from tests.system.hosts.callers import Caller
 
 SHARED = """
 schema: 1
@@ -40,7 +40,7 @@ def test_a_matrix_over_hosts_has_one_lease_and_one_table(lea: Caller):
     assert [(row["launch.ranks_per_node"], row["state"]) for row in rows] == [("1", "succeeded"), ("2", "succeeded")]
     assert shown.count("using cluster") == 2, "both runs in the one that was made for them"
     assert {row["simulated"] for row in rows} == {"false"}
-    assert "no cluster is up" in lea.run("status").stdout
+    assert "no cluster is running" in lea.run("status").stdout
 
 
 def test_data_goes_from_host_to_host(lea: Caller, lab_hosts: Lab):

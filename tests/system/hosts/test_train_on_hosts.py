@@ -6,7 +6,7 @@ import re
 import pytest
 
 from tests.hosts.lab import Lab
-from tests.system.ssh.callers import Caller, left_on
+from tests.system.hosts.callers import Caller, left_on
 
 
 @pytest.mark.main_path
@@ -33,7 +33,7 @@ def test_a_run_on_two_hosts_from_plan_to_bill(lea: Caller):
     bill = lea.run("cost").stdout
     # Two hosts at 12 USD for the least that is charged, a minute.
     assert "$0.4000" in bill
-    assert "no cluster is up" in lea.run("status").stdout
+    assert "no cluster is running" in lea.run("status").stdout
 
 
 def test_a_run_behind_a_jump_host_without_a_rate(lea: Caller):

@@ -17,7 +17,7 @@ from cloudgpu.aws.iam.permissions import GRANTS, IMPLIED, OPTIONAL
 from cloudgpu.aws.iam.session_permissions import SESSION_GRANTS
 from cloudgpu.aws.iam.storage_permissions import STORAGE_GRANTS, STORAGE_IMPLIED
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 SERVICES = ("ec2", "iam", "ssm", "sts", "s3", "service-quotas", "pricing", "scheduler", "efs", "fsx", "ecr")
 AMBIGUOUS = frozenset({"tag_resource", "untag_resource", "list_tags_for_resource", "can_paginate"})
 NOT_CALLS = {"s3": {"upload_file": "put_object", "upload_fileobj": "put_object", "download_file": "get_object"}}

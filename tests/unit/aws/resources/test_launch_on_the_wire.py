@@ -18,7 +18,7 @@ from cloudgpu.errors import (
     ThrottledError,
 )
 from cloudgpu.plan.failover import rule_of
-from tests.unit.aws.launch_wire import Wire, deleted, fleet, instances, refused, serve, terminated
+from tests.unit.aws.resources.launch_wire import Wire, deleted, fleet, instances, refused, serve, terminated
 
 FLEET = handler("aws:ec2/fleet:Fleet")
 INPUTS = {

@@ -1,7 +1,7 @@
 """Hosts and inventories that are wrong: each a typed error with a hint, and nothing left anywhere."""
 
 from tests.hosts.lab import Lab
-from tests.system.ssh.callers import Caller
+from tests.system.hosts.callers import Caller
 
 ONE = "--set resources.nodes=1"
 
@@ -62,7 +62,7 @@ def test_a_host_key_is_never_taken_by_itself(lea: Caller, lab_hosts: Lab):
     assert asked[0] == 14
     assert green.fingerprint in asked[1]
     assert wrong[0] == 9
-    assert "somebody else may be answering" in wrong[1]
+    assert "another host may be answering" in wrong[1]
     assert stranger.inventory.read_text() == before
     (lea.folder / ".ssh").mkdir()
     (lea.folder / ".ssh/known_hosts").write_text(lab_hosts.known_hosts())

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 from tests.hosts.lab import Host
 from tests.hosts.relay import ADDRESS, Relay
-from tests.system.ssh.callers import Caller
+from tests.system.hosts.callers import Caller
 
 LONGEST_S = 60.0
 """Far beyond every limit, for a machine that is busy with something else."""

@@ -7,17 +7,18 @@ from pathlib import Path
 
 from cloudgpu.node.payload import agent_source
 from tests.hosts.lab import Host, Lab
-from tests.system.ssh.callers import Caller, left_on
+from tests.system.hosts.callers import Caller, left_on
 
 ONE = ("--set", "resources.nodes=1", "--set", "resources.pool=dgx")
 LATE = """
 import subprocess
 from cloudgpu.app.clusters.factory import cluster_creator
+from cloudgpu.cli.context.plans import plan_recipe
 from cloudgpu.cli.context.wiring import wire
 from cloudgpu.errors import CapacityError
 
 wiring = wire(target="ssh")
-plan = wiring.planned("tiny", [], offline=False).plan
+plan = plan_recipe(wiring, "tiny", [], offline=False).plan
 # Between plan and lease somebody takes the second host.
 subprocess.run({theirs!r}, check=True, cwd={folder!r}, env={env!r}, stdout=subprocess.DEVNULL)
 try:

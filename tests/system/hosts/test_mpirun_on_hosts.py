@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from tests.hosts.lab import Lab
-from tests.system.ssh.callers import Caller
+from tests.system.hosts.callers import Caller
 
 PROGRAM = Path(__file__).parents[1] / "launchers/reduce.py"
 RECIPE = """

@@ -7,8 +7,8 @@ import pytest
 
 from tests.hosts.lab import Lab
 from tests.rehearsal.test_homes import fill, mounted
-from tests.system.ssh.callers import PROGRAM, Caller, left_on
-from tests.system.ssh.short_limits import ended, run, started, until
+from tests.system.hosts.callers import PROGRAM, Caller, left_on
+from tests.system.hosts.short_limits import ended, run, started, until
 
 HELD = PROGRAM.replace("time.sleep(1000)", 'while not os.path.exists("/tmp/finish"): time.sleep(0.05)')
 LARGE = 'if rank > 1: Path(os.environ["CLOUDGPU_OUTPUTS"], f"large-{rank}.bin").write_bytes(bytes(1 << 20))\n'
@@ -63,7 +63,7 @@ def test_outputs_that_do_not_fit_are_named_and_attach_fetches_them_once_they_do(
     assert code == 5, said
     shown = " ".join(said.split())
     assert "not fetched node 1: no space left on the disk" in shown
-    assert "KiB are free and 2.0 MiB are to be fetched" in shown
+    assert "KiB are free and 2.0 MiB are required" in shown
     (folder,) = (disk / "runs").glob("*/outputs")
     assert sorted(path.name for path in folder.rglob("*") if path.is_file()) == ["rank-0.txt", "rank-1.txt"]
     free(disk)

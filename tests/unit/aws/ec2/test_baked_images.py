@@ -2,7 +2,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from cloudgpu.app.images.bake import Gone
+from cloudgpu.app.images.bake import DeletedImage
 from cloudgpu.aws.ec2.baked_images import OwnImage, end, found, make, orphans, ready
 from cloudgpu.cli.render.image import deleted_lines, image_lines
 from cloudgpu.errors import CloudError
@@ -85,11 +85,13 @@ def test_the_text(scripted) -> None:
         "name  image  state      for    region     owner  age  GiB  $/month at most",
         "base  ami-1  available  Volta  us-east-1  ann    2 h  150            $7.50",
     ]
-    assert image_lines((), now, "us-east-1") == ["no images of cloudgpu's in us-east-1"]
-    assert deleted_lines(Gone(images[0], node=False), "base") == ["image base (ami-1) and 1 snapshot are deleted"]
-    assert deleted_lines(Gone(None, node=True), "base") == [
-        "image base was never made",
-        "  the node that it was made of had been left, and is ended",
+    assert image_lines((), now, "us-east-1") == ["no images in us-east-1"]
+    assert deleted_lines(DeletedImage(images[0], node=False), "base") == [
+        "image base (ami-1) and 1 snapshot are deleted"
+    ]
+    assert deleted_lines(DeletedImage(None, node=True), "base") == [
+        "image base does not exist",
+        "  the node of an interrupted `image bake` is terminated as well",
     ]
 
 

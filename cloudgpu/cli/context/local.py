@@ -1,0 +1,124 @@
+"""What a command uses on this machine: settings, screen, clock, and the records of its state home."""
+
+import os
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cloudgpu.backends.events import Emit
+from cloudgpu.cli.terminal.prompts import Questions
+from cloudgpu.cli.terminal.screen import Screen
+from cloudgpu.clock import Clock
+from cloudgpu.errors import UsageError
+from cloudgpu.paths import Home, bundled
+from cloudgpu.settings import Settings, Target
+from cloudgpu.state.records import Records
+
+if TYPE_CHECKING:
+    from cloudgpu.app.planning.quota_headroom import QuotaHeadroom
+    from cloudgpu.catalog import Catalog
+    from cloudgpu.state.catalog_snapshots import CatalogSnapshots
+    from cloudgpu.state.storage_records import StorageRecords
+
+
+@dataclass(frozen=True)
+class LocalContext:
+    """The collaborators of a command that need neither a cloud, nor a node, nor the ledger.
+
+    Attributes:
+        needs_disk: Whether the command must be able to write to the state home. Commands that only show or delete
+            things also work with a full or read-only disk.
+    """
+
+    settings: Settings
+    screen: Screen
+    clock: Clock
+    needs_disk: bool = True
+
+    @cached_property
+    def home(self) -> Home:
+        """The state home, checked to be writable if the command needs that."""
+        home = Home(self.settings.home)
+        return home.ensure() if self.needs_disk else home
+
+    @cached_property
+    def records(self) -> Records:
+        """The clusters and runs of this home."""
+        return Records(self.home)
+
+    @property
+    def storage_records(self) -> "StorageRecords":
+        """The storage of this home."""
+        from cloudgpu.state.storage_records import StorageRecords
+
+        return StorageRecords(self.home)
+
+    @property
+    def questions(self) -> Questions:
+        """The prompts that ask the user."""
+        return Questions(self.screen)
+
+    @property
+    def emit(self) -> Emit:
+        """The receiver of progress events."""
+        return self.screen.emit
+
+    @cached_property
+    def catalog(self) -> "Catalog":
+        """The GPUs, types and prices of this command's target, as this home knows them."""
+        from cloudgpu.state.known_catalog import known_catalog
+
+        return known_catalog(Home(self.settings.home), self.settings.target)
+
+    @property
+    def catalog_snapshots(self) -> "CatalogSnapshots":
+        """The catalogue data that was read from this command's target."""
+        from cloudgpu.state.catalog_snapshots import CatalogSnapshots
+
+        return CatalogSnapshots(Home(self.settings.home), self.settings.target)
+
+    @property
+    def quota_headroom(self) -> "QuotaHeadroom":
+        """The account's quotas, as far as this home knows them."""
+        from cloudgpu.app.planning.quota_headroom import QuotaHeadroom
+
+        return QuotaHeadroom(Home(self.settings.home), self.clock)
+
+    @property
+    def existing_storage_resources(self) -> dict[str, str]:
+        """Existing resources that the settings name for storage, under the names that the storage program uses."""
+        from cloudgpu.app.clusters.existing_resources import for_storage
+
+        return for_storage(self.settings)
+
+    def storage_target(self, name: str) -> Target:
+        """Return the target that storage was created on, or by default the configured one."""
+        recorded = next((record.target for record in self.storage_records.all() if record.name == name), "")
+        return as_target(recorded) if recorded else self.settings.target
+
+    def only_cluster(self) -> str:
+        """Return the only running cluster, or an empty string if there is none.
+
+        Raises:
+            UsageError: Several clusters are running.
+        """
+        names = [record.name for record in self.records.clusters()]
+        if len(names) > 1:
+            raise UsageError(f"several clusters are running: {', '.join(names)}", hint="specify one of them by name")
+        return names[0] if names else ""
+
+
+def recipe_roots() -> tuple[Path, ...]:
+    """Return the folders searched for recipe names: the current one first, then the shipped recipes."""
+    return (Path.cwd() / "recipes", bundled("recipes"))
+
+
+def environ() -> dict[str, str]:
+    """Return a copy of the caller's environment, for the secrets of recipes and the programs that engines run."""
+    return dict(os.environ)
+
+
+def as_target(text: str) -> Target:
+    """Return a record's target as a literal type."""
+    return "aws" if text == "aws" else "ssh" if text == "ssh" else "rehearsal"

@@ -1,0 +1,31 @@
+"""Real OpenSSH servers in namespaces, and people who use them."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.hosts.fixtures import lab_hosts
+from tests.hosts.lab import Lab
+from tests.system.hosts.callers import Caller, left_on
+
+__all__ = ["lab_hosts"]
+
+
+@pytest.fixture
+def lea(lab_hosts: Lab, tmp_path: Path) -> Caller:
+    """She logs in as `lab`."""
+    return Caller(lab_hosts, tmp_path / "lea", "lea")
+
+
+@pytest.fixture
+def ana(lab_hosts: Lab, tmp_path: Path) -> Caller:
+    """She logs in as `ana`: another user of the same hosts."""
+    return Caller(lab_hosts, tmp_path / "ana", "ana", user="ana")
+
+
+@pytest.fixture(autouse=True)
+def nothing_left(lab_hosts: Lab) -> Iterator[None]:
+    """Whatever a test does, the hosts are as they were."""
+    yield
+    assert {name: left_on(host) for name, host in lab_hosts.hosts.items()} == {name: [] for name in lab_hosts.hosts}
