@@ -8,7 +8,7 @@ from decimal import Decimal
 from cloudgpu.catalog import InstanceType
 from cloudgpu.plan import exclusions, storage
 from cloudgpu.plan.candidate import Candidate, Market
-from cloudgpu.plan.costs import beside_nodes, transfers
+from cloudgpu.plan.costs import items_besides_nodes, transfer_items
 from cloudgpu.plan.exclusions import Exclusion
 from cloudgpu.plan.ordering import in_order
 from cloudgpu.plan.question import Question
@@ -47,8 +47,8 @@ def _candidates(question: Question, kind: InstanceType, region: str) -> Iterator
     way = question.public_address(kind, region)
     resources = question.recipe.resources
     beside = (
-        *beside_nodes(resources.nodes, int(resources.disk), region, way),
-        *transfers(question.recipe, question.quotes.survey, region),
+        *items_besides_nodes(resources.nodes, int(resources.disk), region, way),
+        *transfer_items(question.recipe, question.quotes.survey, region),
         *storage.made(question, region),
     )
     efa, image, parameter = question.efa_of(kind), question.image(kind, region), question.image_parameter(kind)

@@ -1,4 +1,4 @@
-"""What a cluster costs, item by item: its nodes, and what goes with them; each with the source of its price. Pure."""
+"""Cost items of a cluster: nodes, disks, addresses, NAT gateway and data transfer, each with the source of its price."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ Per = Literal["hour", "once", "month"]
 
 HOUR_S = 3600
 SHORTEST_CHARGE_S = 60
-"""AWS charges nodes, disks and addresses for at least this long."""
+"""Minimum time that AWS bills for nodes, disks and addresses."""
 CENT = Decimal("0.01")
 _NANO = Decimal("1e-9")
 _GB = 10**9
@@ -24,20 +24,20 @@ _GB = 10**9
 
 @dataclass(frozen=True)
 class CostItem:
-    """One line of what a cluster costs."""
+    """One cost item of a cluster."""
 
     kind: ItemKind
     count: int
     what: str
-    """What there is `count` of, for instance `disks of 200 GiB (gp3)`."""
+    """The counted thing, for instance `disks of 200 GiB (gp3)`."""
     usd: Decimal | None
-    """All of them together, USD an hour, once or a month; None where no price is known."""
+    """Price of all `count` together in USD, per `per`; None if no price is known."""
     priced_on: date | None
     """The day the price was read."""
     source: str
     per: Per = "hour"
     whole_hours: bool = False
-    """Whether a part of an hour costs as much as the whole."""
+    """Whether every started hour is billed in full."""
 
     @property
     def label(self) -> str:
@@ -45,7 +45,7 @@ class CostItem:
         return f"{self.count} {self.what}"
 
     def until_usd(self, seconds: int) -> Decimal | None:
-        """What it comes to over so long, USD, exactly; None where no price is known."""
+        """Return the exact cost in USD of running for this long; None if the price is unknown or per month."""
         if self.usd is None or self.per == "month":
             return None
         if self.per == "once":
@@ -54,7 +54,7 @@ class CostItem:
         return self.usd * charged_s / HOUR_S
 
     def as_json(self) -> dict[str, Any]:
-        """Its documented form; money as text."""
+        """Return the documented JSON form, with amounts as text."""
         return {
             "kind": self.kind,
             "count": self.count,
@@ -68,77 +68,85 @@ class CostItem:
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> "CostItem":
-        """The item that `as_json` made this of.
+        """Return the item from its `as_json` form.
 
         Raises:
-            ValueError: It has another shape.
+            ValueError: A field is missing or has the wrong type.
         """
         return decoded(cls, stored)
 
 
-def beside_nodes(nodes: int, disk_gib: int, region: str, way: PublicAddress) -> tuple[CostItem, ...]:
-    """What a gang has beside its nodes: disks, addresses, the NAT gateway; those without a known price too."""
-    found = [_item("disks", nodes, f"{_s('disk', nodes)} of {disk_gib} GiB (gp3)", _disk(disk_gib, region))]
-    addresses = nodes if way == "auto" else elastic_ips(way, nodes)
+def items_besides_nodes(
+    nodes: int, disk_gib: int, region: str, public_address: PublicAddress
+) -> tuple[CostItem, ...]:
+    """Return the disks, addresses and NAT gateway of a cluster, including those without a known price."""
+    items = [_item("disks", nodes, f"{_s('disk', nodes)} of {disk_gib} GiB (gp3)", _disk(disk_gib, region))]
+    addresses = nodes if public_address == "auto" else elastic_ips(public_address, nodes)
     if addresses:
-        address = other_price("public_ipv4_hour_usd", region)
-        kind = "public IPv4 address" if way == "auto" else "Elastic IP"
-        found.append(_item("addresses", addresses, kind + ("" if addresses == 1 else _plural(kind)), address))
-    if way in GATEWAYS:
-        gateway = other_price("nat_gateway_hour_usd", region)
-        found.append(_item("gateway", 1, "NAT gateway", gateway, whole_hours=True))
-    return tuple(found)
+        address_price = other_price("public_ipv4_hour_usd", region)
+        kind = "public IPv4 address" if public_address == "auto" else "Elastic IP"
+        items.append(_item("addresses", addresses, kind + ("" if addresses == 1 else _plural(kind)), address_price))
+    if public_address in GATEWAYS:
+        gateway_price = other_price("nat_gateway_hour_usd", region)
+        items.append(_item("gateway", 1, "NAT gateway", gateway_price, whole_hours=True))
+    return tuple(items)
 
 
-def transfers(recipe: Recipe, survey: Survey, region: str) -> tuple[CostItem, ...]:
-    """Datasets that lie in another region, once for every node that fetches them; no line where no region is known."""
-    found = []
+def transfer_items(recipe: Recipe, survey: Survey, region: str) -> tuple[CostItem, ...]:
+    """Return one item for each dataset in another region, counted once per node that downloads it.
+
+    Datasets whose region is unknown have no item.
+    """
+    items = []
     for data in recipe.data:
         nodes = data.fetched_by(recipe.resources.nodes)
-        seen = survey.datasets.get(data.name)
-        if seen is None or seen.region in ("", region):
+        dataset = survey.datasets.get(data.name)
+        if dataset is None or dataset.region in ("", region):
             continue
-        what = f"{'copy' if nodes == 1 else 'copies'} of {data.name} from {seen.region}"
-        price = other_price("transfer_gb_usd", seen.region)
-        if price is None or seen.size_bytes is None or not seen.whole:
-            found.append(CostItem("transfer", nodes, what, None, None, "", per="once"))
+        what = f"{'copy' if nodes == 1 else 'copies'} of {data.name} from {dataset.region}"
+        price = other_price("transfer_gb_usd", dataset.region)
+        if price is None or dataset.size_bytes is None or not dataset.whole:
+            items.append(CostItem("transfer", nodes, what, None, None, "", per="once"))
             continue
-        usd = nodes * price.usd * seen.size_bytes / _GB
-        found.append(CostItem("transfer", nodes, what, usd, price.priced_on, price.source, per="once"))
-    return tuple(found)
+        usd = nodes * price.usd * dataset.size_bytes / _GB
+        items.append(CostItem("transfer", nodes, what, usd, price.priced_on, price.source, per="once"))
+    return tuple(items)
 
 
 def total_usd(items: Iterable[CostItem], seconds: int) -> Decimal:
-    """What the items whose price is known come to over so long, USD, rounded up to the cent.
+    """Return the total cost in USD of the items with a known price, rounded up to the cent.
 
-    Rounded down, a cap could be passed by a plan that exceeds it.
+    Rounding down could let a plan pass a budget that it exceeds.
     """
     exact = sum((item.until_usd(seconds) or Decimal(0) for item in items), Decimal(0))
     return exact.quantize(CENT, rounding=ROUND_CEILING)
 
 
 def hourly_usd(items: Iterable[CostItem]) -> Decimal:
-    """What the items whose price is known cost an hour, USD, exactly."""
+    """Return the exact hourly cost in USD of the items with a known price."""
     return sum((item.usd or Decimal(0) for item in items if item.per == "hour"), Decimal(0))
 
 
 def unpriced(items: Iterable[CostItem]) -> tuple[str, ...]:
-    """What is in no sum, since nobody knows its price; what is paid by the month outlives the cluster and is apart."""
+    """Return the labels of the items that totals leave out because their price is unknown.
+
+    Items billed per month outlive the cluster and are reported separately.
+    """
     return tuple(item.label for item in items if item.usd is None and item.per != "month")
 
 
-def _item(kind: ItemKind, count: int, what: str, each: Price | None, *, whole_hours: bool = False) -> CostItem:
-    """`count` things at one price each. A nano-dollar is the ledger's smallest part, and rounds up here as there."""
-    if each is None:
+def _item(kind: ItemKind, count: int, what: str, unit_price: Price | None, *, whole_hours: bool = False) -> CostItem:
+    """Return an hourly item, rounded up to the nano-dollar like amounts in the ledger."""
+    if unit_price is None:
         return CostItem(kind, count, what, None, None, "", whole_hours=whole_hours)
-    usd = (count * each.usd).quantize(_NANO, rounding=ROUND_CEILING).normalize()
-    return CostItem(kind, count, what, usd, each.priced_on, each.source, whole_hours=whole_hours)
+    usd = (count * unit_price.usd).quantize(_NANO, rounding=ROUND_CEILING).normalize()
+    return CostItem(kind, count, what, usd, unit_price.priced_on, unit_price.source, whole_hours=whole_hours)
 
 
 def _disk(gib: int, region: str) -> Price | None:
-    """One disk of so many GiB, by the hour."""
-    month = other_price("gp3_gib_month_usd", region)
-    return None if month is None else Price(month.usd * gib / MONTH_H, month.source, month.priced_on, region)
+    """Return the hourly price of a disk."""
+    monthly = other_price("gp3_gib_month_usd", region)
+    return None if monthly is None else Price(monthly.usd * gib / MONTH_H, monthly.source, monthly.priced_on, region)
 
 
 def _s(noun: str, count: int) -> str:

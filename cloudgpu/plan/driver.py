@@ -1,4 +1,4 @@
-"""Which machine image and which driver the nodes of a recipe will have. Pure."""
+"""The machine image and NVIDIA driver that the nodes of a recipe get."""
 
 from dataclasses import dataclass
 
@@ -10,12 +10,12 @@ from cloudgpu.recipe.schema import Recipe
 
 @dataclass(frozen=True)
 class NodeDriver:
-    """The driver of a node.
+    """The NVIDIA driver of a node.
 
     Attributes:
-        branch: None where nobody knows it.
-        flavour: Of its kernel modules; None where nobody knows it.
-        installed: Whether our bootstrap installs it; else it comes with the machine image.
+        branch: Driver branch; None if unknown.
+        flavour: Flavour of the kernel modules; None if unknown.
+        installed: Whether the bootstrap installs it. Otherwise it is part of the machine image.
     """
 
     branch: int | None
@@ -24,19 +24,19 @@ class NodeDriver:
 
 
 def machine_image(recipe: Recipe, gpu: Gpu) -> str:
-    """`ami-...` or an SSM parameter: the recipe's own, else what suits the GPU.
+    """Return the recipe's machine image, or the default for the GPU: `ami-...` or an SSM parameter.
 
-    A recipe that names a driver gets the image without one: what an image carries is not replaced.
+    A recipe that requests a driver branch gets an image without a driver, because a preinstalled driver is not replaced.
     """
     resources = recipe.resources
     return resources.image or (gpu.image if resources.driver is None else bare_image().parameter)
 
 
 def node_driver(recipe: Recipe, gpu: Gpu) -> NodeDriver:
-    """The driver that nodes with a GPU will have: the machine image's own, else the bootstrap's."""
+    """Return the driver of nodes with a GPU: preinstalled on the machine image, or else installed by the bootstrap."""
     image = machine_image(recipe, gpu)
-    carried = carried_driver(image)
-    if carried is not None:
-        return NodeDriver(carried.branch, carried.flavour, installed=False)
-    ours = driver_for(gpu.architecture, recipe.resources.driver)
-    return NodeDriver(ours.branch, ours.flavour, installed=True)
+    preinstalled = carried_driver(image)
+    if preinstalled is not None:
+        return NodeDriver(preinstalled.branch, preinstalled.flavour, installed=False)
+    driver = driver_for(gpu.architecture, recipe.resources.driver)
+    return NodeDriver(driver.branch, driver.flavour, installed=True)

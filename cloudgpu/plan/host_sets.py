@@ -1,8 +1,7 @@
-"""Which hosts of one's own could be the gang: the sets in the order in which they are tried. Pure."""
+"""Sets of self-managed hosts that can run a recipe, in the order in which they are tried."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import date
 from decimal import Decimal
 from typing import Any
 
@@ -13,20 +12,17 @@ from cloudgpu.plan.candidates import Field
 from cloudgpu.plan.costs import CostItem
 from cloudgpu.plan.question import Question
 
-NEVER = date.min
-"""The day on which the rate of a host was read: nobody reads it anywhere but in the inventory."""
-
 
 @dataclass(frozen=True)
 class HostSet(Candidate):
-    """So many hosts of one kind, some or all GPUs of each. It has no region, zone, market or image of its own."""
+    """Hosts of the same kind, and how many GPUs of each to use. Region, market and image do not apply."""
 
     hosts: tuple[str, ...] = ()
     pool: str = ""
     rates: tuple[Decimal | None, ...] = ()
-    """For each host the share of its rate that belongs to these GPUs, USD an hour; None where nobody gave one."""
+    """Hourly rate of the GPUs used on each host in USD; None for hosts without a rate."""
     of_gpus: int = 0
-    """GPUs that each of these hosts has in all."""
+    """Total number of GPUs on each host."""
 
     @property
     def label(self) -> str:
@@ -34,7 +30,7 @@ class HostSet(Candidate):
         return ", ".join(self.hosts)
 
     def costs(self, nodes: int) -> tuple[CostItem, ...]:
-        """What the hosts with a rate come to, and a line for those without."""
+        """Return one item for the hosts with a rate and one for those without."""
         del nodes
         known = [rate for rate in self.rates if rate is not None]
         what = f"{'host' if len(known) == 1 else 'hosts'} {self.instance_type}"
@@ -42,7 +38,7 @@ class HostSet(Candidate):
         return (*([item] if known else []), *self.beside)
 
     def as_json(self) -> dict[str, Any]:
-        """Its documented form; money as text, null for a rate that nobody gave."""
+        """Return the documented JSON form, with amounts as text and null for hosts without a rate."""
         return {
             "hosts": list(self.hosts),
             "pool": self.pool or None,
@@ -55,12 +51,12 @@ class HostSet(Candidate):
 
 
 def weigh(question: Question) -> Field:
-    """The sets that are left, in order. Why there is none, the checks say."""
-    found: list[HostSet] = []
+    """Return the usable sets in the order tried. If there is none, the checks report why."""
+    sets: list[HostSet] = []
     for spec in question.specs:
         for group in groups(question, parse_gpu_spec(spec)):
-            found += _sets(question, group, parse_gpu_spec(spec))
-    return Field(tuple(_in_order(question, list(dict.fromkeys(found)))), ())
+            sets += _sets(question, group, parse_gpu_spec(spec))
+    return Field(tuple(_in_order(question, list(dict.fromkeys(sets)))), ())
 
 
 def matching(question: Question, spec: GpuSpec) -> list[OwnHost]:
@@ -68,59 +64,59 @@ def matching(question: Question, spec: GpuSpec) -> list[OwnHost]:
     if question.hosts is None:
         return []
     pool = question.recipe.resources.pool
-    return [one for one in question.hosts.file.hosts if _fits(one, spec, question) and pool in (None, one.pool)]
+    return [host for host in question.hosts.file.hosts if _fits(host, spec, question) and pool in (None, host.pool)]
 
 
 def groups(question: Question, spec: GpuSpec) -> list[list[OwnHost]]:
-    """The hosts that match, apart by pool and kind: a gang never mixes them."""
-    apart: dict[tuple[object, ...], list[OwnHost]] = {}
+    """Return the matching hosts grouped by pool and kind, because a cluster never mixes either."""
+    by_kind: dict[tuple[object, ...], list[OwnHost]] = {}
     for host in matching(question, spec):
-        apart.setdefault((host.pool, *host.kind), []).append(host)
-    return list(apart.values())
+        by_kind.setdefault((host.pool, *host.kind), []).append(host)
+    return list(by_kind.values())
 
 
 def _fits(host: OwnHost, spec: GpuSpec, question: Question) -> bool:
-    least = question.recipe.resources.gpu_memory
+    required = question.recipe.resources.gpu_memory
     size_gb = spec.size_gb
     memory = host.gpu_memory_gib
     if spec.model not in (host.gpu, spec_name(host.gpu)) or spec.count is None or not 1 <= spec.count <= host.gpus:
         return False
-    if size_gb is not None and memory is not None and size_gb not in _sold(question, host, memory):
+    if size_gb is not None and memory is not None and size_gb not in _marketed_sizes_gb(question, host, memory):
         return False
-    return least is None or memory is None or memory >= int(least)
+    return required is None or memory is None or memory >= int(required)
 
 
-def _sold(question: Question, host: OwnHost, gib: Decimal) -> set[int]:
-    """The sizes in GB that a memory is called by."""
-    sold = {one.sold_as_gb for one in question.catalog.gpus[host.gpu].memories if one.gib == gib}
-    return sold | {round(gib)}
+def _marketed_sizes_gb(question: Question, host: OwnHost, gib: Decimal) -> set[int]:
+    """Return the sizes in GB under which a GPU with this much memory is known."""
+    sizes = {memory.sold_as_gb for memory in question.catalog.gpus[host.gpu].memories if memory.gib == gib}
+    return sizes | {round(gib)}
 
 
 def _sets(question: Question, group: Sequence[OwnHost], spec: GpuSpec) -> Iterator[HostSet]:
-    """As many disjoint sets as there are hosts for, whole hosts that nobody uses first; then one of what is left."""
+    """Yield disjoint sets of usable hosts, then one that overlaps if hosts remain, then the sets of running clusters."""
     view, nodes, count = question.hosts, question.recipe.resources.nodes, spec.count or 0
-    usable = [one for one in group if view is not None and view.usable(one, count)]
+    usable = [host for host in group if view is not None and view.usable(host, count)]
     starts = list(range(0, len(usable) - nodes + 1, nodes))
     if usable and starts and starts[-1] != len(usable) - nodes:
         starts.append(len(usable) - nodes)
     for start in starts:
         yield _set(question, usable[start : start + nodes], count)
-    by_name = {one.name: one for one in group}
+    by_name = {host.name: host for host in group}
     for names, gpus in () if view is None else view.running:
-        # What a cluster of the caller's own holds is taken, and there for a run on that very cluster.
+        # GPUs of your own running cluster are in use, but available to a run on that same cluster.
         if gpus == count and len(names) == nodes and by_name.keys() >= set(names):
             yield _set(question, [by_name[name] for name in names], count)
 
 
 def _set(question: Question, hosts: Sequence[OwnHost], count: int) -> HostSet:
     first = hosts[0]
-    rates = tuple(_share(one, count) for one in hosts)
+    rates = tuple(_rate_of_gpus(host, count) for host in hosts)
     known = [rate for rate in rates if rate is not None]
     memory = first.gpu_memory_gib or Decimal(0)
     return HostSet(
         instance_type=f"{spec_name(first.gpu)}:{count}",
         region="",
-        zone=", ".join(one.name for one in hosts),
+        zone=", ".join(host.name for host in hosts),
         market="on-demand",
         node_hourly_usd=sum(known, Decimal(0)) / len(hosts),
         priced_on=question.today,
@@ -130,8 +126,8 @@ def _set(question: Question, hosts: Sequence[OwnHost], count: int) -> HostSet:
         efa_interfaces=0,
         image="",
         source="the inventory",
-        beside=_unrated([one.name for one in hosts if one.rate_usd is None]),
-        hosts=tuple(one.name for one in hosts),
+        beside=_unrated([host.name for host in hosts if host.rate_usd is None]),
+        hosts=tuple(host.name for host in hosts),
         pool=first.pool,
         rates=rates,
         of_gpus=first.gpus,
@@ -139,20 +135,20 @@ def _set(question: Question, hosts: Sequence[OwnHost], count: int) -> HostSet:
 
 
 def _unrated(names: Sequence[str]) -> tuple[CostItem, ...]:
-    """A line of the bill for hosts that nobody gave a rate for."""
+    """Return the cost item of hosts without a rate; empty if there are none."""
     what = f"{'host' if len(names) == 1 else 'hosts'} without a rate: {', '.join(names)}"
     return (CostItem("nodes", len(names), what, None, None, ""),) if names else ()
 
 
-def _share(host: OwnHost, count: int) -> Decimal | None:
-    """Of a host's rate, what so many of its GPUs stand for, to the nano-dollar."""
+def _rate_of_gpus(host: OwnHost, count: int) -> Decimal | None:
+    """Return the share of the host's rate for this many of its GPUs, to the nano-dollar."""
     if host.rate_usd is None:
         return None
     return (host.rate_usd * count / host.gpus).quantize(Decimal("1e-9")).normalize()
 
 
 def _in_order(question: Question, sets: list[HostSet]) -> list[HostSet]:
-    """In the order of wishes and of the file, or the cheapest first; what has no rate comes last then."""
+    """Return the sets in the order of the recipe and the file, or cheapest first with unrated hosts last."""
     if question.recipe.resources.prefer != "price":
         return sets
-    return sorted(sets, key=lambda one: (None in one.rates, one.node_hourly_usd))
+    return sorted(sets, key=lambda host_set: (None in host_set.rates, host_set.node_hourly_usd))

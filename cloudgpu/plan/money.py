@@ -1,4 +1,4 @@
-"""Sentences and sums about money. All of it `Decimal`, USD."""
+"""Format costs, and find the expiry that fits a budget. All amounts are `Decimal` in USD."""
 
 from decimal import ROUND_CEILING, Decimal
 
@@ -7,13 +7,13 @@ from cloudgpu.plan.plan import Plan
 from cloudgpu.recipe.units import DurationS
 
 _SHORTEST_S = 600
-"""Below ten minutes nodes end before they have started work."""
+"""With less than ten minutes, nodes terminate before they start work."""
 _MINUTE_S = 60
 _SHOWN = Decimal("0.0001")
 
 
-def sum_up(plan: Plan) -> str:
-    """How the worst case comes about: `62.43 for 2 nodes p3dn.24xlarge, 0.05 for 2 disks of 200 GiB (gp3)`.
+def breakdown(plan: Plan) -> str:
+    """Format the items of the worst case: `62.43 for 2 nodes p3dn.24xlarge, 0.05 for 2 disks of 200 GiB (gp3)`.
 
     Empty without candidates.
     """
@@ -22,24 +22,24 @@ def sum_up(plan: Plan) -> str:
 
 
 def without(plan: Plan) -> str:
-    """What the sum leaves out, since nobody knows its price: `, without 2 disks of 200 GiB (gp3)`; mostly empty."""
-    return f", without {', '.join(plan.unpriced)}: no price is known" if plan.unpriced else ""
+    """Format the items without a known price, as a suffix to an amount; empty if every price is known."""
+    return f", excluding {', '.join(plan.unpriced)} (price unknown)" if plan.unpriced else ""
 
 
 def shown(usd: Decimal) -> str:
-    """A rate to the hundredth of a cent, never rounded down."""
+    """Format an hourly rate to the hundredth of a cent, rounded up."""
     return f"{usd.quantize(_SHOWN, rounding=ROUND_CEILING).normalize():f}"
 
 
 def cents(usd: Decimal) -> str:
-    """An amount to the cent, never rounded down."""
+    """Format an amount to the cent, rounded up."""
     return f"{usd.quantize(CENT, rounding=ROUND_CEILING):f}"
 
 
-def expiry_that_fits(plan: Plan, cap_usd: Decimal) -> DurationS | None:
-    """The longest expiry, in whole minutes, whose worst case stays within the cap; None when too short to be of use."""
+def longest_expiry_within(plan: Plan, cap_usd: Decimal) -> DurationS | None:
+    """Return the longest expiry, in whole minutes, whose worst case is within the budget; None if too short to use."""
     low, high = 0, plan.expiry_s // _MINUTE_S
-    # What the worst case comes to never falls when the expiry grows, so halving finds the last one that fits.
+    # The worst case never decreases as the expiry grows, so a binary search finds the longest that fits.
     while low < high:
         middle = (low + high + 1) // 2
         worst = plan.worst_case_over_usd(middle * _MINUTE_S)

@@ -1,4 +1,4 @@
-"""A plan as a file: what was agreed to, sealed by a hash, and what of it no longer holds today. Pure."""
+"""Saved plans: the file format of `plan --out`, with a checksum, and the differences from a plan made now."""
 
 import hashlib
 import json
@@ -15,20 +15,20 @@ from cloudgpu.plan.costs import hourly_usd
 from cloudgpu.plan.plan import Plan
 
 VERSION: Final = 1
-"""Of the file. One of another version is refused, never guessed at."""
+"""Format version. Files with another version are rejected."""
 _SEAL: Final = "sha256"
 _VERSION: Final = "cloudgpu_plan"
 
 
 @dataclass(frozen=True)
 class PlanInputs:
-    """What a plan was made from, beside its recipe; each a text that is equal as long as nothing changed.
+    """What a plan was made from. Each text changes if and only if its input changes.
 
     Attributes:
-        endpoint: What tells the target from others of the same account id; empty for the real AWS.
-        recipe_digest: Of the recipe as resolved.
-        workdir_digest: Of every file that is sent to the nodes; empty where none is.
-        catalogue: Of the shipped catalogue and of what was read since.
+        endpoint: Distinguishes targets with the same account ID; empty for real AWS.
+        recipe_digest: Digest of the resolved recipe.
+        workdir_digest: Digest of all files sent to the nodes; empty if none are sent.
+        catalogue: Digest of the catalog, including its refreshed data.
     """
 
     target: str
@@ -41,12 +41,12 @@ class PlanInputs:
 
 @dataclass(frozen=True)
 class StoredPlan:
-    """What `plan --out` wrote.
+    """The content of a file written by `plan --out`.
 
     Attributes:
-        recipe: Path of the recipe's file.
-        sets: The assignments of the command line, `name=value`.
-        region: The region of recipes that name none.
+        recipe: Path of the recipe.
+        sets: `--set` assignments from the command line, `name=value`.
+        region: Default region, for recipes that name none.
     """
 
     made_at: str
@@ -56,42 +56,42 @@ class StoredPlan:
     region: str
     world: PlanInputs
     plan: Mapping[str, Any]
-    """As `plan --json` prints it."""
+    """The plan in its `plan --json` form."""
 
     @property
     def candidates(self) -> tuple[Candidate, ...]:
-        """In the order agreed to.
+        """The saved candidates, in the saved order.
 
         Raises:
-            ValueError: And `KeyError` and `TypeError`: they cannot be read.
+            ValueError: A candidate is malformed. `KeyError` and `TypeError` are raised for the same reason.
         """
-        return tuple(Candidate.from_json(one) for one in self.plan["candidates"])
+        return tuple(Candidate.from_json(candidate) for candidate in self.plan["candidates"])
 
 
 def written(stored: StoredPlan) -> str:
-    """The file: JSON with its own hash in it."""
+    """Return the text of the file: JSON that includes its own checksum."""
     content = {_VERSION: VERSION, **asdict(stored)}
-    return json.dumps({**content, _SEAL: _sealed(content)}, indent=1, sort_keys=True) + "\n"
+    return json.dumps({**content, _SEAL: _checksum(content)}, indent=1, sort_keys=True) + "\n"
 
 
 def read(text: str, name: str) -> StoredPlan:
-    """What `written` wrote.
+    """Parse the text of a saved plan.
 
     Raises:
-        UsageError: It is no such file, it was changed, or another version of cloudgpu wrote it.
+        UsageError: The file is not a saved plan, was edited, or was written by an incompatible version of cloudgpu.
     """
-    hint = "make it again: `cloudgpu plan RECIPE --out FILE`"
+    hint = "create it again: `cloudgpu plan RECIPE --out FILE`"
     try:
         content = parse_json(text)
         seal, version = content.pop(_SEAL), content.get(_VERSION)
-        sealed = _sealed(content)
+        checksum = _checksum(content)
     except MALFORMED:
-        message = f"{name} is no plan that `cloudgpu plan --out` wrote"
+        message = f"{name} is not a plan saved by `cloudgpu plan --out`"
         raise UsageError(message, hint=hint) from None
     if version != VERSION:
-        raise UsageError(f"{name} has format {version}; this cloudgpu reads {VERSION}", hint=hint)
-    if seal != sealed:
-        raise UsageError(f"{name} was changed after it was written", hint=hint)
+        raise UsageError(f"{name} has format {version}, but this cloudgpu reads format {VERSION}", hint=hint)
+    if seal != checksum:
+        raise UsageError(f"{name} was edited after it was saved", hint=hint)
     try:
         stored = decoded(StoredPlan, content)
         _check_shape(stored)
@@ -101,10 +101,10 @@ def read(text: str, name: str) -> StoredPlan:
 
 
 def _check_shape(stored: StoredPlan) -> None:
-    """Read what `changes` and `as_agreed` will need.
+    """Access everything that `changes` and `as_agreed` need.
 
     Raises:
-        ValueError: And whatever else `MALFORMED` names: it is not there.
+        ValueError: Something is missing or malformed. The other exceptions in `MALFORMED` mean the same.
     """
     _ = stored.candidates
     for name in _SHAPE:
@@ -112,74 +112,76 @@ def _check_shape(stored: StoredPlan) -> None:
 
 
 def changes(stored: StoredPlan, world: PlanInputs, fresh: Plan) -> Iterator[str]:
-    """What is no longer as it was agreed to; nothing when the plan may be applied as it is.
+    """Yield the differences that prevent applying a saved plan; none if it can be applied.
 
-    A price that fell is no change: what was agreed to still bounds it.
+    A lower price is not a difference, because the saved price is still an upper bound.
     """
-    yield from _world_changes(stored.world, world)
-    for name, said in _SHAPE.items():
-        was, now = stored.plan[name], fresh.as_json()[name]
-        if was != now:
-            yield f"{said} is {now}, not {was}"
-    today = {one.key: one for one in fresh.candidates}
-    for one in stored.candidates:
-        there = today.get(one.key)
-        if there is None:
-            yield f"{one.label} can no longer be had: `cloudgpu plan --explain` tells why"
+    yield from _input_changes(stored.world, world)
+    for name, description in _SHAPE.items():
+        before, after = stored.plan[name], fresh.as_json()[name]
+        if before != after:
+            yield f"{description} is {after}, not {before}"
+    current_by_key = {candidate.key: candidate for candidate in fresh.candidates}
+    for candidate in stored.candidates:
+        current = current_by_key.get(candidate.key)
+        if current is None:
+            yield f"{candidate.label} is no longer available: `cloudgpu plan --explain` shows why"
         else:
-            yield from _candidate_changes(one, there, fresh.nodes)
+            yield from _candidate_changes(candidate, current, fresh.nodes)
 
 
 def as_agreed(stored: StoredPlan, fresh: Plan) -> Plan:
-    """The plan that was written, to be applied: its own candidates in their own order, at the prices agreed to."""
+    """Return the plan to apply: the saved candidates, in the saved order and at the saved prices."""
     return replace(fresh, candidates=stored.candidates)
 
 
 _SHAPE: Final = {
     "nodes": "the number of nodes",
-    "ranks_per_node": "the number of ranks a node",
+    "ranks_per_node": "the number of ranks per node",
     "expiry_s": "the expiry in seconds",
-    "starts_at": "the start of what is reserved",
+    "starts_at": "the start of the reservation",
 }
-_WORLD: Final = {
+_INPUTS: Final = {
     "target": "the target",
     "account": "the account",
     "endpoint": "the endpoint",
     "recipe_digest": "the recipe",
     "workdir_digest": "the work directory",
-    "catalogue": "the catalogue",
+    "catalogue": "the catalog",
 }
-_NAMED: Final = frozenset({"target", "account"})
-"""Those whose values tell a person something."""
+_READABLE: Final = frozenset({"target", "account"})
+"""Inputs whose values mean something to the user; the others are digests."""
 
 
-def _world_changes(was: PlanInputs, now: PlanInputs) -> Iterator[str]:
-    for name, said in _WORLD.items():
-        before, after = getattr(was, name), getattr(now, name)
+def _input_changes(saved: PlanInputs, current: PlanInputs) -> Iterator[str]:
+    for name, description in _INPUTS.items():
+        before, after = getattr(saved, name), getattr(current, name)
         if before != after:
-            yield f"{said} is {after}, not {before}" if name in _NAMED else f"{said} is another one"
+            yield f"{description} is {after}, not {before}" if name in _READABLE else f"{description} has changed"
 
 
-def _candidate_changes(was: Candidate, now: Candidate, nodes: int) -> Iterator[str]:
-    if now.node_hourly_usd > was.node_hourly_usd:
-        yield f"{was.label} costs {now.node_hourly_usd} USD/h a node, not {was.node_hourly_usd}"
-    beside = [hourly_usd(one.costs(nodes)) - nodes * one.node_hourly_usd for one in (was, now)]
-    if beside[1] > beside[0] or len(now.beside) > len(was.beside):
-        yield f"what goes with the nodes of {was.label} costs {_shown(beside[1])} USD/h, not {_shown(beside[0])}"
-    for name, said in (
+def _candidate_changes(saved: Candidate, current: Candidate, nodes: int) -> Iterator[str]:
+    if current.node_hourly_usd > saved.node_hourly_usd:
+        yield f"{saved.label} costs {current.node_hourly_usd} USD/h per node, not {saved.node_hourly_usd}"
+    before, after = (
+        hourly_usd(candidate.costs(nodes)) - nodes * candidate.node_hourly_usd for candidate in (saved, current)
+    )
+    if after > before or len(current.beside) > len(saved.beside):
+        yield f"{saved.label} costs {_plain(after)} USD/h besides the nodes, not {_plain(before)}"
+    for name, description in (
         ("image", "the machine image"),
         ("efa_interfaces", "the number of EFA interfaces"),
-        ("public_address", "the way to its nodes"),
+        ("public_address", "the public_address"),
         ("reservation", "the reservation"),
     ):
-        if getattr(was, name) != getattr(now, name):
-            yield f"{said} of {was.label} is {getattr(now, name)}, not {getattr(was, name)}"
+        if getattr(saved, name) != getattr(current, name):
+            yield f"{description} of {saved.label} is {getattr(current, name)}, not {getattr(saved, name)}"
 
 
-def _shown(usd: Decimal) -> str:
+def _plain(usd: Decimal) -> str:
     return f"{usd.normalize():f}"
 
 
-def _sealed(content: Mapping[str, Any]) -> str:
+def _checksum(content: Mapping[str, Any]) -> str:
     plain = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
     return hashlib.sha256(plain.encode()).hexdigest()

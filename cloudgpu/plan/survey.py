@@ -1,22 +1,22 @@
-"""What was found out about the things that a recipe names: its datasets, its work directory, keys and roles. Values."""
+"""What is known of the resources that a recipe and the settings name: datasets, work directory, keys and roles."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
 Presence = Literal["there", "missing", "unknown"]
-"""`unknown`: it could not be looked at, for instance since AWS denies it."""
+"""`unknown`: it could not be checked, for instance because AWS denied access."""
 
 
 @dataclass(frozen=True)
 class DatasetSeen:
-    """What lies where a dataset is said to be.
+    """The result of checking a dataset's source.
 
     Attributes:
-        why: Why it is missing or unknown, in words; empty otherwise.
-        size_bytes: None where it is unknown.
-        whole: False where `size_bytes` is only the least, since there is more than anybody would list.
-        region: Region of its bucket; empty for files of the caller's own, or where it is unknown.
+        why: Why it is missing or unknown; empty otherwise.
+        size_bytes: Size; None if unknown.
+        whole: False if `size_bytes` is a lower bound, because there were too many files to list.
+        region: Region of the bucket; empty for local files or if unknown.
     """
 
     presence: Presence
@@ -27,35 +27,35 @@ class DatasetSeen:
 
 
 NamedKind = Literal["key pair", "role", "VPC", "subnet", "security group"]
-"""What of an account settings name."""
+"""Kinds of account resources that settings or recipes name."""
 
 
 @dataclass(frozen=True)
 class NamedThing:
-    """Something of the account that the settings or the recipe name."""
+    """A resource of the account that the settings or the recipe name."""
 
     kind: NamedKind
     name: str
     region: str
-    """Empty for what belongs to no region."""
+    """Empty for global resources."""
     presence: Presence
     why: str = ""
     """Why it is missing or unknown."""
     setting: str = ""
-    """The setting that names it."""
+    """The setting that names it; empty if the recipe does."""
 
 
 @dataclass(frozen=True)
 class ImageSeen:
-    """What its registry says of a container image.
+    """The registry's response about a container image.
 
     Attributes:
-        image: The image that was asked for, as the recipe writes it.
-        presence: `refused`: the registry gives it to nobody with this login, or without one.
-        why: Why it is missing, refused or unknown, in words; empty otherwise. It holds no secret.
-        platforms: What it is made for, for instance `linux/amd64`; empty where the registry does not tell.
-        packed_bytes: Size of its layers as they are pulled for x86_64; None where it is unknown.
-        on_loopback: Its registry's address is whatever machine asks: each node asks another one.
+        image: The image as written in the recipe.
+        presence: `refused`: the registry denies access with this login, or without one.
+        why: Why it is missing, refused or unknown; empty otherwise. Contains no secret.
+        platforms: Platforms that it is built for, for instance `linux/amd64`; empty if the registry does not say.
+        packed_bytes: Compressed size of its x86_64 layers; None if unknown.
+        on_loopback: The registry's address is a loopback address, which is a different registry on each node.
     """
 
     image: str
@@ -68,16 +68,16 @@ class ImageSeen:
 
 @dataclass(frozen=True)
 class Survey:
-    """All of it; an empty one means that nobody looked.
+    """All results together. An empty survey means that nothing was checked.
 
     Attributes:
-        datasets: Name -> what was seen; absent = not looked at.
-        workdir_bytes: What would be sent to every node; None = not looked at, or none is sent.
-        enabled_regions: The regions that the account may use; None = not asked, or unknown.
+        datasets: Name -> result; absent = not checked.
+        workdir_bytes: Size of the work directory; None = not checked, or none is uploaded.
+        enabled_regions: Regions that the account has enabled; None = not queried, or unknown.
         regions_unknown: Why `enabled_regions` could not be read; empty otherwise.
-        named: Keys, roles and the like.
-        image: What the registry says of the recipe's container; None = not asked.
-        set_variables: Those of the recipe's secrets that the caller's environment holds; None = not looked at.
+        named: Key pairs, roles and network resources.
+        image: The registry's response about the recipe's container; None = not queried.
+        set_variables: Secrets of the recipe that are set in the caller's environment; None = not checked.
     """
 
     datasets: Mapping[str, DatasetSeen] = field(default_factory=dict)
@@ -89,7 +89,7 @@ class Survey:
     image: ImageSeen | None = None
 
     def of_image(self, image: str) -> ImageSeen | None:
-        """What is known of this image; None where another one was asked for, or none."""
+        """Return the registry's response about this image; None if it was not queried."""
         return self.image if self.image is not None and self.image.image == image else None
 
 

@@ -1,4 +1,4 @@
-"""Which software the nodes of a type will have: machine image, driver, CUDA, container. Pure."""
+"""The software on the nodes of an instance type: machine image, driver, CUDA and container."""
 
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -13,41 +13,41 @@ from cloudgpu.recipe.schema import Recipe
 
 @dataclass(frozen=True)
 class Use:
-    """The software on the nodes of one instance type. Empty text is what nobody can know before."""
+    """The software on the nodes of one instance type. Empty text means that it is unknown before the launch."""
 
     instance_type: str
     image: str
-    """Machine image: `ami-...`, or the parameter that will name it."""
+    """Machine image: `ami-...`, or the SSM parameter that it is resolved from at launch."""
     image_parameter: str
     driver: str
-    """Branch and flavour of NVIDIA's driver, for instance `580 proprietary`."""
+    """Branch and flavour of the NVIDIA driver, for instance `580 proprietary`."""
     driver_from: str
-    """`bootstrap` or `machine image`; empty for an image of the recipe's own."""
+    """`bootstrap` or `machine image`; empty for an image that the recipe names."""
     cuda: str
-    """Of the container; without one it comes with the Python packages."""
+    """CUDA version of the container. Without a container, CUDA comes with the Python packages."""
     container: str
     environment: tuple[Setting, ...] = ()
-    """What every rank is told about the network, where the recipe does not say it."""
+    """Network variables that cloudgpu sets for every rank unless the recipe does."""
 
     def as_json(self) -> dict[str, Any]:
-        """Its documented form; null for what nobody can know before."""
-        told = {name: value or None for name, value in asdict(self).items()}
-        return told | {"environment": [asdict(one) for one in self.environment]}
+        """Return the documented JSON form, with null for what is unknown before the launch."""
+        fields = {name: value or None for name, value in asdict(self).items()}
+        return fields | {"environment": [asdict(setting) for setting in self.environment]}
 
 
 def use_of(recipe: Recipe, instance_type: str, gpu: Gpu, image: str, parameter: str) -> Use:
-    """The software on nodes of this type."""
+    """Return the software on nodes of this type."""
     driver = node_driver(recipe, gpu)
-    # The bootstrap looks first: whether an image of one's own brings a driver, nobody can see before.
+    # Whether a custom machine image has a driver is unknown until the bootstrap checks.
     origin = "bootstrap" if driver.installed else "machine image"
     name = f"{driver.branch} {driver.flavour}" if driver.branch is not None else ""
     container = recipe.environment.container
-    image_of_ranks = "" if container is None else container.image
-    told = settings(instance_type, recipe.resources.nodes, recipe.resources.network, recipe.environment.env)
-    cuda = _cuda(image_of_ranks)
-    return Use(instance_type, image, parameter, name, origin if name else "", cuda, image_of_ranks, told)
+    container_image = "" if container is None else container.image
+    environment = settings(instance_type, recipe.resources.nodes, recipe.resources.network, recipe.environment.env)
+    cuda = _cuda(container_image)
+    return Use(instance_type, image, parameter, name, origin if name else "", cuda, container_image, environment)
 
 
 def _cuda(container: str) -> str:
-    month = release_of(container, software())
-    return "" if month is None else month.cuda
+    release = release_of(container, software())
+    return "" if release is None else release.cuda

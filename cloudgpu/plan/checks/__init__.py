@@ -1,5 +1,5 @@
-"""Preflight: every way in which a run would fail or surprise, found before anything is spent. Pure.
+"""Preflight checks: find out why a run would fail or surprise the user before it costs anything.
 
-`rule` says what throws a single candidate out, `check` what looks at the plan as a whole, `registry` holds all checks
-in their order. Listed for people in `docs/reference/checks.md`, which is generated from them.
+A rule (`rule`) excludes single candidates, a check (`check`) looks at the plan as a whole, and `registry` lists all
+checks in order. `docs/reference/checks.md` is generated from both.
 """

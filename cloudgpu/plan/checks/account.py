@@ -2,15 +2,15 @@
 
 from collections.abc import Iterator
 
-from cloudgpu.plan.checks.check import Case, Found, check
+from cloudgpu.plan.checks.check import Case, Issue, check
 
 
 @check("named", "error", "A missing key, role or network is reported before the launch that needs it.")
-def named_things_there(case: Case) -> Iterator[Found]:
+def named_things_there(case: Case) -> Iterator[Issue]:
     """Report named resources that are missing or could not be checked."""
     survey = case.question.quotes.survey
     if survey.regions_unknown:
-        yield Found(f"cannot tell which regions the account has enabled: {survey.regions_unknown}", severity="unknown")
+        yield Issue(f"cannot tell which regions the account has enabled: {survey.regions_unknown}", severity="unknown")
     for resource in survey.named:
         where = f" in {resource.region}" if resource.region else ""
         if resource.presence == "missing":
@@ -19,8 +19,8 @@ def named_things_there(case: Case) -> Iterator[Found]:
                 if resource.setting
                 else "create it, or name another"
             )
-            yield Found(f"{resource.kind} {resource.name} does not exist{where}", fix)
+            yield Issue(f"{resource.kind} {resource.name} does not exist{where}", fix)
         elif resource.presence == "unknown":
-            yield Found(
+            yield Issue(
                 f"cannot tell whether {resource.kind} {resource.name} exists{where}: {resource.why}", severity="unknown"
             )

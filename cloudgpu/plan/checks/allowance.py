@@ -26,12 +26,14 @@ def quota_too_small(question: Question, kind: InstanceType, region: str) -> Iter
         return
     nodes, needed = question.recipe.resources.nodes, question.recipe.resources.nodes * kind.vcpus
     quotas = [quota_of(kind.name, market) for market in question.markets_of(kind)]
-    known = [(quota, question.quotes.quotas.get((region, quota.key))) for quota in quotas]
-    short = [(quota, room) for quota, room in known if room is not None and needed > room.limit_vcpus]
-    if len(short) < len(known):
+    headrooms = [(quota, question.quotes.quotas.get((region, quota.key))) for quota in quotas]
+    too_small = [
+        (quota, headroom) for quota, headroom in headrooms if headroom is not None and needed > headroom.limit_vcpus
+    ]
+    if len(too_small) < len(headrooms):
         return
-    for quota, room in short:
-        limit, since = room.limit_vcpus, room.since(live=question.quotes.live)
+    for quota, headroom in too_small:
+        limit, since = headroom.limit_vcpus, headroom.since(live=question.quotes.live)
         fewer = f"{command('--set', f'resources.nodes={limit // kind.vcpus}')}, or " if limit >= kind.vcpus else ""
         message = f"{nodes} x {kind.name} need {needed} vCPUs in {region}, but {quota} allow only {limit}{since}"
         yield Reason(message, f"{fewer}request {needed} at {quota.console(region)}")

@@ -18,7 +18,7 @@ class Case:
 
 
 @dataclass(frozen=True)
-class Found:
+class Issue:
     """One result of a check function.
 
     Attributes:
@@ -33,7 +33,7 @@ class Found:
     rule: str = ""
 
 
-Find = Callable[[Case], Iterator[Found]]
+Find = Callable[[Case], Iterator[Issue]]
 
 
 @dataclass(frozen=True)
@@ -52,8 +52,8 @@ class Check:
 
     def findings(self, case: Case) -> Iterator[Finding]:
         """Yield the findings for a case."""
-        for found in self.find(case):
-            yield Finding(found.rule or self.name, found.severity or self.severity, found.message, found.fix)
+        for issue in self.find(case):
+            yield Finding(issue.rule or self.name, issue.severity or self.severity, issue.message, issue.fix)
 
 
 def check(name: str, severity: Severity, about: str) -> Callable[[Find], Check]:

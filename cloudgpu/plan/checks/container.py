@@ -2,17 +2,17 @@
 
 from collections.abc import Iterator
 
-from cloudgpu.plan.checks.check import Case, Found, check
+from cloudgpu.plan.checks.check import Case, Issue, check
 from cloudgpu.recipe.container_flags import flag_problems, hides_the_system
 
 
 @check("container", "warning", "A container run is not started on nodes that cannot run containers.")
-def container_runs(case: Case) -> Iterator[Found]:
+def container_runs(case: Case) -> Iterator[Issue]:
     """Report containers on the rehearsal cloud, whose nodes cannot run them."""
     container = case.question.recipe.environment.container
     if container is not None and case.question.rehearsed:
         fix = "add a rehearsal section with another environment to the recipe"
-        yield Found(f"not run: needs {container.image}", fix)
+        yield Issue(f"not run: needs {container.image}", fix)
 
 
 @check(
@@ -20,23 +20,24 @@ def container_runs(case: Case) -> Iterator[Found]:
     "error",
     "Options that cloudgpu sets itself make the container fail at startup or outlive the run.",
 )
-def flags_fit(case: Case) -> Iterator[Found]:
+def flags_fit(case: Case) -> Iterator[Issue]:
     """Report entries of `environment.container.flags` that are invalid or that cloudgpu sets itself."""
     container = case.question.recipe.environment.container
-    for flag, wrong in flag_problems(container.flags if container else ()):
+    for flag, problem in flag_problems(container.flags if container else ()):
         # The value after the equals sign may be a secret.
-        yield Found(f"{flag.partition('=')[0]}: {wrong}", "remove it from environment.container.flags")
+        yield Issue(f"{flag.partition('=')[0]}: {problem}", "remove it from environment.container.flags")
 
 
 @check("container-mounts", "error", "Data over a system directory hides the programs of the image.")
-def nothing_hidden(case: Case) -> Iterator[Found]:
+def nothing_hidden(case: Case) -> Iterator[Issue]:
     """Report data or storage at a path that hides files that the image needs."""
     recipe = case.question.recipe
     if recipe.environment.container is None:
         return
-    placed = [(f"data {one.name}", one.to) for one in recipe.data]
-    for name, place in [*placed, *((f"storage {one.name}", one.to) for one in recipe.storage)]:
-        if hides_the_system(place):
-            yield Found(
-                f"{name} at {place} would hide the image's own files", "choose another directory, for instance /data"
+    data_paths = [(f"data {data.name}", data.to) for data in recipe.data]
+    storage_paths = [(f"storage {storage.name}", storage.to) for storage in recipe.storage]
+    for name, path in [*data_paths, *storage_paths]:
+        if hides_the_system(path):
+            yield Issue(
+                f"{name} at {path} would hide the image's own files", "choose another directory, for instance /data"
             )

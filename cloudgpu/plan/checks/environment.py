@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from cloudgpu.plan.checks.check import Case, Found, check
+from cloudgpu.plan.checks.check import Case, Issue, check
 from cloudgpu.recipe.reserved import LAUNCHER_VARIABLES
 from cloudgpu.recipe.schema import Recipe
 from cloudgpu.text import command
@@ -26,26 +26,28 @@ _KEYS: Final = (
     ("a signed token", re.compile(r"\beyJ[\w-]{10,}\.eyJ[\w-]{10,}")),
     ("an address with a password", re.compile(r"\b[a-z][a-z0-9+.-]*://[^/\s:@]+:[^/\s@]+@")),
 )
-_TELLING: Final = re.compile(r"(?:SECRET|TOKEN|PASSWORD|PASSWD|API_?KEY|ACCESS_KEY|PRIVATE_KEY)$", re.IGNORECASE)
+_SECRET_NAME: Final = re.compile(r"(?:SECRET|TOKEN|PASSWORD|PASSWD|API_?KEY|ACCESS_KEY|PRIVATE_KEY)$", re.IGNORECASE)
 _KEYLIKE: Final = re.compile(r"^(?=.*\d)(?=.*[A-Za-z])[A-Za-z0-9+/_=.-]{16,}$")
 
 
 @check("secrets", "note", "Shows which of your environment variables are passed to the run.")
-def secrets_asked(case: Case) -> Iterator[Found]:
+def secrets_asked(case: Case) -> Iterator[Issue]:
     """Report the secrets that the caller's environment must provide."""
-    secrets = _wanted(case.question.recipe)
+    secrets = _required_variables(case.question.recipe)
     if secrets:
-        yield Found(f"taken from your environment and never stored: {', '.join(secrets)}")
+        yield Issue(f"taken from your environment and never stored: {', '.join(secrets)}")
 
 
 @check("secret-missing", "warning", "A secret that is not set would make the run fail after the launch.")
-def secrets_at_hand(case: Case) -> Iterator[Found]:
+def secrets_at_hand(case: Case) -> Iterator[Issue]:
     """Report secrets that are not set in the caller's environment."""
-    at_hand = case.question.quotes.survey.set_variables
-    missing = [] if at_hand is None else [name for name in _wanted(case.question.recipe) if name not in at_hand]
+    set_variables = case.question.quotes.survey.set_variables
+    if set_variables is None:
+        return
+    missing = [name for name in _required_variables(case.question.recipe) if name not in set_variables]
     if missing:
         export = command("export", f"{missing[0]}=...")
-        yield Found(f"not set in your environment: {', '.join(missing)}", f"{export} before you train")
+        yield Issue(f"not set in your environment: {', '.join(missing)}", f"{export} before you train")
 
 
 @check(
@@ -53,51 +55,51 @@ def secrets_at_hand(case: Case) -> Iterator[Found]:
     "error",
     "A key in a recipe ends up in logs, records and repositories, and cannot be withdrawn from there.",
 )
-def no_keys_written(case: Case) -> Iterator[Found]:
+def no_keys_written(case: Case) -> Iterator[Issue]:
     """Report values that look like credentials, without showing the value."""
-    for place, name, value in _written(case.question.recipe):
-        kind = next((what for what, form in _KEYS if form.search(value)), "")
-        if not kind and _TELLING.search(name) and _KEYLIKE.match(value):
+    for field, name, value in _texts(case.question.recipe):
+        kind = next((kind for kind, pattern in _KEYS if pattern.search(value)), "")
+        if not kind and _SECRET_NAME.search(name) and _KEYLIKE.match(value):
             kind = "a secret"
         if kind:
             fix = f"list {name} under environment.secrets, export it, and remove the value" if name else ""
-            yield Found(f"{place} contains what looks like {kind}", fix or "name a variable under environment.secrets")
+            yield Issue(f"{field} contains what looks like {kind}", fix or "name a variable under environment.secrets")
 
 
 @check("variables", "error", "Ranks that disagree about world size or rendezvous address wait for each other forever.")
-def launcher_sets_them(case: Case) -> Iterator[Found]:
+def launcher_sets_them(case: Case) -> Iterator[Issue]:
     """Report variables in `env` or `secrets` that the launcher sets itself."""
     recipe = case.question.recipe
     reserved = LAUNCHER_VARIABLES[recipe.launch.launcher]
     for name in sorted(reserved & {*recipe.environment.env, *recipe.environment.secrets}):
-        yield Found(f"{name} is set by the {recipe.launch.launcher} launcher", f"remove {name} from environment")
+        yield Issue(f"{name} is set by the {recipe.launch.launcher} launcher", f"remove {name} from environment")
 
 
 @check("login", "error", "A registry that requires a login would reject the pull after the nodes are launched.")
-def registry_login(case: Case) -> Iterator[Found]:
+def registry_login(case: Case) -> Iterator[Issue]:
     """Report a login without a secret, or a private registry without a login."""
     container, secrets = case.question.recipe.environment.container, case.question.recipe.environment.secrets
     if container is None:
         return
     if container.login is not None and not secrets and container.password is None:
         message = f"{container.image} is pulled as {container.login}, but no variable holds its password"
-        yield Found(message, "name the variable in environment.container.password")
+        yield Issue(message, "name the variable in environment.container.password")
     elif container.login is None and container.password is not None:
         message = f"environment.container.password names {container.password}, but login is not set"
-        yield Found(message, "set environment.container.login, for instance $oauthtoken for NGC")
+        yield Issue(message, "set environment.container.login, for instance $oauthtoken for NGC")
     elif container.login is None and _PRIVATE.match(container.image) and not container.image.startswith(_PUBLIC):
         message = f"the registry of {container.image} requires a login, but the recipe sets none"
-        yield Found(message, "set environment.container.login and password", "warning")
+        yield Issue(message, "set environment.container.login and password", "warning")
 
 
-def _wanted(recipe: Recipe) -> tuple[str, ...]:
+def _required_variables(recipe: Recipe) -> tuple[str, ...]:
     """Return the caller's environment variables that the run uses."""
     container = recipe.environment.container
     password = container.password if container is not None else None
     return tuple(dict.fromkeys([*recipe.environment.secrets, *([password] if password else [])]))
 
 
-def _written(recipe: Recipe) -> Iterator[tuple[str, str, str]]:
+def _texts(recipe: Recipe) -> Iterator[tuple[str, str, str]]:
     """Yield (field, variable name or empty, text) for every text of a recipe that reaches a node."""
     for name, text in recipe.environment.env.items():
         yield f"environment.env.{name}", name, text

@@ -3,72 +3,74 @@
 from collections.abc import Iterator
 
 from cloudgpu.catalog.gpu_spec import misfit
-from cloudgpu.plan.checks.check import Case, Found, check
+from cloudgpu.plan.checks.check import Case, Issue, check
 from cloudgpu.recipe.nearest import nearest, suggestion
 from cloudgpu.text import command
 
 
 @check("instance-type", "error", "An unknown instance type is reported as unknown, not as unavailable.")
-def instance_types_known(case: Case) -> Iterator[Found]:
+def instance_types_known(case: Case) -> Iterator[Issue]:
     """Report instance types that are not in the catalog or not offered by AWS."""
     for spec in case.question.specs:
-        found = misfit(spec, case.question.catalog)
-        if found is not None and found.about == "instance-type":
-            yield Found(found.message, found.fix)
+        problem = misfit(spec, case.question.catalog)
+        if problem is not None and problem.about == "instance-type":
+            yield Issue(problem.message, problem.fix)
 
 
 @check("gpu", "error", "An unknown GPU, or a count that no type has, is reported first.")
-def gpus_known(case: Case) -> Iterator[Found]:
+def gpus_known(case: Case) -> Iterator[Issue]:
     """Report unknown GPUs, and counts or memory sizes that do not exist."""
     for spec in case.question.specs:
-        found = misfit(spec, case.question.catalog)
-        if found is not None and found.about == "gpu":
-            yield Found(found.message, found.fix)
+        problem = misfit(spec, case.question.catalog)
+        if problem is not None and problem.about == "gpu":
+            yield Issue(problem.message, problem.fix)
 
 
 @check("region", "error", "A mistyped region is an error and not silently ignored.")
-def regions_known(case: Case) -> Iterator[Found]:
+def regions_known(case: Case) -> Iterator[Issue]:
     """Report regions that are not in the catalog."""
     regions = case.question.catalog.regions
     for region in case.question.regions:
         if region not in regions:
-            near = nearest(region, regions)
-            fix = command("--set", f"resources.regions={near}") if near else ""
-            yield Found(f"unknown region {region}{suggestion(region, regions)}", fix)
+            similar = nearest(region, regions)
+            fix = command("--set", f"resources.regions={similar}") if similar else ""
+            yield Issue(f"unknown region {region}{suggestion(region, regions)}", fix)
 
 
 @check("left-out", "error", "Requested hardware that is excluded is always reported, together with the rule.")
-def left_out(case: Case) -> Iterator[Found]:
+def left_out(case: Case) -> Iterator[Issue]:
     """Report exclusions, as errors only if no candidate is left."""
-    for one in case.field.left_out:
+    for exclusion in case.field.left_out:
         if case.field.candidates:
-            yield Found(f"excluded: {one.message}", one.fix, "warning", rule=one.check)
+            yield Issue(f"excluded: {exclusion.message}", exclusion.fix, "warning", rule=exclusion.check)
         else:
-            yield Found(one.message, one.fix, rule=one.check)
+            yield Issue(exclusion.message, exclusion.fix, rule=exclusion.check)
 
 
 @check(
     "candidates", "error", "A plan without candidates is never applied, even if no rule explains why there are none."
 )
-def nothing_left(case: Case) -> Iterator[Found]:
+def nothing_left(case: Case) -> Iterator[Issue]:
     """Report that there are no candidates although no rule excluded any."""
     question, field = case.question, case.field
     if question.types and question.known_regions == question.regions and not field.candidates and not field.left_out:
-        yield Found(f"no zone of {', '.join(question.regions)} is usable for this recipe")
+        yield Issue(f"the recipe cannot use any zone of {', '.join(question.regions)}")
 
 
 @check("gang", "note", "Results from different GPUs are not comparable, and a checkpoint must fit both.")
-def gang_alike(case: Case) -> Iterator[Found]:
+def gang_alike(case: Case) -> Iterator[Issue]:
     """Report that attempts may use different GPUs. All nodes of one attempt have the same type."""
-    kinds = dict.fromkeys(f"{one.gpu} {one.gpu_memory_gib:f} GiB" for one in case.field.candidates)
+    kinds = dict.fromkeys(
+        f"{candidate.gpu} {candidate.gpu_memory_gib:f} GiB" for candidate in case.field.candidates
+    )
     if len(kinds) > 1:
-        yield Found(f"availability decides the GPU, the same for all nodes: {' or '.join(kinds)}")
+        yield Issue(f"availability decides the GPU, the same for all nodes: {' or '.join(kinds)}")
 
 
 @check("image-region", "error", "A machine image ID exists in one region only.")
-def image_in_every_region(case: Case) -> Iterator[Found]:
+def image_in_every_region(case: Case) -> Iterator[Issue]:
     """Report an `ami-...` image with several regions."""
     image, regions = case.question.recipe.resources.image or "", case.question.regions
     if image.startswith("ami-") and len(regions) > 1:
         message = f"{image} exists in one region only, but the recipe names {len(regions)}"
-        yield Found(message, command("--set", f"resources.regions={regions[0]}"))
+        yield Issue(message, command("--set", f"resources.regions={regions[0]}"))

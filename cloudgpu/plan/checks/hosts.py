@@ -10,7 +10,7 @@ from cloudgpu.catalog import InstanceType
 from cloudgpu.catalog.gpu_spec import parse_gpu_spec, spec_name
 from cloudgpu.hosts.host import OwnHost
 from cloudgpu.hosts.seen import HostsView
-from cloudgpu.plan.checks.check import Case, Found, check
+from cloudgpu.plan.checks.check import Case, Issue, check
 from cloudgpu.plan.checks.software_container import container_unfit
 from cloudgpu.plan.checks.software_driver import cuda_unfit, driver_unfit
 from cloudgpu.plan.checks.software_torch import torch_unfit
@@ -28,128 +28,129 @@ def _view(case: Case) -> HostsView | None:
 
 
 @check("pool", "error", "A pool without hosts would leave the recipe without hosts.")
-def pool_known(case: Case) -> Iterator[Found]:
+def pool_known(case: Case) -> Iterator[Issue]:
     """Report a `resources.pool` that is not in the inventory."""
     view, pool = _view(case), case.question.recipe.resources.pool
     if pool is None:
         return
     if view is None:
-        yield Found(f"resources.pool is {pool}, but pools apply only to your own hosts", "--on ssh", "note")
+        yield Issue(f"resources.pool is {pool}, but pools apply only to your own hosts", "--on ssh", "note")
     elif pool not in view.file.pools:
         known = f"its pools are {', '.join(view.file.pools)}" if view.file.pools else "it has no pools"
         message = f"no host of {view.file.path.name} belongs to pool {pool}{suggestion(pool, view.file.pools)}"
-        yield Found(
+        yield Issue(
             f"{message}; {known}", command("--set", f"resources.pool={view.file.pools[0]}") if view.file.pools else ""
         )
 
 
 @check("hosts", "error", "A cluster needs enough hosts of one kind at the same time.")
-def hosts_fit(case: Case) -> Iterator[Found]:
+def hosts_fit(case: Case) -> Iterator[Issue]:
     """Report that too few hosts of one kind and pool have the GPUs."""
     view, recipe = _view(case), case.question.recipe
     if view is None or case.field.candidates:
         return
     if not case.question.specs:
-        yield Found("the recipe names no GPUs", _nearest(view))
+        yield Issue("the recipe names no GPUs", _nearest(view))
     for spec in case.question.specs:
-        fitting = groups(case.question, parse_gpu_spec(spec))
-        most = max((len(one) for one in fitting), default=0)
+        groups_of_hosts = groups(case.question, parse_gpu_spec(spec))
+        largest = max((len(hosts) for hosts in groups_of_hosts), default=0)
         pool = f" in pool {recipe.resources.pool}" if recipe.resources.pool else ""
-        if most == 0:
-            there = f"{view.file.path.name} has {_listed(view)}"
-            yield Found(f"no host{pool} has {spec}; {there}", _nearest(view))
-        elif most < recipe.resources.nodes:
-            alike = "" if len(fitting) == 1 else f" of one kind ({len(fitting)} kinds or pools, which no gang mixes)"
-            message = f"{recipe.resources.nodes} hosts are requested, but only {most}{pool} with {spec} exist{alike}"
-            yield Found(message, command("--set", f"resources.nodes={most}"))
+        if largest == 0:
+            yield Issue(f"no host{pool} has {spec}; {view.file.path.name} has {_listed(view)}", _nearest(view))
+        elif largest < recipe.resources.nodes:
+            count = len(groups_of_hosts)
+            same = "" if count == 1 else f" of the same kind ({count} kinds or pools, which a cluster cannot mix)"
+            message = f"{recipe.resources.nodes} hosts are requested, but only {largest}{pool} with {spec} exist{same}"
+            yield Issue(message, command("--set", f"resources.nodes={largest}"))
 
 
 @check("host-free", "error", "GPUs that another user or program is using are not taken.")
-def hosts_free(case: Case) -> Iterator[Found]:
+def hosts_free(case: Case) -> Iterator[Issue]:
     """Report matching hosts that do not respond, lack GPUs or are in use; an error only if too few others are left."""
     view = _view(case)
     if view is None:
         return
     enough = bool(case.field.candidates)
-    for host in _meant(case):
-        seen = view.seen.get(host.name)
-        if seen is None:
+    for host in _matching_hosts(case):
+        state = view.seen.get(host.name)
+        if state is None:
             continue
-        if seen.problem:
-            yield Found(f"{host.name}: {seen.problem}", "" if enough else "cloudgpu hosts check", _grade(enough=enough))
-        elif seen.gpus < host.gpus:
-            message = f"{host.name} has {seen.gpus} GPUs, but the inventory says {host.gpus}"
-            yield Found(message, "cloudgpu hosts scan", _grade(enough=enough))
-        for line in seen.taken:
-            yield Found(f"{host.name}: {line}", severity="note" if enough else "error")
+        if state.problem:
+            fix = "" if enough else "cloudgpu hosts check"
+            yield Issue(f"{host.name}: {state.problem}", fix, _severity(enough=enough))
+        elif state.gpus < host.gpus:
+            message = f"{host.name} has {state.gpus} GPUs, but the inventory says {host.gpus}"
+            yield Issue(message, "cloudgpu hosts scan", _severity(enough=enough))
+        for line in state.taken:
+            yield Issue(f"{host.name}: {line}", severity="note" if enough else "error")
 
 
 @check("host-software", "error", "Software that needs a newer driver fails at its first kernel.")
-def driver_carries(case: Case) -> Iterator[Found]:
+def driver_carries(case: Case) -> Iterator[Issue]:
     """Report hosts whose driver or GPU does not support the CUDA of the container or PyTorch."""
     view = _view(case)
     if view is None:
         return
     reported: set[str] = set()
-    for host in _meant(case):
+    for host in _matching_hosts(case):
         question = _with_driver(case.question, host)
         for rule in _RULES if host.driver else _RULES[2:]:
-            for why in rule.find(question, _as_type(host)):
-                message = why.message.replace(f" ({host.name})", "")
+            for reason in rule.find(question, _as_type(host)):
+                message = reason.message.replace(f" ({host.name})", "")
                 if message not in reported:
                     reported.add(message)
-                    # Software on self-managed hosts is up to their owner.
-                    yield Found(message, "" if "resources.driver" in why.fix else why.fix)
+                    # cloudgpu does not install drivers on self-managed hosts.
+                    yield Issue(message, "" if "resources.driver" in reason.fix else reason.fix)
 
 
 @check("host-unknown", "unknown", "Hosts that were not checked count as unknown, not as passed.")
-def hosts_asked(case: Case) -> Iterator[Found]:
+def hosts_asked(case: Case) -> Iterator[Issue]:
     """Report hosts that were not contacted or whose driver is unknown."""
     view = _view(case)
     if view is None:
         return
     if not view.asked:
-        yield Found("not checked whether the hosts respond and their GPUs are free", "plan without --offline")
-    without = [host.name for host in _meant(case) if not host.driver]
-    if without:
-        yield Found(f"the driver of {', '.join(without)} is unknown", command("cloudgpu", "hosts", "scan", without[0]))
+        yield Issue("not checked whether the hosts respond and their GPUs are free", "plan without --offline")
+    names = [host.name for host in _matching_hosts(case) if not host.driver]
+    if names:
+        yield Issue(f"the driver of {', '.join(names)} is unknown", command("cloudgpu", "hosts", "scan", names[0]))
 
 
 @check("host-ignored", "note", "Fields that apply only to AWS are reported as ignored.")
-def aws_words(case: Case) -> Iterator[Found]:
+def aws_only_fields(case: Case) -> Iterator[Issue]:
     """Report AWS-only fields with self-managed hosts."""
     if _view(case) is None:
         return
-    given = case.question.recipe.resources.model_fields_set
-    ignored = [name for name in ("regions", "zones", "market", "image", "driver", "disk", "network") if name in given]
+    fields = case.question.recipe.resources.model_fields_set
+    ignored = [name for name in ("regions", "zones", "market", "image", "driver", "disk", "network") if name in fields]
     if ignored:
-        yield Found(f"ignored on your own hosts: {', '.join(f'resources.{name}' for name in ignored)}")
+        yield Issue(f"ignored on your own hosts: {', '.join(f'resources.{name}' for name in ignored)}")
 
 
 @check("host-storage", "error", "Storage on AWS cannot be mounted on self-managed hosts.")
-def no_storage(case: Case) -> Iterator[Found]:
+def no_storage(case: Case) -> Iterator[Issue]:
     """Report a `storage` section."""
     if _view(case) is not None and case.question.recipe.storage:
-        names = ", ".join(one.name for one in case.question.recipe.storage)
-        yield Found(f"storage {names} is on AWS, and these hosts cannot mount it", "use `data`, or a path on the hosts")
+        names = ", ".join(storage.name for storage in case.question.recipe.storage)
+        yield Issue(f"storage {names} is on AWS, and these hosts cannot mount it", "use `data`, or a path on the hosts")
 
 
-def _meant(case: Case) -> list[OwnHost]:
+def _matching_hosts(case: Case) -> list[OwnHost]:
     """Return every host that matches the recipe."""
-    found = [host for spec in case.question.specs for host in matching(case.question, parse_gpu_spec(spec))]
-    return list(dict.fromkeys(found))
+    hosts = [host for spec in case.question.specs for host in matching(case.question, parse_gpu_spec(spec))]
+    return list(dict.fromkeys(hosts))
 
 
-def _grade(*, enough: bool) -> Severity | None:
+def _severity(*, enough: bool) -> Severity | None:
     return "warning" if enough else None
 
 
 def _listed(view: HostsView) -> str:
     kinds: dict[str, list[str]] = {}
     for host in view.file.hosts:
-        what = f"{spec_name(host.gpu)}:{host.gpus}" if host.gpus else "no known GPU"
-        kinds.setdefault(what, []).append(host.name)
-    return "; ".join(f"{what} ({', '.join(names)})" for what, names in kinds.items())
+        gpus = f"{spec_name(host.gpu)}:{host.gpus}" if host.gpus else "no known GPU"
+        kinds.setdefault(gpus, []).append(host.name)
+    return "; ".join(f"{gpus} ({', '.join(names)})" for gpus, names in kinds.items())
 
 
 def _nearest(view: HostsView) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from cloudgpu.plan.checks.check import Case, Found, check
+from cloudgpu.plan.checks.check import Case, Issue, check
 from cloudgpu.plan.plan import Severity
 from cloudgpu.recipe.batch import batch_of
 from cloudgpu.recipe.launching import LOCAL_KINDS, ON_THE_HEAD, ONE_A_NODE, kvstore_kind
@@ -64,144 +64,148 @@ _BY_ITSELF: Final = frozenset({"kvstore", "tf-config", *ONE_A_NODE})
     "error",
     "Ranks without a GPU fail at their first step; a rank count that depends on availability is unexpected.",
 )
-def ranks_fit(case: Case) -> Iterator[Found]:
+def ranks_fit(case: Case) -> Iterator[Issue]:
     """Report more ranks than GPUs, a rank count that depends on the type, or too many rehearsed ranks."""
     question, plan = case.question, case.plan
     ranks = question.recipe.launch.ranks
     if question.rehearsed:
         total = plan.nodes * plan.ranks_per_node
         if total > RANKS_ON_ONE_MACHINE:
-            message = f"all {total} ranks run on this machine"
-            yield Found(message, "--set rehearsal.ranks_per_node=1", "warning")
+            message = f"a rehearsal runs all {total} ranks on this machine"
+            yield Issue(message, "--set rehearsal.ranks_per_node=1", "warning")
         return
-    sizes = {one.instance_type: one.gpus_per_node for one in case.field.candidates}
+    sizes = {candidate.instance_type: candidate.gpus_per_node for candidate in case.field.candidates}
     for name, gpus in sizes.items():
         if ranks != "gpus" and ranks > gpus:
-            message = f"{ranks} ranks on a node, but {name} has {gpus} GPU{'s' if gpus > 1 else ''}"
-            yield Found(message, "--set launch.ranks_per_node=gpus")
+            message = f"{ranks} ranks per node, but {name} has {gpus} GPU{'s' if gpus > 1 else ''}"
+            yield Issue(message, "--set launch.ranks_per_node=gpus")
     if ranks == "gpus" and len(set(sizes.values())) > 1:
         listed = ", ".join(f"{gpus} on {name}" for name, gpus in sizes.items())
-        yield Found(f"the number of ranks per node depends on availability: {listed}", severity="warning")
+        yield Issue(f"the number of ranks per node depends on availability: {listed}", severity="warning")
 
 
 @check("idle-gpus", "warning", "A GPU without a rank costs money and does nothing.")
-def every_gpu_used(case: Case) -> Iterator[Found]:
+def every_gpu_used(case: Case) -> Iterator[Issue]:
     """Report fewer ranks per node than GPUs."""
     ranks, nodes = case.question.recipe.launch.ranks, case.plan.nodes
     if case.question.rehearsed or ranks == "gpus" or case.question.recipe.launch.launcher in _BY_ITSELF:
         return
-    for name, gpus in {one.instance_type: one.gpus_per_node for one in case.field.candidates}.items():
+    sizes = {candidate.instance_type: candidate.gpus_per_node for candidate in case.field.candidates}
+    for name, gpus in sizes.items():
         if ranks < gpus:
-            said = f"{ranks} rank{'s' if ranks > 1 else ''} per node, but {name} has {gpus} GPUs"
-            alone = ": the others are idle unless the program itself uses several"
+            message = f"{ranks} rank{'s' if ranks > 1 else ''} per node, but {name} has {gpus} GPUs"
+            idle = ": the others are idle unless the program itself uses several"
             severity: Severity = "note" if ranks == 1 and nodes == 1 else "warning"
-            yield Found(f"{said}{alone}", "--set launch.ranks_per_node=gpus", severity)
+            yield Issue(f"{message}{idle}", "--set launch.ranks_per_node=gpus", severity)
 
 
 @check("batch", "error", "A batch that the ranks cannot share evenly leaves some without work or changes the training.")
-def batch_shared(case: Case) -> Iterator[Found]:
+def batch_shared(case: Case) -> Iterator[Issue]:
     """Report a global batch that is smaller than the number of ranks or not a multiple of it."""
     batch = batch_of(case.question.recipe)
     if batch is None:
         return
-    for world, name in _worlds(case).items():
-        if batch < world:
-            message = f"a batch of {batch} over {world} ranks ({name}): some have none"
-            yield Found(message, _batch_set(case.question.recipe, world))
-        elif batch % world:
-            message = f"a batch of {batch} over {world} ranks ({name}) leaves {batch % world} over"
-            yield Found(message, _batch_set(case.question.recipe, batch // world * world), "warning")
+    for world_size, name in _world_sizes(case).items():
+        if batch < world_size:
+            message = f"a batch of {batch} is too small for {world_size} ranks ({name}): some get no samples"
+            yield Issue(message, _batch_set(case.question.recipe, world_size))
+        elif batch % world_size:
+            message = f"a batch of {batch} does not divide evenly over {world_size} ranks ({name})"
+            remainder = f"{message}: {batch % world_size} left over"
+            yield Issue(remainder, _batch_set(case.question.recipe, batch // world_size * world_size), "warning")
 
 
 @check("ports", "error", "Two programs on the same port make the run fail at startup.")
-def ports_free(case: Case) -> Iterator[Found]:
+def ports_free(case: Case) -> Iterator[Issue]:
     """Report ports in the recipe that conflict with SSH, with reserved ports or with each other."""
-    seen: dict[int, str] = {}
+    used_by: dict[int, str] = {}
     for name, port in _ports(case.question.recipe):
         if port == _SSH_PORT:
-            yield Found(f"{name} is {port}, the port of the SSH server", "choose another port")
+            yield Issue(f"{name} is {port}, the port of the SSH server", "choose another port")
         elif port in RUN_PORTS:
             message = f"{name} is {port}, but ports {RUN_PORTS.start}-{RUN_PORTS.stop - 1} are reserved for cloudgpu"
-            yield Found(message, "choose a port outside that range", "warning")
-        elif seen.setdefault(port, name) != name:
-            yield Found(f"{name} and {seen[port]} are both {port}", "choose another port for one", "warning")
+            yield Issue(message, "choose a port outside that range", "warning")
+        elif used_by.setdefault(port, name) != name:
+            yield Issue(f"{name} and {used_by[port]} are both {port}", "choose another port for one of them", "warning")
 
 
 @check("launcher", "error", "Ranks that are started for one framework but run another never connect.")
-def launcher_fits(case: Case) -> Iterator[Found]:
+def launcher_fits(case: Case) -> Iterator[Issue]:
     """Report a launcher whose framework is not in the environment, or that cannot work on these nodes."""
     recipe = case.question.recipe
     yield from _framework(recipe)
     yield from _LAUNCHERS.get(recipe.launch.launcher, _nothing)(case)
 
 
-def _framework(recipe: Recipe) -> Iterator[Found]:
+def _framework(recipe: Recipe) -> Iterator[Issue]:
     environment, launcher = recipe.environment, recipe.launch.launcher
     framework = _FRAMEWORKS.get(launcher)
     if framework is None:
         return
     match = _NGC.match(environment.container.image) if environment.container else None
     if match and match[1] in framework.foreign:
-        yield Found(
-            f"the {launcher} launcher is for {framework.name}, and the container holds {match[1]}", severity="warning"
+        yield Issue(
+            f"the {launcher} launcher is for {framework.name}, but the container is {match[1]}", severity="warning"
         )
     requirements = environment.python.requirements if environment.python else ()
-    if requirements and not any(framework.brought_by.match(one.strip()) for one in requirements):
+    if requirements and not any(framework.brought_by.match(requirement.strip()) for requirement in requirements):
         message = f"the {launcher} launcher is for {framework.name}, but no requirement installs it"
-        yield Found(message, f"add {framework.package} to environment.python.requirements", "note")
+        yield Issue(message, f"add {framework.package} to environment.python.requirements", "note")
 
 
-def _nothing(case: Case) -> Iterator[Found]:
+def _nothing(case: Case) -> Iterator[Issue]:
     del case
     yield from ()
 
 
-def _kvstore(case: Case) -> Iterator[Found]:
+def _kvstore(case: Case) -> Iterator[Issue]:
     recipe = case.question.recipe
     kind, workers = kvstore_kind(recipe.launch, recipe.params), case.plan.nodes * case.plan.ranks_per_node
     if kind in LOCAL_KINDS and workers > 1:
         text = recipe.launch.kvstore or ""
         name = text[1:-1] if text.startswith("{") else "launch.kvstore"
-        message = f"KVStore {kind} works within one process, and there are {workers} workers"
-        yield Found(
+        message = f"KVStore {kind} works within one process, but there are {workers} workers"
+        yield Issue(
             message, f"{command('--set', f'{name}=dist_sync')}, or --set resources.nodes=1 with one rank", "error"
         )
 
 
-def _mpirun(case: Case) -> Iterator[Found]:
+def _mpirun(case: Case) -> Iterator[Issue]:
     container = case.question.recipe.environment.container
     if container is not None and _WITHOUT_MPI.search(container.image):
-        yield Found(f"{container.image} holds no mpirun", "choose an image with Open MPI, for instance of NGC", "error")
+        fix = "choose an image with Open MPI, for instance one from NGC"
+        yield Issue(f"{container.image} does not contain mpirun", fix, "error")
     for use in case.plan.uses if container is None and not case.question.rehearsed else ():
         if use.driver_from == "bootstrap":
             message = f"the machine image of {use.instance_type} has no Open MPI"
-            yield Found(message, "use a container with Open MPI, for instance of NGC, or an image of your own", "error")
+            fix = "use a container with Open MPI, for instance one from NGC, or your own machine image"
+            yield Issue(message, fix, "error")
     if case.question.rehearsed and case.plan.nodes > 1:
-        yield Found("simulated nodes are one machine to Open MPI: all ranks run on node 0", severity="note")
+        yield Issue("to Open MPI, all simulated nodes are one machine: all ranks run on node 0", severity="note")
 
 
-def _deepspeed(case: Case) -> Iterator[Found]:
+def _deepspeed(case: Case) -> Iterator[Issue]:
     recipe = case.question.recipe
     if case.plan.nodes == 1:
         return
     if recipe.environment.container is not None:
         message = "the deepspeed launcher connects to the nodes, not to the containers on them"
-        yield Found(message, "--set launch.with=torchrun", "error")
+        yield Issue(message, "--set launch.with=torchrun", "error")
     if recipe.environment.secrets:
         listed = ", ".join(recipe.environment.secrets)
-        message = f"secrets reach only the process on the head, not those it starts on other nodes: {listed}"
-        yield Found(message, severity="warning")
+        message = f"only the process on the head gets the secrets, not those it starts on other nodes: {listed}"
+        yield Issue(message, severity="warning")
 
 
-def _head_alone(case: Case) -> Iterator[Found]:
+def _head_alone(case: Case) -> Iterator[Issue]:
     others = case.plan.nodes - 1
     if others:
-        which = "the other node has" if others == 1 else f"the other {others} nodes have"
-        message = f"{case.question.recipe.launch.launcher} starts its command on the head, and {which} no rank"
-        yield Found(message, "--set resources.nodes=1, unless the command itself uses them", "warning")
+        idle = "the other node has" if others == 1 else f"the other {others} nodes have"
+        message = f"{case.question.recipe.launch.launcher} runs its command only on the head, so {idle} no rank"
+        yield Issue(message, "--set resources.nodes=1, unless the command itself uses them", "warning")
 
 
-_LAUNCHERS: Final[Mapping[str, Callable[[Case], Iterator[Found]]]] = {
+_LAUNCHERS: Final[Mapping[str, Callable[[Case], Iterator[Issue]]]] = {
     "kvstore": _kvstore,
     "mpirun": _mpirun,
     "deepspeed": _deepspeed,
@@ -210,14 +214,17 @@ _LAUNCHERS: Final[Mapping[str, Callable[[Case], Iterator[Found]]]] = {
 }
 
 
-def _worlds(case: Case) -> dict[int, str]:
+def _world_sizes(case: Case) -> dict[int, str]:
     """Return each possible number of ranks with a description of where it comes from."""
     nodes, ranks = case.plan.nodes, case.question.recipe.launch.ranks
     if case.question.recipe.launch.launcher in ON_THE_HEAD:
         return {1: "one process"}
     if ranks != "gpus" or not case.field.candidates:
-        return {nodes * case.plan.ranks_per_node: f"{case.plan.ranks_per_node} a node"}
-    return {nodes * one.gpus_per_node: f"{nodes} x {one.instance_type}" for one in reversed(case.field.candidates)}
+        return {nodes * case.plan.ranks_per_node: f"{case.plan.ranks_per_node} per node"}
+    return {
+        nodes * candidate.gpus_per_node: f"{nodes} x {candidate.instance_type}"
+        for candidate in reversed(case.field.candidates)
+    }
 
 
 def _batch_set(recipe: Recipe, batch: int) -> str:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from cloudgpu.plan.checks.check import Case, Found, check
+from cloudgpu.plan.checks.check import Case, Issue, check
 from cloudgpu.plan.checks.money import SHORTEST_RUN_S
 from cloudgpu.plan.reservations import reservation_notes
 from cloudgpu.recipe.units import DurationS
@@ -15,51 +15,52 @@ _HEADWAY_S = 10
 
 
 @check("cool-down", "note", "Explains why candidates that recently had no capacity are tried last.")
-def no_capacity_lately(case: Case) -> Iterator[Found]:
+def no_capacity_lately(case: Case) -> Iterator[Issue]:
     """Report candidates that recently had no capacity. Capacity returns, so they are tried last and not excluded."""
     refused = case.question.quotes.refused
-    ages_s = [(one, refused.get((one.instance_type, one.zone, one.market))) for one in case.field.candidates]
+    ages_s = [(candidate, refused.get(candidate.key)) for candidate in case.field.candidates]
     last = ", tried last" if any(age_s is None for _, age_s in ages_s) else ""
-    for one, age_s in ages_s:
+    for candidate, age_s in ages_s:
         if age_s is not None:
             ago = f"{age_s // 60} min" if age_s >= _MINUTE_S else f"{age_s} s"
-            yield Found(f"{one.label}: no capacity {ago} ago{last}")
+            yield Issue(f"{candidate.label}: no capacity {ago} ago{last}")
 
 
 @check("reservation", "error", "A reservation has its own start, end and price, which may not suit the run.")
-def reservation_told(case: Case) -> Iterator[Found]:
+def reservation_terms(case: Case) -> Iterator[Issue]:
     """Report the cost and start of a reservation, and if its end shortens the run."""
     question = case.question
-    one, now = question.quotes.reservation, question.quotes.asked_at
-    if one is None or now is None:
+    reservation, now = question.quotes.reservation, question.quotes.asked_at
+    if reservation is None or now is None:
         if question.recipe.resources.reservation and not question.quotes.live:
             message = f"{question.recipe.resources.reservation} was not checked: its zone, start and end are unknown"
-            yield Found(message, "plan without --offline", "warning")
+            yield Issue(message, "plan without --offline", "warning")
         return
     if not case.field.candidates:
         return
     if case.plan.expiry_s < SHORTEST_RUN_S:
-        yield Found(f"{one.id} ends too soon for a run: AWS terminates its nodes 30 minutes before the end")
-    for line in reservation_notes(one, now, int(question.recipe.budget.expiry)):
-        yield Found(line, severity="note")
+        yield Issue(f"{reservation.id} ends too soon for a run: AWS terminates its nodes 30 minutes before the end")
+    for line in reservation_notes(reservation, now, int(question.recipe.budget.expiry)):
+        yield Issue(line, severity="note")
 
 
 @check("spot", "warning", "A spot interruption must not lose the work, and spot prices change.")
-def spot_is_safe(case: Case) -> Iterator[Found]:
+def spot_is_safe(case: Case) -> Iterator[Issue]:
     """Report spot without a checkpoint, and spot prices that were not read today."""
     question = case.question
     if "spot" not in question.markets:
         return
     if question.recipe.checkpoint is None:
         message = "spot nodes can be interrupted with two minutes' notice, but the recipe has no checkpoint"
-        yield Found(message, "--set resources.market=on-demand")
-    if any(one.priced_on != question.today for one in case.field.candidates if one.market == "spot"):
-        message = "spot prices change; the worst case uses the highest observed; none exceeds the on-demand price"
-        yield Found(message, severity="note" if question.rehearsed else "warning")
+        yield Issue(message, "--set resources.market=on-demand")
+    spot = [candidate for candidate in case.field.candidates if candidate.market == "spot"]
+    if any(candidate.priced_on != question.today for candidate in spot):
+        message = "spot prices change: the worst case uses the highest one observed, at most the on-demand price"
+        yield Issue(message, severity="note" if question.rehearsed else "warning")
 
 
 @check("grace", "warning", "A checkpoint that is not complete before the node terminates is lost.")
-def checkpoint_in_time(case: Case) -> Iterator[Found]:
+def checkpoint_in_time(case: Case) -> Iterator[Issue]:
     """Report a grace period that is longer than the spot notice or the expiry allows."""
     checkpoint = case.question.recipe.checkpoint
     if checkpoint is None:
@@ -67,9 +68,9 @@ def checkpoint_in_time(case: Case) -> Iterator[Found]:
     grace = checkpoint.grace
     if "spot" in case.question.markets and grace > _NOTICE_S - _HEADWAY_S:
         message = f"checkpoint.grace is {grace}, but spot nodes terminate two minutes after the notice"
-        yield Found(message, "--set checkpoint.grace=90s")
+        yield Issue(message, "--set checkpoint.grace=90s")
     if grace >= case.plan.expiry_s:
-        yield Found(f"checkpoint.grace is {grace}, but the nodes terminate after {DurationS(case.plan.expiry_s)}")
+        yield Issue(f"checkpoint.grace is {grace}, but the nodes terminate after {DurationS(case.plan.expiry_s)}")
 
 
 @check(
@@ -77,15 +78,15 @@ def checkpoint_in_time(case: Case) -> Iterator[Found]:
     "warning",
     "A placement group restricts the available capacity and does not work with every reservation.",
 )
-def placement_possible(case: Case) -> Iterator[Found]:
+def placement_possible(case: Case) -> Iterator[Issue]:
     """Report a placement group with spot or reserved capacity. Capacity Blocks get none."""
     nodes, markets = case.plan.nodes, case.question.markets
     if nodes == 1 or not case.field.candidates:
         return
     if "reservation" in markets:
-        held = case.question.recipe.resources.reservation
-        message = f"the {nodes} nodes use a new placement group, but {held} was not created in it"
-        yield Found(f"{message}: AWS may reject the launch", "use one node per cluster, or a Capacity Block")
+        reservation = case.question.recipe.resources.reservation
+        message = f"the {nodes} nodes use a new placement group, but {reservation} was not created in it"
+        yield Issue(f"{message}: AWS may reject the launch", "use one node per cluster, or a Capacity Block")
     if "spot" in markets:
         message = f"{nodes} spot nodes in one placement group are harder to get than one, and an interruption stops all"
-        yield Found(message, severity="note")
+        yield Issue(message, severity="note")

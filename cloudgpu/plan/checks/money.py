@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from datetime import timedelta
 
-from cloudgpu.plan.checks.check import Case, Found, check
-from cloudgpu.plan.money import expiry_that_fits, sum_up, without
+from cloudgpu.plan.checks.check import Case, Issue, check
+from cloudgpu.plan.money import breakdown, longest_expiry_within, without
 from cloudgpu.recipe.units import DurationS
 from cloudgpu.text import command
 
@@ -14,48 +14,49 @@ SHORTEST_RUN_S = 600
 
 
 @check("budget", "error", "The worst-case cost, expiry times price, never exceeds the recipe's budget.")
-def within_budget(case: Case) -> Iterator[Found]:
+def within_budget(case: Case) -> Iterator[Issue]:
     """Report a worst case above the budget, or no budget."""
     plan, cap = case.plan, case.question.recipe.budget.max_usd
     worst = plan.worst_case_usd
     if worst is None:
         return
     if cap is None:
-        yield Found(f"budget.max_usd is not set; the worst case is {worst} USD{without(plan)}", severity="note")
+        yield Issue(f"budget.max_usd is not set; the worst case is {worst} USD{without(plan)}", severity="note")
     elif worst > cap:
-        fitting = expiry_that_fits(plan, cap)
-        fixes = [f"budget.max_usd={worst}", *([f"budget.expiry={fitting}"] if fitting else [])]
-        fix = ", or ".join(command("--set", one) for one in fixes)
-        yield Found(
-            f"the worst case is {worst} USD ({sum_up(plan)}{without(plan)}), above budget.max_usd {cap} USD", fix
+        longest = longest_expiry_within(plan, cap)
+        assignments = [f"budget.max_usd={worst}", *([f"budget.expiry={longest}"] if longest else [])]
+        fix = ", or ".join(command("--set", assignment) for assignment in assignments)
+        yield Issue(
+            f"the worst case is {worst} USD ({breakdown(plan)}{without(plan)}), above budget.max_usd {cap} USD", fix
         )
 
 
 @check("price-age", "warning", "A month-old price may no longer be what AWS charges.")
-def prices_fresh(case: Case) -> Iterator[Found]:
+def prices_fresh(case: Case) -> Iterator[Issue]:
     """Report prices read more than 30 days ago."""
     question = case.question
-    stale = [one.priced_on for one in case.field.candidates if question.today - one.priced_on > PRICES_STALE]
+    read_on = [candidate.priced_on for candidate in case.field.candidates]
+    stale = [day for day in read_on if question.today - day > PRICES_STALE]
     if stale:
         age = (question.today - min(stale)).days
         message = f"prices were read on {min(stale).isoformat()}, {age} days ago"
-        yield Found(message, severity="note" if question.rehearsed else "warning")
+        yield Issue(message, severity="note" if question.rehearsed else "warning")
 
 
 @check("expiry", "warning", "Nodes that terminate before they start work waste money.")
-def expiry_long_enough(case: Case) -> Iterator[Found]:
+def expiry_long_enough(case: Case) -> Iterator[Issue]:
     """Report an expiry below ten minutes, because nodes need some of that to boot."""
-    asked = case.question.recipe.budget.expiry
-    if asked < SHORTEST_RUN_S and not case.question.rehearsed:
-        message = f"the expiry is {asked}, but nodes need several minutes to boot"
-        yield Found(message, command("--set", f"budget.expiry={DurationS(SHORTEST_RUN_S)}"))
+    expiry = case.question.recipe.budget.expiry
+    if expiry < SHORTEST_RUN_S and not case.question.rehearsed:
+        message = f"the expiry is {expiry}, but nodes need several minutes to boot"
+        yield Issue(message, command("--set", f"budget.expiry={DurationS(SHORTEST_RUN_S)}"))
 
 
 @check("expected-time", "warning", "A run that cannot finish before the expiry is cut off, and its cost is wasted.")
-def expiry_reaches(case: Case) -> Iterator[Found]:
+def expiry_reaches(case: Case) -> Iterator[Issue]:
     """Report work that takes longer than the expiry even at the reference rate."""
     expected, expiry_s = case.plan.expected, case.plan.expiry_s
     if expected is not None and expected.seconds > expiry_s:
         minutes = DurationS(-(-expected.seconds // 60) * 60)
         message = f"the work takes {minutes} at the reference rate, but the nodes terminate after {DurationS(expiry_s)}"
-        yield Found(message, command("--set", f"budget.expiry={minutes}"))
+        yield Issue(message, command("--set", f"budget.expiry={minutes}"))

@@ -2,42 +2,41 @@
 
 from collections.abc import Iterator
 
-from cloudgpu.plan.checks.check import Case, Found, check
+from cloudgpu.plan.checks.check import Case, Issue, check
 from cloudgpu.text import command
 
 
 @check("checkpoint", "error", "Reports where checkpoints are uploaded, or that they cannot be.")
-def checkpoint_copied(case: Case) -> Iterator[Found]:
+def checkpoint_copied(case: Case) -> Iterator[Issue]:
     """Report a `checkpoint.to` that nodes cannot write to, and how to resume from it."""
     checkpoint = case.question.recipe.checkpoint
     if checkpoint is None or checkpoint.to is None:
         return
     if case.question.target == "ssh":
         message = f"checkpoint.to: self-managed hosts have no IAM role to write to {checkpoint.to}"
-        yield Found(message, f"remove it, and add {checkpoint.path}/ to outputs to download the checkpoints")
+        yield Issue(message, f"remove it, and add {checkpoint.path}/ to outputs to download the checkpoints")
         return
     resume = command("--set", f"checkpoint.resume={checkpoint.to.replace('{run}', 'RUN')}")
-    again = f"{resume} resumes from there"
-    later = again if "{run}" in checkpoint.to else "the next run resumes from there"
-    yield Found(f"the head uploads checkpoints to {checkpoint.to} during the run; {later}", severity="note")
+    next_run = f"{resume} resumes from there" if "{run}" in checkpoint.to else "the next run resumes from there"
+    yield Issue(f"the head uploads checkpoints to {checkpoint.to} during the run; {next_run}", severity="note")
 
 
 @check("outputs-to", "error", "Reports where outputs are uploaded, or that they cannot be.")
-def outputs_copied(case: Case) -> Iterator[Found]:
+def outputs_copied(case: Case) -> Iterator[Issue]:
     """Report an `outputs_to` that nodes cannot write to, or that the next run would overwrite."""
     to = case.question.recipe.outputs_to
     if to is None:
         return
     if case.question.target == "ssh":
         message = f"outputs_to: self-managed hosts have no IAM role to write to {to}"
-        yield Found(message, "remove it: outputs are downloaded to this machine")
+        yield Issue(message, "remove it: outputs are downloaded to this machine")
         return
-    later = "" if "{run}" in to else "; the next run overwrites files of the same name"
-    yield Found(f"every node uploads its outputs to {to} when the run ends{later}", severity="note")
+    overwritten = "" if "{run}" in to else "; the next run overwrites files of the same name"
+    yield Issue(f"every node uploads its outputs to {to} when the run ends{overwritten}", severity="note")
 
 
 @check("idle", "warning", "Reports that idle clusters are not deleted before their expiry.")
-def idle_ended(case: Case) -> Iterator[Found]:
+def idle_ended(case: Case) -> Iterator[Issue]:
     """Report `budget.idle`, which is not implemented yet."""
     if case.question.recipe.budget.idle is not None:
-        yield Found("budget.idle: this version does not delete idle clusters yet; only the expiry does")
+        yield Issue("budget.idle: this version does not delete idle clusters yet; only the expiry does")

@@ -43,9 +43,9 @@ CHECKS: Final[tuple[Check, ...]] = (
     quota.quota_has_room,
     network.reachable,
     network.several_cards,
-    network.fabric_told,
+    network.tcp_reported,
     account.named_things_there,
-    market.reservation_told,
+    market.reservation_terms,
     market.placement_possible,
     money.within_budget,
     money.expiry_long_enough,
@@ -93,7 +93,7 @@ CHECKS: Final[tuple[Check, ...]] = (
     quota.asked_at_all,
     quota.zones_asked,
     hosts.hosts_asked,
-    hosts.aws_words,
+    hosts.aws_only_fields,
 )
 
 NOT_ON_HOSTS: Final = frozenset(
@@ -106,7 +106,7 @@ NOT_ON_HOSTS: Final = frozenset(
         hardware.gang_alike.name,
         hardware.image_in_every_region.name,
         market.no_capacity_lately.name,
-        market.reservation_told.name,
+        market.reservation_terms.name,
         market.spot_is_safe.name,
         market.placement_possible.name,
         quota.quota_has_room.name,
@@ -114,7 +114,7 @@ NOT_ON_HOSTS: Final = frozenset(
         quota.zones_asked.name,
         network.reachable.name,
         network.several_cards.name,
-        network.fabric_told.name,
+        network.tcp_reported.name,
         account.named_things_there.name,
         money.prices_fresh.name,
         money.expiry_long_enough.name,
@@ -140,7 +140,7 @@ SEVERITIES: Final[tuple[Severity, ...]] = ("error", "warning", "unknown", "note"
 def findings(question: Question, field: Field, plan: Plan) -> tuple[Finding, ...]:
     """Return the findings of every check without duplicates, errors first."""
     case = Case(question, field, plan)
-    own = question.hosts is not None
-    checks = [check for check in CHECKS if not (own and check.name in NOT_ON_HOSTS)]
-    found = dict.fromkeys(finding for check in checks for finding in check.findings(case))
-    return tuple(sorted(found, key=lambda finding: SEVERITIES.index(finding.severity)))
+    is_self_managed = question.hosts is not None
+    checks = [check for check in CHECKS if not (is_self_managed and check.name in NOT_ON_HOSTS)]
+    unique = dict.fromkeys(finding for check in checks for finding in check.findings(case))
+    return tuple(sorted(unique, key=lambda finding: SEVERITIES.index(finding.severity)))

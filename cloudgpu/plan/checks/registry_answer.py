@@ -3,56 +3,57 @@
 from collections.abc import Iterator
 from typing import Final
 
-from cloudgpu.plan.checks.check import Case, Found, check
+from cloudgpu.plan.checks.check import Case, Issue, check
 from cloudgpu.plan.plan import Severity
 from cloudgpu.plan.survey import ImageSeen
 
 _MACHINE: Final = "linux/amd64"
-"""Every type of the catalogue is an x86_64 machine."""
+"""Platform of every instance type in the catalog."""
 
 
 @check("image-there", "error", "An image that cannot be pulled wastes the nodes that wait for it.")
-def image_there(case: Case) -> Iterator[Found]:
+def image_there(case: Case) -> Iterator[Issue]:
     """Report an image that does not exist, that the registry refuses, or that could not be checked."""
-    seen = _seen(case)
-    if seen is None or seen.presence == "there":
+    image = _image(case)
+    if image is None or image.presence == "there":
         return
-    if seen.presence == "unknown":
-        yield Found(f"cannot tell whether {seen.image} can be pulled: {seen.why}", severity="unknown")
+    if image.presence == "unknown":
+        yield Issue(f"cannot tell whether {image.image} can be pulled: {image.why}", severity="unknown")
         return
     fix = "correct environment.container.image"
-    if seen.presence == "refused":
+    if image.presence == "refused":
         fix = "check environment.container.image, login and password"
-    yield _told(case, seen, seen.why, fix)
+    yield _issue(case, image, image.why, fix)
 
 
 @check("image-machine", "error", "An image for another CPU architecture fails at its first command.")
-def image_fits_machine(case: Case) -> Iterator[Found]:
+def image_fits_machine(case: Case) -> Iterator[Issue]:
     """Report an image that is not built for x86_64, which all instance types are."""
-    seen = _seen(case)
-    if seen is None or not seen.platforms or _MACHINE in seen.platforms:
+    image = _image(case)
+    if image is None or not image.platforms or _MACHINE in image.platforms:
         return
-    made = f"{seen.image} is made for {', '.join(seen.platforms)}"
+    built_for = f"{image.image} is built for {', '.join(image.platforms)}"
     if case.question.hosts is not None:
-        yield Found(f"{made}; the architecture of these hosts was not checked", severity="unknown")
+        yield Issue(f"{built_for}; the architecture of these hosts was not checked", severity="unknown")
         return
-    yield _told(case, seen, f"{made}, and the nodes are {_MACHINE}", f"choose a tag that is made for {_MACHINE}")
+    fix = f"choose a tag that is built for {_MACHINE}"
+    yield _issue(case, image, f"{built_for}, but the nodes are {_MACHINE}", fix)
 
 
-def _seen(case: Case) -> ImageSeen | None:
+def _image(case: Case) -> ImageSeen | None:
     container = case.question.recipe.environment.container
     return None if container is None else case.question.quotes.survey.of_image(container.image)
 
 
-def _told(case: Case, seen: ImageSeen, message: str, fix: str) -> Found:
-    """Lower the severity if a node may reach another registry by this name or already have the image."""
+def _issue(case: Case, image: ImageSeen, message: str, fix: str) -> Issue:
+    """Return an issue, less severe if nodes may reach another registry by this name or already have the image."""
     recipe, severity = case.question.recipe, None
-    own_nodes = case.question.hosts is not None or bool(recipe.resources.image)
-    if seen.on_loopback:
-        message, fix, severity = f"{message}; a node asks a registry of its own at this address", "", _UNKNOWN
-    elif own_nodes and recipe.environment.container is not None and recipe.environment.container.pull == "missing":
-        message, severity = f"{message}; only nodes that have the image already can run it", _WARNING
-    return Found(message, fix, severity)
+    may_have_image = case.question.hosts is not None or bool(recipe.resources.image)
+    if image.on_loopback:
+        message, fix, severity = f"{message}; on a node, this address is a different registry", "", _UNKNOWN
+    elif may_have_image and recipe.environment.container is not None and recipe.environment.container.pull == "missing":
+        message, severity = f"{message}; only nodes that already have the image can run it", _WARNING
+    return Issue(message, fix, severity)
 
 
 _UNKNOWN: Final[Severity] = "unknown"

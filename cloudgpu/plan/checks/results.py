@@ -8,7 +8,7 @@ from pathlib import PurePosixPath
 from typing import Final
 
 from cloudgpu.errors import RecipeError
-from cloudgpu.plan.checks.check import Case, Found, check
+from cloudgpu.plan.checks.check import Case, Issue, check
 from cloudgpu.recipe import template
 from cloudgpu.recipe.schema import Recipe
 
@@ -20,66 +20,66 @@ _OUTPUTS: Final = re.compile(r"(?<!\{)\{outputs\}")
 
 
 @check("outputs", "warning", "Files outside the work directory are lost with the node's disk.")
-def written_where_it_is_kept(case: Case) -> Iterator[Found]:
+def written_where_it_is_kept(case: Case) -> Iterator[Issue]:
     """Report output paths outside the work directory, and `{outputs}` if `outputs` does not include it."""
     recipe = case.question.recipe
-    if _OUTPUTS.search(recipe.launch.command) and not any(_brings(output) for output in recipe.outputs):
+    if _OUTPUTS.search(recipe.launch.command) and not any(_includes_outputs(output) for output in recipe.outputs):
         message = (
             "the command writes to {outputs}, but outputs does not include that directory: it is lost with the node"
         )
-        yield Found(message, "add outputs/ to outputs")
+        yield Issue(message, "add outputs/ to outputs")
     mounted = [storage.to for storage in recipe.storage]
-    for option, place in _written(recipe):
-        if not any(PurePosixPath(place).is_relative_to(to) for to in mounted):
-            message = f"{option} {place} is outside the work directory, on a disk that is lost with the node"
-            yield Found(message, "write below the work directory and name it under outputs, or use {outputs}")
+    for option, path in _written_paths(recipe):
+        if not any(PurePosixPath(path).is_relative_to(to) for to in mounted):
+            message = f"{option} {path} is outside the work directory, on a disk that is lost with the node"
+            yield Issue(message, "write below the work directory and name it under outputs, or use {outputs}")
 
 
 @check("nothing-kept", "note", "A run without outputs is reported before it costs anything.")
-def something_kept(case: Case) -> Iterator[Found]:
+def something_kept(case: Case) -> Iterator[Issue]:
     """Report a run of which only logs and metrics are kept."""
     recipe = case.question.recipe
     copied = recipe.checkpoint is not None and recipe.checkpoint.to is not None
     if not case.question.rehearsed and not (recipe.outputs or copied or recipe.storage):
-        yield Found("the recipe names no outputs: only logs and metrics are downloaded", "add outputs: [outputs/]")
+        yield Issue("the recipe names no outputs: only logs and metrics are downloaded", "add outputs: [outputs/]")
 
 
 @check("checkpoint-kept", "warning", "A checkpoint on a spot node's local disk is lost with the node.")
-def checkpoint_outlives_spot(case: Case) -> Iterator[Found]:
+def checkpoint_outlives_spot(case: Case) -> Iterator[Issue]:
     """Report spot nodes whose checkpoints are not copied anywhere."""
     checkpoint, recipe = case.question.recipe.checkpoint, case.question.recipe
-    if checkpoint is None or not any(one.market == "spot" for one in case.field.candidates):
+    if checkpoint is None or not any(candidate.market == "spot" for candidate in case.field.candidates):
         return
-    if checkpoint.to is None and not any(_holds(output, checkpoint.path) for output in recipe.outputs):
+    if checkpoint.to is None and not any(_includes(output, checkpoint.path) for output in recipe.outputs):
         message = f"checkpoints in {checkpoint.path} are stored only on the spot nodes' disks"
-        yield Found(message, f"add {checkpoint.path}/ to outputs")
+        yield Issue(message, f"add {checkpoint.path}/ to outputs")
 
 
-def _brings(output: str) -> bool:
-    """Whether a pattern of outputs names the directory `outputs`, or something below it."""
+def _includes_outputs(output: str) -> bool:
+    """Return True if a pattern matches the directory `outputs` or something in it."""
     return fnmatch("outputs", PurePosixPath(output).parts[0])
 
 
-def _holds(output: str, place: PurePosixPath) -> bool:
-    return place.is_relative_to(output) or fnmatch(place.as_posix(), output)
+def _includes(output: str, path: PurePosixPath) -> bool:
+    return path.is_relative_to(output) or fnmatch(path.as_posix(), output)
 
 
-def _written(recipe: Recipe) -> Iterator[tuple[str, str]]:
-    """(option, absolute place) pairs of the command, parameters filled in."""
+def _written_paths(recipe: Recipe) -> Iterator[tuple[str, str]]:
+    """Yield (option, absolute path) pairs of the command, with parameters filled in."""
     try:
         words = shlex.split(recipe.launch.command)
     except ValueError:
-        return  # a rule of the recipe's own says so
+        return  # reported by the validation of the recipe
     for index, word in enumerate(words):
         option, equals, value = word.partition("=")
         if _WRITES.match(option) and (equals or index + 1 < len(words)):
-            place = _filled(recipe, value if equals else words[index + 1])
-            if place.startswith("/") and not place.startswith("/dev/"):
-                yield option, place
+            path = _filled(recipe, value if equals else words[index + 1])
+            if path.startswith("/") and not path.startswith("/dev/"):
+                yield option, path
 
 
 def _filled(recipe: Recipe, word: str) -> str:
-    """The word with parameters in place; empty where it names what only the run knows, as `{outputs}` does."""
+    """Return the word with its parameters filled in; empty if it needs a value known only to the run (`{outputs}`)."""
     try:
         return " ".join(template.argv(shlex.quote(word), recipe.params))
     except RecipeError:

@@ -49,15 +49,15 @@ class ZoneRule:
 
 
 def type_rule(name: str, about: str) -> Callable[[OfType], TypeRule]:
-    """Make a rule of a function that looks at a type."""
+    """Turn a function that checks a type into a rule."""
     return lambda find: TypeRule(name, about, find)
 
 
 def region_rule(name: str, about: str) -> Callable[[OfRegion], RegionRule]:
-    """Make a rule of a function that looks at a type in a region."""
+    """Turn a function that checks a type in a region into a rule."""
     return lambda find: RegionRule(name, about, find)
 
 
 def zone_rule(name: str, about: str) -> Callable[[OfZone], ZoneRule]:
-    """Make a rule of a function that looks at a zone of a region."""
+    """Turn a function that checks a zone into a rule."""
     return lambda find: ZoneRule(name, about, find)

@@ -5,13 +5,13 @@ from collections.abc import Iterator
 
 from cloudgpu.catalog.compatibility import release_of
 from cloudgpu.catalog.images import carried_driver
-from cloudgpu.plan.checks.check import Case, Found, check
+from cloudgpu.plan.checks.check import Case, Issue, check
 from cloudgpu.plan.checks.software_container import fitting
-from cloudgpu.plan.checks.software_torch import bringers, nearest_build, torch_misfit
+from cloudgpu.plan.checks.software_torch import packages_requiring_torch, nearest_build, torch_misfit
 
 
 @check("container-code", "warning", "A container made before the GPU was known runs slowly, or not as it was tested.")
-def container_untuned(case: Case) -> Iterator[Found]:
+def container_untuned(case: Case) -> Iterator[Issue]:
     """An image that only runs since the GPU understands an older one's code, or that nobody knows."""
     container = case.question.recipe.environment.container
     if container is None:
@@ -19,13 +19,13 @@ def container_untuned(case: Case) -> Iterator[Found]:
     for name in dict.fromkeys(one.gpu for one in case.field.candidates):
         found = fitting(container.image, case.question.catalog.gpus[name], case.question)
         if found.fit == "untuned":
-            yield Found(f"{container.image} is not tuned for {name}: {found.why}")
+            yield Issue(f"{container.image} is not tuned for {name}: {found.why}")
         elif found.fit is None:
-            yield Found(f"whether {container.image} holds code for {name} is unknown: {found.why}", severity="unknown")
+            yield Issue(f"whether {container.image} holds code for {name} is unknown: {found.why}", severity="unknown")
 
 
 @check("torch-on-aws", "note", "What is rehearsed without a GPU may have no code for the GPU that is rehearsed for.")
-def torch_rehearsed(case: Case) -> Iterator[Found]:
+def torch_rehearsed(case: Case) -> Iterator[Issue]:
     """On rehearsal the wheels run without a GPU: what they would lack on AWS is only told."""
     python = case.question.recipe.environment.python
     if python is None or not case.question.rehearsed:
@@ -35,16 +35,16 @@ def torch_rehearsed(case: Case) -> Iterator[Found]:
         gpu = case.question.catalog.gpus[name]
         wrong = torch_misfit(python, gpu, known)
         if wrong:
-            yield Found(f"on AWS: {wrong}", nearest_build(python, gpu, known))
+            yield Issue(f"on AWS: {wrong}", nearest_build(python, gpu, known))
 
 
 @check(
     "torch-brought", "unknown", "A package that requires PyTorch brings the newest, which may have no code for the GPU."
 )
-def torch_brought(case: Case) -> Iterator[Found]:
+def torch_brought(case: Case) -> Iterator[Issue]:
     """PyTorch comes with another package, and the newest that may come lacks the GPU."""
     python = case.question.recipe.environment.python
-    brings = bringers(python.requirements) if python is not None else ()
+    brings = packages_requiring_torch(python.requirements) if python is not None else ()
     if python is None or not brings or case.question.rehearsed:
         return
     newest = python.model_copy(update={"requirements": ("torch",)})
@@ -53,32 +53,32 @@ def torch_brought(case: Case) -> Iterator[Found]:
             message = (
                 f"{', '.join(brings)} may bring a PyTorch without code for {name}: which one, the recipe leaves open"
             )
-            yield Found(message, "name torch in the requirements")
+            yield Issue(message, "name torch in the requirements")
 
 
 @check("driver-known", "unknown", "What runs on a node depends on a driver that nobody has looked at.")
-def driver_known(case: Case) -> Iterator[Found]:
+def driver_known(case: Case) -> Iterator[Issue]:
     """A machine image of the recipe's own, of which nobody knows whether it carries a driver, and which."""
     image = case.question.recipe.resources.image
     carried = carried_driver(image) if image else None
     if carried is not None and carried.branch is None:
-        yield Found(
+        yield Issue(
             f"whether {image} carries a driver is unknown: one that it has stays, else the bootstrap installs one"
         )
 
 
 @check("driver-given", "error", "A driver that is asked for beside an image with a driver of its own is not installed.")
-def driver_ignored(case: Case) -> Iterator[Found]:
+def driver_ignored(case: Case) -> Iterator[Issue]:
     """`resources.driver` beside a machine image that is known to have its own."""
     resources = case.question.recipe.resources
     carried = carried_driver(resources.image) if resources.image else None
     if resources.driver is not None and carried is not None and carried.branch is not None:
         message = f"resources.driver is {resources.driver}, but {resources.image} carries R{carried.branch}"
-        yield Found(message, "--set resources.image=")
+        yield Issue(message, "--set resources.image=")
 
 
 @check("efa-software", "warning", "EFA with software that is older than its hardware is slow, or hangs.")
-def efa_software(case: Case) -> Iterator[Found]:
+def efa_software(case: Case) -> Iterator[Issue]:
     """A container whose CUDA is older than EFA on the type asks for, and what else it must hold."""
     container = case.question.recipe.environment.container
     if container is None:
@@ -90,7 +90,7 @@ def efa_software(case: Case) -> Iterator[Found]:
             continue
         if minimum.cuda is not None and release is not None and _older(release.cuda, minimum.cuda):
             message = f"EFA on {name} needs CUDA {minimum.cuda} or newer, and {container.image} holds {release.cuda}"
-            yield Found(message, "--set resources.network=tcp")
+            yield Issue(message, "--set resources.network=tcp")
         parts = [
             f"{what} {version} or newer"
             for what, version in (("NCCL", minimum.nccl), ("aws-ofi-nccl", minimum.ofi_nccl))
@@ -98,7 +98,7 @@ def efa_software(case: Case) -> Iterator[Found]:
         ]
         if parts:
             message = f"EFA on {name} needs {' and '.join(parts)} in the container"
-            yield Found(message, "images/efa-nccl lays both over a framework image", "note")
+            yield Issue(message, "images/efa-nccl lays both over a framework image", "note")
 
 
 def _older(one: str, other: str) -> bool:

@@ -8,7 +8,7 @@ from cloudgpu.catalog import Catalog, Gpu, InstanceType
 from cloudgpu.catalog.compatibility import Fit, judged, month_of
 from cloudgpu.catalog.software import FrameworkImage, NgcMonth, Software
 from cloudgpu.plan.checks.rule import Reason, type_rule
-from cloudgpu.plan.checks.software_tags import said
+from cloudgpu.plan.checks.software_tags import parse_image_tag
 from cloudgpu.plan.checks.software_torch import runs_code, wheels_named
 from cloudgpu.plan.question import Question
 from cloudgpu.text import command
@@ -87,7 +87,7 @@ def _elder(gpu: Gpu, month: str, catalog: Catalog) -> Gpu | None:
 
 def _of_tag(image: str, gpu: Gpu, known: Software) -> Fitting | None:
     """By the CUDA and the PyTorch that the tag names; None where it names none."""
-    tag = said(image)
+    tag = parse_image_tag(image)
     if tag.cuda is None:
         return None
     if gpu.last_cuda_major is not None and int(tag.cuda.split(".")[0]) > gpu.last_cuda_major:

@@ -7,7 +7,7 @@ from cloudgpu.catalog import Gpu, InstanceType
 from cloudgpu.catalog.compatibility import release_of
 from cloudgpu.catalog.images import driver_for
 from cloudgpu.plan.checks.rule import Reason, type_rule
-from cloudgpu.plan.checks.software_tags import said
+from cloudgpu.plan.checks.software_tags import parse_image_tag
 from cloudgpu.plan.checks.software_torch import torch_misfit, wheels_of
 from cloudgpu.plan.driver import node_driver
 from cloudgpu.plan.question import Question
@@ -79,7 +79,7 @@ def _wanted(question: Question, gpu: Gpu) -> Iterator[tuple[str, str, frozenset[
     environment = question.recipe.environment
     if environment.container is not None:
         image = environment.container.image
-        month, tag = release_of(image, question.software), said(image)
+        month, tag = release_of(image, question.software), parse_image_tag(image)
         if month is not None:
             yield image, month.cuda, frozenset({month.driver, *month.other_drivers})
         elif tag.cuda is not None:

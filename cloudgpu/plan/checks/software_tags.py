@@ -14,7 +14,7 @@ _TORCHES: Final = ("pytorch/pytorch", "/pytorch-training", "/pytorch-inference")
 
 
 @dataclass(frozen=True)
-class Said:
+class ImageTag:
     """What a tag says; None is nothing.
 
     Attributes:
@@ -31,15 +31,15 @@ class Said:
         return "" if self.cuda is None else f"cu{self.cuda.replace('.', '')}"
 
 
-def said(image: str) -> Said:
+def parse_image_tag(image: str) -> ImageTag:
     """What the name of an image says."""
     name = image.partition("@")[0]
     place, _, tag = name.rpartition(":")
     if not place or "/" in tag:
-        return Said(None, None)
+        return ImageTag(None, None)
     cuda = _OF_CUDA.match(tag) if place.endswith("nvidia/cuda") else _CUDA.search(tag)
     torch = _OF_TORCH.match(tag) if place.endswith(_TORCHES) else None
-    return Said(_text(cuda), _text(torch))
+    return ImageTag(_text(cuda), _text(torch))
 
 
 def _text(match: re.Match[str] | None) -> str | None:

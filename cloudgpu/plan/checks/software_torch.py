@@ -73,7 +73,7 @@ def torch_misfit(python: PythonEnvironment, gpu: Gpu, known: Sequence[TorchWheel
     return f"{how} of PyTorch {wheels.series} do not run on {gpu.name}: {holds}; these requirements allow them"
 
 
-def bringers(requirements: Iterable[str]) -> tuple[str, ...]:
+def packages_requiring_torch(requirements: Iterable[str]) -> tuple[str, ...]:
     """Required packages that bring a PyTorch along; none where the requirements name it themselves."""
     if torch_bounds(requirements) is not None:
         return ()

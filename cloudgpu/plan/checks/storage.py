@@ -1,67 +1,70 @@
-"""Storage: is it there, can these nodes mount it, and what does it leave out?"""
+"""Check that storage exists and that nodes can mount it, and report which zones it restricts the plan to."""
 
 from collections.abc import Iterator
 
-from cloudgpu.plan.checks.check import Case, Found, check
+from cloudgpu.plan.checks.check import Case, Issue, check
 from cloudgpu.plan.storage import GROUPED, existing_storage, looked_for
 from cloudgpu.plan.storage_seen import StorageSeen
 from cloudgpu.text import command
 
 
-@check("storage", "error", "A run whose storage is missing or cannot be mounted fails after its nodes were bought.")
-def storage_there(case: Case) -> Iterator[Found]:
-    """What is missing, in use elsewhere, or on its way."""
-    recipe, seen = case.question.recipe, case.question.quotes.storage
+@check("storage", "error", "A run whose storage is missing or cannot be mounted fails after its nodes are launched.")
+def storage_there(case: Case) -> Iterator[Issue]:
+    """Report storage that is missing, not available, attached elsewhere, or out of the nodes' reach."""
+    recipe, existing = case.question.recipe, case.question.quotes.storage
     regions = ", ".join(case.question.known_regions)
-    for one in looked_for(recipe):
-        if one.name not in seen:
-            if one.make is None:
-                message = f"storage {one.name} was not looked at: whether it is there, and in which zone, is unknown"
-                yield Found(message, "plan without --offline", "unknown")
-        elif not seen[one.name] and one.make is None:
-            create = command("cloudgpu", "storage", "create", one.name)
-            hint = f"{create}, or give it `make` in the recipe"
-            yield Found(f"there is no storage {one.name} in {regions}", hint)
-        for place in seen.get(one.name, ()):
-            yield from _unfit(case, place)
+    for storage in looked_for(recipe):
+        if storage.name not in existing:
+            if storage.make is None:
+                message = f"cannot tell whether storage {storage.name} exists, and in which zone: it was not queried"
+                yield Issue(message, "plan without --offline", "unknown")
+        elif not existing[storage.name] and storage.make is None:
+            create = command("cloudgpu", "storage", "create", storage.name)
+            hint = f"{create}, or add `make` to it in the recipe"
+            yield Issue(f"storage {storage.name} does not exist in {regions}", hint)
+        for location in existing.get(storage.name, ()):
+            yield from _unfit(case, location)
 
 
-@check("storage-zone", "note", "Storage in one zone leaves the others out, and with them their capacity.")
-def storage_binds(case: Case) -> Iterator[Found]:
-    """Zones that are left out since storage stands elsewhere."""
-    for places in existing_storage(case.question.recipe, case.question.quotes.storage):
-        zones = [one.zone for one in places if one.zone]
+@check("storage-zone", "note", "Storage in one zone excludes all other zones and their capacity.")
+def storage_binds(case: Case) -> Iterator[Issue]:
+    """Report that only the zones of existing storage are tried."""
+    for locations in existing_storage(case.question.recipe, case.question.quotes.storage):
+        zones = [location.zone for location in locations if location.zone]
         if zones:
-            yield Found(f"storage {places[0].name} stands in {', '.join(zones)}: other zones are left out")
+            yield Issue(f"storage {locations[0].name} is in {', '.join(zones)}: other zones are excluded")
 
 
-@check("storage-kept", "note", "What stays when the cluster ends goes on costing money, and somebody has to know it.")
-def storage_kept(case: Case) -> Iterator[Found]:
-    """What is made with the cluster, and which of it stays."""
-    there = {places[0].name for places in existing_storage(case.question.recipe, case.question.quotes.storage)}
-    for one in case.question.recipe.storage:
-        if one.make is None or one.name in there:
+@check("storage-kept", "note", "Storage that outlives the cluster continues to cost money.")
+def storage_kept(case: Case) -> Iterator[Issue]:
+    """Report storage that is created with the cluster, and whether it is deleted with it."""
+    existing = existing_storage(case.question.recipe, case.question.quotes.storage)
+    existing_names = {locations[0].name for locations in existing}
+    for storage in case.question.recipe.storage:
+        if storage.make is None or storage.name in existing_names:
             continue
-        if one.keep:
-            message = f"storage {one.name} is made and stays when the cluster ends"
-            yield Found(message, f"{command('cloudgpu', 'storage', 'delete', one.name, '--delete-data')} ends it")
+        if storage.keep:
+            message = f"storage {storage.name} is created and stays when the cluster is deleted"
+            delete = command("cloudgpu", "storage", "delete", storage.name, "--delete-data")
+            yield Issue(message, f"{delete} deletes it")
         else:
-            yield Found(f"storage {one.name} is made for this cluster and deleted with it, data included")
-        if one.make.kind == "lustre":
-            yield Found(f"storage {one.name}: Lustre takes some minutes to make, again in every zone that is tried")
+            yield Issue(f"storage {storage.name} is created for this cluster and deleted with it, including its data")
+        if storage.make.kind == "lustre":
+            yield Issue(f"storage {storage.name}: creating Lustre takes some minutes in every zone that is tried")
 
 
-def _unfit(case: Case, place: StorageSeen) -> Iterator[Found]:
+def _unfit(case: Case, location: StorageSeen) -> Iterator[Issue]:
     nodes = case.plan.nodes
-    if not place.ready:
-        yield Found(f"storage {place.name} in {place.place} is not available", "`cloudgpu storage list` shows it")
-    if place.kind == "ebs" and nodes > 1:
-        message = f"storage {place.name} is a disk, which one node can have, and there are {nodes}"
-        yield Found(message, "--set resources.nodes=1")
-    if place.kind == "ebs" and place.users:
-        message = f"storage {place.name} is attached to {', '.join(place.users)}"
-        yield Found(message, "end that cluster first, unless it is the one that this run is to use", "warning")
-    ways = {one.public_address for one in case.field.candidates if one.region == place.region}
-    if place.kind in GROUPED and ways & {"nat", "private-nat"}:
-        message = f"storage {place.name} cannot be reached from the VPC of its own that nodes behind NAT get"
-        yield Found(message, "set public_address to elastic, or name vpc_id and subnet_id")
+    if not location.ready:
+        message = f"storage {location.name} in {location.place} is not available"
+        yield Issue(message, "`cloudgpu storage list` shows its state")
+    if location.kind == "ebs" and nodes > 1:
+        message = f"storage {location.name} is an EBS volume, which only one node can mount, but there are {nodes}"
+        yield Issue(message, "--set resources.nodes=1")
+    if location.kind == "ebs" and location.users:
+        message = f"storage {location.name} is attached to {', '.join(location.users)}"
+        yield Issue(message, "delete that cluster first, unless this run uses it", "warning")
+    addresses = {candidate.public_address for candidate in case.field.candidates if candidate.region == location.region}
+    if location.kind in GROUPED and addresses & {"nat", "private-nat"}:
+        message = f"storage {location.name} cannot be reached from the VPC that is created for nodes behind NAT"
+        yield Issue(message, "set public_address to elastic, or name vpc_id and subnet_id")

@@ -1,4 +1,4 @@
-"""The rule that throws a type out where it cannot be had beside the storage that the recipe mounts."""
+"""The rule that excludes types in regions where they cannot mount the recipe's storage."""
 
 from collections.abc import Iterator
 
@@ -9,18 +9,18 @@ from cloudgpu.plan.storage import existing_storage
 from cloudgpu.text import command
 
 
-@region_rule("storage", "Nodes cannot mount what stands in another region, or in a zone where they cannot be had.")
+@region_rule("storage", "Nodes cannot mount storage in another region, or in a zone that does not offer their type.")
 def storage_elsewhere(question: Question, kind: InstanceType, region: str) -> Iterator[Reason]:
-    """Storage that stands where the type is not offered."""
+    """Exclude regions without the storage, and regions where its zone does not offer the type."""
     zones = question.zones_offering(kind, region)
-    for places in existing_storage(question.recipe, question.quotes.storage):
-        here = [one for one in places if one.region == region]
-        name = places[0].name
+    for locations in existing_storage(question.recipe, question.quotes.storage):
+        here = [location for location in locations if location.region == region]
+        name = locations[0].name
         if not here:
-            there = ", ".join(one.region for one in places)
+            regions = ", ".join(location.region for location in locations)
             yield Reason(
-                f"storage {name} stands in {there}, not in {region}", command("--set", f"resources.regions={there}")
+                f"storage {name} is in {regions}, not in {region}", command("--set", f"resources.regions={regions}")
             )
-        elif all(one.zone and one.zone not in zones for one in here):
-            message = f"storage {name} stands in {here[0].zone}, where {kind.name} is not offered"
-            yield Reason(message, "another type, or storage in another zone: `cloudgpu storage create`")
+        elif all(location.zone and location.zone not in zones for location in here):
+            message = f"storage {name} is in {here[0].zone}, where {kind.name} is not offered"
+            yield Reason(message, "choose another type, or create storage in another zone: `cloudgpu storage create`")

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from cloudgpu.catalog import load
 from cloudgpu.catalog.other_prices import other_price
 from cloudgpu.plan import planner
-from cloudgpu.plan.costs import CostItem, beside_nodes, total_usd, unpriced
+from cloudgpu.plan.costs import CostItem, items_besides_nodes, total_usd, unpriced
 from cloudgpu.plan.plan import Quotes
 from cloudgpu.plan.survey import DatasetSeen, Survey
 from cloudgpu.recipe import rules
@@ -45,7 +45,7 @@ def make(one: Recipe, quotes: Quotes | None = None, region: str = "us-east-1"):
     [("auto", 3, False), ("elastic", 3, False), ("nat", 2, True), ("private", 0, False)],
 )
 def test_every_way_to_the_nodes_has_its_addresses(way, addresses, gateway):
-    found = {item.kind: item for item in beside_nodes(3, 100, "us-east-1", way)}
+    found = {item.kind: item for item in items_besides_nodes(3, 100, "us-east-1", way)}
     assert found["disks"].count == 3
     assert ("addresses" in found) == bool(addresses)
     if addresses:
@@ -56,13 +56,13 @@ def test_every_way_to_the_nodes_has_its_addresses(way, addresses, gateway):
 
 
 def test_a_disk_costs_its_share_of_a_month_of_thirty_days():
-    (disk, _) = beside_nodes(1, 720, "us-east-1", "auto")
+    (disk, _) = items_besides_nodes(1, 720, "us-east-1", "auto")
     assert disk.usd == Decimal("0.08")
     assert disk.label == "1 disk of 720 GiB (gp3)"
 
 
 def test_what_nobody_knows_the_price_of_is_named_and_in_no_sum():
-    found = beside_nodes(2, 100, "ap-southeast-5", "nat")
+    found = items_besides_nodes(2, 100, "ap-southeast-5", "nat")
     assert other_price("gp3_gib_month_usd", "ap-southeast-5") is None
     assert unpriced(found) == ("2 disks of 100 GiB (gp3)", "1 NAT gateway")
     assert total_usd(found, 3600) == Decimal("0.01")
@@ -91,7 +91,7 @@ def test_a_plan_says_what_its_worst_case_leaves_out():
     st.integers(0, 100_000),
 )
 def test_what_goes_with_the_nodes_never_costs_less_for_longer(way, nodes, disk_gib, seconds, more):
-    items = beside_nodes(nodes, disk_gib, "eu-west-1", way)
+    items = items_besides_nodes(nodes, disk_gib, "eu-west-1", way)
     assert total_usd(items, seconds) <= total_usd(items, seconds + more)
     assert total_usd(items, seconds) == total_usd(items[::-1], seconds)
 
