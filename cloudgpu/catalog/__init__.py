@@ -1,4 +1,4 @@
-"""What is known about GPUs, instance types, images and prices; data files, each figure with its source."""
+"""Catalog of GPUs, instance types, images and prices: data files with a source for every figure."""
 
 from cloudgpu.catalog.catalog import Catalog, load
 from cloudgpu.catalog.hardware import Gpu, InstanceType

@@ -20,10 +20,10 @@ class Catalog:
     regions: tuple[str, ...]
 
     def gpu(self, name: str) -> Gpu:
-        """A GPU by its model name.
+        """Return a GPU by its model name.
 
         Raises:
-            RecipeError: It is not in the catalogue; the message has the nearest name.
+            RecipeError: The GPU is not in the catalog; the message suggests the nearest name.
         """
         if name not in self.gpus:
             message = f"unknown GPU {name}{suggestion(name, self.gpus)}"
@@ -31,10 +31,10 @@ class Catalog:
         return self.gpus[name]
 
     def instance_type(self, name: str) -> InstanceType:
-        """An instance type by its name.
+        """Return an instance type by its name.
 
         Raises:
-            RecipeError: It is not in the catalogue; the message has the nearest name.
+            RecipeError: The type is not in the catalog; the message suggests the nearest name.
         """
         if name not in self.types:
             message = f"unknown instance type {name}{suggestion(name, self.types)}"
@@ -43,13 +43,13 @@ class Catalog:
 
     @property
     def rentable(self) -> tuple[InstanceType, ...]:
-        """What a cloud of AWS has or had: never machines that are given as an inventory."""
+        """Instance types that AWS offers or used to offer, without types that only describe self-managed machines."""
         return tuple(kind for kind in self.types.values() if kind.provider == "aws")
 
     def types_for(self, gpu: str, count: int, memory_gib: Decimal | None = None) -> tuple[InstanceType, ...]:
-        """AWS's types with exactly this many of a GPU: those that can be launched first, the cheapest of them first.
+        """Return AWS instance types with exactly this many of a GPU, available ones first, then by price.
 
-        `memory_gib` is what each of its GPUs has, as the catalogue has it; None for any.
+        `memory_gib` is the memory of each GPU in the catalog; None for any.
         """
         found = [kind for kind in self.rentable if (kind.gpu, kind.gpus) == (gpu, count)]
         fitting = [kind for kind in found if memory_gib in (None, kind.gpu_memory_gib)]
@@ -58,7 +58,7 @@ class Catalog:
 
 @cache
 def load() -> Catalog:
-    """The catalogue that travels with this version of cloudgpu."""
+    """Return the catalog bundled with this version of cloudgpu."""
     return Catalog(
         {one.name: one for one in stored.gpus()},
         {one.name: one for one in stored.instance_types()},

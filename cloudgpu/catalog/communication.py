@@ -1,7 +1,7 @@
-"""What NCCL and its network need to be told by type of node, and why: settings that a recipe may override by name.
+"""NCCL and network settings by node type, with reasons. A recipe may override them by name.
 
-Modern EFA software (aws-ofi-nccl 1.7 and later) sets what EFA types need by itself, and values from outside only fight
-it. See `docs/decisions/0003-ranks-are-started-by-the-agent.md`.
+Modern EFA software (aws-ofi-nccl 1.7 and later) configures itself, and settings from outside interfere with it. See
+`docs/decisions/0003-ranks-are-started-by-the-agent.md`.
 """
 
 from collections.abc import Collection
@@ -34,16 +34,16 @@ class Setting:
 
 
 def has_efa(instance_type: str) -> bool:
-    """Whether nodes of this type can have an EFA interface."""
+    """Return True if nodes of this type can have an EFA interface."""
     return instance_type.startswith(_EFA_TYPES) or instance_type in _EFA_SIZES
 
 
 def settings(instance_type: str, nodes: int, network: str, given: Collection[str] = ()) -> tuple[Setting, ...]:
-    """What ranks on so many nodes of a type are told, without what the recipe says itself.
+    """Return the settings for ranks on this many nodes of a type, without those that the recipe sets.
 
     Args:
-        instance_type: Of every node.
-        nodes: How many there are.
+        instance_type: Type of every node.
+        nodes: Number of nodes.
         network: `resources.network` of the recipe.
         given: Names of variables that the recipe sets.
     """

@@ -1,4 +1,4 @@
-"""Whether a framework container runs on a GPU, from the native code in it. Pure."""
+"""Decide whether a framework container runs on a GPU, from the native code in it. Pure."""
 
 import re
 from dataclasses import dataclass, replace
@@ -15,14 +15,14 @@ _NGC: Final = re.compile(r"^nvcr\.io/nvidia/[a-z0-9-]+:([0-9][0-9]\.[0-9][0-9])(
 
 @dataclass(frozen=True)
 class Verdict:
-    """How a container fits a GPU, and why where it does not do so fully."""
+    """How a container fits a GPU, and why if the fit is not native."""
 
     fit: Fit
     why: str = ""
 
 
 def judged(image: FrameworkImage, gpu: Gpu) -> Verdict:
-    """How an image fits a GPU; one without an upper end fits a GPU from the month on that first knew it."""
+    """Return how an image fits a GPU. Without an end, an image fits from the first month that supports the GPU."""
     if image.lowest is None:
         return Verdict("unknown", "nobody looked up which GPUs it has native code for")
     if sm(image.lowest) > gpu.sm:
@@ -46,20 +46,20 @@ def _judged_closed(highest: str, gpu: Gpu) -> Verdict:
 
 
 def month_of(image: str) -> str:
-    """`24.12` of one of NVIDIA's monthly containers; empty for others."""
+    """Return the month of one of NVIDIA's monthly containers, such as `24.12`; empty for others."""
     match = _NGC.match(image)
     return match[1] if match else ""
 
 
 def release_of(image: str, known: Software) -> NgcMonth | None:
-    """What one of NVIDIA's monthly containers holds; None for others, and where nobody looked the month up."""
+    """Return the content of one of NVIDIA's monthly containers, or None if unknown."""
     month = known.ngc.get(month_of(image))
     own = next((one.cuda for one in known.images if one.image == image and one.cuda), None)
     return month if month is None or own is None else replace(month, cuda=own)
 
 
 def latest(known: Software, gpu: Gpu) -> tuple[FrameworkImage, ...]:
-    """For every framework the newest image with native code for a GPU, in the order of the data."""
+    """Return the newest image of every framework with native code for a GPU, in data order."""
     found: dict[str, FrameworkImage] = {}
     for image in known.images:
         if judged(image, gpu).fit == "native":
@@ -70,5 +70,5 @@ def latest(known: Software, gpu: Gpu) -> tuple[FrameworkImage, ...]:
 
 
 def sm(capability: str) -> int:
-    """70 for `7.0`."""
+    """Return a compute capability as a number: 70 for `7.0`."""
     return int(capability.replace(".", ""))

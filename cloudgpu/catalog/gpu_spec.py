@@ -17,7 +17,7 @@ _PROVIDERS: Final = {"alibaba": "Alibaba Cloud has", "own": "one has of one's ow
 
 @dataclass(frozen=True)
 class GpuSpec:
-    """A GPU model as it was written, the memory of each in GB, and how many of them a node has."""
+    """A GPU spec as written: model, memory of each GPU in GB, and GPUs per node."""
 
     model: str
     size_gb: int | None = None
@@ -28,7 +28,7 @@ class GpuSpec:
 
 @dataclass(frozen=True)
 class Misfit:
-    """Why a spec matches no AWS instance type, and what to type instead."""
+    """Why a spec matches no AWS instance type, and what to use instead."""
 
     about: str
     """`instance-type` or `gpu`."""
@@ -52,7 +52,7 @@ def spelled(gpu: Gpu, count: int, memory_gib: Decimal | None = None) -> str:
 
 
 def spec_name(name: str) -> str:
-    """A model's name as wishes have it, without spaces."""
+    """Return a model's name as written in specs, without spaces."""
     return name.replace(" ", "-")
 
 
@@ -96,7 +96,7 @@ def _gpu(asked: GpuSpec, catalog: Catalog) -> Gpu | None:
 
 
 def _sizes(asked: GpuSpec, gpu: Gpu) -> tuple[Memory, ...]:
-    """Sizes meant: as they are sold, or as EC2 rounds them."""
+    """Return the matching memory sizes, as sold or as EC2 rounds them."""
     return tuple(one for one in gpu.memories if asked.size_gb in (one.sold_as_gb, round(one.gib)))
 
 

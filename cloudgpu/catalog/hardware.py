@@ -1,4 +1,4 @@
-"""What a GPU and an instance type are, as values. The figures lie in `data/`, each kind with its source."""
+"""GPUs and instance types as values. The figures are in `data/`, with their sources."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ UsageClass = Literal["on-demand", "spot", "capacity-block"]
 
 @dataclass(frozen=True)
 class Memory:
-    """One size in which a GPU model comes."""
+    """A memory size of a GPU model."""
 
     gib: Decimal
     bandwidth_gb_s: int | None
@@ -91,7 +91,7 @@ class Gpu:
 
 @dataclass(frozen=True)
 class InstanceType:
-    """An instance type: hardware, where it is offered, what it costs."""
+    """An instance type: hardware, zones and prices."""
 
     name: str
     gpu: str
@@ -139,14 +139,14 @@ class InstanceType:
 
     @property
     def retired(self) -> bool:
-        """Whether nobody can launch it any more."""
+        """True if the type can no longer be launched."""
         return self.lifecycle == "retired"
 
     @property
     def gpu_memory_total_gib(self) -> Decimal:
-        """Of all its GPUs together."""
+        """Memory of all its GPUs together."""
         return self.gpus * self.gpu_memory_gib
 
     def price_read_on(self, region: str) -> date:
-        """The day on which its prices in a region were read."""
+        """Return the day on which its prices in a region were read."""
         return self.rates_read_on.get(region, self.priced_on)

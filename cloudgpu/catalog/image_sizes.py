@@ -1,4 +1,4 @@
-"""How large container images are, where it is known: by repository, since the months of one differ little."""
+"""Known sizes of container images, by repository, because the months of one differ little."""
 
 import json
 from functools import cache
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def unpacked_gib(image: str) -> int | None:
-    """GiB that an image takes on a disk, roughly; None where nobody knows."""
+    """Return roughly how many GiB an image takes on disk, or None if unknown."""
     repository = image.partition("@")[0].rpartition(":")[0] or image
     size = _stored()["repositories"].get(repository)
     return None if size is None else int(size)

@@ -1,4 +1,4 @@
-"""Which machine image and which driver suit a GPU's architecture."""
+"""Select the machine image and driver for a GPU architecture."""
 
 import json
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ class Driver:
 
 @dataclass(frozen=True)
 class CarriedDriver:
-    """The driver inside a machine image; None is what nobody has looked up."""
+    """The driver in a machine image; None for unknown fields."""
 
     branch: int | None
     flavour: Flavour | None
@@ -37,35 +37,35 @@ class MachineImage:
 
 
 def image_for(architecture: str) -> MachineImage:
-    """The image for a GPU architecture: plain Ubuntu for those that the Deep Learning images have left behind.
+    """Return the image for a GPU architecture: plain Ubuntu for those that Deep Learning AMIs no longer support.
 
     Raises:
-        RecipeError: The architecture is not in the catalogue.
+        RecipeError: The architecture is not in the catalog.
     """
     name = str(_entry(architecture)["image"])
     return MachineImage(name, _content()["images"][name])
 
 
 def bare_image() -> MachineImage:
-    """The image without a driver, for those who name one."""
+    """Return the image without a driver, for recipes that name a driver."""
     name = str(_content()["bare"])
     return MachineImage(name, _content()["images"][name])
 
 
 def driver_for(architecture: str, branch: int | None = None) -> Driver:
-    """The driver that the bootstrap installs where the image has none; `branch` is another one that is asked for.
+    """Return the driver to install on an image without one, by default or of the requested branch.
 
     Raises:
-        RecipeError: The architecture is not in the catalogue.
+        RecipeError: The architecture is not in the catalog.
     """
     entry = _entry(architecture)
     return Driver(branch or int(entry["driver_branch"]), entry["driver_flavour"])
 
 
 def carried_driver(image: str) -> CarriedDriver | None:
-    """The driver inside a machine image, by the SSM parameter that names it; None for one that carries none.
+    """Return the driver in a machine image, by its SSM parameter, or None if it has none.
 
-    `ami-...` and parameters of others may carry any.
+    The driver of `ami-...` and of other parameters is unknown.
     """
     carried = next((one for one in _content()["carried"] if one["in_parameter"] in image), None)
     if carried is not None:

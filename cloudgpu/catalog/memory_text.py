@@ -13,10 +13,10 @@ _STEP: Final = Decimal("0.01")
 
 
 def gib(said: str) -> Decimal:
-    """As GiB, rounded down to a hundredth. GB are 1e9 bytes, as the vendors count; a bare number means GB.
+    """Convert to GiB, rounded down to a hundredth. GB are 1e9 bytes, as vendors count; bare numbers are GB.
 
     Raises:
-        ValueError: It is no amount of memory, or nothing.
+        ValueError: The text is not a positive amount of memory.
     """
     match = _SAID.fullmatch(said)
     amount = Decimal(match[1]) * _BYTES[(match[2] or "GB").lower()] / 2**30 if match else Decimal(0)

@@ -1,4 +1,4 @@
-"""What a cluster uses beside its nodes costs: disks, addresses, NAT gateways, traffic; from the data file here."""
+"""Prices of what a cluster uses besides nodes: disks, addresses, NAT gateways, traffic. Read from a data file."""
 
 import json
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ MONTH_H = 720
 
 @dataclass(frozen=True)
 class Price:
-    """One price, with where it comes from."""
+    """A price and its source."""
 
     usd: Decimal
     source: str
@@ -36,7 +36,7 @@ class Price:
 
 
 def other_price(thing: PricedThing, region: str) -> Price | None:
-    """The price of a thing in a region; None where it is not known."""
+    """Return the price of a resource in a region, or None if unknown."""
     stored = _stored()
     found = stored[thing]
     text = found if isinstance(found, str) else found.get(region)
@@ -46,10 +46,10 @@ def other_price(thing: PricedThing, region: str) -> Price | None:
 
 
 def shipped_price(thing: PricedThing, region: str) -> Price:
-    """The price of a thing where this version of cloudgpu has it for certain.
+    """Return the price of a resource that this version is known to have.
 
     Raises:
-        LookupError: It does not.
+        LookupError: There is no such price.
     """
     found = other_price(thing, region)
     if found is None:

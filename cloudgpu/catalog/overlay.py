@@ -1,7 +1,7 @@
-"""What a cloud itself told of types, zones, prices, images and quotas: laid over the catalogue, which stays as it is.
+"""Types, zones, prices, images and quotas as a cloud reported them, kept apart from the bundled catalog.
 
-An overlay is of one target and account. It holds, for every region, one dated reading for each source of figures; a
-source that could not be read keeps its older reading, or has none.
+A snapshot belongs to one target and account. For every region it has one dated reading per source. A source that could
+not be read keeps its older reading, or has none.
 """
 
 from collections.abc import Mapping
@@ -39,7 +39,7 @@ class TypeFacts:
 
 @dataclass(frozen=True)
 class Reading(Generic[T]):
-    """What one source told of one region, whole: what is not in it is not there."""
+    """A complete reading of one source in one region: what is not in it does not exist."""
 
     at: datetime
     """When it was asked, UTC."""
@@ -50,7 +50,7 @@ class Reading(Generic[T]):
 
 @dataclass(frozen=True)
 class RegionReadings:
-    """What is known of one region; None where a source was never read there."""
+    """The readings of one region; None for sources that were never read there."""
 
     types: Reading[TypeFacts] | None = None
     """Instance type -> what it is."""
@@ -74,7 +74,7 @@ _OF_ACCOUNT: Final = ("zones", "quotas")
 
 @dataclass(frozen=True)
 class Retirement:
-    """Since when a type is described in none of the regions that sold it, and how that is known."""
+    """Since when a type is missing in all regions that sold it, and how that is known."""
 
     on: date
     source: str
@@ -82,10 +82,10 @@ class Retirement:
 
 @dataclass(frozen=True)
 class Overlay:
-    """Everything that one target told one account.
+    """Everything that one target reported to one account.
 
     Attributes:
-        endpoint: What tells the target's endpoint from others; empty for the real AWS.
+        endpoint: Distinguishes endpoints of the target; empty for AWS.
     """
 
     target: str
@@ -96,9 +96,9 @@ class Overlay:
 
 
 def merged(old: Overlay | None, new: Overlay, catalog: Catalog, today: date) -> Overlay:
-    """The new readings over the old ones, the newer of each source, and what follows from them all of retired types.
+    """Merge readings, newest first per source, and derive retired types from the result.
 
-    Nothing of another endpoint is kept, and nothing that only another account's eyes saw.
+    Readings of another endpoint are dropped, as are those that only another account could see.
     """
     if old is None or (old.target, old.endpoint) != (new.target, new.endpoint):
         kept: Mapping[str, RegionReadings] = {}
@@ -124,7 +124,7 @@ def _newer(old: RegionReadings | None, new: RegionReadings | None) -> RegionRead
 def _retired(
     catalog: Catalog, regions: Mapping[str, RegionReadings], known: Mapping[str, Retirement], today: date
 ) -> dict[str, Retirement]:
-    """Types that EC2 describes in none of the regions that sell them by the catalogue: all of these must be read."""
+    """Return types that EC2 describes in none of the regions that sell them, once all of these were read."""
     found = {}
     for kind in catalog.rentable:
         if kind.retired or not kind.zones:

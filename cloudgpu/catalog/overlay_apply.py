@@ -1,4 +1,4 @@
-"""The catalogue as it is with an overlay laid over it: a new value, the shipped one is not touched."""
+"""Apply a snapshot to the catalog, returning a new catalog."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -18,10 +18,10 @@ _NEAR: Final = Decimal("0.1")
 
 
 def apply(catalog: Catalog, overlay: Overlay) -> Catalog:
-    """Types, zones, prices and regions as the overlay's readings have them.
+    """Return the catalog with the snapshot's types, zones, prices and regions.
 
-    A region that was read is as it was read: a type that its price list lacks has no price there. Regions and sources
-    that were not read stay as they are shipped, and so do machines that no cloud of AWS knows.
+    A region that was read is replaced: a type missing from its price list has no price there. Regions and sources that
+    were not read keep the bundled data, as do machines outside AWS.
     """
     names = {name for one in overlay.regions.values() if one.types is not None for name in one.types.rows}
     types = {kind.name: _relaid(kind, overlay) for kind in catalog.types.values()}
@@ -34,7 +34,7 @@ def apply(catalog: Catalog, overlay: Overlay) -> Catalog:
 
 
 def unknown_gpus(catalog: Catalog, overlay: Overlay) -> dict[str, str]:
-    """Types that cannot be added because the catalogue does not know their GPU, with the GPU's name."""
+    """Return the types that cannot be added because their GPU is not in the catalog, with the GPU's name."""
     return {
         name: facts.gpu
         for one in overlay.regions.values()
@@ -69,12 +69,12 @@ def _relaid(kind: InstanceType, overlay: Overlay) -> InstanceType:
 
 
 def _newer(reading: Reading[T] | None, kind: InstanceType) -> Reading[T] | None:
-    """None for prices older than the shipped ones: they were read for an older version of cloudgpu."""
+    """Return a reading, or None if its prices are older than the bundled ones."""
     return reading if reading is not None and reading.at.date() >= kind.priced_on else None
 
 
 def _sources(kind: InstanceType, overlay: Overlay) -> dict[str, str]:
-    """Where figures that were read since come from, behind where the shipped ones do."""
+    """Return the sources of the figures, bundled ones first."""
     told = {}
     for part, field in (("zones", "zones"), ("on_demand", "on_demand_usd"), ("spot", "spot_usd")):
         read = {region: getattr(one, part) for region, one in sorted(overlay.regions.items())}
@@ -86,7 +86,7 @@ def _sources(kind: InstanceType, overlay: Overlay) -> dict[str, str]:
 
 
 def _put(table: dict[str, T], region: str, reading: Reading[T] | None, name: str) -> None:
-    """One region's figure as it was read; gone where the reading lacks it, as it was where there is none."""
+    """Set a region's figure from a reading; remove it if the reading lacks it, and keep it without a reading."""
     if reading is None:
         return
     if name in reading.rows:
@@ -98,7 +98,7 @@ def _put(table: dict[str, T], region: str, reading: Reading[T] | None, name: str
 def _priced_on(
     kind: InstanceType, region: str, on_demand: Reading[Decimal] | None, spot: Reading[tuple[Decimal, Decimal]] | None
 ) -> date | None:
-    """The older of the two days, since one date stands for both prices; None while one of them is still shipped."""
+    """Return the earlier of the two dates, because one date covers both prices; None while one is still bundled."""
     if on_demand is None and spot is None:
         return None
     days = []
@@ -111,7 +111,7 @@ def _priced_on(
 
 
 def _living(kind: InstanceType, overlay: Overlay) -> InstanceType:
-    """Retired since the day that the overlay says, or back when EC2 describes what the catalogue has given up."""
+    """Return the type as retired from the snapshot's date, or as available again if EC2 describes it."""
     gone = overlay.retired.get(kind.name)
     if gone is not None:
         return replace(kind, lifecycle="retired", retired_on=gone.on)
@@ -124,13 +124,13 @@ def _living(kind: InstanceType, overlay: Overlay) -> InstanceType:
 
 
 def _described(name: str, overlay: Overlay) -> TypeFacts | None:
-    """As the region whose description is the newest has it."""
+    """Return the facts of a type from the region that was read last."""
     found = [one.types for one in overlay.regions.values() if one.types is not None and name in one.types.rows]
     return max(found, key=lambda one: one.at).rows[name] if found else None
 
 
 def _new(name: str, gpus: Mapping[str, Gpu], overlay: Overlay) -> InstanceType | None:
-    """A type that the catalogue lacks; None when it does not know its GPU, of which all checks would be guesses."""
+    """Return a type that the catalog lacks, or None if its GPU is unknown, because no check would be reliable."""
     facts = _described(name, overlay)
     if facts is None or facts.gpu not in gpus:
         return None

@@ -1,4 +1,4 @@
-"""What a refresh changed: the catalogue and the readings before it beside those after it."""
+"""List what a refresh changed, by comparing the catalogs and readings before and after it."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -36,7 +36,7 @@ _WORDS: Final[Mapping[Kind, tuple[str, str]]] = {
 
 @dataclass(frozen=True)
 class Change:
-    """One figure that is another one now; an empty `before` or `after` means that there is none."""
+    """A changed figure; an empty `before` or `after` means that there is none."""
 
     kind: Kind
     what: str
@@ -48,7 +48,7 @@ class Change:
 
     @property
     def per_cent(self) -> Decimal | None:
-        """By how much a price rose; None for what is no price, or was none."""
+        """Price change in per cent; None if there was no price or it is not one."""
         if self.kind != "price":
             return None
         before, after = Decimal(self.before), Decimal(self.after)
@@ -58,14 +58,14 @@ class Change:
 def changes(
     before: Catalog, after: Catalog, was: Overlay | None, now: Overlay | None, regions: Sequence[str]
 ) -> tuple[Change, ...]:
-    """Everything that differs in these regions, in the order of `_WORDS`, then by name and region."""
+    """Return all differences in these regions, in the order of `_WORDS`, then by name and region."""
     found = [*_of_types(before, after, regions), *_of_readings(was, now, regions)]
     order = {kind: place for place, kind in enumerate(_WORDS)}
     return tuple(sorted(found, key=lambda one: (order[one.kind], one.what, one.region, one.after)))
 
 
 def summary(found: Sequence[Change]) -> str:
-    """`3 prices changed, 1 type retired, 2 new zones`."""
+    """Summarize as `3 prices changed, 1 type retired, 2 new zones`."""
     counts = {kind: sum(1 for one in found if one.kind == kind) for kind in _WORDS}
     told = [f"{count} {_WORDS[kind][count > 1]}" for kind, count in counts.items() if count]
     return ", ".join(told) or "nothing changed"
@@ -107,7 +107,7 @@ def _of_region(name: str, old: InstanceType | None, new: InstanceType, region: s
 
 
 def _of_readings(was: Overlay | None, now: Overlay | None, regions: Sequence[str]) -> Iterator[Change]:
-    """Images and quotas are known by their readings alone; the first reading of one is no change."""
+    """Yield changes of images and quotas, which only readings have. A first reading is not a change."""
     for region in regions:
         old = was.regions.get(region, RegionReadings()) if was else RegionReadings()
         new = now.regions.get(region, RegionReadings()) if now else RegionReadings()
@@ -120,7 +120,7 @@ def _of_readings(was: Overlay | None, now: Overlay | None, regions: Sequence[str
 
 
 def _both(old: Mapping[str, T], new: Mapping[str, T]) -> Iterator[tuple[str, T, T]]:
-    """What stands in both and differs."""
+    """Yield entries that both mappings have with different values."""
     return ((name, old[name], new[name]) for name in old if name in new and old[name] != new[name])
 
 

@@ -1,4 +1,4 @@
-"""An overlay as the JSON document that it is kept as; money as text, so that no figure is rounded on its way."""
+"""Store a snapshot as a JSON document, with money as text so that no figure is rounded."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -12,7 +12,7 @@ SCHEMA: Final = 1
 
 
 def document(overlay: Overlay) -> dict[str, Any]:
-    """The document of an overlay."""
+    """Return the document of a snapshot."""
     return {
         "schema": SCHEMA,
         "target": overlay.target,
@@ -26,10 +26,10 @@ def document(overlay: Overlay) -> dict[str, Any]:
 
 
 def overlay_of(stored: Any) -> Overlay:  # noqa: ANN401 - JSON of unknown shape
-    """The overlay of a document.
+    """Parse the document of a snapshot.
 
     Raises:
-        ValueError: It is not one, or not of a version that is known here; the message says where.
+        ValueError: The document is malformed or has an unsupported version; the message names the place.
     """
     try:
         return _overlay(stored)
@@ -72,7 +72,7 @@ def _facts(row: Mapping[str, Any]) -> TypeFacts:
 
 
 def _money(text: Any) -> Decimal:  # noqa: ANN401
-    """A positive figure: a price of nothing, or of no number, is a damaged one."""
+    """Parse a positive amount. Zero or malformed prices mean that the document is damaged."""
     try:
         return bounds.positive_usd(_text(text))
     except ValueError:

@@ -13,7 +13,7 @@ from cloudgpu.catalog.software import FrameworkImage, Software, TorchWheels
 
 @dataclass(frozen=True)
 class Profile:
-    """One GPU."""
+    """The profile of a GPU."""
 
     gpu: Gpu
     offers: tuple[Offer, ...]
@@ -26,10 +26,10 @@ class Profile:
 
 
 def profile(catalog: Catalog, software: Software, name: str, *, home_region: str) -> Profile:
-    """What is known of a GPU, whose name may be written in any case, with or without its dashes and spaces.
+    """Return what is known of a GPU. Case, dashes and spaces in the name are ignored.
 
     Raises:
-        RecipeError: It is not in the catalogue; the message has the nearest name.
+        RecipeError: The GPU is not in the catalog; the message suggests the nearest name.
     """
     gpu = named(catalog, name)
     found = ranked(catalog, Wanted(everything=True), "usd-per-hour", home_region=home_region)
@@ -43,10 +43,10 @@ def profile(catalog: Catalog, software: Software, name: str, *, home_region: str
 
 
 def named(catalog: Catalog, name: str) -> Gpu:
-    """A GPU by its name, written as people write it: `v100`, `V100-32GB`, `rtx-pro-server-6000`.
+    """Return a GPU by a name as people write it: `v100`, `V100-32GB`, `rtx-pro-server-6000`.
 
     Raises:
-        RecipeError: It is not in the catalogue; the message has the nearest name.
+        RecipeError: The GPU is not in the catalog; the message suggests the nearest name.
     """
     folded = {_folded(known): known for known in catalog.gpus}
     known = folded.get(_folded(name)) or folded.get(_folded(parse_gpu_spec(name).model))
@@ -54,7 +54,7 @@ def named(catalog: Catalog, name: str) -> Gpu:
 
 
 def runs(wheels: TorchWheels, gpu: Gpu) -> bool:
-    """Whether wheels have code that a GPU runs: its own, or that of an older one of the same major version."""
+    """Return True if wheels support a GPU, with its own code or that of a lower minor version."""
     return any(gpu.sm // 10 == sm(one) // 10 and sm(one) <= gpu.sm for one in wheels.capabilities)
 
 

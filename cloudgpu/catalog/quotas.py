@@ -11,18 +11,18 @@ _OWN: Final = frozenset({"dl", "hpc", "inf", "mac", "trn"})
 
 @dataclass(frozen=True)
 class Quota:
-    """One quota of the service `ec2`. `code` is empty where public sources contradict each other."""
+    """A quota of the service `ec2`. `code` is empty if public sources disagree about it."""
 
     code: str
     name: str
 
     @property
     def key(self) -> str:
-        """What it goes by in a table of readings: its code, or its name where no code is certain."""
+        """Key in a table of readings: the code, or the name if the code is uncertain."""
         return self.code or self.name
 
     def console(self, region: str) -> str:
-        """The page on which more can be asked for."""
+        """Return the console page for requesting an increase."""
         page = f"quotas/{self.code}" if self.code else "quotas"
         return f"https://{region}.console.aws.amazon.com/servicequotas/home/services/ec2/{page}"
 
@@ -42,7 +42,7 @@ _SPOT_BY_GENERATION: Final = {"5": _SPOT_P5, "6": _SPOT_P6}
 
 
 def quota_of(instance_type: str, market: str) -> Quota:
-    """The quota that instances of this type and market count against; one without a code for families of their own."""
+    """Return the quota for instances of this type and market. It has no code for families with quotas of their own."""
     match = _FAMILY.match(instance_type)
     letters, generation = (match[1], match[2]) if match else (instance_type, "")
     spot = market == "spot"

@@ -22,7 +22,7 @@ _NEARLY: Final = Decimal("0.9")
 
 @dataclass(frozen=True)
 class Wanted:
-    """What somebody looks for; what is left as it is asks for nothing."""
+    """Search criteria; defaults match everything."""
 
     min_memory_gib: Decimal = Decimal(0)
     """Of each GPU."""
@@ -40,9 +40,9 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Offer:
-    """An instance type at one price, as it is compared with others. None is unknown.
+    """An instance type at one price, for comparison. None is unknown.
 
-    Rates, bandwidth and memory are peaks on paper, of all GPUs of the instance together.
+    Rates, bandwidth and memory are theoretical peaks of all GPUs of the instance together.
     """
 
     kind: InstanceType
@@ -56,12 +56,12 @@ class Offer:
 
     @property
     def obtainable(self) -> bool:
-        """Whether AWS still lets somebody launch it."""
+        """True if AWS still lets customers launch the type."""
         return self.kind.provider == "aws" and not self.kind.retired
 
     @property
     def spec(self) -> str:
-        """How a recipe names it: `T4:1`, and `V100-32GB:8` where the GPU comes in several sizes."""
+        """GPU spec for a recipe: `T4:1`, or `V100-32GB:8` if the GPU comes in several sizes."""
         memory = memory_of(self.gpu, self.kind)
         return spelled(self.gpu, self.kind.gpus, None if memory is None else memory.gib)
 
@@ -102,16 +102,16 @@ class Offer:
 
 @dataclass(frozen=True)
 class Found:
-    """What fits, in order, and what has only a little less memory than was asked for."""
+    """Matching offers in order, and those with slightly less memory than requested."""
 
     offers: tuple[Offer, ...]
     nearly: tuple[Offer, ...]
 
 
 def ranked(catalog: Catalog, wanted: Wanted, sort: Sort, *, home_region: str) -> Found:
-    """Every type that fits, the best first by `sort`; unknown figures last, and last of all what nobody can launch.
+    """Return the matching types, best first by `sort`, with unknown figures last and unavailable types at the end.
 
-    Of regions that cost the same, `home_region` is meant.
+    Among regions with the same price, `home_region` is preferred.
     """
     fitting = [kind for kind in catalog.types.values() if _fits(catalog, kind, wanted)]
     larger = replace(
@@ -130,7 +130,7 @@ def ranked(catalog: Catalog, wanted: Wanted, sort: Sort, *, home_region: str) ->
 
 
 def offer_of(catalog: Catalog, kind: InstanceType, market: Market, region: str, home_region: str) -> Offer:
-    """A type at its price in a region; with an empty `region`, in the cheapest one that has it."""
+    """Return the offer of a type in a region, or in the cheapest region if `region` is empty."""
     priced = dict(_prices(kind, market, region))
     gpu = catalog.gpus[kind.gpu]
     if not priced:
@@ -142,7 +142,7 @@ def offer_of(catalog: Catalog, kind: InstanceType, market: Market, region: str, 
 
 
 def memory_of(gpu: Gpu, kind: InstanceType) -> Memory | None:
-    """The size in which a type has its GPU: the nearest one, since a cloud may count a little less."""
+    """Return the memory size of a type's GPU: the nearest one, because clouds may report slightly less."""
     return min(gpu.memories, key=lambda one: abs(one.gib - kind.gpu_memory_gib), default=None)
 
 
@@ -158,19 +158,19 @@ def _fits(catalog: Catalog, kind: InstanceType, wanted: Wanted) -> bool:
 
 
 def _can_be_had(kind: InstanceType, market: Market) -> bool:
-    """Whether AWS has it; what it sells in Capacity Blocks alone can be had too, at a price that it names itself."""
+    """Return True if AWS sells the type, including in Capacity Blocks, whose price only AWS knows."""
     return kind.provider == "aws" and not kind.retired and (market == "on-demand" or "spot" in kind.usage_classes)
 
 
 def _regions(kind: InstanceType) -> tuple[str, ...]:
-    """Where it is offered in the region itself; for a retired one, where it was."""
+    """Return the regions that offer a type, or that used to offer a retired one."""
     if kind.retired:
         return tuple(kind.on_demand_usd)
     return tuple(region for region, zones in kind.zones.items() if any(zone[:-1] == region for zone in zones))
 
 
 def _prices(kind: InstanceType, market: Market, region: str) -> Iterator[tuple[str, tuple[Decimal, Decimal]]]:
-    """Region -> lowest and highest USD an hour, of the regions that may be meant."""
+    """Yield the lowest and highest USD per hour of each region that may be meant."""
     for name in _regions(kind) or tuple(kind.on_demand_usd):
         if region in ("", name):
             if market == "spot" and name in kind.spot_usd:
@@ -194,7 +194,7 @@ _FIGURES: Final[Mapping[Sort, Callable[[Offer], Decimal | None]]] = {
 
 
 def _place(offer: Offer, sort: Sort) -> tuple[bool, bool, Decimal, bool, Decimal, str]:
-    """The smaller, the earlier; among equals the cheaper one, then by name."""
+    """Return the sort key. Equal offers are sorted by price, then by name."""
     figure, usd = _FIGURES[sort](offer), offer.hourly_usd
     known = Decimal(0) if figure is None else figure
     return (not offer.obtainable, figure is None, known, usd is None, usd or Decimal(0), offer.kind.name)

@@ -1,4 +1,4 @@
-"""What could stand where a GPU stands: the cheapest with as much memory, and the nearest newer one. Pure."""
+"""Replacements for a GPU: the cheapest with as much memory, and the nearest newer one. Pure."""
 
 from dataclasses import dataclass
 from decimal import Decimal
@@ -10,7 +10,7 @@ from cloudgpu.catalog.ranking import Offer, Wanted, ranked
 
 @dataclass(frozen=True)
 class Replacement:
-    """For one memory size of a GPU; None where nothing can be had at a known price."""
+    """Replacements for one memory size of a GPU; None if nothing is available at a known price."""
 
     gib: Decimal
     cheapest: Offer | None
@@ -20,7 +20,7 @@ class Replacement:
 
 
 def replacements(catalog: Catalog, gpu: Gpu, *, home_region: str) -> tuple[Replacement, ...]:
-    """For every memory size that the GPU comes in, the smallest first."""
+    """Return replacements for every memory size of a GPU, smallest first."""
     sizes = sorted({kind.gpu_memory_gib for kind in catalog.types.values() if kind.gpu == gpu.name})
     return tuple(_replacement(catalog, gpu, gib, home_region) for gib in sizes or [one.gib for one in gpu.memories])
 
@@ -37,6 +37,6 @@ def _replacement(catalog: Catalog, gpu: Gpu, gib: Decimal, home_region: str) -> 
 
 
 def _price(offer: Offer) -> tuple[Decimal, Decimal, str]:
-    """For one GPU; of the same price, the smaller instance."""
+    """Return the sort key: price per GPU, then the size of the instance."""
     hourly = offer.hourly_usd or Decimal(0)
     return hourly / offer.kind.gpus, hourly, offer.kind.name

@@ -1,4 +1,4 @@
-"""Which software runs on which GPU: NVIDIA's monthly containers, framework images, PyTorch wheels, EFA minima."""
+"""Software support by GPU: NVIDIA's monthly containers, framework images, PyTorch wheels, minimum versions for EFA."""
 
 import json
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class NgcMonth:
-    """One month of NVIDIA's framework containers (`YY.MM`): all frameworks of a month share CUDA and driver needs."""
+    """A month of NVIDIA's framework containers (`YY.MM`), whose frameworks share CUDA and driver requirements."""
 
     month: str
     cuda: str
@@ -62,7 +62,7 @@ class TorchWheels:
 
 @dataclass(frozen=True)
 class FabricMinimum:
-    """The oldest software with which EFA works on an instance type as it should; None where none is known."""
+    """The minimum software versions for EFA on an instance type; None if unknown."""
 
     instance_type: str
     efa_installer: str | None
@@ -74,7 +74,7 @@ class FabricMinimum:
 
 @dataclass(frozen=True)
 class Software:
-    """All of it."""
+    """All software data."""
 
     ngc: Mapping[str, NgcMonth]
     """Month -> what is in it; months that nobody looked up are not in it."""
@@ -86,7 +86,7 @@ class Software:
 
 @cache
 def software() -> Software:
-    """The windows that travel with this version of cloudgpu."""
+    """Return the software data bundled with this version of cloudgpu."""
     path = files("cloudgpu.catalog").joinpath("data", "software.json")
     stored: dict[str, Any] = json.loads(path.read_text("utf-8"))
     ngc = [NgcMonth(**{**row, "other_drivers": tuple(row["other_drivers"])}) for row in stored["ngc"]]

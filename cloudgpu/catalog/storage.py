@@ -1,4 +1,4 @@
-"""What storage costs by the month, where it is known."""
+"""Known monthly prices of storage."""
 
 import json
 from dataclasses import dataclass
@@ -24,12 +24,12 @@ class StoragePrice:
     as_of: date
 
     def monthly_usd(self, size_gib: Decimal) -> Decimal:
-        """What this much costs, USD a month."""
+        """Return the price of this size, USD per month."""
         return self.usd_per_gib_month * size_gib
 
 
 def storage_price(kind: StorageKind, region: str, deployment: str = "") -> StoragePrice | None:
-    """The price of a kind in a region; None where it is not known. `deployment` matters to Lustre alone."""
+    """Return the price of a kind in a region, or None if unknown. `deployment` applies only to Lustre."""
     if kind == "ebs":
         gp3 = other_price("gp3_gib_month_usd", region)
         return None if gp3 is None else StoragePrice(gp3.usd, gp3.source, gp3.priced_on)

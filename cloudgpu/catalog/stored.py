@@ -16,14 +16,14 @@ _NO_PRICES: Final = "no prices are known"
 
 
 def gpus() -> Iterator[Gpu]:
-    """Every GPU that is known."""
+    """Yield every GPU in the data files."""
     stored = read("gpus.json")
     for entry in stored["gpus"]:
         yield _gpu(entry, stored["sources"])
 
 
 def instance_types() -> Iterator[InstanceType]:
-    """Every type of every file, with its zones and prices."""
+    """Yield every instance type with its zones and prices."""
     offers, observed = read("offers.json"), read("observed_prices.json")
     offered = {row["name"]: row for row in offers["offers"]}
     for name in TYPE_FILES:
@@ -40,12 +40,12 @@ def instance_types() -> Iterator[InstanceType]:
 
 
 def regions() -> tuple[str, ...]:
-    """Every region whose offers are known."""
+    """Return every region with known offers."""
     return tuple(read("offers.json")["regions"])
 
 
 def read(name: str) -> dict[str, Any]:
-    """One data file."""
+    """Read one data file."""
     content: dict[str, Any] = json.loads(files("cloudgpu.catalog").joinpath("data", name).read_text("utf-8"))
     return content
 
@@ -65,7 +65,7 @@ def _gpu(entry: Mapping[str, Any], sources: Mapping[str, str]) -> Gpu:
 def _prices(
     name: str, offered: Mapping[str, Any], sources: Mapping[str, str], observed: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Zones and prices of one type, as they are stored; the price list goes before what was seen elsewhere."""
+    """Return zones and prices of a type. The price list takes precedence over other sources."""
     row = offered.get(name)
     if row is None:
         return {"zones": {}, "on_demand_usd": {}, "spot_usd": {}, "capacity_block_usd": {}, "sources": {}}

@@ -1,4 +1,4 @@
-"""Cost items of a cluster: nodes, disks, addresses, NAT gateway and data transfer, each with the source of its price."""
+"""Cost items of a cluster: nodes, disks, addresses, NAT gateway and data transfer, with their price sources."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

@@ -68,7 +68,7 @@ class Group:
 
 
 def explain(question: Question) -> tuple[CandidateExplanation, ...]:
-    """One verdict for every candidate, in the order in which they are tried, then those of what was thrown out."""
+    """Explain every candidate in the order it will be tried, then everything that was excluded."""
     kept = tuple(_kept(question, weigh(question).candidates))
     excluded = tuple(verdict for kind in question.types for verdict in _of_type(question, kind))
     return (*kept, *excluded)

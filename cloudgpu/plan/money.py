@@ -23,7 +23,7 @@ def breakdown(plan: Plan) -> str:
 
 def without(plan: Plan) -> str:
     """Format the items without a known price, as a suffix to an amount; empty if every price is known."""
-    return f", excluding {', '.join(plan.unpriced)} (price unknown)" if plan.unpriced else ""
+    return f", excluding {', '.join(plan.unpriced)} of unknown price" if plan.unpriced else ""
 
 
 def shown(usd: Decimal) -> str:

@@ -40,7 +40,7 @@ class Question:
 
     @property
     def rehearsed(self) -> bool:
-        """Whether the target is the rehearsal cloud."""
+        """True if the target is the rehearsal cloud."""
         return self.target == "rehearsal"
 
     @property

@@ -6,7 +6,7 @@ from datetime import datetime
 
 @dataclass(frozen=True)
 class QuotaRoom:
-    """One quota of one region, in vCPUs of running instances."""
+    """A quota in one region and its use, in vCPUs of running instances."""
 
     limit_vcpus: int
     """vCPUs that the account may run."""

@@ -29,12 +29,12 @@ class NetworkRequest:
 
     Attributes:
         public_address: As requested; `auto` lets the planner decide.
-        own_subnet: The user names a subnet.
-        own_network: The user names a VPC, subnet or security group, so that none can be made around the nodes.
-        reach: What carries SSH to the nodes.
-        bastion: The jump host before them; empty where there is none.
-        caller_named: The settings say which addresses may reach port 22.
-        own_group: The user names a security group, and so decides who reaches port 22.
+        own_subnet: True if the user names a subnet.
+        own_network: True if the user names a VPC, subnet or security group, so that none can be created for the nodes.
+        reach: How SSH reaches the nodes.
+        bastion: Jump host; empty if there is none.
+        caller_named: True if the settings say which addresses may reach port 22.
+        own_group: True if the user names a security group, which then decides who may reach port 22.
     """
 
     public_address: PublicAddress = "auto"

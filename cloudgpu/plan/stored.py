@@ -171,7 +171,7 @@ def _candidate_changes(saved: Candidate, current: Candidate, nodes: int) -> Iter
     for name, description in (
         ("image", "the machine image"),
         ("efa_interfaces", "the number of EFA interfaces"),
-        ("public_address", "the public_address"),
+        ("public_address", "the public address"),
         ("reservation", "the reservation"),
     ):
         if getattr(saved, name) != getattr(current, name):

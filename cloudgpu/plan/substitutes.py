@@ -80,7 +80,7 @@ def _usable(question: Question, kinds: Iterable[InstanceType]) -> Iterator[Insta
 
 
 def _sold(question: Question, kind: InstanceType) -> bool:
-    """Whether a type can be had in one of the recipe's regions at a known price."""
+    """Return True if a type is available in one of the recipe's regions at a known price."""
     return (
         not kind.retired
         and kind.provider == "aws"
@@ -91,5 +91,5 @@ def _sold(question: Question, kind: InstanceType) -> bool:
 
 
 def _usd(question: Question, kind: InstanceType) -> Decimal:
-    """Its lowest price in the recipe's regions, USD an hour."""
+    """Return the lowest price of a type in the recipe's regions, USD per hour."""
     return min(kind.on_demand_usd[region] for region in question.known_regions if region in kind.on_demand_usd)

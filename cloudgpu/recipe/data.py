@@ -49,7 +49,7 @@ class Data(Section):
 
 
 class Checkpoint(Section):
-    """Where a run writes checkpoints and what it resumes from."""
+    """Where a run writes checkpoints, and what it resumes from."""
 
     path: PurePosixPath
     """Directory for checkpoints, below the work directory."""

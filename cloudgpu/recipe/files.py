@@ -61,7 +61,7 @@ def _rehearsal_objects(recipe: Recipe, base: Path) -> Iterator[Problem]:
 
 
 def _local_source_problems(source: str, path: FieldPath) -> Iterator[Problem]:
-    """Only data that is not on this machine can be replaced in a rehearsal."""
+    """Yield problems with local paths in `source`, where only remote data can be replaced in a rehearsal."""
     try:
         if source_of(source).kind == "local":
             yield Problem(path, f"expected a URL like s3://bucket/prefix/, got {source}")

@@ -29,12 +29,12 @@ class SizeGib(int):
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:  # noqa: ANN401
-        """Tell pydantic to parse and render it as text."""
+        """Make pydantic parse and render the value as text."""
         return core_schema.no_info_plain_validator_function(cls.parse, serialization=core_schema.to_string_ser_schema())
 
     @classmethod
     def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        """Editors see a string with a pattern."""
+        """Describe the value as a string with a pattern, for editors."""
         return {"type": "string", "pattern": r"^[0-9]+\s*(GiB|TiB)$", "examples": ["300GiB"]}
 
 
@@ -60,12 +60,12 @@ class DurationS(int):
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:  # noqa: ANN401
-        """Tell pydantic to parse and render it as text."""
+        """Make pydantic parse and render the value as text."""
         return core_schema.no_info_plain_validator_function(cls.parse, serialization=core_schema.to_string_ser_schema())
 
     @classmethod
     def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        """Editors see a string with a pattern."""
+        """Describe the value as a string with a pattern, for editors."""
         return {"type": "string", "pattern": r"^([0-9]+\s*[dhms]\s*)+$", "examples": ["90s", "8h"]}
 
 

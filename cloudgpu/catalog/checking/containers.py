@@ -15,7 +15,7 @@ _TAGGED: Final = re.compile(r"[^\s:]+/[^\s:]+:[\w.-]+")
 
 
 def months_sound(given: Known) -> Iterator[Problem]:
-    """A month is a month, with a source, and what it accepts beside its own driver is older."""
+    """Check that a month is valid, has a source, and accepts only older drivers besides its own."""
     for one in given.software.ngc.values():
         if not _MONTH.fullmatch(one.month):
             yield Problem(one.month, "it is no month")
@@ -26,7 +26,7 @@ def months_sound(given: Known) -> Iterator[Problem]:
 
 
 def months_rise(given: Known) -> Iterator[Problem]:
-    """Months come in order, with CUDA, driver and lowest compute capability that never fall."""
+    """Check that months are in order, and that CUDA, driver and lowest compute capability never decrease."""
     for before, after in pairwise(given.software.ngc.values()):
         if after.month <= before.month:
             yield Problem(after.month, f"it comes after {before.month}")
@@ -39,7 +39,7 @@ def months_rise(given: Known) -> Iterator[Problem]:
 
 
 def months_serve(given: Known) -> Iterator[Problem]:
-    """No GPU's window of months crosses what those months say of themselves."""
+    """Check that the months of each GPU agree with what those months support."""
     for gpu in given.catalog.gpus.values():
         for month in given.software.ngc.values():
             if gpu.first_ngc is not None and gpu.first_ngc <= month.month <= (gpu.last_ngc or month.month):
@@ -59,7 +59,7 @@ def _misfits(gpu: Gpu, month: NgcMonth) -> Iterator[Problem]:
 
 
 def images_sound(given: Known) -> Iterator[Problem]:
-    """An image has a tag, serves what it is the last for, and claims no more than its month."""
+    """Check that an image has a tag, supports the GPUs it is the last one for, and claims no more than its month."""
     last: set[tuple[str, str]] = set()
     for one in given.software.images:
         if not _TAGGED.fullmatch(one.image):

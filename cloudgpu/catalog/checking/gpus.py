@@ -16,7 +16,7 @@ _FIRST_OPEN: Final = 75
 
 
 def windows_ordered(given: Known) -> Iterator[Problem]:
-    """No window ends before it begins."""
+    """Check that no range ends before it begins."""
     for gpu in given.catalog.gpus.values():
         first_cuda = None if gpu.first_cuda is None else version(gpu.first_cuda)[0]
         if _crossed(gpu.first_driver, gpu.last_driver):
@@ -34,7 +34,7 @@ def _crossed(first: Ordered | None, last: Ordered | None) -> bool:
 
 
 def gpus_sensible(given: Known) -> Iterator[Problem]:
-    """Sizes rise, modules fit the architecture, links and their rate come together, a replacement can be rented."""
+    """Check memory sizes, kernel modules, link rates and replacements of each GPU."""
     rented = {kind.gpu for kind in given.catalog.rentable if not kind.retired}
     for gpu in given.catalog.gpus.values():
         sizes = [one.gib for one in gpu.memories]
@@ -49,7 +49,7 @@ def gpus_sensible(given: Known) -> Iterator[Problem]:
 
 
 def drivers_fit(given: Known) -> Iterator[Problem]:
-    """The driver that the bootstrap installs lies in the GPU's window and has modules that drive it."""
+    """Check that the driver installed by the bootstrap is in the GPU's range and has suitable kernel modules."""
     for gpu in given.catalog.gpus.values():
         try:
             driver = driver_for(gpu.architecture)
@@ -63,7 +63,7 @@ def drivers_fit(given: Known) -> Iterator[Problem]:
 
 
 def gpus_sourced(given: Known) -> Iterator[Problem]:
-    """Every figure of a GPU says where it comes from, the unknown ones too."""
+    """Check that every figure of a GPU has a source, including unknown ones."""
     figures = [one.name for one in fields(Gpu) if one.name != "sources"]
     for gpu in given.catalog.gpus.values():
         for figure in figures:

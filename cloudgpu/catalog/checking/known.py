@@ -1,4 +1,4 @@
-"""What the rules look at, and what they find."""
+"""Input and result of the catalog checks."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -32,20 +32,20 @@ Rule = Callable[[Known], Iterator[Problem]]
 
 
 def known() -> Known:
-    """What travels with this version of cloudgpu."""
+    """Return the catalog bundled with this version of cloudgpu."""
     return Known(load(), software())
 
 
 def version(text: str) -> Version:
-    """`12.6.3` as numbers that can be compared.
+    """Parse a version such as `12.6.3` into comparable numbers.
 
     Raises:
-        ValueError: It is no version.
+        ValueError: The text is not a version.
     """
     return tuple(int(part) for part in text.split("."))
 
 
 def runs_on(capability: str, code: str) -> bool:
-    """Whether a GPU of a compute capability runs code that was built for another: the same major, no later minor."""
+    """Return True if a GPU runs code built for another compute capability: same major version, no higher minor one."""
     gpu, built = version(capability), version(code)
     return gpu[0] == built[0] and gpu >= built

@@ -27,9 +27,9 @@ RULES: Final[tuple[Rule, ...]] = (
 
 
 def problems(given: Known) -> tuple[Problem, ...]:
-    """What every rule finds; nothing for data that agrees with itself.
+    """Return the problems that all checks find; none for consistent data.
 
-    Versions that cannot be read are told alone: the other rules compare them.
+    Unreadable versions are reported alone, because other checks compare versions.
     """
     first, *others = RULES
     unreadable = tuple(first(given))

@@ -1,4 +1,4 @@
-"""Rules for instance types: hardware that exists, an end that leads somewhere, prices that can be."""
+"""Checks of instance types: known hardware, useful replacements, plausible prices."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -11,7 +11,7 @@ _WHERE_GIVEN: Final = ("zones", "on_demand_usd", "spot_usd", "capacity_block_usd
 
 
 def hardware_known(given: Known) -> Iterator[Problem]:
-    """Every type has a GPU of the catalogue, in a size that it comes in, and no more EFA than network cards."""
+    """Check that every type has a known GPU and memory size, and no more EFA interfaces than network cards."""
     for kind in given.catalog.types.values():
         gpu = given.catalog.gpus.get(kind.gpu)
         if gpu is None:
@@ -28,7 +28,7 @@ def hardware_known(given: Known) -> Iterator[Problem]:
 
 
 def end_told(given: Known) -> Iterator[Problem]:
-    """A retired type says since when and what works instead; one that works is offered somewhere."""
+    """Check that retired types have a date and a replacement, and that others are offered somewhere."""
     for kind in given.catalog.rentable:
         if not kind.retired:
             if kind.retired_on is not None:
@@ -46,7 +46,7 @@ def end_told(given: Known) -> Iterator[Problem]:
 
 
 def offers_sound(given: Known) -> Iterator[Problem]:
-    """Zones and prices lie in known regions; machines that AWS does not have are offered by nobody."""
+    """Check that zones and prices are in known regions, and that machines outside AWS are offered nowhere."""
     regions = frozenset(given.catalog.regions)
     for kind in given.catalog.types.values():
         named = {*kind.zones, *kind.on_demand_usd, *kind.spot_usd, *kind.capacity_block_usd}
@@ -60,7 +60,7 @@ def offers_sound(given: Known) -> Iterator[Problem]:
 
 
 def prices_sound(given: Known) -> Iterator[Problem]:
-    """Prices are above nothing, no spot price above the on-demand price, and blocks only of what is sold in blocks."""
+    """Check that prices are positive, spot is at most on-demand, and only suitable types have block prices."""
     for kind in given.catalog.types.values():
         for region, usd in (*kind.on_demand_usd.items(), *kind.capacity_block_usd.items()):
             if usd <= 0:
@@ -73,7 +73,7 @@ def prices_sound(given: Known) -> Iterator[Problem]:
 
 
 def types_sourced(given: Known) -> Iterator[Problem]:
-    """Every figure of a type says where it comes from."""
+    """Check that every figure of a type has a source."""
     for kind in given.catalog.types.values():
         for figure in _figures(kind):
             if not kind.sources.get(figure):

@@ -10,7 +10,7 @@ _VERSION: Final = re.compile(r"\d+(\.\d+)*", re.ASCII)
 
 
 def versions_readable(given: Known) -> Iterator[Problem]:
-    """CUDA, drivers' companions, compute capabilities and PyTorch are numbers with dots."""
+    """Check that versions of CUDA, drivers, PyTorch and compute capabilities are numbers separated by dots."""
     for where, told in _told(given):
         if told is not None and not _VERSION.fullmatch(told):
             yield Problem(where, f"{told!r} is no version")

@@ -12,7 +12,7 @@ _OPEN: Final[Version] = (9999,)
 
 
 def wheels_apart(given: Known) -> Iterator[Problem]:
-    """No PyTorch version has two lists of GPUs for one CUDA, or two defaults."""
+    """Check that no PyTorch version has two GPU lists for one CUDA, or two defaults."""
     rows = given.software.torch
     for one in rows:
         if not one.source:
@@ -31,7 +31,7 @@ def wheels_apart(given: Known) -> Iterator[Problem]:
 
 
 def wheels_agree(given: Known) -> Iterator[Problem]:
-    """What a GPU says of PyTorch is what the wheels say."""
+    """Check that GPUs and wheels agree about PyTorch support."""
     rows = given.software.torch
     for gpu in given.catalog.gpus.values():
         serving = [one for one in rows if _serves(one, gpu)]
@@ -47,7 +47,7 @@ def wheels_agree(given: Known) -> Iterator[Problem]:
 
 
 def fabric_sound(given: Known) -> Iterator[Problem]:
-    """Minima are versions, of types that have EFA, with a CUDA that knows their GPU."""
+    """Check that minimum versions are valid and belong to types with EFA, with a CUDA that supports their GPU."""
     for one in given.software.fabric.values():
         kind = given.catalog.types.get(one.instance_type)
         if kind is None or kind.efa_interfaces == 0:
@@ -88,7 +88,7 @@ def _serves(one: TorchWheels, gpu: Gpu) -> bool:
 
 
 def _first_default_without(rows: Sequence[TorchWheels], gpu: Gpu) -> str | None:
-    """From which default on none has the GPU any more; older ones that did not know it yet do not count."""
+    """Return the first default build that dropped the GPU. Builds before the GPU was supported do not count."""
     lost: str | None = None
     defaults = [(version(one.default_from), one) for one in rows if one.default_from is not None]
     for _, one in sorted(defaults, key=lambda pair: pair[0], reverse=True):

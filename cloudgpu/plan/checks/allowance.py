@@ -1,4 +1,4 @@
-"""Rules for a type in a region: whether this account may launch that many of it there."""
+"""Rules for a type in a region: whether the account may launch that many instances there."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""What of the software deserves a look although it does not throw a type out."""
+"""Checks of software that deserves attention without excluding a type."""
 
 import re
 from collections.abc import Iterator
@@ -7,12 +7,12 @@ from cloudgpu.catalog.compatibility import release_of
 from cloudgpu.catalog.images import carried_driver
 from cloudgpu.plan.checks.check import Case, Issue, check
 from cloudgpu.plan.checks.software_container import fitting
-from cloudgpu.plan.checks.software_torch import packages_requiring_torch, nearest_build, torch_misfit
+from cloudgpu.plan.checks.software_torch import nearest_build, packages_requiring_torch, torch_misfit
 
 
 @check("container-code", "warning", "A container made before the GPU was known runs slowly, or not as it was tested.")
 def container_untuned(case: Case) -> Iterator[Issue]:
-    """An image that only runs since the GPU understands an older one's code, or that nobody knows."""
+    """Report a container that runs the GPU only in compatibility mode, or whose content is unknown."""
     container = case.question.recipe.environment.container
     if container is None:
         return
@@ -26,7 +26,7 @@ def container_untuned(case: Case) -> Iterator[Issue]:
 
 @check("torch-on-aws", "note", "What is rehearsed without a GPU may have no code for the GPU that is rehearsed for.")
 def torch_rehearsed(case: Case) -> Iterator[Issue]:
-    """On rehearsal the wheels run without a GPU: what they would lack on AWS is only told."""
+    """Report PyTorch wheels without support for the GPU as a note in a rehearsal, which runs on the CPU."""
     python = case.question.recipe.environment.python
     if python is None or not case.question.rehearsed:
         return
@@ -42,7 +42,7 @@ def torch_rehearsed(case: Case) -> Iterator[Issue]:
     "torch-brought", "unknown", "A package that requires PyTorch brings the newest, which may have no code for the GPU."
 )
 def torch_brought(case: Case) -> Iterator[Issue]:
-    """PyTorch comes with another package, and the newest that may come lacks the GPU."""
+    """Report a PyTorch that another package requires, and whose latest version does not support the GPU."""
     python = case.question.recipe.environment.python
     brings = packages_requiring_torch(python.requirements) if python is not None else ()
     if python is None or not brings or case.question.rehearsed:
@@ -58,7 +58,7 @@ def torch_brought(case: Case) -> Iterator[Issue]:
 
 @check("driver-known", "unknown", "What runs on a node depends on a driver that nobody has looked at.")
 def driver_known(case: Case) -> Iterator[Issue]:
-    """A machine image of the recipe's own, of which nobody knows whether it carries a driver, and which."""
+    """Report a custom machine image whose driver is unknown."""
     image = case.question.recipe.resources.image
     carried = carried_driver(image) if image else None
     if carried is not None and carried.branch is None:
@@ -69,7 +69,7 @@ def driver_known(case: Case) -> Iterator[Issue]:
 
 @check("driver-given", "error", "A driver that is asked for beside an image with a driver of its own is not installed.")
 def driver_ignored(case: Case) -> Iterator[Issue]:
-    """`resources.driver` beside a machine image that is known to have its own."""
+    """Report `resources.driver` with a machine image that has its own driver."""
     resources = case.question.recipe.resources
     carried = carried_driver(resources.image) if resources.image else None
     if resources.driver is not None and carried is not None and carried.branch is not None:
@@ -79,7 +79,7 @@ def driver_ignored(case: Case) -> Iterator[Issue]:
 
 @check("efa-software", "warning", "EFA with software that is older than its hardware is slow, or hangs.")
 def efa_software(case: Case) -> Iterator[Issue]:
-    """A container whose CUDA is older than EFA on the type asks for, and what else it must hold."""
+    """Report a container whose CUDA is too old for EFA on the type, and what else it must contain."""
     container = case.question.recipe.environment.container
     if container is None:
         return
@@ -102,7 +102,7 @@ def efa_software(case: Case) -> Iterator[Issue]:
 
 
 def _older(one: str, other: str) -> bool:
-    """Whether a version comes before another: `12.6.3` before `12.8`."""
+    """Return True if a version is older than another, such as `12.6.3` and `12.8`."""
     return _numbers(one) < _numbers(other)
 
 

@@ -18,11 +18,11 @@ _NCCL_TESTS: Final = "public.ecr.aws/hpc-cloud/nccl-tests"
 
 @dataclass(frozen=True)
 class Fitting:
-    """How the container of a recipe fits a GPU.
+    """How a recipe's container fits a GPU.
 
     Attributes:
-        fit: None where nobody knows what is in it.
-        why: In words, for all but a native fit.
+        fit: None if the content of the container is unknown.
+        why: Reason, empty for a native fit.
     """
 
     fit: Fit | None
@@ -33,7 +33,7 @@ class Fitting:
     "image", "A container without native code for the GPU ends at its first kernel, when the nodes are paid for."
 )
 def container_unfit(question: Question, kind: InstanceType) -> Iterator[Reason]:
-    """The container image is too new or too old for the GPU."""
+    """Yield the reason if the container image is too new or too old for the GPU."""
     container = question.recipe.environment.container
     if container is None:
         return
@@ -44,7 +44,7 @@ def container_unfit(question: Question, kind: InstanceType) -> Iterator[Reason]:
 
 
 def fitting(image: str, gpu: Gpu, question: Question) -> Fitting:
-    """How an image fits a GPU: by what is known of this very tag, else by its month, else by its repository."""
+    """Return how an image fits a GPU: by its tag if known, else by its month, else by its repository."""
     known = question.software
     listed = next((one for one in known.images if one.image == image), None)
     if listed is not None and listed.lowest is None:
@@ -79,14 +79,14 @@ def _of_month(month: str, release: NgcMonth | None, gpu: Gpu, catalog: Catalog) 
 
 
 def _elder(gpu: Gpu, month: str, catalog: Catalog) -> Gpu | None:
-    """The GPU of the same major version whose code a month holds and this one runs; None where there is none."""
+    """Return the GPU of the same major version that a month supports and whose code this GPU runs, or None."""
     same = (one for one in catalog.gpus.values() if one.sm // 10 == gpu.sm // 10 and one.sm < gpu.sm)
     known = [one for one in same if one.first_ngc is not None and one.first_ngc <= month]
     return max(known, key=lambda one: one.sm, default=None)
 
 
 def _of_tag(image: str, gpu: Gpu, known: Software) -> Fitting | None:
-    """By the CUDA and the PyTorch that the tag names; None where it names none."""
+    """Decide by the CUDA and PyTorch versions in the tag; None if it has none."""
     tag = parse_image_tag(image)
     if tag.cuda is None:
         return None
@@ -101,7 +101,7 @@ def _of_tag(image: str, gpu: Gpu, known: Software) -> Fitting | None:
 
 
 def _of_repository(image: str, gpu: Gpu, images: tuple[FrameworkImage, ...]) -> Fitting:
-    """By its other tags, where all of them say the same."""
+    """Decide by the other tags of the repository, if they all agree."""
     tags = [one for one in images if repository(one.image) == repository(image) and one.lowest is not None]
     verdicts = {judged(one, gpu).fit for one in tags}
     if verdicts == {"no"}:
@@ -110,14 +110,14 @@ def _of_repository(image: str, gpu: Gpu, images: tuple[FrameworkImage, ...]) -> 
 
 
 def repository(image: str) -> str:
-    """`nvcr.io/nvidia/pytorch` of an image with a tag or a digest."""
+    """Return the repository of an image, such as `nvcr.io/nvidia/pytorch`."""
     name = image.partition("@")[0]
     head, colon, tag = name.rpartition(":")
     return head if colon and "/" not in tag else name
 
 
 def _near(question: Question, gpu: Gpu) -> str:
-    """The nearest month of the same container, or the nearest tag of the same framework."""
+    """Return the nearest month of the same container, or the nearest tag of the same framework."""
     container = question.recipe.environment.container
     for image in container_choices(container.image, gpu, question) if container else ():
         return command("--set", f"environment.container.image={image}")
@@ -127,7 +127,7 @@ def _near(question: Question, gpu: Gpu) -> str:
 
 
 def container_choices(image: str, gpu: Gpu, question: Question) -> Iterator[str]:
-    """Other tags of the same container that hold code for a GPU, the nearest month first."""
+    """Yield other tags of the same container that support the GPU, nearest month first."""
     month, known = month_of(image), question.software.images
     late = gpu.last_ngc is not None and month > gpu.last_ngc
     near = (gpu.last_ngc if late else gpu.first_ngc) if month else None
@@ -147,12 +147,12 @@ def _months(image: str) -> int:
 
 
 def _exists(image: str, question: Question) -> bool:
-    """Whether a tag is there as far as anybody knows: a framework that has ended has none of later months."""
+    """Return True unless the tag is known not to exist, as for months after a framework was discontinued."""
     listed = [one.image for one in question.software.images if repository(one.image) == repository(image)]
     alike = [one for one in listed if _variant(one) == _variant(image)]
     return not listed or any(_months(one) >= _months(image) for one in alike)
 
 
 def _variant(image: str) -> str:
-    """What stands behind the month: `-tf1-py3`, which ended before `-tf2-py3` did."""
+    """Return what follows the month in the tag, such as `-tf1-py3`, which was discontinued before `-tf2-py3`."""
     return image.partition(f":{month_of(image)}")[2]

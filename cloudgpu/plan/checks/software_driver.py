@@ -22,7 +22,7 @@ NVIDIA, CUDA Compatibility, Minor Version Compatibility, table 1. Before CUDA 11
 
 @type_rule("machine-image", "A driver whose kernel modules do not know the GPU leaves a node without one.")
 def modules_unfit(question: Question, kind: InstanceType) -> Iterator[Reason]:
-    """The machine image carries kernel modules of a flavour that does not drive the GPU."""
+    """Yield the reason if the kernel modules of the machine image do not support the GPU."""
     gpu = question.catalog.gpus[kind.gpu]
     there = node_driver(question.recipe, gpu)
     if there.installed or there.flavour is None or there.flavour in gpu.modules:
@@ -38,7 +38,7 @@ def modules_unfit(question: Question, kind: InstanceType) -> Iterator[Reason]:
 
 @type_rule("driver", "A driver that does not know the GPU, or has forgotten it, finds none on the node.")
 def driver_unfit(question: Question, kind: InstanceType) -> Iterator[Reason]:
-    """The driver's branch lies outside the window of the GPU."""
+    """Yield the reason if the driver branch is outside the range of the GPU."""
     gpu = question.catalog.gpus[kind.gpu]
     there = node_driver(question.recipe, gpu)
     if there.branch is None or (there.flavour is not None and there.flavour not in gpu.modules):
@@ -52,7 +52,7 @@ def driver_unfit(question: Question, kind: InstanceType) -> Iterator[Reason]:
 
 @type_rule("cuda", "Software made for a newer CUDA than the driver carries ends when it asks for the GPU.")
 def cuda_unfit(question: Question, kind: InstanceType) -> Iterator[Reason]:
-    """The driver is older than the CUDA of the container or of PyTorch's wheels asks for."""
+    """Yield the reason if the driver is too old for the CUDA of the container or of PyTorch."""
     gpu = question.catalog.gpus[kind.gpu]
     branch = node_driver(question.recipe, gpu).branch
     if branch is None:
@@ -75,7 +75,7 @@ def _outside(gpu: Gpu, branch: int) -> str:
 
 
 def _wanted(question: Question, gpu: Gpu) -> Iterator[tuple[str, str, frozenset[int]]]:
-    """What has a CUDA of its own, which one, and the driver branches that are accepted by name."""
+    """Yield each component with its own CUDA, its CUDA version, and the driver branches that are accepted by name."""
     environment = question.recipe.environment
     if environment.container is not None:
         image = environment.container.image

@@ -1,4 +1,4 @@
-"""What the tag of a container image says of its content by the habits of who makes it: CUDA, and PyTorch's version."""
+"""Read CUDA and PyTorch versions from the tag of a container image, by the publishers' conventions."""
 
 import re
 from dataclasses import dataclass
@@ -15,11 +15,11 @@ _TORCHES: Final = ("pytorch/pytorch", "/pytorch-training", "/pytorch-inference")
 
 @dataclass(frozen=True)
 class ImageTag:
-    """What a tag says; None is nothing.
+    """Versions in an image tag; None if absent.
 
     Attributes:
         cuda: `13.0`.
-        torch: The series, `2.11`.
+        torch: PyTorch series, `2.11`.
     """
 
     cuda: str | None
@@ -32,7 +32,7 @@ class ImageTag:
 
 
 def parse_image_tag(image: str) -> ImageTag:
-    """What the name of an image says."""
+    """Return the versions in the tag of an image."""
     name = image.partition("@")[0]
     place, _, tag = name.rpartition(":")
     if not place or "/" in tag:

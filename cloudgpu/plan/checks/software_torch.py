@@ -1,4 +1,4 @@
-"""Which build of PyTorch an environment gets, and whether it holds code for the GPU."""
+"""Determine which build of PyTorch an environment gets, and whether it supports the GPU."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -31,13 +31,13 @@ _LATER: Final[Version] = (9999, 0)
 
 @dataclass(frozen=True)
 class Wheels:
-    """What would be installed: the newest PyTorch that requirements and index allow.
+    """The newest PyTorch that requirements and index allow.
 
     Attributes:
-        build: As its index calls it, `cu126`.
+        build: Name of the build in its index, `cu126`.
         cuda: `12.6`; None for a build without CUDA.
-        series: `2.14`, or that and later.
-        capabilities: What it holds code for.
+        series: `2.14`, including later ones if it is the newest known.
+        capabilities: Compute capabilities that it supports.
     """
 
     build: str
@@ -48,7 +48,7 @@ class Wheels:
 
 @type_rule("torch", "A PyTorch without code for the GPU fails at its first tensor, when the nodes are paid for.")
 def torch_unfit(question: Question, kind: InstanceType) -> Iterator[Reason]:
-    """The newest PyTorch that the requirements allow has no code for the GPU."""
+    """Yield the reason if the newest PyTorch that the requirements allow does not support the GPU."""
     python = question.recipe.environment.python
     if python is None or question.rehearsed:
         return
@@ -59,7 +59,7 @@ def torch_unfit(question: Question, kind: InstanceType) -> Iterator[Reason]:
 
 
 def torch_misfit(python: PythonEnvironment, gpu: Gpu, known: Sequence[TorchWheels]) -> str:
-    """Why PyTorch as required would not run on a GPU; empty when it would, or when nobody can tell."""
+    """Return why the required PyTorch does not run on a GPU; empty if it does or if that is unknown."""
     bounds = torch_bounds(python.requirements)
     if bounds is None or not known:
         return ""
@@ -74,7 +74,7 @@ def torch_misfit(python: PythonEnvironment, gpu: Gpu, known: Sequence[TorchWheel
 
 
 def packages_requiring_torch(requirements: Iterable[str]) -> tuple[str, ...]:
-    """Required packages that bring a PyTorch along; none where the requirements name it themselves."""
+    """Return the required packages that depend on PyTorch; none if the requirements name PyTorch itself."""
     if torch_bounds(requirements) is not None:
         return ()
     names = [re.sub(r"[-_.]+", "-", match[1]).lower() for one in requirements if (match := _NAME.match(one))]
@@ -82,7 +82,7 @@ def packages_requiring_torch(requirements: Iterable[str]) -> tuple[str, ...]:
 
 
 def wheels_of(python: PythonEnvironment, known: Sequence[TorchWheels]) -> Wheels | None:
-    """The newest PyTorch that the environment allows; None where it wants none, or none is known."""
+    """Return the newest PyTorch that the environment allows, or None if it needs none or none is known."""
     bounds = torch_bounds(python.requirements)
     if bounds is None:
         return None
@@ -100,7 +100,7 @@ def wheels_of(python: PythonEnvironment, known: Sequence[TorchWheels]) -> Wheels
 
 
 def wheels_named(build: str, series: str, known: Sequence[TorchWheels]) -> TorchWheels | None:
-    """The row of a build that holds a series, `2.11`; None where nobody looked it up."""
+    """Return the wheels of a build and series such as `2.11`, or None if unknown."""
     wanted = _version(series)
     for row in known:
         if row.cuda == build and _version(row.first) <= wanted <= (_version(row.last) if row.last else _LATER):
@@ -109,7 +109,7 @@ def wheels_named(build: str, series: str, known: Sequence[TorchWheels]) -> Torch
 
 
 def backends_for(python: PythonEnvironment, gpu: Gpu, known: Sequence[TorchWheels]) -> Iterator[str]:
-    """Indexes from which the same requirements get a PyTorch with code for a GPU, that of the newest PyTorch first."""
+    """Yield the indexes with a PyTorch for the GPU that meets the same requirements, newest PyTorch first."""
     rows = sorted(known, key=lambda row: (_version(row.last) if row.last else _LATER, row.cuda), reverse=True)
     for build in dict.fromkeys(row.cuda for row in rows):
         there = python.model_copy(update={"torch_backend": build})
@@ -118,7 +118,7 @@ def backends_for(python: PythonEnvironment, gpu: Gpu, known: Sequence[TorchWheel
 
 
 def series_for(python: PythonEnvironment, gpu: Gpu, known: Sequence[TorchWheels]) -> str:
-    """The newest PyTorch series that the same index has with code for a GPU, within the bounds; empty for none."""
+    """Return the newest series within the bounds that supports the GPU in the same index; empty if none does."""
     bounds, default = torch_bounds(python.requirements), python.torch_backend is None
     rows = [row for row in known if default or row.cuda == python.torch_backend]
     fit = [row for row in rows if any(runs_code(code, gpu) for code in row.capabilities)]
@@ -128,13 +128,13 @@ def series_for(python: PythonEnvironment, gpu: Gpu, known: Sequence[TorchWheels]
 
 
 def runs_code(code: str, gpu: Gpu) -> bool:
-    """Whether a GPU runs native code of a compute capability: its own, or an older one of its major version."""
+    """Return True if a GPU runs code for a compute capability: its own, or a lower one of the same major version."""
     number = int(code.replace(".", ""))
     return number // 10 == gpu.sm // 10 and number <= gpu.sm
 
 
 def torch_bounds(requirements: Iterable[str]) -> Bounds | None:
-    """What the requirements say of PyTorch's version; None where they do not name it, or name a file."""
+    """Return the version bounds of PyTorch in the requirements, or None if they do not name it or name a file."""
     for requirement in requirements:
         match = _TORCH.match(requirement)
         if match is not None:
@@ -144,7 +144,7 @@ def torch_bounds(requirements: Iterable[str]) -> Bounds | None:
 
 
 def allows(bounds: Bounds, series: Version) -> bool:
-    """Whether some release of a series, `(2, 11)`, is within the bounds."""
+    """Return True if a release of a series such as `(2, 11)` is within the bounds."""
     return all(_allows(operator, version, series) for operator, version in bounds)
 
 
@@ -162,7 +162,7 @@ def _allows(operator: str, version: Version, series: Version) -> bool:
 
 
 def _newest(row: TorchWheels, bounds: Bounds, *, by_default: bool) -> Iterator[Version]:
-    """The newest series of a row within the bounds, if any."""
+    """Yield the newest series of a row within the bounds, if there is one."""
     if by_default:
         first, last = row.default_from, row.default_to
         if first is None:
@@ -196,7 +196,7 @@ def _none_of(backend: str | None, known: Sequence[TorchWheels]) -> str:
 
 
 def nearest_build(python: PythonEnvironment, gpu: Gpu, known: Sequence[TorchWheels]) -> str:
-    """The option that takes a build with code for the GPU; empty where there is none."""
+    """Return the option that selects a build for the GPU; empty if there is none."""
     build = next(backends_for(python, gpu, known), "")
     return command("--set", f"environment.python.torch_backend={build}") if build else ""
 
@@ -206,7 +206,7 @@ def _version(text: str) -> Version:
 
 
 def _trimmed(version: Version) -> Version:
-    """Without zeros at the end: `<2.11.0` allows no release of 2.11."""
+    """Strip trailing zeros, because `<2.11.0` excludes every release of 2.11."""
     while len(version) > 1 and not version[-1]:
         version = version[:-1]
     return version

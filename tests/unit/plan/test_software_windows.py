@@ -16,7 +16,7 @@ from cloudgpu.node.bootstrap import script
 from cloudgpu.node.bootstrap.rendering import EFA_INSTALLER
 from cloudgpu.plan import exclusions, planner
 from cloudgpu.plan.checks.software_container import container_choices, fitting, repository
-from cloudgpu.plan.checks.software_tags import said
+from cloudgpu.plan.checks.software_tags import parse_image_tag
 from cloudgpu.plan.checks.software_torch import allows, backends_for, series_for, torch_bounds, torch_misfit, wheels_of
 from cloudgpu.plan.driver import machine_image, node_driver
 from cloudgpu.plan.plan import Quotes
@@ -134,7 +134,7 @@ def test_how_a_container_fits_a_gpu(image, gpu, fit):
     ],
 )
 def test_what_the_tag_of_an_image_says(image, cuda, torch):
-    assert (said(image).cuda, said(image).torch) == (cuda, torch)
+    assert (parse_image_tag(image).cuda, parse_image_tag(image).torch) == (cuda, torch)
 
 
 def test_the_cuda_of_a_tag_needs_a_driver_too():

@@ -72,8 +72,8 @@ HOSTS = (
             MIXED,
             (
                 "error",
-                "2 hosts are requested, but only 1 with V100:8 exist of one kind "
-                "(2 kinds or pools, which no gang mixes)",
+                "2 hosts are requested, but only 1 with V100:8 exist of the same kind (2 kinds or pools, which a "
+                "cluster cannot mix)",
                 "--set resources.nodes=1",
             ),
         ),
