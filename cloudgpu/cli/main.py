@@ -66,7 +66,7 @@ class Listed(TyperGroup):
     """List commands in the order of use."""
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ANN401 - typer keeps its classes private
-        """As registered, but for the first ones."""
+        """Return the commands in registration order, with the most important ones first."""
         names = super().list_commands(ctx)
         return sorted(names, key=lambda name: FIRST.index(name) if name in FIRST else len(FIRST))
 
@@ -99,7 +99,7 @@ def _root(
         bool, typer.Option("--debug", help="Log AWS request IDs and do not truncate output (settings: debug).")
     ] = False,
 ) -> None:
-    """Options before the command."""
+    """Accept the options before the command."""
     if context.invoked_subcommand is None:
         Screen().lines(context.get_help().splitlines())
         raise typer.Exit(UsageError.exit_code)
@@ -178,10 +178,10 @@ def _run(own: list[str], remote: list[str], screen: Screen) -> int:
 
 
 def _refuse_undecodable(arguments: list[str]) -> None:
-    """Refuse what is not UTF-8: it would end up in tags, records and the ledger, and none of them can hold it.
+    """Reject arguments that are not UTF-8, because tags, records and the ledger cannot hold them.
 
     Raises:
-        UsageError: One of the arguments is not.
+        UsageError: An argument is not UTF-8.
     """
     for position, text in enumerate(arguments, 1):
         if any("\ud800" <= char <= "\udfff" for char in text):
@@ -200,7 +200,7 @@ def _interrupted(end: BaseException, screen: Screen) -> int:
 
 
 def split(arguments: list[str]) -> tuple[list[str], list[str]]:
-    """What is meant for us, and for `ssh` and `exec` what stands behind `--` and is meant for the nodes."""
+    """Split the arguments into those of cloudgpu and, for `ssh` and `exec`, those after `--` for the nodes."""
     verb = next((argument for argument in arguments if not argument.startswith("-")), "")
     if verb not in ("ssh", "exec") or "--" not in arguments:
         return arguments, []
@@ -209,7 +209,7 @@ def split(arguments: list[str]) -> tuple[list[str], list[str]]:
 
 
 def _usage(err: TyperException, screen: Screen) -> int:
-    """A wrong option or argument, told as our own errors are."""
+    """Report an invalid option or argument in the format of cloudgpu's own errors."""
     path = getattr(getattr(err, "ctx", None), "command_path", "cloudgpu")
     message = err.format_message().replace("Value error, ", "").rstrip(".")
     screen.error(UsageError(f"{message[:1].lower()}{message[1:]}", hint=f"{path} --help"))
@@ -217,7 +217,7 @@ def _usage(err: TyperException, screen: Screen) -> int:
 
 
 def entry() -> None:
-    """The console script."""
+    """Run cloudgpu as a console script."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             # A locale that lacks a sign must not end a command half-way.

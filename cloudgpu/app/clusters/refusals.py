@@ -37,9 +37,9 @@ def skipped_line(refused: Candidate, skipped: Sequence[Candidate], skips: Skips)
 
 
 def exhausted(plan: Plan, refusals: Sequence[Refusal], catalog: Catalog) -> NoCapacityError:
-    """Return the error for a plan none of whose candidates could be launched.
+    """Return the error for a plan with no candidate that could be launched.
 
-    Quota limits are reported before a lack of capacity, because the user can do something about them.
+    Quota limits are reported before a lack of capacity, because the user can act on them.
     """
     types = sorted({candidate.instance_type for candidate in plan.candidates})
     wanted = f"{plan.nodes} x {' or '.join(types)}"

@@ -220,7 +220,7 @@ def settled(record: ClusterRecord) -> ClusterRecord:
 
 
 def _row(storage: Storage, record: ClusterRecord, candidate: Candidate, there: Mapping[str, Stored]) -> AttachedStorage:
-    """Describe a mount's storage as it exists, or as it will be created."""
+    """Describe a mount's storage, existing or to be created."""
     name = own_name(storage, record.token)
     before = next((row for row in record.storage if row.name == name), None)
     stored = there.get(name)

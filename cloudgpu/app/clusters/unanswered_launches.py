@@ -1,7 +1,7 @@
-"""Launch calls whose response was lost because the calling process was killed.
+"""Handle launch calls whose response was lost because the calling process was killed.
 
-A ledger row is opened before the call. It is closed at zero only when it is certain that the call created nothing: when
-a search is empty after the time in which a created resource would have appeared.
+A ledger row is opened before the call. It is closed at zero cost only if a search finds nothing after the time in which
+a created resource would have appeared.
 """
 
 from collections.abc import Iterable, Sequence

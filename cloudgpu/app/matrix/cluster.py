@@ -1,4 +1,7 @@
-"""The one cluster of a matrix: somebody's that stands, or its own, made before the first run, ended after the last."""
+"""The single cluster of a matrix.
+
+It either exists already, or is created before the first run and deleted after the last.
+"""
 
 from dataclasses import replace
 
@@ -16,7 +19,7 @@ from cloudgpu.text import command
 
 
 class MatrixCluster:
-    """Makes it stand, and ends it. One object for one matrix."""
+    """Creates and deletes the cluster of one matrix."""
 
     def __init__(self, context: Context, matrices: MatrixRecords, provisioning: ClusterCreator) -> None:
         self._context = context
@@ -25,17 +28,17 @@ class MatrixCluster:
         self._cluster_deleter = cluster_deleter(context)
 
     def own(self, record: MatrixRecord) -> ClusterRecord | None:
-        """The cluster that the matrix made, as long as it is not confirmed gone."""
+        """Return the cluster that the matrix created, until its deletion is confirmed."""
         present = self._context.records.cluster(record.cluster) if record.made and record.cluster else None
         return present if present is not None and record.token in ("", present.token) else None
 
     def up(self, record: MatrixRecord, request: MatrixRequest) -> MatrixRecord:
-        """Make it stand, or take the one that stands.
+        """Create the cluster, or use the existing one.
 
         Raises:
-            UsageError: What carries the name is something else, or the matrix has another cluster.
-            NoCapacityError: None could be had.
-            CloudGpuError: It cannot be made; what there was of it has ended, or is named.
+            UsageError: The named cluster does not match, or the matrix has another cluster.
+            NoCapacityError: No candidate had capacity.
+            CloudGpuError: The cluster cannot be created. Its resources are deleted, or listed in the error.
         """
         plan, mine = request.plan.lead.plan, self.own(record)
         if mine is not None and request.cluster not in ("", mine.name):
@@ -59,7 +62,7 @@ class MatrixCluster:
         return self._matrices.save(replace(record, token=provisioned.record.token))
 
     def name(self, record: MatrixRecord, request: MatrixRequest) -> str:
-        """The cluster that was named; else one called like the recipe, as `train` has it; else one of its own."""
+        """Return the named cluster, else one with the recipe's name as in `train`, else the matrix's own."""
         return request.cluster or find_matching_cluster(self._context, request.plan.lead.plan) or record.name
 
     def end(self, record: MatrixRecord, present: ClusterRecord) -> MatrixRecord:
@@ -86,7 +89,7 @@ class MatrixCluster:
 
 
 def find_matching_cluster(context: Context, plan: Plan) -> str:
-    """The cluster called like the recipe, where it is up and fits; empty where there is none."""
+    """Return the running cluster with the recipe's name if it matches the plan; empty if there is none."""
     alike = context.records.cluster(plan.recipe.name)
     if alike is None or (alike.state, alike.target) != ("up", plan.target):
         return ""

@@ -1,4 +1,4 @@
-"""What a matrix has come to: every combination with its run's state and figures, and which of them are the best."""
+"""The results of a matrix: the state and figures of every combination's run, and the best ones."""
 
 import csv
 import io
@@ -28,11 +28,11 @@ class RowOutcome:
     """One combination.
 
     Attributes:
-        state: As of a run; `waiting` where there is none yet.
-        run_id: Its latest run; empty where there is none.
-        seconds: From its start to its end; None before that.
-        usd: What the run cost.
-        best: The metrics of which no other combination has a better figure.
+        state: State of the run; `waiting` if there is none yet.
+        run_id: Its latest run; empty if there is none.
+        seconds: Duration of the run; None before its end.
+        usd: Cost of the run.
+        best: Metrics in which no other combination is better.
     """
 
     values: Values
@@ -52,11 +52,11 @@ class RowOutcome:
 
     @property
     def good(self) -> bool:
-        """Whether nothing is left to do for it."""
+        """True if nothing is left to do for this combination."""
         return self.state in ("succeeded", "not-run")
 
     def as_json(self) -> dict[str, Any]:
-        """Its documented form."""
+        """Return the documented JSON form."""
         return {
             "values": dict(self.values),
             "state": self.state,
@@ -82,18 +82,18 @@ class RowOutcome:
 
 @dataclass(frozen=True)
 class MatrixOutcome:
-    """A matrix as it stands.
+    """The current state of a matrix.
 
     Attributes:
-        usd: What its clusters cost so far, or would have cost; where it used somebody else's, what its runs did.
-        table: The file that holds the same as CSV.
-        kept: Why its cluster was left; empty when it was ended or is not its to end.
-        stopped: Why combinations are left that were not tried; empty where none is.
+        usd: Cost of its clusters so far, or of its runs in a cluster it did not create; simulated in a rehearsal.
+        table: CSV file with the same results.
+        kept: Why its cluster was kept; empty if it was deleted or is not the matrix's to delete.
+        stopped: Why some combinations were not tried; empty if all were.
         left: What is still running, one line each.
-        unended: Why its cluster could not be ended.
-        interrupted: Whether Ctrl-C ended the command.
+        unended: Why its cluster could not be deleted.
+        interrupted: True if Ctrl-C ended the command.
         unfetched: Outputs that are still on the nodes, one line each, with the run.
-        lost: Outputs that can no longer be fetched, one line each, with the run.
+        lost: Outputs that can no longer be downloaded, one line each, with the run.
     """
 
     record: MatrixRecord
@@ -115,11 +115,11 @@ class MatrixOutcome:
 
     @property
     def complete(self) -> bool:
-        """Whether every combination has its result."""
+        """True if every combination has a result."""
         return all(row.good for row in self.rows)
 
     def as_json(self) -> dict[str, Any]:
-        """The documented form of `train --matrix --json` and `matrix show --json`."""
+        """Return the documented form of `train --matrix --json` and `matrix show --json`."""
         record = self.record
         return {
             "matrix": record.name,
@@ -143,7 +143,7 @@ class MatrixOutcome:
         }
 
     def as_csv(self) -> str:
-        """One line a combination; empty where there is no figure."""
+        """Return one CSV line per combination, with empty cells for missing figures."""
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow(self._headings())
@@ -169,10 +169,10 @@ class MatrixOutcome:
 
 
 def outcome_of(record: MatrixRecord, records: Records, ledger: Ledger, now: datetime, table: str) -> MatrixOutcome:
-    """The matrix as the records and the ledger have it now.
+    """Return the state of a matrix from the records and the ledger.
 
     Raises:
-        LedgerError: The bill cannot be read.
+        LedgerError: The ledger cannot be read.
     """
     bill = ledger.report(by="run", now=now)
     costs = {row.key: row.usd for row in bill.rows if row.simulated is record.simulated}
@@ -182,7 +182,7 @@ def outcome_of(record: MatrixRecord, records: Records, ledger: Ledger, now: date
 
 
 def known_run(row: MatrixRow, records: Records) -> RunRecord | None:
-    """The run of a combination; None where it was never started, or nobody can read how it went."""
+    """Return the run of a combination, or None if it was never started or its record is unreadable."""
     try:
         return records.run(row.run_id) if row.run_id else None
     except StateError:

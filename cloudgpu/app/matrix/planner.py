@@ -22,7 +22,7 @@ _NETWORKS: Final = ("tcp", "auto", "efa")
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """One combination and its plan."""
+    """A combination and its plan."""
 
     combination: Combination
     plan: Plan
@@ -30,12 +30,12 @@ class PlannedRun:
 
 @dataclass(frozen=True)
 class MatrixPlan:
-    """What would be done.
+    """The plan of a matrix.
 
     Attributes:
-        lead: What the cluster is made of: the plan of the combination that asks for most, at the candidates that all
-            of them can run on.
-        runs: Every combination, in the order in which they run.
+        lead: Plan of the most demanding combination, with the candidates that all combinations can run on. The cluster
+            is created from it.
+        runs: Every combination in the order of execution.
     """
 
     lead: Planned
@@ -44,13 +44,13 @@ class MatrixPlan:
 
     @property
     def expected_s(self) -> int | None:
-        """What the work of all runs takes at the reference rates, seconds; None where one of them does not say."""
+        """Expected duration of all runs at the reference rates, seconds; None if one is unknown."""
         expected = [one.plan.expected for one in self.runs]
         return sum(one.seconds for one in expected if one is not None) if all(expected) else None
 
     @property
     def further_findings(self) -> list[tuple[str, Finding]]:
-        """What the plans of other combinations found beside the one that is shown, with whose it is."""
+        """Findings of other combinations that the displayed plan does not have, with the combinations."""
         shown = {(one.check, one.message) for one in self.lead.plan.findings}
         return [(whose, one) for whose, one in _grouped(self.runs) if (one.check, one.message) not in shown]
 
@@ -97,14 +97,14 @@ def _refuse_services(combinations: Sequence[Combination]) -> None:
 
 
 def _one_after_the_other(recipe: str, axis: Axis, axes: Sequence[Axis]) -> str:
-    """A command for each value of one axis, with the other axes as they are."""
+    """Return one command per value of an axis, with the other axes unchanged."""
     others = [word for one in axes if one is not axis for word in ("--matrix", f"{one.name}={','.join(one.values)}")]
     commands = [command("cloudgpu", "train", recipe, "--set", f"{axis.name}={value}", *others) for value in axis.values]
     return f"one cluster after the other: {', then '.join(f'`{one}`' for one in commands)}"
 
 
 def _plan(one: Combination, lead: Planned, ask: Callable[[Combination], Planned]) -> Plan:
-    """Where nothing changed that the cloud is asked about, its answers for the lead are as good for this one."""
+    """Plan a combination, reusing the cloud's answers for the lead if the combination asks the same questions."""
     if _asked_about(one.recipe) == _asked_about(lead.question.recipe):
         return planner.answer(replace(lead.question, recipe=one.recipe))
     return ask(one).plan
@@ -127,7 +127,7 @@ def _refuse(recipe: str, axes: Sequence[Axis], runs: Sequence[PlannedRun]) -> No
 
 
 def _grouped(runs: Sequence[PlannedRun]) -> list[tuple[str, Finding]]:
-    """Every finding once, with the combinations that it is about."""
+    """Return every finding once, with the combinations that have it."""
     whose: dict[tuple[str, str], list[str]] = {}
     findings: dict[tuple[str, str], Finding] = {}
     for run in runs:
@@ -142,7 +142,7 @@ def _can_run(plan: Plan, key: tuple[str, str, str]) -> bool:
 
 
 def _software(plan: Plan, types: Collection[str]) -> frozenset[tuple[str, str, str]]:
-    """What every node of these types gets when it boots."""
+    """Return the software that nodes of these types install at boot."""
     return frozenset((one.instance_type, one.image, one.driver) for one in plan.uses if one.instance_type in types)
 
 

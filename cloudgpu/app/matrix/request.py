@@ -1,4 +1,4 @@
-"""What `train --matrix` was asked for, and what of it is there already."""
+"""The request of `train --matrix`, and which of its combinations already have results."""
 
 import hashlib
 import json
@@ -22,12 +22,12 @@ _LATELY = 9
 
 @dataclass(frozen=True)
 class MatrixRequest:
-    """One matrix, as `train` was asked for it; see `TrainRequest`.
+    """A matrix as requested; see `TrainRequest`.
 
     Attributes:
         sets: Assignments that all combinations share, as typed.
-        fail_fast: Begin no further run after one that failed.
-        again: Run also those that have a result already.
+        fail_fast: Start no further run after a failed one.
+        again: Also run combinations that already have a result.
     """
 
     plan: MatrixPlan
@@ -46,13 +46,13 @@ class MatrixRequest:
 
 @dataclass(frozen=True)
 class Beginning:
-    """Where a matrix stands before anything is done.
+    """The state of a matrix before the command starts.
 
     Attributes:
-        record: As stored, or a new one that is not written yet.
-        missing: The combinations that would run now.
-        changed: Those of them that have a result of a recipe that is no longer the same.
-        typical_s: What a run of this recipe took lately on this target, seconds; None where there was none.
+        record: The stored record, or a new one that is not written yet.
+        missing: Combinations to run now.
+        changed: Those among them with a result from an older version of the recipe.
+        typical_s: Duration of recent runs of this recipe on this target, seconds; None if there are none.
     """
 
     record: MatrixRecord
@@ -62,7 +62,7 @@ class Beginning:
 
     @property
     def done(self) -> int:
-        """How many have their result."""
+        """Number of combinations with a result."""
         return len(self.record.rows) - len(self.missing)
 
 
@@ -96,19 +96,19 @@ def _typical_s(record: MatrixRecord, records: Records) -> float | None:
 
 
 def train_request(request: MatrixRequest, run: PlannedRun) -> TrainRequest:
-    """One combination, as `train` would be asked for it."""
+    """Return the request for `train` that runs one combination."""
     return TrainRequest(run.plan, request.recipe_path, request.base, environ=request.environ)
 
 
 def has_result(row: MatrixRow, run: PlannedRun, records: Records) -> bool:
-    """Whether this recipe has run to a good end, and nothing of it is owed."""
+    """Return True if this version of the recipe ran successfully and its outputs are complete."""
     known = known_run(row, records)
     good = known is not None and known.state in ("succeeded", "not-run") and known.ended_at is not None
     return good and row.digest == run.combination.digest
 
 
 def _anew(row: MatrixRow, records: Records) -> MatrixRow:
-    """The combination without its result; a run that has not come to its end is still to be followed there."""
+    """Return the combination without its result. A run that has not ended is kept, because it must be followed."""
     known = known_run(row, records)
     return row if known is not None and known.ended_at is None else MatrixRow(row.values)
 
@@ -135,6 +135,6 @@ def _fresh(request: MatrixRequest, now: datetime) -> MatrixRecord:
 
 
 def _name(recipe: str, what: Sequence[object]) -> str:
-    """The same for the same command, whoever types it when: that is how it is found again."""
+    """Return a name derived from the command, so that the same command finds the same matrix."""
     digest = hashlib.sha256(json.dumps(what).encode()).hexdigest()[:6]
     return f"{recipe[:_LONGEST].rstrip('-')}-{digest}"

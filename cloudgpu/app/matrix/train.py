@@ -1,7 +1,7 @@
-"""`train --matrix`: every combination as a run of its own, one after the other, in one cluster.
+"""`train --matrix`: run every combination, one after the other, in one cluster.
 
-Which run is whose is written down before it is started. Whoever is killed types the same command again: a run that
-goes on is followed to its end, one that has its result is left alone, and the others are run.
+The run of a combination is recorded before it starts. After a kill, the same command continues: it follows a run that
+is still running, skips combinations with a result, and runs the others.
 """
 
 import contextlib
@@ -59,7 +59,7 @@ class Matrices:
         self._cluster = MatrixCluster(context, self._records, cluster_creator(context, requester))
 
     def beginning(self, request: MatrixRequest) -> Beginning:
-        """Where the matrix stands; nothing is changed.
+        """Return the state of the matrix without changing anything.
 
         Raises:
             StateError: Its record cannot be read.
@@ -67,7 +67,7 @@ class Matrices:
         return beginning(request, self._records.matrix, self._context.records, self._context.clock.now())
 
     def cluster_name(self, begun: Beginning, request: MatrixRequest) -> str:
-        """The cluster that its runs would use."""
+        """Return the cluster that the runs would use."""
         own = self._cluster.own(begun.record)
         return own.name if own is not None else self._cluster.name(begun.record, request)
 
@@ -84,12 +84,12 @@ class Matrices:
                 self._training.check(train_request(request, run))
 
     def run(self, request: MatrixRequest) -> MatrixOutcome:
-        """Run what is missing of it.
+        """Run the missing combinations.
 
         Raises:
-            BusyError: Another process is at this matrix.
-            CloudGpuError: It was broken off: by what every other combination would end with too, or with a run that
-                may be going on. What is left is named in the error's hint; a run that failed is no error.
+            BusyError: Another process is working on this matrix.
+            CloudGpuError: The command was aborted, by an error that would affect every other combination too or while a
+                run may be running. The hint lists what is left. A failed run is not an error.
         """
         begun = self.beginning(request)
         if begun.missing:
@@ -101,7 +101,7 @@ class Matrices:
 
 
 class _Session:
-    """One command at one matrix."""
+    """One `train --matrix` command."""
 
     def __init__(
         self,
@@ -155,7 +155,7 @@ class _Session:
         return ""
 
     def _one(self, run: PlannedRun) -> bool:
-        """One combination to its end; whether it is a good one."""
+        """Run one combination to its end. Return True if it succeeded."""
         going = self._going_on(run)
         try:
             outcome = self._attached(going) if going is not None else self._trained(run)
@@ -185,10 +185,10 @@ class _Session:
             return replace(RunOutcome(going, self._record.simulated), interrupted=True)
 
     def _going_on(self, run: PlannedRun) -> RunRecord | None:
-        """The combination's run that was started before and is owed its end; None where another is to be started.
+        """Return the combination's unfinished run, or None if a new one must be started.
 
         Raises:
-            StateError: It is of a recipe that has changed since, and still holds the GPUs.
+            StateError: The run belongs to an older version of the recipe and still occupies the GPUs.
         """
         row = next(row for row in self._record.rows if row.values == run.combination.values)
         known = known_run(row, self._context.records)
@@ -204,7 +204,7 @@ class _Session:
         return known
 
     def _closed(self, known: RunRecord) -> None:
-        """Close a run whose command was killed before its first rank, or whose cluster is gone."""
+        """Close a run whose command was killed before its first rank started, or whose cluster no longer exists."""
         self._lost += never_fetched(known, CLUSTER_DELETED)
         now = self._context.clock.now()
         ended = known if known.judged else replace(known, state="interrupted", reason="its command was killed")
@@ -212,10 +212,10 @@ class _Session:
         self._context.ledger.run_ended(known.run_id, ended.state, now)
 
     def _note_error(self, run: PlannedRun, err: CloudGpuError) -> None:
-        """An error of one combination alone is its result; any other ends the command.
+        """Record an error that affects only this combination as its result.
 
         Raises:
-            CloudGpuError: That error: the run may be going on and hold the GPUs, or the next would end the same way.
+            CloudGpuError: Any other error: the run may still occupy the GPUs, or the next run would fail the same way.
         """
         row = next(row for row in self._record.rows if row.values == run.combination.values)
         known = known_run(row, self._context.records)
@@ -226,7 +226,7 @@ class _Session:
             self._save_row(replace(row, reason=err.message))
 
     def _expired(self) -> str:
-        """Why no further run can be started in this cluster, empty where one can; little time is told of."""
+        """Return why no further run can be started in this cluster; empty if one can. Warn if little time is left."""
         cluster = self._context.records.cluster(self._record.cluster)
         if cluster is None or cluster.state != "up":
             return f"cluster {self._record.cluster} was ended meanwhile"
@@ -241,7 +241,7 @@ class _Session:
         return ""
 
     def _finished(self, stopped: str) -> MatrixOutcome:
-        """End the cluster unless it is to stay, and say what there is."""
+        """Delete the cluster unless it is to be kept, and return the outcome."""
         present = self._cluster.own(self._record)
         kept = self._why_kept(stopped) if present is not None else ""
         unended: CloudGpuError | None = None
@@ -279,7 +279,7 @@ class _Session:
         return "--keep-on-failure" if self._request.keep_on_failure and failed else ""
 
     def _abandoned(self, err: CloudGpuError) -> None:
-        """Say how to go on after an error, and what is left."""
+        """Report how to continue after an error, and what is left."""
         err.hint = "; ".join(part for part in (err.hint, "the same command goes on with what is missing") if part)
         with contextlib.suppress(CloudGpuError):
             present = self._cluster.own(self._record)

@@ -191,7 +191,7 @@ def line(change: Change) -> str:
 
 
 def _sold(types: object, known: Catalog, region: str) -> list[str]:
-    """Return the usable instance types of a region; those of the previous catalogue if the request failed."""
+    """Return the usable instance types of a region, or those of the previous catalog if the request failed."""
     if isinstance(types, Reading):
         return [name for name, facts in types.rows.items() if name in known.types or facts.gpu in known.gpus]
     return sorted(kind.name for kind in known.rentable if region in kind.zones)

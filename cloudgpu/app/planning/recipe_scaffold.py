@@ -52,7 +52,7 @@ class ScaffoldRequest:
 
 @dataclass(frozen=True)
 class Scaffold:
-    """The files of a new recipe, and the machine it will most likely run on."""
+    """Return the files of a new recipe and the instance type it is planned for."""
 
     name: str
     nodes: int

@@ -54,7 +54,7 @@ class RunOutcome:
 
     @property
     def tried(self) -> tuple[str, ...]:
-        """One line for every candidate that could not be launched."""
+        """One line for every candidate without capacity."""
         return self.record.tried
 
     @property

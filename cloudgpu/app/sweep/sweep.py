@@ -71,7 +71,7 @@ class SweepFindings:
 
 @dataclass(frozen=True)
 class SweepResult:
-    """What was deleted, and the reason for each of the others."""
+    """What `sweep` deleted, and why it kept the rest."""
 
     ended: tuple[ClusterResources | RetainedResource, ...]
     failed: tuple[tuple[ClusterResources | RetainedResource, CloudGpuError], ...] = ()

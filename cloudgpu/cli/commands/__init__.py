@@ -1,1 +1,1 @@
-"""One file a command: parse the arguments, call one use case, render its result."""
+"""One file per command: parse the arguments, call one use case, render its result."""

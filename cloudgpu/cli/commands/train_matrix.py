@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class MatrixOptions:
-    """The options of `train --matrix`; those not described here mean the same as without a matrix.
+    """The options of `train --matrix`. Options not listed here mean the same as without a matrix.
 
     Attributes:
         axes: `name=value,value`, one for each parameter or field.

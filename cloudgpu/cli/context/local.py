@@ -1,4 +1,4 @@
-"""What a command uses on this machine: settings, screen, clock, and the records of its state home."""
+"""What every command uses on this machine: settings, screen, clock, and the records in its state home."""
 
 import os
 from dataclasses import dataclass

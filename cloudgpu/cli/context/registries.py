@@ -30,7 +30,7 @@ class RegistryWiring:
 
     @cached_property
     def images(self) -> "RegistryImages":
-        """Lookups of images in registries, before any nodes are launched."""
+        """Return the client that looks images up in their registries before any nodes are launched."""
         from cloudgpu.app.planning.registry.images import RegistryImages
 
         return RegistryImages(self.environ, self.logins)

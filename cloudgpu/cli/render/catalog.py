@@ -42,7 +42,7 @@ def _refresh(target: str) -> str:
 
 
 def _shown(changes: Sequence[Change], number: int) -> list[str]:
-    """Every change; of kinds that come by the hundred the first ones."""
+    """Return the changes, limited to the first ones of kinds with hundreds of changes."""
     lines: list[str] = []
     for kind in dict.fromkeys(change.kind for change in changes):
         changed = [line(change) for change in changes if change.kind == kind]
@@ -56,7 +56,7 @@ def _shown(changes: Sequence[Change], number: int) -> list[str]:
 
 
 def refreshed_json(result: RefreshResult) -> dict[str, Any]:
-    """The documented `catalog refresh --json` form."""
+    """Return the documented `catalog refresh --json` form."""
     return {
         "target": result.target,
         "simulated": result.simulated,
@@ -72,7 +72,7 @@ def refreshed_json(result: RefreshResult) -> dict[str, Any]:
 
 
 def knowledge_lines(status: CatalogStatus, now: datetime) -> list[str]:
-    """What was read, its age and source, then what came with cloudgpu."""
+    """Return what was read, with age and source, and then what is bundled."""
     first, last = status.shipped_priced_on
     simulated = "  [simulated]" if status.simulated else ""
     lines = []
@@ -102,7 +102,7 @@ def knowledge_lines(status: CatalogStatus, now: datetime) -> list[str]:
 
 
 def knowledge_json(status: CatalogStatus, now: datetime) -> dict[str, Any]:
-    """The documented `catalog show --json` form."""
+    """Return the documented `catalog show --json` form."""
     first, last = status.shipped_priced_on
     return {
         "target": status.target,
@@ -131,7 +131,7 @@ def knowledge_json(status: CatalogStatus, now: datetime) -> dict[str, Any]:
 
 
 def history_lines(history: History, target: str) -> list[str]:
-    """One line a refresh, the newest last; a star marks the one that holds."""
+    """Return one line per refresh, latest last, with a star at the active one."""
     if not history.entries:
         return [f"{target}: no data has been read yet; {_refresh(target)} reads it"]
     rows = [_history_row(entry, holds=entry.number == history.current) for entry in history.entries]
@@ -145,13 +145,13 @@ def _history_row(entry: Entry, *, holds: bool) -> tuple[str, ...]:
 
 
 def entry_lines(entry: Entry) -> list[str]:
-    """Everything that one refresh changed."""
+    """Return all changes of one refresh."""
     head = f"overlay {entry.number}, read {moment(entry.at)} from {_where(entry.regions)}: {entry.summary}"
     return [head, *(f"  {text}" for text in entry.lines)]
 
 
 def history_json(history: History, target: str, selected: Entry | None) -> dict[str, Any]:
-    """The documented `catalog history --json` form; lines only of the one that was asked for."""
+    """Return the documented `catalog history --json` form, with changes only for the selected refresh."""
     entries = history.entries if selected is None else (selected,)
     return {
         "target": target,

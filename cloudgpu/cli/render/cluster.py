@@ -14,7 +14,7 @@ from cloudgpu.text import command
 
 
 def provisioned_json(provisioned: ProvisionedCluster, stages: Stages) -> dict[str, Any]:
-    """The documented `up --json` form."""
+    """Return the documented `up --json` form."""
     record = provisioned.record
     return {
         "cluster": record.name,
@@ -38,12 +38,12 @@ def provisioned_json(provisioned: ProvisionedCluster, stages: Stages) -> dict[st
 
 
 def unfinished_json(cluster: str, record: ClusterRecord | None, stages: Stages) -> dict[str, Any]:
-    """What an `up` or `down` that was broken off can say beside its error: the fields that both outcomes have.
+    """Return the fields that `up` and `down` report with the error that aborted them.
 
     Args:
-        cluster: Its name.
-        stages: Those that the command came to.
-        record: As last written; None when nothing was bought, all is gone, or it cannot be read.
+        cluster: Name of the cluster.
+        stages: Stages that the command reached.
+        record: The last record; None if nothing was launched, everything is deleted, or it cannot be read.
     """
     fields: dict[str, Any] = {"cluster": cluster, "run_id": "", "stages": stages.as_json(), "left": []}
     if record is None:
@@ -54,14 +54,14 @@ def unfinished_json(cluster: str, record: ClusterRecord | None, stages: Stages) 
 
 
 def provisioned_title(provisioned: ProvisionedCluster) -> str:
-    """`cluster s1 is up (simulated)`."""
+    """Return a title such as `cluster s1 is up (simulated)`."""
     record = provisioned.record
     state = "is up" if provisioned.made else "is already up and matches the recipe"
     return f"cluster {record.name} {state}{' (simulated)' if record.simulated else ''}"
 
 
 def provisioned_rows(provisioned: ProvisionedCluster) -> list[Row]:
-    """What stands, until when, and how to use and end it."""
+    """Return the nodes, the expiry, and how to use and delete the cluster."""
     record = provisioned.record
     return [
         ("is", f"{record.nodes} x {record.instance_type} in {record.zone}"),
@@ -77,12 +77,12 @@ def provisioned_rows(provisioned: ProvisionedCluster) -> list[Row]:
 
 
 def ended_json(ended: Ended, stages: Stages) -> dict[str, Any]:
-    """The documented `down --json` form."""
+    """Return the documented `down --json` form."""
     return {**ended.as_json(), "stages": stages.as_json()}
 
 
 def all_ended_json(results: TeardownResults, stages: Stages) -> dict[str, Any]:
-    """The documented form of `down --json` of several clusters."""
+    """Return the documented form of `down --json` for several clusters."""
     return {
         "clusters": [ended.as_json() for ended in results.ended],
         "left": list(results.left),
@@ -91,14 +91,14 @@ def all_ended_json(results: TeardownResults, stages: Stages) -> dict[str, Any]:
 
 
 def all_ended_lines(results: TeardownResults) -> list[str]:
-    """What `down` of several confirmed; what it could not is the error's to say."""
+    """Return what `down` of several clusters deleted. Failures are part of the error."""
     if not results.ended and not results.failed and not results.unrecorded:
         return ["no cluster is running; nothing to delete"]
     return [line for ended in results.ended for line in ended_lines(ended)]
 
 
 def ended_lines(ended: Ended) -> list[str]:
-    """What `down` confirmed."""
+    """Return what `down` deleted."""
     if ended.own:
         return [*_given_back(ended), *_bill(ended)]
     if not ended.known and not ended.strays and not ended.storage.ended:

@@ -14,10 +14,10 @@ _AGE = re.compile(r"[0-9]+[dhms]")
 
 
 def read_since(text: str | None, now: datetime) -> datetime | None:
-    """`2026-11-01` or `7d`.
+    """Parse a date such as `2026-11-01` or an age such as `7d`.
 
     Raises:
-        UsageError: Neither a date nor an age.
+        UsageError: The text is neither a date nor an age.
     """
     if text is None:
         return None
@@ -29,7 +29,7 @@ def read_since(text: str | None, now: datetime) -> datetime | None:
 
 
 def report_json(report: Report, by: str) -> dict[str, Any]:
-    """The documented `cost --json` form; money as strings."""
+    """Return the documented `cost --json` form, with money as strings."""
     return {
         "by": by,
         "rows": [
@@ -51,7 +51,7 @@ def report_json(report: Report, by: str) -> dict[str, Any]:
 
 
 def report_lines(report: Report, by: str) -> list[str]:
-    """A table, then the two totals, never their sum."""
+    """Return a table and the two totals, which are never added up."""
     since = "" if report.since is None else f" since {moment(report.since)}"
     if not report.rows:
         return [f"nothing was spent{since}"]

@@ -1,4 +1,4 @@
-"""What `doctor` found as text."""
+"""Render the results of `doctor` as text."""
 
 from collections.abc import Iterator
 
@@ -10,7 +10,7 @@ _WIDTH = 120
 
 
 def checkup_lines(report: DiagnosticReport) -> list[str]:
-    """One line a check, its fix below it, and how many there are of each."""
+    """Return one line per check with its fix below, and the number of checks in each state."""
     name_width = max((len(check.name) for check in report.checks), default=0)
     lines = [line for check in report.checks for line in _lines(check, name_width)]
     counts = [

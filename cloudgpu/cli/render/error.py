@@ -12,7 +12,7 @@ _LISTS = ("problems", "findings", "tried", "left", "tail")
 
 
 def error_json(err: CloudGpuError) -> dict[str, Any]:
-    """The documented `--json` form of an error, with what the command had come to."""
+    """Return the documented `--json` form of an error, with the partial result of the command."""
     return {
         **failure_json(type(err).__name__, err.message, err.hint, err.exit_code, details(err)),
         **err.partial_result,
@@ -20,19 +20,19 @@ def error_json(err: CloudGpuError) -> dict[str, Any]:
 
 
 def failure_json(kind: str, message: str, hint: str, exit_code: int, about: list[str]) -> dict[str, Any]:
-    """The same form for what is no error of ours: a wrong option, Ctrl-C."""
+    """Return the same form for other failures: an invalid option, Ctrl-C."""
     return {"error": {"type": kind, "message": message, "hint": hint, "exit_code": exit_code, "details": about}}
 
 
 def details(err: CloudGpuError) -> list[str]:
-    """Every single problem, finding, candidate or leftover of an error, whole."""
+    """Return all problems, findings, candidates or leftovers of an error, unabridged."""
     if isinstance(err, HostKeyError):
         return _fingerprints(err)
     return [str(detail) for name in _LISTS for detail in getattr(err, name, ())]
 
 
 def detail_lines(err: CloudGpuError) -> list[str]:
-    """The details for people: without what the message says already, candidates with their code alone."""
+    """Return the details for the terminal, without repeating the message, and with only the code of each candidate."""
     if isinstance(err, NoCapacityError):
         return [short_attempt(detail) for detail in err.tried]
     if isinstance(err, HostKeyError):
@@ -41,7 +41,7 @@ def detail_lines(err: CloudGpuError) -> list[str]:
 
 
 def short_attempt(tried: str) -> str:
-    """`us-east-1a g4dn.xlarge on-demand: no capacity (InsufficientInstanceCapacity)`, without AWS's own words."""
+    """Shorten AWS's text to `us-east-1a g4dn.xlarge on-demand: no capacity (InsufficientInstanceCapacity)`."""
     match = _ATTEMPT.match(tried)
     return match[1] if match else tried
 

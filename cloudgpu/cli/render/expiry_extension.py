@@ -9,7 +9,7 @@ from cloudgpu.text import command
 
 
 def extended_json(extended: Extended) -> dict[str, Any]:
-    """The documented `extend --json` form."""
+    """Return the documented `extend --json` form."""
     record = extended.record
     return {
         "cluster": record.name,

@@ -12,14 +12,14 @@ _PARTS = ("rules", "capacity", "quotas", "cloud", "nodes")
 
 
 def library_lines(library: Sequence[FaultScript], applied: Sequence[str]) -> list[str]:
-    """One line a fault; those that hold now are marked."""
+    """Return one line per fault, marking the active ones."""
     rows = [("*" if script.name in applied else "", script.name, script.description) for script in library]
     now = f"in force (*): {', '.join(applied)}" if applied else "in force: none"
     return [*columns(rows), now]
 
 
 def library_json(library: Sequence[FaultScript], applied: Sequence[str]) -> dict[str, Any]:
-    """The documented `rehearsal fault list --json` form."""
+    """Return the documented `rehearsal fault list --json` form."""
     rows = [
         {"name": script.name, "description": script.description, "parameters": dict(script.parameters)}
         for script in library
@@ -28,14 +28,14 @@ def library_json(library: Sequence[FaultScript], applied: Sequence[str]) -> dict
 
 
 def script_lines(script: FaultScript) -> list[str]:
-    """Description, parameters with their defaults, and the parts, one JSON value a line."""
+    """Return the description, the parameters with defaults, and the parts, one JSON value per line."""
     lines = [f"{script.name}: {script.description}".rstrip(": ")]
     lines += [f"  {command('--set', f'{name}={value}')}" for name, value in script.parameters.items()]
     return [*lines, *_part_lines(script.parts)]
 
 
 def script_json(script: FaultScript) -> dict[str, Any]:
-    """The documented `rehearsal fault show --json` form."""
+    """Return the documented `rehearsal fault show --json` form."""
     return {
         "simulated": True,
         "name": script.name,
@@ -46,7 +46,7 @@ def script_json(script: FaultScript) -> dict[str, Any]:
 
 
 def in_force_lines(now: Mapping[str, Any]) -> list[str]:
-    """What holds now."""
+    """Return the active faults."""
     if not any(now[part] for part in _PARTS):
         return ["simulated faults: none"]
     return [f"simulated faults: {', '.join(now['names']) or 'without a name'}", *_part_lines(now)]

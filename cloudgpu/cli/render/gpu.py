@@ -1,4 +1,4 @@
-"""One GPU with everything known of it, as text and as a document."""
+"""Render everything known about one GPU, as text and as JSON."""
 
 from collections.abc import Iterator, Sequence
 from datetime import date
@@ -40,7 +40,7 @@ _RATES = ("fp32", "tf32", "fp16", "bf16", "fp8", "int8")
 
 
 def profile_lines(profile: Profile, today: date) -> list[str]:
-    """Hardware, software, containers, wheels, types, replacements and sources, one block each."""
+    """Return hardware, software, containers, wheels, types, replacements and sources, one block each."""
     gpu = profile.gpu
     return [
         f"{gpu.name}: {gpu.architecture}, compute capability {gpu.compute_capability} (sm_{gpu.sm})",
@@ -65,7 +65,7 @@ def profile_lines(profile: Profile, today: date) -> list[str]:
 
 
 def profile_json(profile: Profile) -> dict[str, Any]:
-    """The same; null is unknown, or without end where a field says so in docs/reference/json.md."""
+    """Return the same as JSON. Null is unknown, or no upper bound where docs/reference/json.md says so."""
     gpu = profile.gpu
     return {
         "gpu": gpu.name,
@@ -105,7 +105,7 @@ def profile_json(profile: Profile) -> dict[str, Any]:
 
 
 def sources_by_figure(profile: Profile) -> dict[tuple[str, str], list[str]]:
-    """Where every figure comes from: what kind of figure and the source's words -> whose they are."""
+    """Return the source of every figure: (kind of figure, source text) -> the figures."""
     rows = [
         *(("", _LABELS.get(name, name.replace("_", " ")), text) for name, text in profile.gpu.sources.items()),
         *(("container of ", container.framework, container.source) for container in profile.containers),
@@ -166,7 +166,7 @@ def _version(text: str) -> tuple[int, ...]:
 
 
 def window(first: str | None, last: str | None) -> str:
-    """`R384 to R580`, `R450 and later`; an unknown beginning is called so, an end that has not come is none."""
+    """Format a version range: `R384 to R580`, `R450 and later`, or with an unknown start."""
     begin = UNKNOWN if first is None else first
     if begin == last:
         return begin
@@ -250,7 +250,7 @@ def _table(title: str, rows: Sequence[tuple[str, ...]]) -> list[str]:
 
 
 def _sources(profile: Profile) -> list[str]:
-    """Each sentence once, with what it stands for."""
+    """Return each source once, with the figures it covers."""
     lines = [
         line
         for (kind, text), names in sources_by_figure(profile).items()

@@ -53,9 +53,9 @@ OLD_DAYS = 30
 
 
 def answer_lines(answer: GpuSearchResult, today: date, width: int | None = None) -> list[str]:
-    """One line a type, then what the figures are, what misses by little, and what to type next.
+    """Return one line per type, then notes, near misses and what to type next.
 
-    `width` is that of the terminal: columns that it has no room for are left out, and named.
+    Columns that do not fit the terminal's `width` are left out and listed.
     """
     if not answer.found.offers:
         return [*_nothing(answer), *_nearly(answer)]
@@ -72,7 +72,7 @@ def answer_lines(answer: GpuSearchResult, today: date, width: int | None = None)
 
 
 def answer_json(answer: GpuSearchResult) -> dict[str, Any]:
-    """The same with exact figures."""
+    """Return the same with exact figures as JSON."""
     return {
         "market": answer.asked.market,
         "sort": answer.asked.sort,
@@ -83,7 +83,7 @@ def answer_json(answer: GpuSearchResult) -> dict[str, Any]:
 
 
 def offer_json(offer: Offer) -> dict[str, Any]:
-    """An instance type at its price; null is unknown."""
+    """Return an instance type at its price as JSON; null is unknown."""
     kind = offer.kind
     return {
         "instance_type": kind.name,
@@ -110,7 +110,7 @@ def offer_json(offer: Offer) -> dict[str, Any]:
 
 
 def row(offer: Offer, today: date) -> tuple[str, ...]:
-    """The cells of one type."""
+    """Return the cells of one type."""
     kind = offer.kind
     return (
         kind.name,
@@ -131,7 +131,7 @@ def row(offer: Offer, today: date) -> tuple[str, ...]:
 
 
 def price(offer: Offer) -> str:
-    """`$31.21`; for spot from the lowest to the highest seen."""
+    """Format a price as `$31.21`; for spot as the range observed."""
     if offer.hourly_usd is None:
         return UNKNOWN
     if offer.lowest_usd is None or offer.lowest_usd == offer.hourly_usd:
@@ -140,12 +140,12 @@ def price(offer: Offer) -> str:
 
 
 def days(read_on: date | None, today: date) -> str:
-    """`124 d` ago."""
+    """Format the age of a price as `124 d`."""
     return UNKNOWN if read_on is None else f"{max(0, (today - read_on).days)} d"
 
 
 def remark(offer: Offer) -> str:
-    """What the price does not say: that it is going, gone or elsewhere, or not sold by the hour."""
+    """Return a remark on availability: being retired, retired, in another region, or not sold by the hour."""
     kind = offer.kind
     if kind.retired:
         return "retired" if kind.retired_on is None else f"retired {kind.retired_on.isoformat()}"
@@ -157,12 +157,12 @@ def remark(offer: Offer) -> str:
 
 
 def shown(figure: Decimal | None, text: Callable[[Decimal], str]) -> str:
-    """A figure that may be unknown."""
+    """Format a figure that may be unknown."""
     return UNKNOWN if figure is None else text(figure)
 
 
 def _table(answer: GpuSearchResult, today: date, width: int | None) -> tuple[list[str], list[str]]:
-    """The lines, and the headings of what did not fit; no column goes that the order is made by."""
+    """Return the table, and the headings of columns that did not fit. The sort column always stays."""
     rows = [row(offer, today) for offer in answer.found.offers]
     blocks = answer.asked.market == "on-demand" and any(offer.block_usd is not None for offer in answer.found.offers)
     headings = [heading for heading in _HEADINGS if blocks or heading != _BLOCK]
@@ -192,7 +192,7 @@ def _legend(answer: GpuSearchResult) -> Iterator[str]:
 
 
 def _old(answer: GpuSearchResult, today: date) -> Iterator[str]:
-    """Prices that a plan would remark on too."""
+    """Yield a note for prices that a plan would also report as old."""
     ages = [(today - offer.priced_on).days for offer in answer.found.offers if offer.priced_on is not None]
     if max(ages, default=0) > OLD_DAYS:
         yield f"prices are up to {max(ages)} days old: cloudgpu catalog refresh reads those of your region anew"
@@ -215,7 +215,7 @@ def _nearly(answer: GpuSearchResult) -> Iterator[str]:
 
 
 def _next(answer: GpuSearchResult) -> Iterator[str]:
-    """The first that can be bought by the hour, in the words that recipes and the other commands take."""
+    """Yield the command for the first offer that is sold by the hour."""
     best = next((offer for offer in answer.found.offers if offer.obtainable and offer.hourly_usd is not None), None)
     if best is None:
         return

@@ -20,7 +20,7 @@ _RIGHT = frozenset({0, 4})
 
 
 def hosts_shown(host_set: HostSet) -> str:
-    """`2 hosts with 8 x V100 32 GiB each`."""
+    """Describe a set as `2 hosts with 8 x V100 32 GiB each`."""
     memory = f" {host_set.gpu_memory_gib.normalize():f} GiB" if host_set.gpu_memory_gib else ""
     count = f"{len(host_set.hosts)} hosts" if len(host_set.hosts) > 1 else f"host {host_set.hosts[0]}"
     each = " each" if len(host_set.hosts) > 1 else ""
@@ -28,7 +28,7 @@ def hosts_shown(host_set: HostSet) -> str:
 
 
 def host_lines(sets: Sequence[HostSet]) -> list[str]:
-    """The sets of hosts of a plan, in the order in which they are tried."""
+    """Return the sets of hosts in a plan, in the order they will be tried."""
     rows = [_row(place, host_set) for place, host_set in enumerate(sets, start=1)]
     return columns([_HEADINGS, *rows], right=_RIGHT, indent="  ")
 
@@ -43,13 +43,13 @@ def _row(position: int, host_set: HostSet) -> tuple[str, ...]:
 
 
 def rate_text(rates: Sequence[Decimal | None]) -> str:
-    """The sum of the rates; unknown as soon as one of them is."""
+    """Format the sum of the rates; unknown if any of them is."""
     known = [rate for rate in rates if rate is not None]
     return "unknown" if len(known) < len(rates) else shown(sum(known, Decimal(0)))
 
 
 def inventory_lines(file: HostsFile, hosts: Sequence[OwnHost]) -> list[str]:
-    """`hosts list`: a row a host."""
+    """Return the lines of `hosts list`, one row per host."""
     heads = ("host", "address", "pool", "GPUs", "driver", "USD/h", "host key")
     rows = [
         (
@@ -67,7 +67,7 @@ def inventory_lines(file: HostsFile, hosts: Sequence[OwnHost]) -> list[str]:
 
 
 def inventory_json(file: HostsFile, hosts: Sequence[OwnHost]) -> dict[str, Any]:
-    """The documented `hosts list --json` form; money as text, null for what nobody said."""
+    """Return the documented `hosts list --json` form, with money as text and null for unknown."""
     return {
         "file": str(file.path),
         "hosts": [
@@ -95,12 +95,12 @@ def inventory_json(file: HostsFile, hosts: Sequence[OwnHost]) -> dict[str, Any]:
 
 
 def check_lines(results: "Sequence[Scanned]") -> list[str]:
-    """`hosts check`: a block a host."""
+    """Return the lines of `hosts check`, one block per host."""
     return [line for result in results for line in _checked(result)]
 
 
 def scan_lines(results: "Sequence[Scanned]", added: Mapping[str, list[str]], path: Path) -> list[str]:
-    """`hosts scan`: what was found, and what of it was written down."""
+    """Return the lines of `hosts scan`: what was found, and what was written to the inventory."""
     lines = [line for result in results for line in _checked(result)]
     for name, fields in added.items():
         lines.append(f"written to {path.name}: {name}: {', '.join(fields)}")
@@ -108,12 +108,12 @@ def scan_lines(results: "Sequence[Scanned]", added: Mapping[str, list[str]], pat
 
 
 def scanned_json(results: "Sequence[Scanned]", added: Mapping[str, list[str]]) -> dict[str, Any]:
-    """The documented form of `hosts scan --json` and `hosts check --json`."""
+    """Return the documented form of `hosts scan --json` and `hosts check --json`."""
     return {"hosts": [result.as_json() | {"written": list(added.get(result.host.name, []))} for result in results]}
 
 
 def lacking_lines(results: "Sequence[tuple[Scanned, tuple[str, ...]]]") -> list[str]:
-    """`hosts prepare` without --install: what is missing, and how to ask for it."""
+    """Return the lines of `hosts prepare` without --install: what is missing, and how to install it."""
     lines = []
     for result, missing in results:
         if result.problem:
@@ -128,14 +128,14 @@ def lacking_lines(results: "Sequence[tuple[Scanned, tuple[str, ...]]]") -> list[
 
 
 def step_lines(planned: "Sequence[Step]") -> list[str]:
-    """The commands that would run."""
+    """Return the commands that would run."""
     if not planned:
         return ["nothing to install: it is there already"]
     return [f"{step.host.name}: {command}" for step in planned for command in step.commands]
 
 
 def prepared_json(results: "Sequence[tuple[Scanned, tuple[str, ...]]]", planned: "Sequence[Step]") -> dict[str, Any]:
-    """The documented `hosts prepare --json` form."""
+    """Return the documented `hosts prepare --json` form."""
     return {
         "hosts": [
             {"name": result.host.name, "problem": result.problem, "lacked": list(missing)}

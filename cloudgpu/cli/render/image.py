@@ -14,14 +14,14 @@ _HEADINGS = ("name", "image", "state", "for", "region", "owner", "age", "GiB", "
 
 
 def image_lines(images: Sequence[OwnImage], now: datetime, region: str) -> list[str]:
-    """A table; says so when there is none."""
+    """Return a table, or a line that there are no images."""
     if not images:
         return [f"no images in {region}"]
     return columns([_HEADINGS, *(_row(image, now) for image in images)], right={6, 7, 8})
 
 
 def baked_lines(baked: Baked, recipe: str) -> list[str]:
-    """What was made, what it cost, what it costs from now on, and how it is used."""
+    """Return what was created, what it cost, its monthly cost, and how to use it."""
     image = baked.image
     simulated = " (simulated)" if baked.simulated else ""
     cost = f"{money(baked.usd)} (simulated; nothing was charged)" if baked.simulated else money(baked.usd)
@@ -36,7 +36,7 @@ def baked_lines(baked: Baked, recipe: str) -> list[str]:
 
 
 def deleted_json(deleted: DeletedImage, name: str, region: str) -> dict[str, Any]:
-    """The documented `image delete --json` form."""
+    """Return the documented `image delete --json` form."""
     shown = (
         image_json(deleted.image) if deleted.image else {"name": name, "id": None, "region": region, "snapshots": []}
     )
@@ -45,7 +45,7 @@ def deleted_json(deleted: DeletedImage, name: str, region: str) -> dict[str, Any
 
 
 def deleted_lines(deleted: DeletedImage, name: str) -> list[str]:
-    """What is gone."""
+    """Return what was deleted."""
     node = ["  the node of an interrupted `image bake` is terminated as well"] if deleted.node else []
     if deleted.image is None:
         return [f"image {name} does not exist", *node]

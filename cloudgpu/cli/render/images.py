@@ -11,7 +11,7 @@ UNKNOWN = "unknown"
 
 
 def images_lines(listing: Listing) -> list[str]:
-    """One line a container; says so when none runs on the GPU."""
+    """Return one line per container, or a line that none runs on the GPU."""
     gpu = listing.gpu
     if not listing.containers:
         return [f"no known container runs on {gpu.name}" if gpu else "no container is known"]
@@ -22,7 +22,7 @@ def images_lines(listing: Listing) -> list[str]:
 
 
 def image_rows_json(listing: Listing) -> dict[str, Any]:
-    """The same; null is unknown."""
+    """Return the same as JSON; null is unknown."""
     return {
         "gpu": None if listing.gpu is None else listing.gpu.name,
         "latest": listing.latest,
@@ -49,7 +49,7 @@ def _row(container: Container) -> tuple[str, ...]:
 
 
 def _code(container: Container) -> str:
-    """`Volta to Ampere (7.0 to 9.0)`: architectures of the catalogue, then compute capabilities."""
+    """Format supported GPUs as `Volta to Ampere (7.0 to 9.0)`: architectures, then compute capabilities."""
     image = container.image
     if image.lowest is None:
         return UNKNOWN

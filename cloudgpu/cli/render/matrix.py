@@ -38,7 +38,7 @@ def exit_code(outcome: MatrixOutcome) -> int:
 
 
 def plan_lines(plan: MatrixPlan, start: Beginning, cluster: ClusterRecord | None, now: datetime) -> list[str]:
-    """What would be run in the cluster whose plan stands above, and what all of it can cost at most."""
+    """Return the combinations that would run, and the worst-case cost of the whole matrix."""
     return [
         "",
         *_what_runs(plan, start),
@@ -80,7 +80,7 @@ def _time(plan: MatrixPlan, start: Beginning, cluster: ClusterRecord | None, now
 
 
 def _needed(plan: MatrixPlan, start: Beginning) -> tuple[float, str]:
-    """How long the runs take, and how that is known; 0 where nobody can say."""
+    """Return how long the runs take, 0 if unknown, and the basis of the estimate."""
     count = len(start.missing)
     if plan.expected_s is not None:
         return plan.expected_s * count / len(plan.runs), "at the reference rates"
@@ -88,7 +88,7 @@ def _needed(plan: MatrixPlan, start: Beginning) -> tuple[float, str]:
 
 
 def _more_time(needed_s: float, cluster: ClusterRecord | None) -> str:
-    """With a fifth to spare, in whole minutes."""
+    """Format the remaining time with a margin of a fifth, in whole minutes."""
     extension = DurationS(int(needed_s * _SPARE // 60 + 1) * 60)
     if cluster is None:
         return command("--set", f"budget.expiry={extension}")
@@ -96,7 +96,7 @@ def _more_time(needed_s: float, cluster: ClusterRecord | None) -> str:
 
 
 def outcome_lines(outcome: MatrixOutcome) -> list[str]:
-    """The table, and below it what failed, what it cost and what is left."""
+    """Return the table, failures, cost and what is left."""
     return ["", _title(outcome), "", *_table(outcome), "", *_reasons(outcome), *_figures(outcome)]
 
 
@@ -130,7 +130,7 @@ def _cells(outcome: MatrixOutcome, row: RowOutcome) -> list[str]:
 
 
 def _figure(measured: Measured | None, *, best: bool) -> str:
-    """`7850 (100%) *`; the last two signs are there in every row, so that figures stand below each other."""
+    """Format a figure as `7850 (100%) *`, padded so that figures align in all rows."""
     if measured is None or measured.value is None:
         return "-  "
     share = "" if measured.share is None else f" ({measured.share:.0%})"
@@ -174,7 +174,7 @@ def list_lines(
     now: datetime,
     reasons: Mapping[str, str] | None = None,
 ) -> list[str]:
-    """One line a matrix, oldest first."""
+    """Return one line per matrix, oldest first."""
     if not outcomes and not damaged:
         return ["no matrix has been run"]
     rows = [_listed(outcome, now) for outcome in outcomes]

@@ -9,7 +9,7 @@ _SIGNALLED = 128
 
 
 def show_line(screen: Screen) -> OnLine:
-    """Shows lines as they come, each with its node."""
+    """Return a callback that shows each line with its node as it arrives."""
 
     def shown(index: int, error: bool, line: str) -> None:
         text = f"[node {index}] {line}"
@@ -22,7 +22,7 @@ def show_line(screen: Screen) -> OnLine:
 
 
 def show_outcomes(outcomes: Sequence[NodeOutcome], screen: Screen) -> None:
-    """Standard output to standard output, everything else to standard error."""
+    """Write the nodes' standard output to stdout and everything else to stderr."""
     alone = len(outcomes) == 1
     for nodes, outcome in folded(outcomes):
         if alone:
@@ -36,7 +36,7 @@ def show_outcomes(outcomes: Sequence[NodeOutcome], screen: Screen) -> None:
 
 
 def folded(outcomes: Sequence[NodeOutcome]) -> list[tuple[str, NodeOutcome]]:
-    """Nodes that said the same and ended alike, and one of them; in the order of their first nodes."""
+    """Group nodes with the same output and exit code, in the order of their first nodes."""
     groups: dict[tuple[object, ...], list[NodeOutcome]] = {}
     for outcome in outcomes:
         # Errors name their node, so those of two nodes never look alike.
@@ -45,7 +45,7 @@ def folded(outcomes: Sequence[NodeOutcome]) -> list[tuple[str, NodeOutcome]]:
 
 
 def named(indices: Sequence[int]) -> str:
-    """`node 3`, `nodes 0-2, 5`."""
+    """Format node indices as `node 3` or `nodes 0-2, 5`."""
     runs: list[list[int]] = []
     for index in sorted(indices):
         if runs and index == runs[-1][-1] + 1:
@@ -57,13 +57,13 @@ def named(indices: Sequence[int]) -> str:
 
 
 def block(title: str, text: str) -> list[str]:
-    """A text under a title; nothing where there is none."""
+    """Return a text under a title; nothing if the text is empty."""
     lines = text.splitlines()
     return [f"{title}:", *(f"  {line}" for line in lines)] if lines else []
 
 
 def bad_end(nodes: str, outcome: NodeOutcome) -> list[str]:
-    """How it ended, where it did not end well."""
+    """Return the failure of a node; nothing if it succeeded."""
     if outcome.error:
         return [f"{nodes}: {outcome.error}", *([f"  hint: {outcome.hint}"] if outcome.hint else [])]
     if not outcome.exit_code:

@@ -22,7 +22,7 @@ _LISTED = 8
 
 
 def offers_lines(plan: Plan, question: Question, verdicts: Sequence[CandidateExplanation]) -> list[str]:
-    """The candidates as they would be tried, then every rule with what it threw out."""
+    """Return the candidates in the order they will be tried, then every rule with what it excluded."""
     simulated = "  [simulated]" if plan.simulated else ""
     head = (
         f"{plan.recipe.name}: {plural(len(plan.candidates), 'candidate')} for {plural(plan.nodes, 'node')}{simulated}"
@@ -31,7 +31,7 @@ def offers_lines(plan: Plan, question: Question, verdicts: Sequence[CandidateExp
 
 
 def explained_lines(plan: Plan, verdicts: Sequence[CandidateExplanation]) -> Iterator[str]:
-    """Every verdict, grouped by its rule: those that were kept are counted, those thrown out are told."""
+    """Yield the verdicts grouped by rule: kept candidates are counted, excluded ones are listed."""
     for group in grouped(verdicts):
         if group.kept:
             yield f"kept: {group.count}; {group.verdicts[0].why} [{group.rule}]"
@@ -43,7 +43,7 @@ def explained_lines(plan: Plan, verdicts: Sequence[CandidateExplanation]) -> Ite
 
 
 def _thrown_out(group: Group) -> Iterator[str]:
-    """One line a type: with the reason where it is one place, with the places where they are several."""
+    """Yield one line per type, with the reason if it is one place, else with the places."""
     of_type: dict[str, list[CandidateExplanation]] = {}
     for verdict in group.verdicts:
         of_type.setdefault(verdict.instance_type, []).append(verdict)
@@ -57,7 +57,7 @@ def _thrown_out(group: Group) -> Iterator[str]:
 
 
 def offers_json(plan: Plan, question: Question, verdicts: Sequence[CandidateExplanation]) -> dict[str, Any]:
-    """The documented `offers --json` form."""
+    """Return the documented `offers --json` form."""
     return {
         "recipe": plan.recipe.name,
         "target": plan.target,
@@ -77,7 +77,7 @@ def offers_json(plan: Plan, question: Question, verdicts: Sequence[CandidateExpl
 
 
 def explained_json(verdicts: Sequence[CandidateExplanation]) -> dict[str, Any]:
-    """Every verdict, and how many each rule kept or threw out."""
+    """Return every verdict as JSON, and how many candidates each rule kept or excluded."""
     return {
         "considered": [verdict.as_json() for verdict in verdicts],
         "rules": [{"rule": group.rule, "kept": group.kept, "count": group.count} for group in grouped(verdicts)],
@@ -112,7 +112,7 @@ def _in_all(candidate: Candidate, plan: Plan) -> Decimal:
 
 
 def _quota(candidate: Candidate, plan: Plan, question: Question) -> str:
-    """`192 of 384 free (L-417A185B)`."""
+    """Format the quota as `192 of 384 free (L-417A185B)`."""
     quota = _quota_json(candidate, plan, question)
     if quota is None:
         return "none: reserved"
@@ -122,7 +122,7 @@ def _quota(candidate: Candidate, plan: Plan, question: Question) -> str:
 
 
 def _quota_json(candidate: Candidate, plan: Plan, question: Question) -> dict[str, Any] | None:
-    """None for what is reserved, which counts against no quota of running instances."""
+    """Return the quota as JSON; None for reservations, which count against no quota."""
     if is_reserved(candidate.market):
         return None
     quota = quota_of(candidate.instance_type, candidate.market)

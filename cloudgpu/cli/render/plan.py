@@ -21,9 +21,9 @@ _UNKNOWN = "unknown"
 
 
 def plan_lines(plan: Plan, cluster: str) -> list[str]:
-    """What would be done, on what, for how much, and every finding with its fix; plain text.
+    """Return the plan, its hardware and cost, and every finding with its fix, as plain text.
 
-    `cluster` is empty for one that will be named after its run.
+    `cluster` is empty if the cluster will be named after its run.
     """
     return [
         *_summary(plan, cluster),
@@ -49,7 +49,7 @@ def _summary(plan: Plan, cluster: str) -> Iterator[str]:
 
 
 def _hardware(plan: Plan) -> str:
-    """`2 x p3dn.24xlarge (8 x V100 32 GiB each)`."""
+    """Format the hardware as `2 x p3dn.24xlarge (8 x V100 32 GiB each)`."""
     if not plan.candidates:
         return "no available hardware"
     first = plan.candidates[0]
@@ -85,7 +85,7 @@ def _row(place: int, candidate: Candidate) -> tuple[str, ...]:
 
 
 def _used(use: Use) -> Iterator[str]:
-    """The software on the nodes of one type."""
+    """Yield the software on the nodes of one type."""
     driver = f"{use.driver} ({use.driver_from})" if use.driver else "unknown: as the image has it"
     yield f"{use.instance_type}: driver {driver}, {_cuda(use)}"
     yield f"    image {use.image}"
@@ -102,7 +102,7 @@ def _cuda(use: Use) -> str:
 
 
 def _costs(plan: Plan) -> Iterator[str]:
-    """Line by line, and the sum of it; nothing without candidates."""
+    """Yield the cost items and their sum; nothing without candidates."""
     if plan.worst_case_usd is None:
         return
     expiry = _expiry(plan)
@@ -148,7 +148,7 @@ def _findings(plan: Plan) -> Iterator[str]:
 
 
 def remedy_lines(plan: Plan) -> Iterator[str]:
-    """What cures all errors of a plan at once; nothing where nothing was found."""
+    """Yield the options that fix all errors of a plan together; nothing if none were found."""
     for place, remedy in enumerate(plan.remedies):
         yield f"{'nothing is refused with' if place == 0 else '                or with'} {remedy}"
 

@@ -15,7 +15,7 @@ _UNKNOWN = "unknown"
 
 
 def quota_lines(lines: Sequence[Line], region_quotas: Sequence[RegionQuotas], target: str, now: datetime) -> list[str]:
-    """A table in vCPUs, why what is unknown is so, and what to do where it is not enough."""
+    """Return a table in vCPUs, the reasons for unknown values, and what to do about insufficient quotas."""
     simulated = "  [simulated]" if target == "rehearsal" else ""
     output = [f"vCPUs of running instances on {target}{simulated}", ""]
     output += columns([_HEADINGS, *(_row(line, now) for line in lines)], right=_RIGHT)
@@ -45,7 +45,7 @@ def _count(figure: int | None) -> str:
 
 
 def _more(line: Line) -> Iterator[str]:
-    """How to ask for more, where a type was asked about and it is too little, or nobody knows."""
+    """Yield how to request an increase if the quota is insufficient or unknown."""
     if line.kind is None:
         return
     what = f"{plural(line.nodes, 'node')} of {line.kind.name} {line.market} in {line.region}"
@@ -59,7 +59,7 @@ def _more(line: Line) -> Iterator[str]:
 def quota_json(
     lines: Sequence[Line], region_quotas: Sequence[RegionQuotas], target: str, now: datetime
 ) -> dict[str, Any]:
-    """The documented `quota --json` form; null is unknown."""
+    """Return the documented `quota --json` form; null is unknown."""
     return {
         "target": target,
         "simulated": target == "rehearsal",

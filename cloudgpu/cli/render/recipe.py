@@ -17,19 +17,19 @@ _LONGEST = 44
 
 @dataclass(frozen=True)
 class Checked:
-    """One recipe file and what is wrong with it."""
+    """A recipe file and its problems."""
 
     path: Path
     name: str
     problems: tuple[str, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
-        """Its documented form."""
+        """Return the documented JSON form."""
         return {"recipe": self.name, "path": str(self.path), "ok": not self.problems, "problems": list(self.problems)}
 
 
 def list_lines(summaries: Sequence[Summary], invalid: Sequence[Checked]) -> list[str]:
-    """Two lines a recipe: what it runs on and with, and its sentence."""
+    """Return two lines per recipe: hardware and software, and its description."""
     if not summaries and not invalid:
         return ["no recipes"]
     rows = columns([_HEADINGS, *(_row(summary) for summary in summaries)]) if summaries else []
@@ -40,12 +40,12 @@ def list_lines(summaries: Sequence[Summary], invalid: Sequence[Checked]) -> list
 
 
 def check_lines(checked: Sequence[Checked]) -> list[str]:
-    """One line for each that is right."""
+    """Return one line per valid recipe."""
     return [f"{result.path}: {result.name} is a valid recipe" for result in checked if not result.problems]
 
 
 def refusal(checked: Sequence[Checked]) -> RecipeError:
-    """The error of a check of several, some of which are wrong: every problem of all of them."""
+    """Return the error for several recipes, with every problem of each."""
     invalid = [result for result in checked if result.problems]
     problems = [line for result in invalid for line in result.problems]
     message = f"{len(invalid)} of {len(checked)} recipes have problems: {', '.join(result.name for result in invalid)}"

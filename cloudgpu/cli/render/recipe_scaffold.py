@@ -1,4 +1,4 @@
-"""A recipe that was just begun, as text and as a document."""
+"""Render a newly created recipe, as text and as JSON."""
 
 from decimal import Decimal
 from pathlib import Path
@@ -18,7 +18,7 @@ _WHAT = {
 
 
 def scaffold_lines(scaffold: Scaffold, folder: Path) -> list[str]:
-    """What was written, on what it would run, and what to type next."""
+    """Return what was written, where it would run, and what to type next."""
     offer, name = scaffold.offer, scaffold.name
     kind = offer.kind
     each = f"{kind.gpus} x {kind.gpu} {amount(kind.gpu_memory_gib)} GiB{' each' if scaffold.nodes > 1 else ''}"
@@ -62,7 +62,7 @@ def _quota(scaffold: Scaffold) -> str:
 
 
 def scaffold_json(scaffold: Scaffold, folder: Path) -> dict[str, Any]:
-    """The same."""
+    """Return the same as JSON."""
     offer = scaffold.offer
     return {
         "recipe": scaffold.name,

@@ -1,4 +1,4 @@
-"""The rehearsal cloud as text and as JSON. Everything in it is simulated, and says so."""
+"""Render the rehearsal cloud, as text and as JSON. The output says that everything is simulated."""
 
 from datetime import datetime
 from typing import Any
@@ -11,7 +11,7 @@ _HEADINGS = ("instance", "type", "zone", "state", "cluster", "log in", "host key
 
 
 def status_json(status: RehearsalStatus) -> dict[str, Any]:
-    """The documented `rehearsal status --json` form."""
+    """Return the documented `rehearsal status --json` form."""
     return {
         "running": status.cloud is not None,
         "simulated": True,
@@ -37,7 +37,7 @@ def status_json(status: RehearsalStatus) -> dict[str, Any]:
 
 
 def status_lines(status: RehearsalStatus, now: datetime) -> list[str]:
-    """The endpoint and one line a node."""
+    """Return the endpoint and one line per node."""
     if status.cloud is None:
         return [
             "no rehearsal cloud is running",

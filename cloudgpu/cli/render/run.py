@@ -21,7 +21,7 @@ _MOODS: dict[str, Mood] = {"succeeded": "green", "failed": "red", "lost": "red"}
 
 
 def exit_code(outcome: RunOutcome) -> int:
-    """6 when something could not be ended, else 130 after Ctrl-C, else what the run's own state comes to."""
+    """Return 6 if something could not be deleted, else 130 after Ctrl-C, else the code of the run's state."""
     if outcome.unended:
         return TeardownError.exit_code
     if outcome.interrupted or outcome.record.reason == "interrupted":
@@ -30,9 +30,9 @@ def exit_code(outcome: RunOutcome) -> int:
 
 
 def _state_code(outcome: RunOutcome) -> int:
-    """0 for a run that succeeded, was left running on purpose, or could only be rehearsed.
+    """Return 0 for a run that succeeded, was left running on purpose, or could only be rehearsed.
 
-    5 for one that failed, or whose outputs were not fetched or are lost.
+    Return 5 for a run that failed, or whose outputs were not downloaded.
     """
     state = outcome.record.state
     if state == "running":
@@ -42,26 +42,26 @@ def _state_code(outcome: RunOutcome) -> int:
 
 
 def show_outcome(outcome: RunOutcome, screen: Screen) -> None:
-    """The panel, and below it the last lines of the rank that failed."""
+    """Show the panel and, below it, the last lines of the failed rank."""
     state = outcome.record.state
     screen.panel(outcome_title(outcome), outcome_rows(outcome), _MOODS.get(state, "yellow"))
     screen.lines(failure_lines(outcome))
 
 
 def outcome_title(outcome: RunOutcome) -> str:
-    """`quickstart-k3fz8w succeeded (simulated)`."""
+    """Return a title such as `quickstart-k3fz8w succeeded (simulated)`."""
     record = outcome.record
     state = {"not-run": "was not run", "running": "is running"}.get(record.state, record.state)
     return f"{record.run_id} {state}{' (simulated)' if outcome.simulated else ''}"
 
 
 def outcome_rows(outcome: RunOutcome) -> list[Row]:
-    """What ran, how long each stage took, what it cost, what it reached, what is left."""
+    """Return the hardware, the time of each stage, cost, metrics, and what is left."""
     return [*_what(outcome), *_reached(outcome), *_figures(outcome), *_next(outcome)]
 
 
 def failure_lines(outcome: RunOutcome) -> list[str]:
-    """The rank that ended first, and its last lines."""
+    """Return the rank that failed first, and its last lines."""
     record = outcome.record
     if record.failed_rank is None or record.state == "succeeded":
         return []
@@ -74,7 +74,7 @@ def failure_lines(outcome: RunOutcome) -> list[str]:
 
 
 def followed_code(followed: "Followed", screen: Screen) -> int:
-    """The exit code of a `logs -f` that saw the end, after saying how it ended."""
+    """Report how the run ended and return the exit code of a `logs -f` that followed it to the end."""
     verdict = followed.verdict
     if verdict.succeeded:
         screen.line("the run succeeded; to download its outputs and delete its cluster: cloudgpu attach")
@@ -160,7 +160,7 @@ def _why_none(measured: Measured) -> str:
 
 
 def _taken(measured: Measured) -> str:
-    """Which of several values it is; nothing for the usual one, the last."""
+    """Say which of several values a metric is; nothing for the last, which is the default."""
     several = measured.counted > 1 and measured.metric.take != "last"
     how = [f"{measured.metric.take} of {measured.counted}"] if several else []
     return f" ({', '.join([*how, *_together(measured)])})" if how or _together(measured) else ""

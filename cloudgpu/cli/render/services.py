@@ -10,7 +10,7 @@ _STAYS = {"expiry": "it stays when its command is left", "command": "it ends wit
 
 
 def service_lines(recipe: Recipe) -> Iterator[str]:
-    """One line a service: where it answers, when it counts as ready, how long it stays."""
+    """Yield one line per service: its address, readiness check and lifetime."""
     for _, name, endpoint in endpoints(recipe):
         if isinstance(endpoint, Service):
             yield f"serves port {endpoint.port} of the head, {_ready(endpoint)}; {_STAYS[endpoint.stays]}"

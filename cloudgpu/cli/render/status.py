@@ -17,7 +17,7 @@ _RUN_HEADINGS = ("run", "state", "started", "", "took", "result")
 
 
 def status_lines(clusters: Sequence[ClusterStatus], now: datetime) -> list[str]:
-    """One block a cluster; says so when there is none."""
+    """Return one block per cluster, or a line that there is none."""
     if not clusters:
         return ["no cluster is running"]
     return [line for cluster in clusters for line in _block(cluster, now)]
@@ -30,9 +30,9 @@ def run_lines(
     now: datetime,
     reasons: Mapping[str, str] | None = None,
 ) -> list[str]:
-    """A table of runs, oldest first, and below it those whose record cannot be read.
+    """Return a table of runs, oldest first, and the runs whose records cannot be read.
 
-    `reasons` says of each damaged one what is wrong with which file.
+    `reasons` names the damaged file of each.
     """
     if not runs and not damaged:
         return ["", "no runs"]
@@ -53,7 +53,7 @@ def _reason(name: str, reasons: Mapping[str, str]) -> str:
 def run_rows(
     runs: Sequence[RunRecord], damaged: Sequence[str] = (), reasons: Mapping[str, str] | None = None
 ) -> list[dict[str, Any]]:
-    """The documented rows of `status --all --json`; null for all that a damaged record no longer tells."""
+    """Return the documented rows of `status --all --json`; null for what a damaged record lacks."""
     unknown = dict.fromkeys(("cluster", "recipe", "started_at", "ended_at"))
     return [
         {

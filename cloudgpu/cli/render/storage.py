@@ -22,7 +22,7 @@ _UNKNOWN = "unknown"
 def question(
     request: StorageRequest, price: StoragePrice | None, monthly_usd: Decimal | None, *, simulated: bool
 ) -> str:
-    """What `storage create` asks before it buys."""
+    """Return the confirmation prompt of `storage create`."""
     size = f" of {request.config['sizeGib']} GiB" if request.config.get("sizeGib") else ""
     place = request.config.get("zone") or request.region
     prefix = "AWS would charge " if simulated else ""
@@ -30,7 +30,7 @@ def question(
 
 
 def created_lines(created: Created, price: StoragePrice | None, monthly_usd: Decimal | None) -> list[str]:
-    """What stands, what it costs, how it is reached and how it ends."""
+    """Return what was created, its cost, and how to use and delete it."""
     record = created.record
     state = "stands" if created.made else "already exists and matches the request"
     simulated = " (simulated)" if record.simulated else ""
@@ -44,7 +44,7 @@ def created_lines(created: Created, price: StoragePrice | None, monthly_usd: Dec
 
 
 def created_json(created: Created, monthly_usd: Decimal | None) -> dict[str, Any]:
-    """The documented `storage create --json` form."""
+    """Return the documented `storage create --json` form."""
     record = created.record
     return {
         "name": record.name,
@@ -60,7 +60,7 @@ def created_json(created: Created, monthly_usd: Decimal | None) -> dict[str, Any
 
 
 def storage_lines(rows: Sequence[StorageRow], now: datetime) -> list[str]:
-    """A table, and below it what it comes to."""
+    """Return a table and the total cost."""
     if not rows:
         return ["no storage"]
     table = columns([_HEADINGS, *(_row(row, now) for row in rows)], right={2, 3, 4})
@@ -68,19 +68,20 @@ def storage_lines(rows: Sequence[StorageRow], now: datetime) -> list[str]:
 
 
 def deletion_question(present: Stored) -> str:
-    """What `storage delete` asks."""
+    """Return the confirmation prompt of `storage delete`."""
     data = present.data
     size = "of unknown size" if data is None or data.size_gib is None else _size(data.size_gib)
     return f"Delete {present.kind} storage {present.name} ({size}) and all that it holds?"
 
 
 def deleted_json(deleted: Deleted) -> dict[str, Any]:
-    """The documented `storage delete --json` form; `left` is always empty, for otherwise the command fails."""
+    """Return the documented `storage delete --json` form. `left` is always empty, because otherwise the command fails.
+    """
     return {"name": deleted.name, "known": deleted.known, "ended": list(deleted.parts), "left": []}
 
 
 def deleted_lines(deleted: Deleted) -> list[str]:
-    """What was confirmed."""
+    """Return what was deleted."""
     if not deleted.parts and not deleted.known:
         return [f"no storage {deleted.name}: nothing carries its tag, nothing to delete"]
     ended = [f"  {part}" for part in deleted.parts]

@@ -1,4 +1,4 @@
-"""What a sweep found and ended, as text and as JSON."""
+"""Render what `sweep` found and deleted, as text and as JSON."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -17,7 +17,7 @@ _NOUNS = {"elastic-ip": "elastic IP", "nat-gateway": "NAT gateway", "vpc": "VPC"
 
 
 def sweep_json(findings: SweepFindings, swept: SweepResult, now: datetime, *, simulated: bool) -> dict[str, Any]:
-    """The documented `sweep --json` form."""
+    """Return the documented `sweep --json` form."""
     ended = {(resource.label, resource.token) for resource in swept.ended}
     return {
         "simulated": simulated,
@@ -51,7 +51,7 @@ def sweep_json(findings: SweepFindings, swept: SweepResult, now: datetime, *, si
 
 
 def seen_lines(findings: SweepFindings, now: datetime, *, simulated: bool) -> list[str]:
-    """One block a cluster, then what could not be asked."""
+    """Return one block per cluster, then the regions that could not be searched."""
     where = plural(len(findings.regions), "region")
     found_clusters = plural(len(findings.clusters), "cluster") if findings.clusters else "no cluster resources"
     head = f"{found_clusters} in {where}{' (simulated)' if simulated else ''}"
@@ -62,7 +62,7 @@ def seen_lines(findings: SweepFindings, now: datetime, *, simulated: bool) -> li
 
 
 def swept_lines(findings: SweepFindings, swept: SweepResult, *, yes: bool) -> list[str]:
-    """What was ended; what was not is the error's to say."""
+    """Return what was deleted. Failures are part of the error."""
     if yes:
         return [f"ended {resource.label}, verified by tag search" for resource in swept.ended]
     going = [*(resource.label for resource in findings.going), *(resource.label for resource in findings.storage_going)]
@@ -115,7 +115,7 @@ def _place(region: str) -> str:
 
 
 def _places(regions: Sequence[str]) -> str:
-    """IAM last: nobody's nodes are in it."""
+    """Format regions, with IAM last because it has no nodes."""
     return " and ".join(_place(region) for region in sorted(regions, key=lambda region: region == "global"))
 
 

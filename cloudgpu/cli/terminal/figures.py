@@ -9,23 +9,23 @@ _AGES = ((86400, "d"), (3600, "h"), (60, "min"))
 
 
 def money(usd: Decimal) -> str:
-    """`$62.42`; four digits below a dollar, where cents would hide the figure."""
+    """Format an amount as `$62.42`, with four decimals below a dollar."""
     step = _CENT if usd == 0 or abs(usd) >= 1 else _SMALL
     return f"${usd.quantize(step, ROUND_HALF_UP):,}"
 
 
 def amount(figure: Decimal) -> str:
-    """`16`, `22.35`: no zeros at the end."""
+    """Format a figure without trailing zeros: `16`, `22.35`."""
     return f"{figure.normalize():f}"
 
 
 def plural(count: int, noun: str) -> str:
-    """`1 file`, `2 files`."""
+    """Format a count with its noun: `1 file`, `2 files`."""
     return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 def duration(seconds: float) -> str:
-    """`4.0 s`, `2 min 05 s`, `1 h 02 min`."""
+    """Format a duration as `4.0 s`, `2 min 05 s` or `1 h 02 min`."""
     if round(seconds, 1) < 60:  # noqa: PLR2004
         return f"{seconds:.1f} s"
     minutes, left = divmod(round(seconds), 60)
@@ -34,7 +34,7 @@ def duration(seconds: float) -> str:
 
 
 def age(seconds: float) -> str:
-    """`3 min`: the largest whole unit, never rounded up."""
+    """Format an age in its largest whole unit, rounded down: `3 min`."""
     for size, unit in _AGES:
         if seconds >= size:
             return f"{int(seconds // size)} {unit}"
@@ -42,11 +42,11 @@ def age(seconds: float) -> str:
 
 
 def moment(at: datetime) -> str:
-    """`2026-11-21 03:35 UTC`."""
+    """Format a time as `2026-11-21 03:35 UTC`."""
     return f"{at:%Y-%m-%d %H:%M} UTC"
 
 
 def distance(at: datetime, now: datetime) -> str:
-    """`in 29 min`, or `3 h ago`."""
+    """Format a time relative to now: `in 29 min`, `3 h ago`."""
     seconds = (at - now).total_seconds()
     return f"in {age(seconds)}" if seconds >= 0 else f"{age(-seconds)} ago"

@@ -1,8 +1,8 @@
-"""The only way from cloudgpu to a terminal: what is written, in which colours, and what is asked.
+"""The only access to the terminal: output, colours, prompts.
 
-Lines hold foreign text: tags, file names, messages of AWS, output of nodes. A renderer therefore returns lines without
-escape sequences and names a colour with `Span`. `Output` makes every piece printable and only then adds the colours, so
-no text can imitate one, start a second line or send a sequence to the terminal.
+Lines contain foreign text: tags, file names, messages of AWS, output of nodes. Renderers therefore return lines without
+escape sequences and mark colours with `Span`. `Output` makes the text printable and only then adds colours, so that no
+text can imitate a colour, start another line or send a sequence to the terminal.
 """
 
 import os
@@ -59,10 +59,10 @@ class Output:
     def raw(self, text: str) -> None:
         """Pass text through to a pipe or a file unchanged; show it as printable lines on a terminal.
 
-        What a program prints is data to whoever reads the pipe, and a risk only to a terminal.
+        The output of a program is data in a pipe, and a risk only to a terminal.
 
         Raises:
-            typer.Exit: Nobody reads, and the command does nothing but show.
+            typer.Exit: The reader is gone, and the command only displays.
         """
         if self.is_terminal:
             self.lines(text.splitlines())
@@ -71,7 +71,7 @@ class Output:
 
     @property
     def is_terminal(self) -> bool:
-        """Whether a person looks at it."""
+        """True if the output is a terminal."""
         return self._stream.isatty()
 
     @property
@@ -107,7 +107,7 @@ class Output:
 
 
 def colour_wanted(stream: TextIO, environ: Mapping[str, str]) -> bool:
-    """On a terminal that can, unless NO_COLOR is set and not empty."""
+    """Return True on a colour terminal, unless NO_COLOR is set to a non-empty value."""
     return stream.isatty() and not environ.get("NO_COLOR") and environ.get("TERM") != "dumb"
 
 

@@ -18,7 +18,7 @@ _WIDEST = 110
 
 
 def plain(title: str, rows: Sequence[Row], columns: int) -> list[str]:
-    """The block without a frame."""
+    """Return the block without a frame."""
     label_width = max(len(label) for label, _ in rows)
     lines = ["", title]
     for label, text in rows:
@@ -28,7 +28,7 @@ def plain(title: str, rows: Sequence[Row], columns: int) -> list[str]:
 
 
 def framed(title: str, rows: Sequence[Row], mood: Mood, columns: int) -> list[Line]:
-    """The block in a frame, in a colour that says how it went."""
+    """Return the block in a frame whose colour shows the outcome."""
     from rich.console import Console
 
     # Segments instead of text: the colours are added where lines are written, so the values of the rows cannot forge

@@ -92,13 +92,13 @@ def _event(event: Event) -> list[Line]:
 
 
 def resource(token: str) -> str:
-    """`aws:ec2/securityGroup:SecurityGroup` -> `security group`."""
+    """Return the words for a Pulumi type: `aws:ec2/securityGroup:SecurityGroup` becomes `security group`."""
     kind = token.rpartition(":")[2]
     return _WORDS.get(kind) or _CAMEL.sub(" ", kind).lower()
 
 
 def refusal(detail: str) -> str:
-    """AWS's code first, then its first sentence: `InsufficientInstanceCapacity: launching 2 instances: ...`."""
+    """Shorten an AWS error to its code and first sentence: `InsufficientInstanceCapacity: launching 2 instances`."""
     match = _CODE.match(detail)
     if match is None:
         return detail
@@ -106,7 +106,7 @@ def refusal(detail: str) -> str:
 
 
 def installer_line(text: str) -> str:
-    """A line of `uv` or `pip` worth showing, shortened; empty for one a package."""
+    """Return a shortened line of `uv` or `pip` output; empty for lines about single packages."""
     for pattern, word in ((_PIP_DONE, "installed"), (_PIP_ABOUT, "installing")):
         match = pattern.match(text)
         if match is not None:

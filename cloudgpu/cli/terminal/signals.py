@@ -25,7 +25,7 @@ _UNREAD = 141
 
 
 class Interruptions:
-    """What one command does about signals. There is one object for the process, because signals are the process's."""
+    """How one command reacts to signals. There is one object per process."""
 
     def __init__(self) -> None:
         self.first: signal.Signals | None = None
@@ -39,11 +39,11 @@ class Interruptions:
 
     @property
     def may_ask(self) -> bool:
-        """Whether a person can be asked: Ctrl-C comes from one, the other signals do not."""
+        """True if the user can be asked, which is only the case after Ctrl-C."""
         return self.first in (None, signal.SIGINT)
 
     def exit_code(self, code: int) -> int:
-        """Return 129, 130 or 143 for a command that a signal ended, and any other code as it is."""
+        """Return 129, 130 or 143 for a command that a signal ended, and any other code unchanged."""
         ended = code == INTERRUPTED or (code == _UNREAD and self.first == signal.SIGHUP)
         return 128 + int(self.first) if ended and self.first is not None else code
 

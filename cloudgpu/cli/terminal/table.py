@@ -5,7 +5,7 @@ from collections.abc import Collection, Sequence
 
 
 def columns(rows: Sequence[Sequence[str]], *, right: Collection[int] = (), indent: str = "") -> list[str]:
-    """Rows as lines with two spaces between aligned columns; `right` holds the columns of figures."""
+    """Return the rows as aligned lines with two spaces between columns. `right` lists right-aligned columns."""
     if not rows:
         return []
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
@@ -20,6 +20,6 @@ def columns(rows: Sequence[Sequence[str]], *, right: Collection[int] = (), inden
 
 
 def wrapped(text: str, width: int, indent: str = "") -> list[str]:
-    """A paragraph at most `width` wide whose later lines are indented; paths and commands are never torn."""
+    """Wrap a paragraph to `width` with indented continuation lines, keeping paths and commands on one line."""
     lines = textwrap.wrap(text, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
     return lines or [""]
