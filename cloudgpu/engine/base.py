@@ -11,15 +11,15 @@ EventKind = Literal["start", "done", "failed", "waiting"]
 
 @dataclass(frozen=True)
 class Stack:
-    """One cluster in one region.
+    """A cluster in one region.
 
     Attributes:
-        name: The cluster's name.
+        name: Name of the cluster.
         region: AWS region.
         program: Directory of the Pulumi project.
         config: Program settings: `cloudgpu:<key>` without the prefix -> text.
-        secrets: The keys of `config` whose values must not be stored in plain text or shown.
-        journal: The journal file of this stack.
+        secrets: Keys of `config` whose values must not be stored in plain text or shown.
+        journal: Journal file of this stack.
     """
 
     name: str
@@ -32,7 +32,7 @@ class Stack:
 
 @dataclass(frozen=True)
 class Event:
-    """One line of progress: an operation on one resource."""
+    """One progress event: an operation on one resource."""
 
     kind: EventKind
     operation: Operation
@@ -58,7 +58,7 @@ class Applied:
 
 @dataclass(frozen=True)
 class ResourceState:
-    """One resource that exists."""
+    """An existing resource."""
 
     urn: str
     type: str

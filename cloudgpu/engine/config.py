@@ -30,12 +30,12 @@ def stack_config(  # one argument a setting of the program; grouping them would 
     bootstrap: str = "",
     grants: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
-    """Settings for `Stack.config`.
+    """Return the settings for `Stack.config`.
 
-    `existing` holds program settings of what is named instead of made, `grants` those of what the nodes' role may do.
+    `existing` has settings for existing resources to use, `grants` those for the permissions of the nodes' role.
 
     Raises:
-        UsageError: `existing` holds a setting that the program does not have.
+        UsageError: `existing` has a setting that the program does not support.
     """
     named = {key: value for key, value in (existing or {}).items() if value}
     unknown = sorted(set(named) - NAMEABLE)

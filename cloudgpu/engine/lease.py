@@ -1,8 +1,8 @@
-"""The lease on a cluster: a file that names its holder, so that one process at a time changes the cluster.
+"""The lease on a cluster: a file with its holder, so that only one process at a time changes the cluster.
 
-The file is only ever changed under a short `flock`, which the kernel drops with its process. Whether a holder is
-still there is read from its process (same machine, same boot) or from its heartbeat (another machine): one that
-looks stale is watched before it is believed, for a clock that was set makes every heartbeat look stale.
+The file is only changed under a short `flock`, which the kernel releases when the process exits. A holder is alive if
+its process exists (same machine, same boot) or its heartbeat changes (another machine). A stale heartbeat is watched
+for a while, because setting a clock makes every heartbeat look stale.
 """
 
 import contextlib
@@ -61,12 +61,12 @@ class Lease:
     def hold(self, *, tidy: bool = False, required: bool = True) -> Iterator["Lease"]:
         """Acquire the lease, send heartbeats and release it. With `tidy`, also remove an otherwise empty folder.
 
-        What only deletes does not require it: where the lease file cannot be written, nobody else can take the lease
-        either, and `problem` says why it is not held.
+        Deletion does not require the lease: if the file cannot be written, no other process can acquire it either, and
+        `problem` says why.
 
         Raises:
-            BusyError: A living holder has it; the message says who, where and since when.
-            StateError: The lease file cannot be written, and it is required.
+            BusyError: Another process holds the lease; the message says who, where and since when.
+            StateError: The lease file cannot be written, and the lease is required.
         """
         try:
             holder = self._take()
@@ -159,10 +159,10 @@ class Lease:
         return holder.boot != _boot_id() or process_start(holder.pid) != holder.process_start
 
     def _silent(self) -> Holder | None:
-        """The holder on another machine, if it gives no sign of life. The guard is not held: it could give none.
+        """Return the holder on another machine if it sends no heartbeats. The guard is not held meanwhile.
 
-        Its clock or ours may have been set, so a heartbeat that looks old, or yet to come, is not proof: only one that
-        stays the same while a living holder would have written several new ones.
+        Its clock or this one may have been set, so an old or future heartbeat proves nothing. Only one that does not
+        change while a living holder would have written several does.
         """
         holder = self._read()
         if holder is None or holder.host == socket.gethostname():
@@ -178,7 +178,8 @@ class Lease:
         return holder
 
     def _read(self) -> Holder | None:
-        """The holder on file. Half a file cannot be (it is renamed into place); rubbish is nobody's."""
+        """Return the recorded holder; None if the file is malformed. It is never partial, as it is renamed into place.
+        """
         try:
             holder = decoded(Holder, files.read_json(self.path, files.SETTINGS_BYTES))
         except FileNotFoundError:
@@ -190,7 +191,7 @@ class Lease:
         return holder
 
     def _readable(self) -> Holder | None:
-        """The holder on file; None also where the file cannot be read."""
+        """Return the recorded holder; None also if the file cannot be read."""
         try:
             return self._read()
         except StateError:
@@ -214,7 +215,7 @@ class Lease:
 
     @property
     def _fresh_path(self) -> Path:
-        """One name for all writers: the guard lets in one at a time, and what a killed one left is overwritten."""
+        """The temporary file, the same for all writers, because the guard admits one at a time."""
         return self.path.with_name(f"{self.path.name}.fresh")
 
     @property
@@ -230,7 +231,7 @@ class Lease:
             os.close(descriptor)
 
     def _locked(self) -> int:
-        """The guard, locked; one that was removed while its lock was waited for guards nothing any more."""
+        """Return the locked guard file, after checking that it was not removed while waiting for the lock."""
         guard = self._guard_path
         while True:
             try:
@@ -259,7 +260,7 @@ def _busy(path: Path, holder: Holder) -> BusyError:
 
 
 def _boot_id() -> str:
-    """Changes at every boot; empty where the system has none, which leaves the process to tell."""
+    """Return an ID that changes at every boot; empty if the system has none."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:

@@ -1,13 +1,13 @@
-"""Whether a process that was noted down is still there, and is still the same one."""
+"""Check whether a recorded process still exists and is the same one."""
 
 import os
 from pathlib import Path
 
 
 def process_start(pid: int) -> str:
-    """When a process began, in kernel ticks, or an empty text when it is not there (a zombie is not).
+    """Return when a process started, in kernel ticks; empty if it does not exist or is a zombie.
 
-    A process id alone may be somebody else's by now; both together are not.
+    A process ID may be reused; together with the start time it is unique.
     """
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()

@@ -1,4 +1,4 @@
-"""Keeping secrets out of journals, events and messages: a salted hash stands where the value would."""
+"""Keep secrets out of journals, events and messages by replacing them with salted hashes."""
 
 import hashlib
 import hmac
@@ -15,7 +15,7 @@ _SHORTEST_TO_SCRUB = 4  # a shorter text occurs by chance in messages, and would
 
 
 class Redactor:
-    """What one run of the engine knows to be secret. Safe to use from several threads."""
+    """The known secrets of one engine run. Thread-safe."""
 
     def __init__(self, salt: str, known: Iterable[str] = ()) -> None:
         self._salt = salt.encode()
@@ -30,17 +30,17 @@ class Redactor:
                 self._texts |= texts
 
     def masked(self, values: Mapping[str, Any], secret_paths: Iterable[Path] = ()) -> dict[str, Any]:
-        """A copy with every secret replaced by a mark that is equal for equal values of this journal."""
+        """Return a copy with masked secrets. Equal values have equal masks within a journal."""
         hidden = frozenset(secret_paths)
         return {name: self._mask(value, (name,), hidden) for name, value in values.items()}
 
     def digest(self, value: object) -> str:
-        """A salted hash of any JSON value."""
+        """Return a salted hash of a JSON value."""
         text = json.dumps(value, sort_keys=True, default=str)
         return hmac.new(self._salt, text.encode(), hashlib.sha256).hexdigest()
 
     def scrubbed(self, text: str) -> str:
-        """A message without the secrets that a service may have echoed into it."""
+        """Return a message without secrets that a service may have echoed."""
         with self._lock:
             texts = sorted((secret for secret in self._texts if len(secret) >= _SHORTEST_TO_SCRUB), key=len)
         for secret in reversed(texts):
@@ -66,17 +66,17 @@ class Redactor:
 
 
 def is_masked(value: object) -> bool:
-    """Whether the value, or anything in it, is only the mark of a secret."""
+    """Return True if the value, or a part of it, is a masked secret."""
     return any(isinstance(leaf, str) and leaf.startswith(MARK) for _, leaf in leaves(value))
 
 
 def marked_paths(values: Mapping[str, Any]) -> set[Path]:
-    """Where marks stand."""
+    """Return the paths of masked secrets."""
     return {path for path, leaf in leaves(values) if isinstance(leaf, str) and leaf.startswith(MARK)}
 
 
 def hidden_for_show(values: Mapping[str, Any]) -> dict[str, Any]:
-    """A copy with `[secret]` where marks stand."""
+    """Return a copy with `[secret]` in place of masked secrets."""
     return {name: _hide(value) for name, value in values.items()}
 
 

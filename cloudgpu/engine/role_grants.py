@@ -1,4 +1,4 @@
-"""What the nodes' role may do, read from the recipe: its S3 places. Pure."""
+"""Derive the permissions of the nodes' role from the S3 locations in a recipe. Pure."""
 
 from cloudgpu.recipe.schema import Recipe
 
@@ -6,9 +6,9 @@ _S3 = "s3://"
 
 
 def granted(recipe: Recipe) -> dict[str, str]:
-    """Program settings: places separated by commas; a key without a value grants nothing.
+    """Return the program settings: locations separated by commas; an empty value grants nothing.
 
-    Containers need no grant: every registry is asked with the login that the caller hands over for one call.
+    Containers need no permissions, because registries are queried with a login that the caller provides.
     """
     mine = [data for data in recipe.data if data.endpoint is None]
     readable = [place for data in mine for place in _place(data.source)]
@@ -20,5 +20,5 @@ def granted(recipe: Recipe) -> dict[str, str]:
 
 
 def _place(address: str) -> list[str]:
-    """`s3://bucket/prefix` -> `bucket/prefix`; nothing for what does not lie in S3."""
+    """Convert `s3://bucket/prefix` to `bucket/prefix`; nothing for other sources."""
     return [address.removeprefix(_S3)] if address.startswith(_S3) else []

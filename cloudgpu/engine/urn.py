@@ -12,7 +12,7 @@ _STACK_PREFIX: Final = f"{STACK_TYPE}$"
 
 @dataclass(frozen=True)
 class Place:
-    """Where a resource stands in a program: what its URN is made of."""
+    """The parts of a resource's URN."""
 
     stack: str
     project: str
@@ -23,17 +23,17 @@ class Place:
 
     @property
     def urn(self) -> str:
-        """The types of its parents stand in it; the stack's own does not."""
+        """The URN, which includes the types of its parents except the stack's."""
         parent_type = self.parent.split("::")[2] if self.parent else ""
         qualified = self.type if parent_type in {"", STACK_TYPE} else f"{parent_type}${self.type}"
         return f"urn:pulumi:{self.stack}::{self.project}::{qualified}::{self.name}"
 
 
 def aliased(place: Place, own: Iterable[alias_pb2.Alias], parents: Sequence[str]) -> tuple[str, ...]:
-    """Every URN that this resource may have had: by its own aliases, by those of its parent, by both.
+    """Return every URN that this resource may have had, by its own aliases and those of its parent.
 
     Args:
-        place: Where it stands now.
+        place: Its present URN.
         own: Its own aliases.
         parents: URNs that its parent may have had.
     """
@@ -49,7 +49,7 @@ def aliased(place: Place, own: Iterable[alias_pb2.Alias], parents: Sequence[str]
 
 
 def _under(place: Place, parent: str) -> Place:
-    """The same child under a former parent. A name made from the parent's (`vpc-subnet`) changes with it."""
+    """Return the child under a former parent. A name derived from the parent's (`vpc-subnet`) changes with it."""
     parent_name, former_name = place.parent.rpartition("::")[2], parent.rpartition("::")[2]
     follows = bool(parent_name) and place.name.startswith(parent_name)
     name = former_name + place.name[len(parent_name) :] if follows else place.name

@@ -20,12 +20,12 @@ class FakeHost:
     """Implements `cloudgpu.rehearsal.aws_api.world.NodeHost` for tests that need only the API.
 
     Attributes:
-        refuse: A message: boots fail with it.
+        refuse: Makes boots fail with this message.
         advanced_s: How far the timers' clock was moved, seconds.
-        started: What was booted, in order.
-        reach: What nodes were told after their boot: SSH from outside, way to the internet.
-        images: Image id -> the node that it was made of.
-        mountable: Likewise: source of a mount, and the folder that stands for it.
+        started: Booted nodes, in order.
+        reach: Reachability set after boot: SSH from outside, access to the internet.
+        images: Image ID -> node that it was created from.
+        mountable: Node -> sources that it may mount, with the folder that represents each.
     """
 
     def __init__(self, path: Path) -> None:

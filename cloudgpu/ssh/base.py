@@ -93,7 +93,7 @@ class Host(Protocol):
         """Download a file; the local write is atomic."""
 
     def send_tree(self, source: Path, files: Sequence[str], to: str) -> int:
-        """Make a remote directory hold exactly these files (paths relative to `source`); return the bytes sent."""
+        """Make a remote directory contain exactly these files (relative to `source`) and return the bytes sent."""
 
     def claim_tree(self, to: str) -> None:
         """Mark a new or empty remote directory as managed, so that `send_tree` may change it later."""
@@ -109,7 +109,7 @@ class Host(Protocol):
     def forward(
         self, remote_port: int, *, local: int = 0, near: bool = False, bound: bool = False, told: Told = nobody
     ) -> int:
-        """Open a tunnel to a port on the node's loopback; return the local port.
+        """Open a tunnel to a port on the node's loopback address and return the local port.
 
         Args:
             remote_port: Port on the node.

@@ -18,10 +18,10 @@ _BASTION = -1
 
 
 def bastion(address: str, known_hosts: Sequence[Path], pinned: tuple[str, ...] = (), key: str = "") -> Node:
-    """The jump host that `user@host` or `user@host:port` names, pinned by these keys, else by these files.
+    """Return the jump host for `user@host` or `user@host:port`, pinned by these keys or else by these files.
 
     Raises:
-        HostKeyError: None of them knows its host key.
+        HostKeyError: Its host key is in neither.
     """
     user, _, place = address.partition("@")
     host, port = _split(place)
@@ -35,12 +35,12 @@ def bastion(address: str, known_hosts: Sequence[Path], pinned: tuple[str, ...] =
 
 
 def known_keys(address: str, port: int, files: Sequence[Path]) -> tuple[str, ...]:
-    """The fingerprints that these files hold for a host."""
+    """Return the fingerprints of a host in these files."""
     return _known(address if port == _SSH_PORT else f"[{address}]:{port}", files)
 
 
 def _split(place: str) -> tuple[str, int]:
-    """`host`, `host:port`, `[v6]` or `[v6]:port`."""
+    """Split `host`, `host:port`, `[v6]` or `[v6]:port`."""
     if place.startswith("["):
         host, _, rest = place[1:].partition("]")
         return host, int(rest.removeprefix(":") or _SSH_PORT)
@@ -49,7 +49,7 @@ def _split(place: str) -> tuple[str, int]:
 
 
 def _known(name: str, files: Sequence[Path]) -> tuple[str, ...]:
-    """Fingerprints under a name, plain or hashed; of a key that is marked as revoked, none."""
+    """Return the fingerprints for a plain or hashed name, without revoked keys."""
     known, revoked = paramiko.HostKeys(), set()
     for line in (line for path in files if path.is_file() for line in _lines(path)):
         marker, _, rest = line.partition(" ") if line.startswith("@") else ("", "", line)
@@ -76,7 +76,7 @@ def _lines(path: Path) -> list[str]:
 
 
 def _entry(line: str) -> paramiko.hostkeys.HostKeyEntry | None:
-    """One line; None for a comment, and for a key that paramiko cannot read."""
+    """Parse one line; None for a comment or a key that paramiko cannot read."""
     try:
         return None if line.lstrip().startswith("#") else paramiko.hostkeys.HostKeyEntry.from_line(line)
     except (paramiko.hostkeys.InvalidHostKey, paramiko.SSHException):

@@ -15,11 +15,11 @@ _EITHER_WAY = timedelta(days=2)
 
 @dataclass(frozen=True)
 class Certificate:
-    """Its own authority: whoever trusts it trusts one key and no other.
+    """A self-signed certificate, so that trusting it trusts a single key.
 
     Attributes:
-        pem: For both sides.
-        key: For the side that is called.
+        pem: The certificate, for both sides.
+        key: The private key, for the server.
     """
 
     pem: str
@@ -27,7 +27,7 @@ class Certificate:
 
 
 def fresh_certificate(now: datetime) -> Certificate:
-    """A certificate that was never there before."""
+    """Generate a new certificate."""
     key = generate_private_key(SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "cloudgpu node")])
     made = (

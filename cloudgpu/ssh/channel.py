@@ -42,12 +42,12 @@ class OrderlyChannel(paramiko.Channel):  # type: ignore[misc]  # paramiko has no
             self.transport._send_user_message(message)
 
     def recv(self, nbytes: int) -> bytes:
-        """Standard output. Reading is sending, too: it tells the server that there is room for more."""
+        """Read standard output and widen the server's window."""
         with self._sending():
             return bytes(super().recv(nbytes))
 
     def recv_stderr(self, nbytes: int) -> bytes:
-        """Standard error."""
+        """Read standard error."""
         with self._sending():
             return bytes(super().recv_stderr(nbytes))
 
@@ -106,7 +106,7 @@ class OrderlyChannel(paramiko.Channel):  # type: ignore[misc]  # paramiko has no
         self._end()
 
     def _handle_request(self, message: paramiko.Message) -> None:
-        """Paramiko ignores `exit-signal`; without it a killed command looks like a lost connection."""
+        """Record the `exit-signal`, which paramiko ignores; a killed command would look like a lost connection."""
         if message.get_text() != "exit-signal":
             message.rewind()
             message.get_int()  # the channel number, which the transport has read before

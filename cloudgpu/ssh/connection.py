@@ -44,8 +44,8 @@ def connect(
     """Connect to a node, through `via` if given.
 
     Raises:
-        HostKeyError: It shows none of the node's pinned host keys.
-        ConnectError: It cannot be reached, or refuses the key.
+        HostKeyError: The node presents none of its pinned host keys.
+        ConnectError: The node cannot be reached, or refuses the key.
     """
     host = SshHost(node, key, clock=clock, timeout_s=timeout_s, via=via, patience=patience or Patience())
     host.connect()
@@ -132,7 +132,7 @@ class SshHost:
         return checked(self.try_run(command, stdin=stdin, timeout_s=timeout_s))
 
     def try_run(self, command: Command, *, stdin: bytes = b"", timeout_s: float = COMMAND_S) -> Result:
-        """Like `run`, but a bad exit code is in the result.
+        """Like `run`, but return a failed command's exit code in the result.
 
         Raises:
             TimeLimitError: `timeout_s` passed.
@@ -151,10 +151,10 @@ class SshHost:
         )
 
     def _read(self, session: Session, timeout_s: float) -> bytes:
-        """All of a command's output, which is held in memory and therefore bounded.
+        """Return all output of a command. It is held in memory and therefore limited.
 
         Raises:
-            RemoteCommandError: It is more than that.
+            RemoteCommandError: The output exceeds the limit.
         """
         stdout = bytearray()
         for piece in session.output(timeout_s):
@@ -213,12 +213,12 @@ class SshHost:
         transfer.get_file(self, path, to)
 
     def send_tree(self, source: Path, files: Sequence[str], to: str) -> int:
-        """Make the remote directory hold exactly these files of `source` (relative paths); returns bytes sent.
+        """Make a remote directory contain exactly these files of `source` (relative paths) and return the bytes sent.
 
         Raises:
-            StateError: A file cannot be read here.
-            RemoteCommandError: It cannot be written there.
-            ConnectError: The connection was lost; the next call completes what is missing.
+            StateError: A local file cannot be read.
+            RemoteCommandError: A remote file cannot be written.
+            ConnectError: The connection was lost. The next call completes the transfer.
         """
         return transfer.send_tree(self, source, files, to)
 
@@ -234,30 +234,30 @@ class SshHost:
     def fetch_tree(
         self, source: str, patterns: Sequence[str], to: Path, on_skipped: OnSkipped | None = None
     ) -> list[str]:
-        """Fetch what matches below a remote directory; returns the relative paths. What is skipped is named.
+        """Download matching files below a remote directory and return their relative paths. Report skipped files.
 
         Raises:
-            StateError: It cannot be written here, or the node sent a path that leads out of `to`.
-            RemoteCommandError: It cannot be read there.
-            ConnectError: The connection was lost; files that had arrived whole stay.
+            StateError: A local file cannot be written, or the node sent a path that leads out of `to`.
+            RemoteCommandError: A remote file cannot be read.
+            ConnectError: The connection was lost. Complete files are kept.
         """
         return transfer.fetch_tree(self, source, patterns, to, on_skipped)
 
     def forward(
         self, remote_port: int, *, local: int = 0, near: bool = False, bound: bool = False, told: Told = nobody
     ) -> int:
-        """Open a tunnel to a port on the node's loopback; returns the local port. Asked twice, it is the same one.
+        """Open a tunnel to a port on the node's loopback address and return the local port. Idempotent.
 
         Args:
-            remote_port: Where to.
-            local: The port on this side; 0 is any.
-            near: Take the next free one where that is in use.
-            bound: What listens there does so on the node's own loopback address and on no other.
-            told: Hears of every connection.
+            remote_port: Port on the node.
+            local: Local port; 0 picks any free port.
+            near: Use the next free local port if `local` is in use.
+            bound: The remote service listens only on the node's loopback address.
+            told: Called with the outcome of every connection.
 
         Raises:
             UsageError: The local port is in use.
-            StateError: No local port can be had.
+            StateError: No local port is available.
         """
         with self._lock:
             if remote_port not in self._tunnels:
@@ -332,7 +332,7 @@ class SshHost:
         self.close()
 
     def _channel(self) -> tuple[Link, OrderlyChannel]:
-        """A new session channel. Servers limit sessions per connection (OpenSSH: 10): then another one is dialled."""
+        """Open a session channel, on a new connection if the server's limit is reached (OpenSSH: 10 per connection)."""
         for lane in range(_LANES):
             link = self._lane(lane)
             if link.channels >= _SESSIONS:
@@ -349,7 +349,7 @@ class SshHost:
         raise ConnectError(f"{describe(self.node)} accepts no more sessions", hint="close some of those that are open")
 
     def _lane(self, index: int) -> Link:
-        """Return the connection at `index`, opened if it is missing or broken."""
+        """Return the connection at `index`, opening it if it is missing or broken."""
         with self._lock:
             self._links = [link for link in self._links if link.is_active()]
             while len(self._links) <= index:

@@ -1,4 +1,4 @@
-"""A node that exists only in memory: scripted answers, a file system of bytes, and a record of all that was sent."""
+"""A node that exists only in memory: scripted answers, files as bytes, and a record of everything sent."""
 
 import os
 import re
@@ -18,7 +18,7 @@ from cloudgpu.ssh.transfer.receive import OnSkipped, Skipped
 
 @dataclass(frozen=True)
 class Answer:
-    """What a scripted command does. `error` is raised instead; `reply` makes standard output from standard input."""
+    """The result of a scripted command. `error` is raised instead; `reply` computes stdout from stdin."""
 
     stdout: str = ""
     stderr: str = ""
@@ -29,7 +29,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Sent:
-    """One command as it was sent."""
+    """A command as it was sent."""
 
     wire: str
     shown: str
@@ -37,21 +37,21 @@ class Sent:
 
 
 class UnscriptedCommandError(RemoteCommandError):
-    """The fake was sent a command that nobody told it about: the test or the code under test is wrong."""
+    """The fake received a command that is not scripted, so the test or the code under test is wrong."""
 
 
 @dataclass
 class FakeHost:
-    """Satisfies `remote.base.Host`. Paths are kept as they are given; directories need not be made.
+    """An in-memory implementation of `ssh.base.Host`. Directories need not exist.
 
     Attributes:
-        node: Who it plays.
+        node: The node it stands for.
         files: Path -> content.
-        modes: Path -> mode of what `put_bytes` wrote.
+        modes: Path -> mode of files written by `put_bytes`.
         sent: Every command, in order.
-        claimed: Directories that were made ours, in order.
-        forwarded: Ports that tunnels were asked for, in order; the local port is the same number.
-        closed: Whether it was hung up.
+        claimed: Claimed directories, in order.
+        forwarded: Forwarded ports, in order; the local port is the same number.
+        closed: True once the connection was closed.
         skipped: What `fetch_tree` reports as skipped.
     """
 
@@ -74,20 +74,20 @@ class FakeHost:
         return self
 
     def run(self, command: Command, *, stdin: bytes = b"", timeout_s: float = COMMAND_S) -> Result:
-        """The scripted answer.
+        """Return the scripted answer.
 
         Raises:
-            RemoteCommandError: It has a bad exit code, or there is none.
-            ConnectError: It says so.
+            RemoteCommandError: The command failed or is not scripted.
+            ConnectError: The script says so.
         """
         return checked(self.try_run(command, stdin=stdin, timeout_s=timeout_s))
 
     def try_run(self, command: Command, *, stdin: bytes = b"", timeout_s: float = COMMAND_S) -> Result:
-        """The scripted answer, whatever its exit code.
+        """Return the scripted answer, whatever its exit code.
 
         Raises:
-            RemoteCommandError: There is none.
-            ConnectError: It says so.
+            RemoteCommandError: The command is not scripted.
+            ConnectError: The script says so.
         """
         del timeout_s  # nothing takes time here
         answer = self._answer(command, stdin)
@@ -97,10 +97,10 @@ class FakeHost:
         return Result(describe(self.node), command.shown(), answer.exit_code, stdout, answer.stderr, 0.0)
 
     def stream(self, command: Command, *, stdin: bytes = b"") -> "FakeStream":
-        """The scripted answer, line by line. An `error` is raised after the last line.
+        """Return the scripted answer as a stream. An `error` is raised after the last line.
 
         Raises:
-            RemoteCommandError: There is none.
+            RemoteCommandError: The command is not scripted.
         """
         answer = self._answer(command, stdin)
         return FakeStream(answer, answer.reply(stdin) if answer.reply else answer.stdout)
@@ -158,7 +158,7 @@ class FakeHost:
         return remote_port
 
     def server_key(self) -> ServerKey:
-        """A key that tells the nodes apart."""
+        """Return a key that is unique to the node."""
         return ServerKey("ssh-ed25519", f"AAAA{self.node.index}")
 
     def close(self) -> None:
@@ -185,7 +185,7 @@ class FakeStream:
         self.closed = False
 
     def lines(self, timeout_s: float | None = None) -> Iterator[str]:
-        """The scripted lines.
+        """Yield the scripted lines.
 
         Raises:
             ConnectError: The answer has an error, after its lines.

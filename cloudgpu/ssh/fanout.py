@@ -67,18 +67,18 @@ def wait_for_all(
     came: Callable[[SshHost], None] | None = None,
     carrier: CarrierOf = straight,
 ) -> dict[int, SshHost | CloudGpuError]:
-    """Connect to nodes that may still be booting, all at once: each has a thread, so none waits behind a slow one.
+    """Connect to nodes that may still be booting, in parallel.
 
-    Only nodes that are reached through another one wait until that one is there. A wrong host key or a refused login
-    is an answer that no waiting changes: the others are then not waited for any longer.
+    Only nodes behind another node wait, until that one is connected. A wrong host key or a refused login is final, and
+    the wait for the others ends.
 
     Args:
-        nodes: Which.
+        nodes: The nodes.
         key: The private key.
-        clock: Counts and waits.
-        deadline_s: How long a node may take, in seconds.
-        came: Called with each connection as it comes about, from that node's thread.
-        carrier: What leads to the nodes that no other node stands before.
+        clock: Clock for waiting.
+        deadline_s: Time limit per node, in seconds.
+        came: Called with each connection when it is made, from that node's thread.
+        carrier: Connection to the jump host, for nodes that are not behind another node.
     """
     end = clock.monotonic() + deadline_s
     hopeless = threading.Event()
@@ -112,7 +112,7 @@ def _through(node: Node, outcomes: Mapping[int, SshHost | CloudGpuError]) -> Ssh
     """Return the connection through which a node is reached.
 
     Raises:
-        ConnectError: The node that stands before it was not reached.
+        ConnectError: The node in front of it was not reached.
     """
     gate = outcomes.get(node.jump) if node.jump is not None else None
     if isinstance(gate, SshHost):

@@ -58,11 +58,11 @@ def open_socket(node: Node, timeout_s: float) -> socket.socket:
 
 
 def open_link(node: Node, key: Path, *, clock: Clock, timeout_s: float, connect: OpenSocket) -> Link:
-    """A link whose host key is one of the node's pinned keys and which has accepted our key.
+    """Open an authenticated connection whose host key is one of the node's pinned keys.
 
     Raises:
-        HostKeyError: The server shows none of the pinned keys, or no key is pinned.
-        ConnectError: It cannot be reached, does not speak SSH, or refuses our key.
+        HostKeyError: The server presents none of the pinned keys, or no key is pinned.
+        ConnectError: The server cannot be reached, does not speak SSH, or refuses the client key.
     """
     if not node.host_keys:
         raise HostKeyError(f"{describe(node)} has no pinned host key", hint="run `cloudgpu status --refresh`")
@@ -110,7 +110,7 @@ class AuthRefusedError(ConnectError):
 
 
 def _verified_link(node: Node, connect: OpenSocket, left_s: Callable[[], float]) -> Link:
-    """Exchange keys until a pinned one is shown: a server may hold several, and pins do not say of which type."""
+    """Exchange keys, trying each key type until a pinned key is presented; pins do not include the type."""
     tried: list[str] = []
     shown: list[str] = []
     while True:
@@ -126,10 +126,10 @@ def _verified_link(node: Node, connect: OpenSocket, left_s: Callable[[], float])
 
 
 def exchanged(node: Node, opened: Opened, timeout_s: float) -> Link:
-    """A link after the key exchange alone: the server has shown a key that nobody has compared with anything yet.
+    """Return a connection after the key exchange. Its host key has not been verified yet.
 
     Raises:
-        ConnectError: It does not speak SSH, or nothing that we speak.
+        ConnectError: The server does not speak SSH, or no common algorithm exists.
     """
     link = _exchange(node, opened, (), timeout_s)
     if link is None:

@@ -75,7 +75,7 @@ def read_public(path: Path) -> PublicKey:
 
 
 def fresh_pair() -> tuple[str, str]:
-    """Generate a key pair without storing it; return the OpenSSH private key and the public key without a comment."""
+    """Generate a key pair and return the OpenSSH private key and the public key, without storing them."""
     private = Ed25519PrivateKey.generate()
     secret = private.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption())
     return secret.decode(), private.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH).decode()

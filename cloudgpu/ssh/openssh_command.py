@@ -29,7 +29,7 @@ _DEFAULT_PORT = 22
 
 
 def write_known_hosts(path: Path, node: Node, key: ServerKey) -> Path:
-    """Atomically write the `known_hosts` file for `ssh_argv`, readable only by its owner.
+    """Write the `known_hosts` file for `ssh_argv` atomically, readable only by its owner.
 
     Raises:
         StateError: The file cannot be written.
@@ -104,5 +104,5 @@ def _flags(known_hosts: Path) -> list[str]:
 
 
 def _quoted(path: Path) -> str:
-    """Quote a path: the option takes a list of files and expands `%`, so spaces and percent signs need quoting."""
+    """Quote a path for an option that takes a list of files and expands `%`."""
     return '"' + str(path).replace("%", "%%") + '"'

@@ -74,7 +74,7 @@ def _proxy_command(entry: Entry, key: Path) -> str:
 
 
 def _path(path: Path) -> str:
-    """Escape a file name: OpenSSH expands `%` and splits at spaces."""
+    """Escape a file name, in which OpenSSH would expand `%` and split at spaces."""
     return _quoted(str(path).replace("%", "%%"))
 
 

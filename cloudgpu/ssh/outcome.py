@@ -1,4 +1,4 @@
-"""How error messages name a node and describe a failed command."""
+"""Error messages: how they name a node and describe a failed command."""
 
 from cloudgpu.errors import ConnectError, RemoteCommandError
 from cloudgpu.launch.inventory import Node

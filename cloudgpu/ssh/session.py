@@ -31,7 +31,7 @@ class Patience:
 
 
 class _Wake:
-    """One event for both output buffers. Paramiko clears it when one of them runs empty: the other would be missed."""
+    """One event for both output buffers. Paramiko clears it when either is empty, which would hide the other."""
 
     def __init__(self) -> None:
         self._event = threading.Event()
@@ -40,7 +40,7 @@ class _Wake:
         self.rearm = self._event.clear
 
     def clear(self) -> None:
-        """Deliberately nothing."""
+        """Do nothing, on purpose."""
 
 
 class Session:
@@ -89,13 +89,13 @@ class Session:
             raise self._lost(err) from err
 
     def output(self, timeout_s: float | None = None) -> Iterator[bytes]:
-        """Standard output in pieces as they come; standard error is gathered beside it, the last MiB of it kept.
+        """Yield standard output as it arrives, and keep the last MiB of standard error.
 
-        The time limit counts from now, from the last `renew`, or from the last piece of standard input that was taken.
+        The time limit counts from now, from the last `renew`, or from the last accepted piece of standard input.
 
         Raises:
-            TimeLimitError: `timeout_s` passed; the command is signalled.
-            ConnectError: The connection was lost or fell silent.
+            TimeLimitError: `timeout_s` passed. The command is signalled.
+            ConnectError: The connection was lost or became silent.
         """
         self._limit_s = timeout_s
         self.renew()
@@ -140,7 +140,7 @@ class Session:
         self.close()
 
     def _take(self) -> bytes:
-        """What has arrived, at most one piece of each kind, so that a flood cannot outrun the timeout."""
+        """Return at most one piece of stdout and read one of stderr, so that a flood cannot outrun the timeout."""
         try:
             if self._channel.recv_stderr_ready():
                 piece = bytes(self._channel.recv_stderr(_CHUNK_BYTES))
@@ -223,7 +223,7 @@ class SessionStream:
         self.exit_code: int | None = None
 
     def lines(self, timeout_s: float | None = None) -> Iterator[str]:
-        """Lines as they come, without their newline; undecodable bytes are replaced.
+        """Yield lines as they arrive, without newline. Undecodable bytes are replaced.
 
         Raises:
             TimeLimitError: `timeout_s` passed since the start or the last `renew`.
@@ -267,7 +267,7 @@ class SessionStream:
 
     @property
     def stderr(self) -> str:
-        """What it wrote to standard error so far, the last MiB."""
+        """Standard error so far, at most the last MiB."""
         return self._session.stderr.decode("utf-8", "replace")
 
 

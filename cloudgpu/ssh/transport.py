@@ -33,7 +33,7 @@ class RefusedChannel(paramiko.SSHException):  # type: ignore[misc]  # paramiko h
 
 
 class _CountingPackets(Packetizer):  # type: ignore[misc]  # paramiko has no types
-    """Counts what arrives, so that silence can be told from a long quiet command."""
+    """Counts received packets, to tell a dead connection from a long silent command."""
 
     heard = 0
     silent = False
@@ -42,7 +42,7 @@ class _CountingPackets(Packetizer):  # type: ignore[misc]  # paramiko has no typ
     REKEY_BYTES = 1 << 34
 
     def _build_packet(self, payload: bytes) -> bytes:
-        """As paramiko does it, which copies a large payload twice."""
+        """Build a packet. Paramiko's version copies a large payload twice."""
         if len(payload) < _LARGE_BYTES:
             return bytes(super()._build_packet(payload))
         # How much is filled up depends on the length's rest by the cipher's block alone, and 256 holds all of those.
@@ -72,7 +72,7 @@ class _CountingPackets(Packetizer):  # type: ignore[misc]  # paramiko has no typ
 
 
 def _first(preferred: Sequence[str], known: Sequence[str]) -> tuple[str, ...]:
-    """`known` with the preferred names in front; names that this paramiko lacks are left out."""
+    """Return `known` with the preferred names first, without names that this paramiko lacks."""
     front = tuple(name for name in preferred if name in known)
     return front + tuple(name for name in known if name not in front)
 
@@ -109,33 +109,33 @@ class Link(paramiko.Transport):  # type: ignore[misc]  # paramiko has no types
 
     @property
     def heard(self) -> int:
-        """How many packets have arrived so far."""
+        """Number of packets received so far."""
         return int(self.packetizer.heard)
 
     @property
     def unanswered(self) -> bool:
-        """Whether a handshake that failed did so because the server stopped answering."""
+        """True if a failed handshake failed because the server stopped answering."""
         packets = self.packetizer
         return bool(packets.silent or packets.handshake_timed_out() or self.is_active())
 
     @property
     def channels(self) -> int:
-        """How many channels are open or being opened."""
+        """Number of channels that are open or being opened."""
         return len(self._channels)
 
     def open_session(self, *, timeout: float) -> OrderlyChannel:
-        """A channel for one command.
+        """Open a channel for one command.
 
         Raises:
-            RefusedChannel: The server allows no further one on this connection; the others go on.
+            RefusedChannel: The server allows no more channels on this connection. The others are unaffected.
         """
         return self.open("session", timeout=timeout)
 
     def open(self, kind: str, to: tuple[str, int] | None = None, *, timeout: float) -> OrderlyChannel:
-        """A channel of any kind; `to` is where a `direct-tcpip` one leads.
+        """Open a channel of any kind; `to` is the destination of a `direct-tcpip` channel.
 
         Raises:
-            RefusedChannel: The server opens none, or reaches nothing there; the others go on.
+            RefusedChannel: The server refuses, or cannot reach the destination. Other channels are unaffected.
         """
         try:
             channel: OrderlyChannel = self.open_channel(kind, to, ("127.0.0.1", 0) if to else None, timeout=timeout)
@@ -156,10 +156,10 @@ class Link(paramiko.Transport):  # type: ignore[misc]  # paramiko has no types
         self._send_user_message(message)
 
     def _send_user_message(self, message: paramiko.Message) -> None:
-        """Send, or hold back while keys are exchanged anew.
+        """Send a message, or queue it during a key re-exchange.
 
-        Other threads wait for the end of that. The reading thread brings the end about, so it must not wait: paramiko's
-        own does, stands still for half a minute and gives the connection up.
+        Other threads wait for the end of the re-exchange. The reading thread completes it, so it must not wait; in
+        paramiko it does, blocks for half a minute and drops the connection.
         """
         if threading.current_thread() is self and not self.clear_to_send.is_set():
             self._held.append(message)

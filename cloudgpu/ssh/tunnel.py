@@ -35,7 +35,7 @@ class Tunnel:
         threading.Thread(target=self._serve, daemon=True, name=f"cloudgpu-tunnel-{self.port}").start()
 
     def close(self) -> None:
-        """Accept no more connections; those that are open end with the connection to the node."""
+        """Stop accepting connections. Open ones end with the connection to the node."""
         self._closed.set()
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)  # wakes accept; close alone does not

@@ -75,7 +75,9 @@ def deletion_question(present: Stored) -> str:
 
 
 def deleted_json(deleted: Deleted) -> dict[str, Any]:
-    """Return the documented `storage delete --json` form. `left` is always empty, because otherwise the command fails.
+    """Return the documented `storage delete --json` form.
+
+    `left` is always empty, because otherwise the command fails.
     """
     return {"name": deleted.name, "known": deleted.known, "ended": list(deleted.parts), "left": []}
 

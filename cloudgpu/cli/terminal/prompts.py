@@ -71,7 +71,9 @@ class Questions:
             raise typer.Exit(1)
 
     def end_on_interrupt(self, choice: str, state: str = "goes on") -> Callable[[str], bool]:
-        """Return the callback that decides after Ctrl-C whether to delete what is running. Without a terminal, it is kept.
+        """Return the callback that decides after Ctrl-C whether to delete what is running.
+
+        Without a terminal, it is kept.
         """
 
         def decide(what: str) -> bool:

@@ -18,10 +18,10 @@ Key = tuple[str, str]
 
 
 def end_all(deployment: Deployment) -> None:
-    """Delete everything in the journal, after a search for what unanswered intents have created.
+    """Delete everything in the journal, after searching for what unanswered calls created.
 
     Raises:
-        TeardownError: A resource was not deleted or not found out about; everything independent of it was deleted.
+        TeardownError: A resource was not deleted, or its state is unknown. Everything independent of it was deleted.
     """
     protected = [resource for resource in existing(deployment) if resource.meta.protect]
     if protected:

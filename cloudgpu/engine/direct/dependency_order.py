@@ -13,10 +13,10 @@ K = TypeVar("K", bound=Hashable)
 
 
 def in_order(first: Mapping[K, Set[K]], work: Callable[[K], None]) -> dict[K, CloudGpuError]:
-    """Do `work` for every key, after all of the keys in `first[key]`.
+    """Call `work` for every key, after all keys in `first[key]`.
 
-    What fails is returned; what waits for it is left alone, and the independent rest goes on. A bug or an interrupt
-    in `work` is raised after the work that is already under way has ended.
+    Failures are returned; keys that depend on a failed one are skipped, and the others continue. A bug or an interrupt
+    in `work` is raised once the work in progress has ended.
     """
     waiting = {key: set(before) & set(first) for key, before in first.items()}
     failures: dict[K, CloudGpuError] = {}

@@ -64,13 +64,13 @@ class DirectEngine:
     def up(self, stack: Stack, on_event: OnEvent) -> Applied:
         """Make the stack match its program, then delete what the program no longer has.
 
-        Secret outputs come back as `[secret]`.
+        Secret outputs are returned as `[secret]`.
 
         Raises:
-            CapacityError: And every other `CloudGpuError` of a resource: as its handler raised it, after all that was
-                under way had ended and was recorded.
-            StateError: The journal cannot be written, is damaged, or of another account or endpoint.
-            TeardownError: The program was carried out, but something it no longer has could not be ended.
+            CapacityError: Like every other `CloudGpuError` of a resource, raised after operations in progress finished
+                and were recorded.
+            StateError: The journal cannot be written, is damaged, or belongs to another account or endpoint.
+            TeardownError: The program ran, but something it no longer has could not be deleted.
         """
         with Journal(stack.journal, self._identity, self._clock) as journal:
             deployment = self._deployment(stack, journal, on_event)
@@ -115,11 +115,11 @@ class DirectEngine:
             return _applied(journal.state, deployment.report)
 
     def destroy(self, stack: Stack, on_event: OnEvent) -> None:
-        """Delete everything in the journal and what its unanswered intents may have created.
+        """Delete everything in the journal and what its unanswered calls may have created.
 
         Raises:
-            TeardownError: Something is left; everything independent of it was ended.
-            StateError: The journal is damaged or of another account or endpoint.
+            TeardownError: Something is left. Everything independent of it was deleted.
+            StateError: The journal is damaged, or belongs to another account or endpoint.
         """
         if not stack.journal.exists():
             return

@@ -1,6 +1,6 @@
-"""A gate for work in threads: once it is closed, no new work starts, and the caller can wait for the rest.
+"""A gate for work in threads: once closed, no new work starts, and the caller can wait for the rest.
 
-A thread pool alone cannot promise that: an interrupt that hits `submit` leaves a thread that the pool does not know.
+A thread pool cannot guarantee that: an interrupt during `submit` leaves a thread that the pool does not know.
 """
 
 import threading

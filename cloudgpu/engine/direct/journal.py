@@ -76,11 +76,11 @@ class Journal:
     def __init__(self, path: Path, identity: Identity, clock: Clock, *, required: bool = True) -> None:
         """Open or create a journal and remove a truncated last line.
 
-        With `required` false a disk that cannot be written stops nothing: what is not written any more is that
-        something was deleted, and whoever reads the journal next asks the cloud about it again.
+        If `required` is False, failures to write are ignored. Only deletions are then missing from the journal, and its
+        next reader asks the cloud about them.
 
         Raises:
-            StateError: As `load`, or it is required and cannot be written.
+            StateError: As `load`, or the journal is required and cannot be written.
         """
         self.path = path
         self._required = required

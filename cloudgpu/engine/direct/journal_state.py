@@ -29,7 +29,7 @@ class Meta:
     secret_outputs: tuple[str, ...] = ()
 
     def as_row(self) -> Row:
-        """For the journal."""
+        """Return the journal row."""
         return {
             "dependencies": list(self.dependencies),
             "property_dependencies": {name: list(urns) for name, urns in self.property_dependencies.items()},
@@ -43,13 +43,13 @@ class Meta:
 
     @classmethod
     def from_row(cls, row: Row) -> "Meta":
-        """From the journal."""
+        """Parse a journal row."""
         return decoded(cls, row)
 
 
 @dataclass(frozen=True)
 class Resource:
-    """One resource that exists, as last recorded. Secrets in `inputs` and `outputs` are marks."""
+    """An existing resource as last recorded. Secrets in `inputs` and `outputs` are masked."""
 
     urn: str
     type: str
@@ -89,13 +89,13 @@ class Intent:
 
     @classmethod
     def from_row(cls, row: Row) -> "Intent":
-        """From the journal."""
+        """Parse a journal row."""
         intent = decoded(cls, row)
         decoded(datetime, intent.at)
         return intent
 
     def as_row(self) -> Row:
-        """For the journal."""
+        """Return the journal row."""
         return {"row": "intent", **vars(self), "meta": self.meta.as_row()}
 
 

@@ -31,15 +31,15 @@ class WatchedClock:
         self._said = self._began
 
     def now(self) -> datetime:
-        """The current time, aware, UTC."""
+        """Return the current time, UTC."""
         return self._clock.now()
 
     def monotonic(self) -> float:
-        """Seconds from an arbitrary start."""
+        """Return seconds from an arbitrary start."""
         return self._clock.monotonic()
 
     def elapsed(self) -> float:
-        """Seconds since this clock was made."""
+        """Return seconds since this clock was created."""
         return self._clock.monotonic() - self._began
 
     def sleep(self, seconds: float) -> None:

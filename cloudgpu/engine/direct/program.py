@@ -1,7 +1,7 @@
-"""Run an unmodified Pulumi program in this process, as Pulumi's own language host runs it.
+"""Run an unmodified Pulumi program in this process, as Pulumi's own language host does.
 
-Every run gets an event loop, a thread pool and a context of its own, so that a run that failed half-way leaves
-nothing behind for the next. The current directory of the process stays as it is.
+Every run has its own event loop, thread pool and context, so that a failed run leaves nothing behind. The working
+directory of the process does not change.
 """
 
 import asyncio
@@ -49,11 +49,11 @@ class ProgramRun:
 
 
 def run_program(run: ProgramRun, monitor: Monitor) -> None:
-    """Run it to its end. When this returns or raises, nothing is under way any more.
+    """Run a program to its end. When this returns or raises, no operation is in progress any more.
 
     Raises:
-        CloudGpuError: What the first failed resource raised.
-        BadRequestError: The program itself failed; the message names file and line.
+        CloudGpuError: As raised by the first failed resource.
+        BadRequestError: The program itself failed; the message has file and line.
     """
     with _ONE_AT_A_TIME:
         contextvars.Context().run(_run, run, monitor)
@@ -66,13 +66,13 @@ class _Console:
         self._on_log = on_log
 
     def Log(self, request: engine_pb2.LogRequest) -> None:  # noqa: N802
-        """One line of the program."""
+        """Emit a log line of the program."""
         severity = _SEVERITIES.get(request.severity)
         if severity is not None:
             self._on_log(severity, request.message)
 
     def RequirePulumiVersion(self, request: engine_pb2.RequirePulumiVersionRequest) -> None:  # noqa: N802
-        """There is no CLI whose version could be required."""
+        """Accept any version, because there is no CLI."""
         message = f"the direct engine does not support require_pulumi_version({request.pulumi_version_range!r})"
         raise UnsupportedError(message, hint="leave it out, or use the pulumi engine")
 
@@ -143,7 +143,7 @@ def _drain(loop: asyncio.AbstractEventLoop, pool: ThreadPoolExecutor, monitor: M
 
 @contextlib.contextmanager
 def _importable(directory: Path) -> Iterator[None]:
-    """The project's own modules can be imported, are read afresh, and are gone afterwards."""
+    """Make the project's modules importable, freshly read, and forget them afterwards."""
     before = {name: module for name, module in sys.modules.items() if _within(module, directory)}
     for name in before:
         del sys.modules[name]
@@ -163,7 +163,7 @@ def _within(module: object, directory: Path) -> bool:
 
 
 def _typed(failure: BaseException, project: Project, monitor: Monitor) -> BaseException:
-    """The error to raise for a program that failed: with file and line, unless it only passed a typed one on."""
+    """Return the error to raise for a failed program: with file and line, unless it only re-raised a typed error."""
     if isinstance(failure, CloudGpuError) or not isinstance(failure, Exception):
         return failure
     invoked = _failed_invoke(failure, monitor)
@@ -178,7 +178,7 @@ def _typed(failure: BaseException, project: Project, monitor: Monitor) -> BaseEx
 
 
 def _failed_invoke(failure: Exception, monitor: Monitor) -> CloudGpuError | None:
-    """The SDK turns the failure of an invoke into a plain exception that only quotes it."""
+    """Return the typed error of a failed invoke, which the SDK replaces with a plain exception."""
     text = str(failure)
     for token, err in monitor.invoke_failures.items():
         if f"invoke of {token} failed: {err.message}" in text:
@@ -198,7 +198,7 @@ def _program_error(failure: Exception, project: Project) -> Exception:
 
 
 def _where(failure: Exception, project: Project) -> str:
-    """`file:line` of the innermost place in the program, or nothing."""
+    """Return `file:line` of the innermost frame in the program; empty if there is none."""
     if isinstance(failure, SyntaxError):
         return f"{failure.filename}:{failure.lineno}"
     frames = traceback.extract_tb(failure.__traceback__)

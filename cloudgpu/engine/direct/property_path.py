@@ -32,10 +32,10 @@ def parse(text: str) -> Path:
 
 
 def carried_over(old: Mapping[str, Any], new: Mapping[str, Any], paths: list[str]) -> dict[str, Any]:
-    """`new`, but with the values of `old` at these paths: what `ignore_changes` means.
+    """Return `new` with the values of `old` at these paths, as `ignore_changes` requires.
 
     Raises:
-        BadRequestError: One is not a property path.
+        BadRequestError: A path is invalid.
     """
     result = copy.deepcopy(dict(new))
     for text in paths:
@@ -44,7 +44,7 @@ def carried_over(old: Mapping[str, Any], new: Mapping[str, Any], paths: list[str
 
 
 def differs(old: Mapping[str, Any], new: Mapping[str, Any], path: Path) -> bool:
-    """Whether the values at this path are not the same."""
+    """Return True if the values at this path differ."""
     return _differs(old, new, path)
 
 
@@ -64,7 +64,7 @@ def _get(value: Any, part: str | int) -> Any:  # noqa: ANN401
 
 
 def _parts(part: str | int, *values: Any) -> list[str | int]:  # noqa: ANN401
-    """The concrete keys or indexes that a part stands for in any of the values."""
+    """Return the concrete keys or indices that a part matches in any of the values."""
     if part != "*":
         return [part]
     keys: dict[str | int, None] = {}

@@ -75,12 +75,12 @@ def struct(values: Mapping[str, Any], secret_names: frozenset[str] = frozenset()
 
 
 def is_unknown(value: object) -> bool:
-    """Whether the value, or anything in it, is only known after the real `up`."""
+    """Return True if the value, or a part of it, is only known after the actual `up`."""
     return any(isinstance(leaf, str) and leaf in _UNKNOWNS for _, leaf in leaves(value))
 
 
 def leaves(value: object, path: Path = ()) -> Iterator[tuple[Path, object]]:
-    """Every scalar in a value with its path."""
+    """Yield every scalar in a value with its path."""
     if isinstance(value, Mapping):
         for name, inner in value.items():
             yield from leaves(inner, (*path, name))
@@ -140,5 +140,5 @@ def _unwrap_output(inner: struct_pb2.Struct, path: Path, secret_paths: set[Path]
 
 
 def _number(number: float) -> int | float:
-    """Protobuf knows only doubles; handlers and AWS want integers where the value is one."""
+    """Convert integral doubles to integers, because protobuf has only doubles and AWS expects integers."""
     return int(number) if number.is_integer() and abs(number) <= _LARGEST_EXACT else number

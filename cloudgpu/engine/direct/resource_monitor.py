@@ -1,7 +1,7 @@
-"""Pulumi's `ResourceMonitor` service, answered in this process: the SDK calls these methods as it would call the CLI.
+"""Pulumi's `ResourceMonitor` service inside this process. The SDK calls it as it would call the CLI.
 
-The SDK calls each method on a thread of its own, so independent resources are made in parallel. The first failure
-closes the monitor: whatever is under way ends and is recorded, nothing new is begun.
+The SDK calls each method on its own thread, so independent resources are created in parallel. The first failure closes
+the monitor: operations in progress end and are recorded, and no new ones start.
 """
 
 import threading
@@ -70,7 +70,7 @@ class Surroundings:
 
 
 class Monitor:
-    """One run of a program. Its public methods in CamelCase are the service."""
+    """The service for one run of a program. Its methods in CamelCase are the gRPC methods."""
 
     def __init__(self, surroundings: Surroundings, carrier: Carrier) -> None:
         self._around = surroundings
@@ -108,29 +108,29 @@ class Monitor:
                 self.failure = failure
 
     def GetDeploymentInfo(self, _request: object) -> resource_pb2.DeploymentInfo:  # noqa: N802
-        """What this engine can do."""
+        """Return the features of this engine."""
         return resource_pb2.DeploymentInfo(supportedFeatures=_FEATURES)
 
     def SupportsFeature(self, _request: object) -> resource_pb2.SupportsFeatureResponse:  # noqa: N802
-        """The older question; the SDK asks `GetDeploymentInfo`."""
+        """Answer the older form of `GetDeploymentInfo`."""
         return resource_pb2.SupportsFeatureResponse(hasSupport=False)
 
     def RegisterResource(  # noqa: N802
         self, request: resource_pb2.RegisterResourceRequest
     ) -> resource_pb2.RegisterResourceResponse:
-        """A resource of the program."""
+        """Register a resource of the program."""
         return self._guarded(lambda: self._register(request))
 
     def ReadResource(self, request: resource_pb2.ReadResourceRequest) -> resource_pb2.ReadResourceResponse:  # noqa: N802
-        """A resource that exists outside the stack (`SecurityGroup.get`)."""
+        """Read a resource that exists outside the stack (`SecurityGroup.get`)."""
         return self._guarded(lambda: self._read(request))
 
     def ExistsResource(self, request: resource_pb2.ExistsResourceRequest) -> resource_pb2.ExistsResourceResponse:  # noqa: N802
-        """Whether a resource exists outside the stack."""
+        """Return whether a resource exists outside the stack."""
         return self._guarded(lambda: self._exists(request))
 
     def Invoke(self, request: resource_pb2.ResourceInvokeRequest) -> resource_pb2.ResourceInvokeResponse:  # noqa: N802
-        """A provider function. Its failure is the program's to handle, as under the CLI."""
+        """Call a provider function. As with the CLI, the program handles its failure."""
         try:
             return self._guarded(lambda: self._invoke(request), passing=CloudGpuError)
         except CloudGpuError as err:
@@ -140,37 +140,37 @@ class Monitor:
             return resource_pb2.ResourceInvokeResponse(failures=[failure])
 
     def Call(self, request: resource_pb2.ResourceCallRequest) -> resource_pb2.ResourceInvokeResponse:  # noqa: N802
-        """A method of a resource; no type that this engine knows has one."""
+        """Reject a method call on a resource; no supported type has methods."""
         return self._guarded(lambda: _refuse(f"the method {request.tok}"))
 
     def RegisterResourceOutputs(self, request: resource_pb2.RegisterResourceOutputsRequest) -> empty_pb2.Empty:  # noqa: N802
-        """The outputs of a component; those of the stack are kept."""
+        """Record the outputs of a component or of the stack."""
         if f"::{STACK_TYPE}::" in request.urn:
             self.outputs = plain(request.outputs)
         return empty_pb2.Empty()
 
     def RegisterPackage(self, request: resource_pb2.RegisterPackageRequest) -> resource_pb2.RegisterPackageResponse:  # noqa: N802
-        """A parameterized provider."""
+        """Reject a parameterized provider."""
         return self._guarded(lambda: _refuse(f"the parameterized package {request.name}"))
 
     def RegisterStackTransform(self, _request: object) -> empty_pb2.Empty:  # noqa: N802
-        """A transform of the whole stack."""
+        """Reject a stack transform."""
         return self._guarded(lambda: _refuse("transforms"))
 
     def RegisterStackInvokeTransform(self, _request: object) -> empty_pb2.Empty:  # noqa: N802
-        """A transform of every invoke."""
+        """Reject an invoke transform."""
         return self._guarded(lambda: _refuse("invoke transforms"))
 
     def RegisterResourceHook(self, _request: object) -> empty_pb2.Empty:  # noqa: N802
-        """A hook."""
+        """Reject a hook."""
         return self._guarded(lambda: _refuse("resource hooks"))
 
     def RegisterErrorHook(self, _request: object) -> empty_pb2.Empty:  # noqa: N802
-        """A hook for errors."""
+        """Reject an error hook."""
         return self._guarded(lambda: _refuse("error hooks"))
 
     def SignalAndWaitForShutdown(self, _request: object) -> empty_pb2.Empty:  # noqa: N802
-        """The program has ended."""
+        """Accept the end of the program."""
         return empty_pb2.Empty()
 
     def _guarded(self, work: Callable[[], T], passing: type[Exception] | tuple[()] = ()) -> T:
@@ -257,7 +257,7 @@ class Monitor:
         return Registered(f"{request.name}-{self._providers[urn]}", values)
 
     def _provider_region(self, reference: str) -> str:
-        """The region of a provider reference `urn::id`; the stack's own without one."""
+        """Return the region of a provider reference `urn::id`, or the stack's region without one."""
         return self._providers.get(reference.rpartition("::")[0], self._around.region)
 
     def _read(self, request: resource_pb2.ReadResourceRequest) -> resource_pb2.ReadResourceResponse:

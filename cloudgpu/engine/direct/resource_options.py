@@ -126,5 +126,5 @@ def _meta(request: _Request, digest: Callable[[object], str]) -> Meta:
 
 
 def _custom_parent(request: _Request) -> list[str]:
-    """A child ends before its parent; a parent that is only a component is no resource and does no harm here."""
+    """Return the parent if it is a resource, because children are deleted before their parents."""
     return [request.parent] if request.parent else []

@@ -1,4 +1,4 @@
-"""What `pulumi-resource-aws` runs: `python -m cloudgpu.engine.plugin --notes DIR ...`."""
+"""Entry point of `pulumi-resource-aws`: `python -m cloudgpu.engine.plugin --notes DIR ...`."""
 
 import argparse
 import os
@@ -19,7 +19,7 @@ from cloudgpu.errors import CloudGpuError
 
 
 def main(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
-    """Serve until the CLI is gone. The first line on standard output is the port: that is Pulumi's protocol."""
+    """Serve until the CLI exits. The first line on standard output is the port, as Pulumi's protocol requires."""
     parent = os.getppid()
     parser = argparse.ArgumentParser(add_help=False)
     parser.add_argument("--notes", type=Path, required=True)
@@ -43,7 +43,7 @@ def main(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
 
 
 def sessions(environ: Mapping[str, str]) -> Callable[[str], Clients]:
-    """Clients by region, of the rehearsal cloud that the environment names."""
+    """Return a function from regions to clients of the rehearsal cloud in the environment."""
     built: dict[str, Clients] = {}
     lock = threading.Lock()
 

@@ -1,4 +1,4 @@
-"""What the plugin is told: by the program's provider settings, and by the environment that names the endpoint."""
+"""Configuration of the plugin, from the program's provider settings and the environment."""
 
 import ipaddress
 from collections.abc import Mapping
@@ -39,12 +39,12 @@ def checked(values: Mapping[str, Any]) -> None:
 
 
 def configuration(values: Mapping[str, Any], environ: Mapping[str, str]) -> Configuration:
-    """Read the provider settings; a region may stand in the environment instead, as for Pulumi's own plugin.
+    """Read the provider settings. As with Pulumi's own plugin, the environment may set the region.
 
     Raises:
-        UnsupportedError: One is not implemented.
-        BadRequestError: No region is given, or the endpoint is not on this machine.
-        AuthError: The endpoint's key is not given.
+        UnsupportedError: A setting is not supported.
+        BadRequestError: No region is set, or the endpoint is not on this machine.
+        AuthError: The key of the endpoint is not set.
     """
     checked(values)
     loopback_endpoint(environ)
@@ -55,11 +55,11 @@ def configuration(values: Mapping[str, Any], environ: Mapping[str, str]) -> Conf
 
 
 def loopback_endpoint(environ: Mapping[str, str]) -> Endpoint:
-    """The rehearsal cloud that the environment names.
+    """Return the rehearsal cloud that the environment names.
 
     Raises:
-        BadRequestError: None is named, or it is not on this machine: real AWS needs Pulumi's own plugin.
-        AuthError: No key is given.
+        BadRequestError: None is named, or it is not on this machine. AWS needs Pulumi's own plugin.
+        AuthError: No key is set.
     """
     url = environ.get("AWS_ENDPOINT_URL", "")
     if not _is_loopback(url):
@@ -82,7 +82,7 @@ def _is_loopback(url: str) -> bool:
 
 
 def _tags(given: object) -> dict[str, str]:
-    """Nested provider settings travel as JSON text."""
+    """Parse nested provider settings, which Pulumi sends as JSON text."""
     try:
         parsed = parse_json(given) if isinstance(given, str) and given else given
     except ValueError as err:

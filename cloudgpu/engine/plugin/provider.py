@@ -28,7 +28,7 @@ _LOOK_PAUSE_S: Final = 0.5
 
 
 class Provider(provider_pb2_grpc.ResourceProviderServicer):
-    """One run of the plugin. Methods in CamelCase are the service; each runs on a thread of its own."""
+    """One run of the plugin. Methods in CamelCase are the gRPC methods, each called on its own thread."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
         self._configuration = Configuration("")
 
     def Handshake(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: N802, ANN401, ARG002
-        """References and outputs arrive plain; secrets as such, for what is made of them is secret too."""
+        """Negotiate features: plain references and outputs, and marked secrets, so that derived values stay secret."""
         return provider_pb2.ProviderHandshakeResponse(accept_secrets=True, accept_resources=False, accept_outputs=False)
 
     def GetPluginInfo(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: N802, ANN401, ARG002
@@ -63,7 +63,7 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
         return provider_pb2.CheckResponse(inputs=request.news)
 
     def DiffConfig(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: N802, ANN401, ARG002
-        """Resources carry their region themselves; no provider setting makes another resource of one."""
+        """Return no changes. Resources contain their region, so no provider setting replaces them."""
         return provider_pb2.DiffResponse(changes=provider_pb2.DiffResponse.DIFF_NONE)
 
     def Configure(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: N802, ANN401

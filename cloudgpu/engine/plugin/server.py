@@ -35,11 +35,11 @@ def serve(provider: Provider) -> tuple[grpc.Server, int]:
 
 
 def until_orphaned(parent: int, command: str = "") -> None:
-    """Return when the CLI that started this process is gone, or the command behind it.
+    """Return when the CLI that started this process, or the command behind it, has exited.
 
     Args:
-        parent: Process id of the CLI.
-        command: `pid:start` of the command; empty when a person runs the CLI.
+        parent: Process ID of the CLI.
+        command: `pid:start` of the command; empty if a user runs the CLI.
     """
     pid, _, start = command.partition(":")
     stopped = threading.Event()

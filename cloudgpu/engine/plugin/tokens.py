@@ -1,8 +1,7 @@
-"""Client tokens for creations that a plugin carries out: the same for the same thing asked for again.
+"""Client tokens for resources that the plugin creates: the same for a repeated request.
 
-An attempt that has ended (refused for good, or deleted later) must not be asked for under its old token: AWS would
-answer with the old answer. How many have ended stands in one small file a resource, for a plugin lives only as long
-as one command.
+A new attempt after a refusal or deletion needs a new token, because AWS would repeat its old response. The number of
+ended attempts is stored in a small file per resource, because a plugin process serves only one command.
 """
 
 import hashlib
@@ -28,7 +27,7 @@ class Tokens:
         self._directory = directory
 
     def token(self, urn: str, type_token: str, region: str, inputs: Mapping[str, Any]) -> str:
-        """The client token of one resource with these checked inputs.
+        """Return the client token of a resource with these checked inputs.
 
         Raises:
             StateError: The directory cannot be written.
@@ -37,7 +36,7 @@ class Tokens:
         return client_token(_cluster_token(urn, inputs), urn, digest, self._ended(urn))
 
     def end(self, urn: str) -> None:
-        """The attempt is over: whoever asks again asks for another one.
+        """End the attempt, so that the next request gets a new token.
 
         Raises:
             StateError: The directory cannot be written.
@@ -66,7 +65,7 @@ class Tokens:
             raise unwritable(self._directory, err) from err
 
     def _write_once(self, path: Path, text: str) -> None:
-        """Several resources may be made at once: the first one's salt is everybody's."""
+        """Write a file unless it exists. Resources are created concurrently, and the first salt counts for all."""
         beside = self._fresh(path)
         try:
             self._put(beside, text)
@@ -95,6 +94,6 @@ class Tokens:
 
 
 def _cluster_token(urn: str, inputs: Mapping[str, Any]) -> str:
-    """The cluster's own token from its tags; for what carries no tags, the name of its stack."""
+    """Return the cluster's token from the tags, or the stack's name for resources without tags."""
     tags = inputs.get("tags") or {}
     return str(tags.get(TOKEN) or urn.split("::", 1)[0])

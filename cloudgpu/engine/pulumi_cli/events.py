@@ -31,7 +31,7 @@ _FOLLOWS: Final = re.compile(r"^(update|destroy|refresh|preview) failed$|^resour
 
 
 class Listener:
-    """Hears one run of the CLI. Called on the event stream's own thread. What it hears holds no known secret."""
+    """Receives the events of one CLI run on the event stream's thread. Known secrets are already removed."""
 
     def __init__(self, stack: Stack, on_event: OnEvent, clock: Clock) -> None:
         self.steps: list[Step] = []

@@ -30,7 +30,7 @@ _QUIETLY: Final[Mapping[str, Any]] = {"color": "never", "suppress_progress": Tru
 
 
 class StackPort(Protocol):
-    """One stack. Every method raises only errors of `cloudgpu.errors`."""
+    """One stack. Methods raise only errors from `cloudgpu.errors`."""
 
     def exists(self) -> bool:
         """Return True if the stack exists in the backend."""
@@ -45,7 +45,7 @@ class StackPort(Protocol):
         """Preview what `up` would do."""
 
     def up(self, listener: Listener) -> Mapping[str, tuple[Any, bool]]:
-        """Run the program. Return the outputs, each with whether it is secret."""
+        """Run the program. Return the outputs and whether each is secret."""
 
     def refresh(self, listener: Listener) -> None:
         """Read every resource again."""
@@ -54,7 +54,7 @@ class StackPort(Protocol):
         """Delete all resources, or these and what depends on them."""
 
     def outputs(self) -> Mapping[str, tuple[Any, bool]]:
-        """Return the outputs, each with whether it is secret."""
+        """Return the outputs and whether each is secret."""
 
     def document(self) -> Document:
         """Return the state with secrets in plain text. Never write it to disk."""
@@ -112,7 +112,7 @@ class CliStack:
         self._run("preview", listener, lambda opened: opened.preview(on_event=listener.on_event, **_QUIETLY))
 
     def up(self, listener: Listener) -> Mapping[str, tuple[Any, bool]]:
-        """Run the program. Return the outputs, each with whether it is secret."""
+        """Run the program. Return the outputs and whether each is secret."""
         result = self._run(
             "up", listener, lambda opened: opened.up(on_event=listener.on_event, show_secrets=False, **_QUIETLY)
         )
@@ -136,7 +136,7 @@ class CliStack:
         )
 
     def outputs(self) -> Mapping[str, tuple[Any, bool]]:
-        """Return the outputs, each with whether it is secret."""
+        """Return the outputs and whether each is secret."""
         outputs = self._call("reading the outputs", lambda: self._workspace.stack_outputs(self._name))
         return {name: (value.value, value.secret) for name, value in outputs.items()}
 

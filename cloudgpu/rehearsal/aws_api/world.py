@@ -94,7 +94,7 @@ class Parts:
 
 @dataclass(frozen=True)
 class World:
-    """What rules may use."""
+    """The state and services that rules may use."""
 
     clock: Clock
     market: Market

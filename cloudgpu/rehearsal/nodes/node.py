@@ -36,7 +36,7 @@ _HOOK_PATIENCE_S = 60.0
 
 @dataclass(frozen=True)
 class Surrounding:
-    """What a node needs from its host."""
+    """The services of the host that a node needs."""
 
     now_s: Callable[[], float]
     credentials: Callable[[], RoleCredentials | None]

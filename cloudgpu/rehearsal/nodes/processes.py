@@ -36,7 +36,7 @@ class Body(Protocol):
 
     @property
     def take_terminal(self) -> Callable[[], None] | None:
-        """What a new process must call to get its terminal, if `command` does not take care of it."""
+        """Return the function that a new process calls to take its terminal, if `command` does not do it."""
 
     def open_terminal(self) -> tuple[int, int]:
         """Open a new pseudo-terminal of the node: master and slave descriptors.

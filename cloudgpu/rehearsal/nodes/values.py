@@ -25,7 +25,7 @@ class StartedNode:
 
 @dataclass(frozen=True)
 class NodeReport:
-    """A node as the host knows it. `reason` says why it is off."""
+    """The state of a node. `reason` says why it is off."""
 
     instance_id: str
     state: PowerState

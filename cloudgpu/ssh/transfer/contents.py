@@ -1,4 +1,4 @@
-"""The contents of local files as one stream, each exactly as long as it was announced."""
+"""Stream the contents of local files, each with exactly the announced length."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -12,12 +12,12 @@ _CHUNK_BYTES = 1 << 20
 
 
 class Contents:
-    """Reads the files of a manifest, in order.
+    """Reads the files of a manifest in order.
 
     Attributes:
-        size_bytes: How much there is to send.
-        changed: Paths that were no longer what the manifest says when they were read; filled with zeros where shorter.
-        problem: What stopped the reading. The stream then ends early, and the other side throws away what it has.
+        size_bytes: Bytes to send.
+        changed: Paths that differed from the manifest when they were read; shorter files are padded with zeros.
+        problem: Why reading stopped. The stream then ends early, and the receiver discards it.
     """
 
     def __init__(self, source: Path, entries: Sequence[Entry]) -> None:
@@ -28,7 +28,7 @@ class Contents:
         self.problem: OSError | None = None
 
     def after(self, header: bytes) -> Iterator[bytes]:
-        """The header and then the contents, small files gathered to pieces of about a MiB."""
+        """Yield the header and then the contents, with small files combined to pieces of about a MiB."""
         gathered = bytearray(header)
         try:
             for piece in self._pieces():
@@ -66,7 +66,7 @@ class Contents:
             yield padding
 
     def _read(self, entry: Entry) -> Iterator[bytes]:
-        """At most as many bytes as announced; a file that is gone has none."""
+        """Yield at most the announced number of bytes; none if the file no longer exists."""
         try:
             file = open_unbuffered(self._source / entry.path)
         except FileNotFoundError:

@@ -25,7 +25,7 @@ _LITERAL = re.compile(rb"[^*?\[\\]*")
 
 
 def translate(glob: bytes) -> bytes | None:
-    """The regular expression for a whole path below the pattern's own directory; None where nothing can match."""
+    """Return the regular expression for a path relative to the pattern's directory, or None if nothing can match."""
     literal = _LITERAL.match(glob)
     plain = literal.group() if literal else b""
     out = [re.escape(plain)]
@@ -45,7 +45,7 @@ def _literal(glob: bytes, at: int) -> tuple[bytes, int]:
 
 
 def _escaped(glob: bytes, at: int) -> tuple[bytes, int] | None:
-    """A backslash takes the next character as it is; one at the very end makes the pattern invalid."""
+    """Escape the character after a backslash. A backslash at the end makes the pattern invalid."""
     return _literal(glob, at + 1) if at + 1 < len(glob) else None
 
 
@@ -54,7 +54,7 @@ def _any_one(_: bytes, at: int) -> tuple[bytes, int]:
 
 
 def _stars(glob: bytes, at: int) -> tuple[bytes, int]:
-    """`**` spans directories only where it stands alone between slashes; anywhere else it is one star."""
+    """Translate stars. `**` spans directories only alone between slashes; otherwise it is a single star."""
     end = at
     while glob[end : end + 1] == b"*":
         end += 1
@@ -67,7 +67,7 @@ def _stars(glob: bytes, at: int) -> tuple[bytes, int]:
 
 
 def _bracket(glob: bytes, at: int) -> tuple[bytes, int] | None:
-    """A set of characters. It never matches a slash; one that is not closed makes the pattern invalid."""
+    """Translate a set of characters. It never matches a slash. An unclosed set makes the pattern invalid."""
     at += 1
     negated = glob[at : at + 1] in (b"!", b"^")
     at += negated
@@ -87,7 +87,7 @@ def _bracket(glob: bytes, at: int) -> tuple[bytes, int] | None:
 
 
 def _member(glob: bytes, at: int) -> tuple[bytes, int] | None:
-    """One member of a set: a named class, a range or a character; of a range that runs backwards, its first."""
+    """Translate a member of a set: a class, a range or a character; for a reversed range, its first character."""
     if glob[at : at + 2] == b"[:":
         end = glob.find(b"]", at + 2)
         if end > at + 2 and glob[end - 1 : end] == b":":

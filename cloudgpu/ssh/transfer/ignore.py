@@ -29,11 +29,13 @@ class IgnoreFile:
     """Put in front of every path: where the paths' root lies, seen from an ignore file above that root."""
 
     def verdict(self, path: bytes, *, directory: bool) -> bool | None:
-        """True: ignored; False: included by a `!` line; None: no line speaks about it. The last line that does decides.
+        """Return the verdict of the last matching line.
+
+        True means ignored, False included by `!`, and None that no line matches.
 
         Args:
             path: Relative to the same root as `below`.
-            directory: Whether it is a directory (a link to one is not).
+            directory: True for a directory (a link to one is not).
         """
         if not path.startswith(self.below):
             return None
@@ -55,9 +57,10 @@ def parse(content: bytes, below: bytes = b"", *, prefix: bytes = b"") -> IgnoreF
 
 
 def ignored(path: bytes, *, directory: bool, own: Sequence[IgnoreFile], git: Sequence[IgnoreFile]) -> bool:
-    """Whether the ignore files, given from the root downwards, leave this path out.
+    """Return True if the ignore files, ordered from the root downwards, exclude this path.
 
-    The deepest file that speaks decides; any `.cloudgpuignore` (`own`) goes before every `.gitignore` (`git`).
+    The deepest file with a matching line decides. Every `.cloudgpuignore` (`own`) takes precedence over every
+    `.gitignore` (`git`).
     """
     for files in (own, git):
         for file in reversed(files):
@@ -83,7 +86,7 @@ def _rule(line: bytes) -> Rule | None:
 
 
 def _trim(line: bytes) -> bytes:
-    """Without trailing spaces, except one that a backslash keeps."""
+    """Strip trailing spaces, except one after a backslash."""
     bare = line.rstrip(b" ")
     backslashes = len(bare) - len(bare.rstrip(b"\\"))
     return bare + b" " if backslashes % 2 and bare != line else bare

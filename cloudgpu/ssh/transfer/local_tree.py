@@ -1,4 +1,4 @@
-"""What of a local directory is sent to the nodes."""
+"""Select the files of a local directory that are sent to the nodes."""
 
 import os
 import stat
@@ -36,13 +36,13 @@ class Listing:
 
 
 def files_to_send(root: Path) -> Listing:
-    """List a work directory, ignore files honoured.
+    """List a work directory, applying ignore files.
 
-    Links are kept as links when they stay inside the directory, absolute ones as relative ones. Links that lead out
-    of it, sockets, devices and what cannot be read are named in `skipped`.
+    Links within the directory are kept, absolute ones as relative ones. Links that lead out of it, sockets, devices and
+    unreadable files are listed in `skipped`.
 
     Raises:
-        UsageError: `root` is not a directory that can be read.
+        UsageError: `root` is not a readable directory.
     """
     if not root.is_dir():
         raise UsageError(f"{root} is not a directory", hint="name a directory, or make it")
@@ -63,7 +63,7 @@ class _Directory:
     git: tuple[IgnoreFile, ...]
 
     def entered(self, entries: Sequence[os.DirEntry[bytes]]) -> "_Directory":
-        """The same, with the ignore files that lie in it."""
+        """Return the directory with the ignore files among its entries added."""
         own = [file for entry in entries if entry.name == OWN_NAME for file in _read(entry, self.below)]
         git = [file for entry in entries if entry.name == GIT_NAME for file in _read(entry, self.below)]
         return _Directory(self.below, (*self.own, *own), (*self.git, *git))
@@ -118,7 +118,7 @@ class _Walk:
 
 
 def _problem(root: bytes, path: bytes, mode: int) -> str:
-    """Why an entry cannot be sent; empty when it can."""
+    """Return why an entry cannot be sent; empty if it can."""
     full = root + path
     if stat.S_ISLNK(mode):
         if stays_inside(path, os.readlink(full)):  # noqa: PTH115  # a name that is no UTF-8 stays bytes
@@ -130,9 +130,10 @@ def _problem(root: bytes, path: bytes, mode: int) -> str:
 
 
 def _above(root: Path) -> tuple[tuple[IgnoreFile, ...], tuple[IgnoreFile, ...]]:
-    """The ignore files (own, git's) between `root` and the top of its repository, outermost first; none outside one.
+    """Return the ignore files (own, git's) from the top of the repository down to `root`; none outside a repository.
 
-    They match paths as seen from their own place, so that `build/` in the repository's file holds in a sub-folder too.
+    They match paths relative to their own directory, so that `build/` in the repository's file applies to
+    subdirectories.
     """
     tops = [place for place in (root, *root.parents) if os.path.lexists(place / ".git")]
     between = [place for place in root.parents if tops and place.is_relative_to(tops[0])]
@@ -152,7 +153,7 @@ def _read(entry: os.DirEntry[bytes], below: bytes) -> Iterator[IgnoreFile]:
 
 
 def _content(path: Path) -> bytes:
-    """The text of an ignore file; one that is missing or cannot be read has no rules, as for git."""
+    """Return the text of an ignore file. As in git, a missing or unreadable file has no rules."""
     try:
         return read_bytes(path, SETTINGS_BYTES)
     except OSError:

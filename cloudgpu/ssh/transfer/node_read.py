@@ -1,7 +1,8 @@
-"""The half of the node's program that sends: list a directory, and read files of it. Sent behind `node_tree.py`.
+"""The sending half of the node's program: list a directory, and read files. Sent after `node_tree.py`.
 
-`list FROM`: reads patterns, answers the matching entries, and names what matches and cannot travel.
-`read FROM`: reads entries, sends for each one a byte that says whether its contents follow, and the contents.
+`list FROM`: read patterns, return the matching entries, and name those that cannot be transferred.
+
+`read FROM`: read entries; for each, send a byte that says whether its contents follow, and the contents.
 """
 
 # Names on a node are bytes, which pathlib does not hold; what is above the mark is not sent.
@@ -89,9 +90,9 @@ def portable_entry(root: bytes, path: bytes) -> Entry | None:
 
 
 def listing(origin: str, source: IO[bytes]) -> None:
-    """Answer the entries that match one of the patterns; a directory that matches stands for all below it.
+    """Send the entries that match a pattern. A matching directory stands for everything below it.
 
-    What matches and cannot travel is named: `[path, reason, whether contents are lost with it]`.
+    Matching entries that cannot be transferred are listed as `[path, reason, whether contents are lost]`.
     """
     root = place(origin)
     if not os.path.isdir(root):
@@ -120,12 +121,12 @@ def listing(origin: str, source: IO[bytes]) -> None:
 
 
 def shown(path: bytes) -> str:
-    """A path as text that survives JSON."""
+    """Return a path as text that survives JSON."""
     return path.decode("utf-8", "surrogateescape")
 
 
 def examined(root: bytes, path: bytes) -> tuple[Entry | None, str, bool]:
-    """The entry of what lies at `path`; or why it cannot travel, and whether contents are lost with it."""
+    """Return the entry at `path`, or why it cannot be transferred and whether contents are lost."""
     full = os.path.join(root, path)
     try:
         mode = os.lstat(full).st_mode
@@ -142,7 +143,7 @@ def examined(root: bytes, path: bytes) -> tuple[Entry | None, str, bool]:
 
 
 def matches(pattern: re.Pattern[bytes], path: bytes) -> bool:
-    """Whether the path, or a directory that it lies in, matches."""
+    """Return True if the path or a directory above it matches."""
     while path:
         if pattern.fullmatch(path):
             return True
@@ -151,7 +152,7 @@ def matches(pattern: re.Pattern[bytes], path: bytes) -> bool:
 
 
 def read(origin: str, source: IO[bytes]) -> None:
-    """Send contents. A file that has shrunk is filled up with zeros, and its true size is told at the end."""
+    """Send contents. A file that became shorter is padded with zeros, and its true size is sent at the end."""
     root = place(origin)
     short: dict[int, int] = {}
     failed: dict[int, str] = {}
@@ -174,7 +175,7 @@ def read(origin: str, source: IO[bytes]) -> None:
 
 
 def opened(path: bytes) -> IO[bytes]:
-    """Open a regular file for reading. What took its place meanwhile is refused: a named pipe would wait for ever."""
+    """Open a regular file for reading. Anything else is refused, because opening a named pipe would block forever."""
     handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     if not stat.S_ISREG(os.fstat(handle).st_mode):
         os.close(handle)

@@ -41,11 +41,11 @@ SILENT_S = 120
 
 
 class RefusedError(Exception):
-    """Why this directory is left alone."""
+    """The reason why this directory must not be changed."""
 
 
 class Entry(NamedTuple):
-    """One file or link. A link has no size, time or mode of its own."""
+    """A file or link. A link has no size, time or mode of its own."""
 
     path: str
     size: int
@@ -55,12 +55,12 @@ class Entry(NamedTuple):
 
 
 def encoded(path: str) -> bytes:
-    """The bytes of a path that travelled as JSON text."""
+    """Return the bytes of a path that was sent as JSON text."""
     return path.encode("utf-8", "surrogateescape")
 
 
 def place(path: str) -> bytes:
-    """An absolute path; `~` is the login directory, and so is where a relative path starts."""
+    """Return an absolute path. `~` and relative paths start at the login directory."""
     return os.path.realpath(os.path.join(os.path.expanduser(b"~"), os.path.expanduser(encoded(path))))
 
 
@@ -80,7 +80,7 @@ def awaited() -> Iterator[None]:
 
 
 def take(source: IO[bytes], count: int) -> bytes:
-    """Exactly `count` bytes; less means that the sender is gone."""
+    """Read exactly `count` bytes. Fewer mean that the sender is gone."""
     pieces = []
     while count:
         with awaited():
@@ -93,7 +93,7 @@ def take(source: IO[bytes], count: int) -> bytes:
 
 
 def take_json(source: IO[bytes]) -> object:
-    """One message: its length in eight bytes, then JSON."""
+    """Read one message: its length in eight bytes, then JSON."""
     size = struct.unpack(">Q", take(source, 8))[0]
     if size > LONGEST_MESSAGE_BYTES:
         raise RefusedError("the transfer makes no sense")
@@ -128,7 +128,7 @@ def answer(value: object) -> None:
 
 
 def entry_at(root: bytes, path: bytes) -> Entry | None:
-    """Return the manifest entry of `path`; None if it is neither a file nor a link."""
+    """Return the manifest entry of `path`, or None if it is neither a file nor a link."""
     full = os.path.join(root, path)
     try:
         status = os.lstat(full)
@@ -154,9 +154,9 @@ def same(expected: Entry, actual: Entry | None) -> bool:
 
 
 def walk(root: bytes, unreadable: Callable[[bytes, OSError], None] | None = None) -> Iterator[bytes]:
-    """Every file, link or other non-directory below `root`, as relative paths; the working folder left out.
+    """Yield the relative paths of all non-directories below `root`, without the working directory.
 
-    `unreadable` is called with a directory below `root` that cannot be listed; without it, the error is raised.
+    `unreadable` is called with directories that cannot be listed; without it, the error is raised.
     """
     pending = [b""]
     while pending:
@@ -191,7 +191,7 @@ def plan(to: str, source: IO[bytes]) -> None:
 
 
 def marker_of(root: bytes) -> bytes:
-    """The file that says: this directory is ours to change. Outside of it, because it holds exactly what was sent."""
+    """Return the file that marks the directory as cloudgpu's. It is outside, so that only sent files are inside."""
     folder = os.path.join(os.path.expanduser(b"~"), b".cloudgpu", b"trees")
     os.makedirs(folder, mode=0o700, exist_ok=True)
     return os.path.join(folder, hashlib.sha256(root).hexdigest()[:32].encode("ascii"))
@@ -216,7 +216,7 @@ def claim(root: bytes) -> IO[bytes]:
 
 
 def claim_alone(to: str, source: IO[bytes]) -> None:
-    """Make the directory, and the mark by which a later `apply` knows it."""
+    """Create the directory and the marker that allows a later `apply`."""
     del source
     root = place(to)
     with claim(root):
@@ -225,7 +225,7 @@ def claim_alone(to: str, source: IO[bytes]) -> None:
 
 
 def apply(to: str, source: IO[bytes]) -> None:
-    """Make the directory hold exactly the manifest: write contents, then delete extra files."""
+    """Make the directory match the manifest: write contents, then delete extra files."""
     root = place(to)
     manifest, changed = take_entries(source), take_entries(source)
     with claim(root):
@@ -295,7 +295,7 @@ def poured(source: IO[bytes], size: int, file: int) -> int:
 
 
 def make_parents(root: bytes, path: bytes, ready: set[bytes]) -> None:
-    """Real directories above `path`: a link or a file that is in the way goes, or contents would land elsewhere."""
+    """Create the directories above `path`, replacing links and files, which would lead contents elsewhere."""
     parent = path.rpartition(b"/")[0]
     if parent in ready:
         return
@@ -325,7 +325,7 @@ def prune(root: bytes, names: set[bytes]) -> None:
 
 
 def widened(source: IO[bytes]) -> IO[bytes]:
-    """Standard input with room for more at a time: fewer turns between who sends and who writes."""
+    """Return standard input with a larger pipe buffer, which reduces switches between sender and writer."""
     with contextlib.suppress(OSError):
         fcntl.fcntl(source.fileno(), SET_PIPE_SIZE, CHUNK_BYTES)
     return source

@@ -1,4 +1,4 @@
-"""Which files a list of globs means, for fetching: whole paths, and a directory stands for all below it."""
+"""Match paths against globs for downloads. A matching directory stands for everything below it."""
 
 import os
 import re
@@ -10,10 +10,10 @@ from cloudgpu.ssh.transfer.node_read import matches
 
 
 def regex(pattern: str) -> str:
-    """The regular expression of one glob, over the path's bytes; text with surrogates, so that it survives JSON.
+    """Return the regular expression of a glob over the path's bytes, as text with surrogates that survives JSON.
 
     Raises:
-        UsageError: It is not a glob.
+        UsageError: The pattern is not a glob.
     """
     bare = pattern.removeprefix("./").strip("/")
     try:
@@ -26,16 +26,16 @@ def regex(pattern: str) -> str:
 
 
 def regexes(patterns: Sequence[str]) -> list[str]:
-    """All of them; no pattern at all means everything.
+    """Return the regular expressions of all patterns; without patterns, one that matches everything.
 
     Raises:
-        UsageError: One is not a glob.
+        UsageError: A pattern is not a glob.
     """
     return [regex(pattern) for pattern in patterns or ("**",)]
 
 
 def matching(paths: Iterable[str], patterns: Sequence[str]) -> list[str]:
-    """The paths that match, in the order given.
+    """Return the matching paths in the given order.
 
     Raises:
         UsageError: A pattern is not a glob.

@@ -1,4 +1,4 @@
-"""Where fetched files come down: names are checked, contents go to a working folder first, then into place."""
+"""Receive downloaded files: check names, write contents to a working directory, then move them into place."""
 
 import contextlib
 import os
@@ -26,12 +26,12 @@ _LONGEST_REASON = 4096
 
 @dataclass(frozen=True)
 class Skipped:
-    """Something on a node that matched and was not fetched.
+    """A matching file on a node that was not downloaded.
 
     Attributes:
-        path: Relative to the directory that was fetched from; empty for several that are not named.
-        reason: Why not.
-        lost: Whether it has contents that the caller expected, as a file that cannot be read does.
+        path: Relative to the source directory; empty for several unnamed files.
+        reason: Why it was not downloaded.
+        lost: True if it has contents that the caller expected, such as an unreadable file.
     """
 
     path: str
@@ -44,10 +44,10 @@ OnSkipped = Callable[[Skipped], None]
 
 
 def trusted(who: str, fields: object) -> Entry:
-    """A manifest entry from a node, once it has proven harmless.
+    """Validate a manifest entry from a node.
 
     Raises:
-        StateError: It is malformed, or its name or link leads out of the directory.
+        StateError: The entry is malformed, or its name or link leads out of the directory.
     """
     match fields:
         case [str(path), int(size), int(mtime_ns), int(mode), None | str() as link] if _plausible(size, mtime_ns):
@@ -65,10 +65,10 @@ def trusted(who: str, fields: object) -> Entry:
 
 
 def trusted_skipped(who: str, fields: object) -> Skipped:
-    """What a node says it cannot send, once it has proven to be text.
+    """Validate a node's report of a file that it cannot send.
 
     Raises:
-        StateError: It is malformed.
+        StateError: The report is malformed.
     """
     match fields:
         case [str(path), str(reason), bool(lost)]:
@@ -105,7 +105,7 @@ class Arriving:
         self._rest = memoryview(b"")
 
     def skip_past(self, mark: bytes, *, within: int) -> bool:
-        """Drop everything up to and including the mark; False when it does not come within so many bytes."""
+        """Skip everything up to and including the marker. Return False if it does not occur within this many bytes."""
         seen = b""
         dropped = 0
         while mark not in seen:
@@ -119,7 +119,7 @@ class Arriving:
         return True
 
     def take(self, size: int) -> Iterator[memoryview]:
-        """The next `size` bytes in pieces; fewer when the stream ends."""
+        """Yield the next `size` bytes in pieces; fewer if the stream ends."""
         while size:
             if not self._rest:
                 self._rest = memoryview(next(self._pieces, b""))
@@ -130,7 +130,7 @@ class Arriving:
             yield piece
 
     def message(self, limit: int) -> bytes | None:
-        """Return one message: its length in eight bytes, then its text; None when it is cut off or longer than that."""
+        """Return one message: its length in eight bytes, then its text. None if it is cut off or too long."""
         header = b"".join(self.take(_HEADER_BYTES))
         size = int.from_bytes(header, "big")
         if len(header) < _HEADER_BYTES or size > limit:
@@ -145,12 +145,12 @@ class Arriving:
         return not self._rest
 
     def pieces(self) -> Iterator[bytes]:
-        """Everything that is left, as it comes."""
+        """Yield the rest of the stream as it arrives."""
         yield bytes(self._rest)
         yield from self._pieces
 
     def rest(self) -> bytes:
-        """Everything that is left."""
+        """Return the rest of the stream."""
         return b"".join(self.pieces())
 
 
@@ -221,10 +221,10 @@ class Landing:
             (self._to / entry.path).unlink()
 
     def link(self, entry: Entry) -> None:
-        """Make a link.
+        """Create a link.
 
         Raises:
-            StateError: A link or a directory is in its way.
+            StateError: A link or directory is in its way.
         """
         self._part.unlink(missing_ok=True)
         self._part.symlink_to(entry.link or ".")

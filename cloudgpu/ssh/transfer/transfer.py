@@ -37,7 +37,7 @@ _GUARD: Final = b'if __name__ == "__main__":'
 
 
 def _program() -> bytes:
-    """Join the two halves of the node's program; what starts it stands at the end of the first and must come last."""
+    """Join the halves of the node's program. The entry point is at the end of the first and must come last."""
     first, guard, start = Path(node_tree.__file__).read_bytes().partition(_GUARD)
     second = Path(node_read.__file__).read_bytes().partition(_SENT_FROM)[2]
     return b"\n".join((first, second, guard + start))
@@ -72,7 +72,7 @@ class Running(Protocol):
         """Its exit code, once the output has ended."""
 
     def output(self, timeout_s: float | None = None) -> Iterator[bytes]:
-        """Standard output in pieces."""
+        """Yield standard output in pieces."""
 
     def renew(self) -> None:
         """Start the time limit of `output` again."""
@@ -82,7 +82,7 @@ class Running(Protocol):
 
 
 class Carrier(Protocol):
-    """What a transfer needs of a connection."""
+    """The operations of a connection that a transfer needs."""
 
     node: Node
 
@@ -94,7 +94,7 @@ class Carrier(Protocol):
 
 
 def _output(running: Running) -> Iterator[bytes]:
-    """Yield the output of a transfer, which ends with an error where nothing moves any more."""
+    """Yield the output of a transfer, which fails when it makes no progress."""
     for piece in running.output(_STALLED_S):
         yield piece
         running.renew()
@@ -133,13 +133,13 @@ def get_file(host: Carrier, path: str, to: Path) -> None:
 
 
 def send_tree(host: Carrier, source: Path, files: Sequence[str], to: str) -> int:
-    """Make the remote directory hold exactly these files; returns the bytes of content that were sent.
+    """Make the remote directory contain exactly these files and return the bytes of content sent.
 
     Files that change while they are read are sent again, a few times.
 
     Raises:
-        StateError: A file cannot be read here, or does not hold still.
-        RemoteCommandError: It cannot be written there.
+        StateError: A local file cannot be read, or keeps changing.
+        RemoteCommandError: A remote file cannot be written.
     """
     sent = 0
     changed: list[str] = []
@@ -172,17 +172,17 @@ def claim_tree(host: Carrier, to: str) -> None:
 def fetch_tree(
     host: Carrier, source: str, patterns: Sequence[str], to: Path, on_skipped: OnSkipped | None = None
 ) -> list[str]:
-    """Fetch what matches and differs from what is here; returns every relative path that matches and is here now.
+    """Download matching files that differ from the local ones. Return the relative paths that match and are now here.
 
-    Patterns are globs of whole paths below `source`; a directory that matches stands for all below it, and no pattern
-    at all for everything. Links that stay below `source` arrive as relative links. What cannot be fetched (a link that
-    leads elsewhere, a socket, a file that cannot be read) is named to `on_skipped`, and the rest is fetched. Names
-    come from the node and are not trusted: none may lead out of `to`.
+    Patterns are globs of whole paths below `source`. A matching directory stands for everything below it, and no
+    pattern for everything. Links within `source` become relative links. Files that cannot be downloaded (a link that
+    leads elsewhere, a socket, an unreadable file) are reported to `on_skipped`. The node's names are not trusted: none
+    may lead out of `to`.
 
     Raises:
         UsageError: A pattern is not a glob.
-        StateError: It cannot be written here, or a name would lead out of `to`.
-        RemoteCommandError: It cannot be read there.
+        StateError: A local file cannot be written, or a name would lead out of `to`.
+        RemoteCommandError: A remote file cannot be read.
     """
     problem = f"cannot list {source}"
     answer = _ask(host, _command("list", source), _message(regexes(patterns)), problem)
@@ -272,7 +272,7 @@ def _apply(host: Carrier, to: str, header: bytes, contents: Contents) -> None:
 
 
 def _receive(host: Carrier, source: str, entries: Sequence[Entry], to: Path) -> list[Skipped]:
-    """Receive the contents, each put in place as soon as it is whole; links last, when their parents are there.
+    """Receive the contents and move each file into place once complete; links last, after their parents.
 
     Returns what the node could not send after all.
     """
@@ -343,7 +343,7 @@ def _senseless(host: Carrier, problem: str) -> RemoteCommandError:
 
 
 def _command(verb: str, where: str) -> Command:
-    """The program itself goes through standard input, so that messages and process lists stay readable."""
+    """Return the command. The program is sent through stdin, to keep messages and process lists readable."""
     return Command("python3", "-I", "-c", _LOADER, str(len(_PROGRAM)), verb, where)
 
 

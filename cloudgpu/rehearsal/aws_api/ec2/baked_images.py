@@ -1,7 +1,7 @@
-"""Images made from instances: validation, ids, and that they take a moment to become available.
+"""Images created from instances: validation, IDs, and the time until they become available.
 
-The disk of the node is not copied, but what its stand-ins remember of installed packages is: a node that boots such an
-image finds done what the bootstrap installed there. What else was written to the disk is not in the image.
+The disk of the node is not copied. The image only records installed packages, so that a node booted from it finds what
+the bootstrap installed.
 """
 
 import hashlib

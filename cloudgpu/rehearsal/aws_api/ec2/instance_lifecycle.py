@@ -30,8 +30,8 @@ Work = Callable[[str, str], None]
 class NodeKeeper:
     """Boots, stops and reconciles nodes.
 
-    What nodes do is saved a little later, by `changed`: after a crash an instance is at worst shown in its former
-    state, and `reconcile` moves it on again. What callers ask for is saved before they are answered, elsewhere.
+    Changes made by nodes are saved a little later, through `changed`. After a crash an instance may show its former
+    state until `reconcile` updates it. Changes requested by callers are saved elsewhere, before the response.
     """
 
     def __init__(self, parts: Parts) -> None:

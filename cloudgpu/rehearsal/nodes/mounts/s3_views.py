@@ -1,7 +1,7 @@
-"""What nodes mount, carried out: a link to the folder that stands for it, or a bucket of the endpoint shown by s3fs.
+"""Mount a source on a node: link the folder that represents it, or run s3fs for a bucket of the endpoint.
 
-A node's own superuser may not mount. A bucket that is mounted with the address of its service is shown for real all
-the same: this host starts the machine's s3fs in the node's namespaces, with the keys of the node's role.
+The superuser of a node may not mount. For a bucket mounted with its endpoint, the host therefore starts the machine's
+s3fs in the node's namespaces, with the credentials of the node's role.
 """
 
 import asyncio

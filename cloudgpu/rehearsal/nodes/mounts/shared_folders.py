@@ -1,7 +1,7 @@
-"""Mounts of a node without mounting anything: what stands for a file system is one folder, the same for every node.
+"""Mounts without mounting: each file system is represented by one folder that all nodes share.
 
-What a node may mount was told by the simulated AWS, which knows groups, zones and attachments; anything else fails as
-it would there.
+The simulated AWS decides what a node may mount, by security group, zone and attachment. Everything else fails as on
+AWS.
 """
 
 from collections.abc import Mapping, Sequence
@@ -44,10 +44,10 @@ class Asked:
 
 @dataclass(frozen=True)
 class Mounted:
-    """A mount that stands until it is taken down, or the node loses its power.
+    """An active mount, until it is unmounted or the node is powered off.
 
     Attributes:
-        service: Of a bucket that is shown for real: where it is asked for; `bucket` is its name with the prefix.
+        service: Endpoint of a bucket mounted with s3fs; `bucket` is its name with the prefix.
     """
 
     target: str
@@ -77,9 +77,9 @@ class Disks:
     """The storage that a node may mount, and its active mounts.
 
     Attributes:
-        mountable: Source, as a mount names it -> the folder that stands for it.
-        root: Where the node's paths begin on the machine; empty where it has a root of its own.
-        formatted: Folders of disks that hold a file system.
+        mountable: Source as named in mounts -> the folder that represents it.
+        root: Path prefix of the node on the machine; empty for a node with a root of its own.
+        formatted: Folders of volumes with a file system.
     """
 
     mountable: Mapping[str, str] = field(default_factory=dict)

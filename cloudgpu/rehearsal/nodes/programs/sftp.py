@@ -98,7 +98,7 @@ def _long_name(name: bytes, info: os.stat_result) -> bytes:
 
 
 class Server:
-    """One SFTP connection."""
+    """The server of one SFTP connection."""
 
     def __init__(self, source: BinaryIO, sink: BinaryIO) -> None:
         """Create the server without reading.

@@ -23,10 +23,10 @@ T = TypeVar("T")
 
 
 class NodeSession(asyncssh.SSHServerSession[bytes]):
-    """Runs one process of a node and forwards its bytes in order, without a size limit.
+    """Runs one process of a node and forwards its data in order, without a size limit.
 
-    As with OpenSSH, a channel with pipes ends when the process has ended and nothing holds its output open any more;
-    a client that goes away closes the pipes (or hangs up the terminal) and kills nothing by itself.
+    As with OpenSSH, a channel with pipes ends when the process has exited and its output is closed. A client that
+    disconnects closes the pipes (or hangs up the terminal) but kills nothing.
     """
 
     def __init__(self, body: Body, user: str, home: str, environment: Mapping[str, str]) -> None:

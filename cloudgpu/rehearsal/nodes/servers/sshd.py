@@ -125,7 +125,7 @@ class SshDoors:
 
 
 class _Gate(asyncssh.SSHServer):
-    """One connection: public key authentication only, for the node's own user only."""
+    """Authentication of one connection: public key only, and only for the node's own user."""
 
     def __init__(self, server: NodeSshServer, body: Body, login: Login, keys: frozenset[bytes]) -> None:
         self._server = server
