@@ -1,1 +1,1 @@
-"""The only door to AWS: sessions, questions, resource handlers, the search by tag. `ClientError` never leaves it."""
+"""The only access to AWS: sessions, queries, resource handlers, tag search. `ClientError` never leaves this package."""

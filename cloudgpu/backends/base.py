@@ -31,15 +31,15 @@ if TYPE_CHECKING:
 
 
 class TaggedResource(Protocol):
-    """Something that carries a cluster's tag."""
+    """A resource with a cluster's tag."""
 
     @property
     def kind(self) -> str:
-        """`instance`, `volume`, `security-group` ..."""
+        """Resource type: `instance`, `volume`, `security-group` ..."""
 
     @property
     def id(self) -> str:
-        """The cloud's own id."""
+        """The cloud's resource ID."""
 
     @property
     def region(self) -> str:
@@ -51,11 +51,11 @@ class TaggedResource(Protocol):
 
 
 class Tagged(TaggedResource, Protocol):
-    """The same with what it costs by."""
+    """A tagged resource with the properties that determine its price."""
 
     @property
     def state(self) -> str:
-        """The cloud's own word for it; empty where there is none."""
+        """The cloud's name for its state; empty if it has none."""
 
     @property
     def since(self) -> datetime | None:
@@ -71,7 +71,7 @@ class Tagged(TaggedResource, Protocol):
 
     @property
     def volume_type(self) -> str:
-        """`gp3` ... of a volume; empty otherwise."""
+        """Volume type such as `gp3`; empty for other resources."""
 
     @property
     def size_gib(self) -> int | None:
@@ -163,7 +163,7 @@ class Cloud(Backend, Protocol):
 
 
 class Ledger(Protocol):
-    """The record of what costs money."""
+    """The ledger of resources that cost money."""
 
     def open(self, spending: Spending) -> None:
         """Write a row durably. Opening the same entry ID again has no effect."""
@@ -172,19 +172,19 @@ class Ledger(Protocol):
         """Record the instances that a launch call returned."""
 
     def extend(self, entry_id: str, until: datetime, at: datetime) -> None:
-        """The nodes may live until then."""
+        """Record a later expiry."""
 
     def close(self, entry_id: str, at: datetime) -> None:
-        """The cloud confirmed the end."""
+        """Close an entry after the cloud confirmed the deletion."""
 
     def part_ended(self, entry_id: str, part: Part, at: datetime, *, estimated: bool = False) -> None:
-        """A part of an open entry ended; the first end counts."""
+        """Record when a part of an open entry ended. The first end counts."""
 
     def run_started(self, run_id: str, cluster: str, recipe: str, owner: str, team: str, at: datetime) -> None:
-        """A run began to use a cluster."""
+        """Record that a run started to use a cluster."""
 
     def run_ended(self, run_id: str, state: str, at: datetime) -> None:
-        """A run ended."""
+        """Record that a run ended."""
 
     def entries(
         self, *, cluster: str | None = None, state: EntryState | None = None, since: datetime | None = None

@@ -1,4 +1,4 @@
-"""The ledger's side of clusters and runs: which rows are whose, when they are closed, what a run comes to."""
+"""Ledger rows of clusters and runs: find them by token, close them, and compute costs."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace

@@ -1,4 +1,4 @@
-"""The context that a use case works in."""
+"""The context of a use case."""
 
 from __future__ import annotations
 

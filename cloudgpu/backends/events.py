@@ -9,7 +9,7 @@ from cloudgpu.run.progress import Progress
 
 @dataclass(frozen=True)
 class StageChange:
-    """A stage began (`seconds` None) or ended."""
+    """A stage started (`seconds` is None) or ended."""
 
     name: str
     seconds: float | None = None

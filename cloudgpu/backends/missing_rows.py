@@ -1,4 +1,4 @@
-"""Ledger rows that are missing although a record says that something was launched: find them, and write them again."""
+"""Find recorded launches without a ledger row, and write the missing rows."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -18,12 +18,12 @@ from cloudgpu.text import command
 
 @dataclass(frozen=True)
 class Gap:
-    """Something that costs money and has no row.
+    """A resource that costs money but has no ledger row.
 
     Attributes:
-        what: For instance `cluster lab`.
-        missing: The nodes without a row; empty for storage.
-        repair: The command that writes the rows again.
+        what: The resource, for example `cluster lab`.
+        missing: Nodes without a row; empty for storage.
+        repair: Command that writes the missing rows.
     """
 
     what: str
@@ -32,7 +32,7 @@ class Gap:
 
     @property
     def message(self) -> str:
-        """Say what is missing."""
+        """The error message."""
         nodes = f"{len(self.missing)} {'node' if len(self.missing) == 1 else 'nodes'} of " if self.missing else ""
         return f"the ledger has no row for {nodes}{self.what}: what it costs is not in the bill"
 

@@ -1,4 +1,4 @@
-"""The ledger's side of what outlives clusters: storage and machine images, from before they are made to their end."""
+"""Ledger rows of storage and machine images, which outlive clusters."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -73,7 +73,7 @@ class RetainedSpending:
 
 @dataclass(frozen=True)
 class RetainedBilling:
-    """Opens and closes such rows."""
+    """Opens and closes the rows of retained resources."""
 
     ledger: Ledger
     clock: Clock

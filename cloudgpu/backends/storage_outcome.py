@@ -21,7 +21,7 @@ class Ready:
 
     @property
     def config(self) -> dict[str, str]:
-        """Settings of the cluster program: groups, and buckets that the nodes' role may read and write."""
+        """Program settings: security groups, and buckets that the nodes' role may read and write."""
         buckets = [one for one in self.mounts if one.kind == "s3"]
         return {
             "storageSecurityGroupIds": ",".join(self.groups),
@@ -69,7 +69,7 @@ class Settled:
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """A line for each that stays."""
+        """One line for each retained storage."""
         return tuple(one.line for one in self.kept)
 
 

@@ -1,4 +1,4 @@
-"""The catalogue: every GPU and instance type that is known, read from the data files of this package."""
+"""The catalog of GPUs and instance types, read from the data files of this package."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from cloudgpu.recipe.nearest import suggestion
 
 @dataclass(frozen=True)
 class Catalog:
-    """Everything known, by name."""
+    """All GPUs and instance types by name."""
 
     gpus: Mapping[str, Gpu]
     types: Mapping[str, InstanceType]

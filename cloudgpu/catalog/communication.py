@@ -26,7 +26,7 @@ _ROCE: Final = ("ecs.sccgn",)
 
 @dataclass(frozen=True)
 class Setting:
-    """A variable of every rank's environment."""
+    """An environment variable for every rank."""
 
     name: str
     value: str

@@ -27,7 +27,7 @@ class Memory:
 
 @dataclass(frozen=True)
 class Rates:
-    """Peak rates without sparsity, in 1e12 operations a second; None where the GPU does not have the unit."""
+    """Peak rates without sparsity, in 1e12 operations per second; None if the GPU lacks the unit."""
 
     fp32: Decimal | None = None
     fp16: Decimal | None = None
@@ -40,7 +40,7 @@ class Rates:
 
 @dataclass(frozen=True)
 class Gpu:
-    """A GPU model and the software that still runs on it. None is unknown, but where a field says otherwise."""
+    """A GPU model and its software support. None is unknown unless a field says otherwise."""
 
     name: str
     architecture: str
@@ -85,7 +85,7 @@ class Gpu:
 
     @property
     def sm(self) -> int:
-        """70 for compute capability 7.0: what NVIDIA's compiler calls it."""
+        """Compute capability as in compiler options: 70 for 7.0."""
         return int(self.compute_capability.replace(".", ""))
 
 

@@ -14,7 +14,7 @@ Flavour = Literal["proprietary", "open"]
 
 @dataclass(frozen=True)
 class Driver:
-    """A branch of NVIDIA's driver, and whose kernel modules are used."""
+    """A branch of the NVIDIA driver, and the flavour of its kernel modules."""
 
     branch: int
     flavour: Flavour
@@ -30,7 +30,7 @@ class CarriedDriver:
 
 @dataclass(frozen=True)
 class MachineImage:
-    """An image by the public SSM parameter that names its newest version in every region."""
+    """A machine image, by the public SSM parameter of its latest version in every region."""
 
     name: str
     parameter: str

@@ -1,4 +1,4 @@
-"""Memory as people say it: `24GiB`, `32GB` or `32`."""
+"""Parse amounts of memory: `24GiB`, `32GB` or `32`."""
 
 import re
 from decimal import ROUND_DOWN, Decimal

@@ -1,4 +1,4 @@
-"""Everything known of one GPU, brought together: the types that have it, what runs on it, what would replace it."""
+"""Collect everything known about a GPU: its types, supported software, and replacements."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""EC2's quotas on running instances: which one a type counts against, by vCPUs, in every region by itself."""
+"""EC2 quotas on running instances, in vCPUs and per region, and the quota of each instance type."""
 
 import re
 from dataclasses import dataclass

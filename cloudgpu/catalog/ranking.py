@@ -67,12 +67,12 @@ class Offer:
 
     @property
     def block_usd(self) -> Decimal | None:
-        """USD an hour in a Capacity Block of the same region, paid for in advance; None where none is sold."""
+        """USD per hour in a Capacity Block of the same region, paid in advance; None if it is not sold."""
         return self.kind.capacity_block_usd.get(self.region or "")
 
     @property
     def bandwidth_tb_s(self) -> Decimal | None:
-        """Memory bandwidth, TB (1e12 bytes) a second."""
+        """Memory bandwidth, TB (1e12 bytes) per second."""
         memory = memory_of(self.gpu, self.kind)
         if memory is None or memory.bandwidth_gb_s is None:
             return None
@@ -80,23 +80,23 @@ class Offer:
 
     @property
     def fp16_pflop_s(self) -> Decimal | None:
-        """FP16 rate, with tensor cores where there are any, in 1e15 operations a second."""
+        """FP16 rate, with tensor cores if present, in 1e15 operations per second."""
         rate = self.gpu.rates.fp16
         return None if rate is None else self.kind.gpus * rate / _THOUSAND
 
     @property
     def usd_per_gpu_h(self) -> Decimal | None:
-        """USD for one of its GPUs for an hour."""
+        """USD per GPU and hour."""
         return None if self.hourly_usd is None else self.hourly_usd / self.kind.gpus
 
     @property
     def usd_per_pflop_h(self) -> Decimal | None:
-        """USD for 1e15 FP16 operations a second, for an hour."""
+        """USD per hour for 1e15 FP16 operations per second."""
         return _ratio(self.hourly_usd, self.fp16_pflop_s)
 
     @property
     def usd_per_tb_s(self) -> Decimal | None:
-        """USD for each TB a second of memory bandwidth, for an hour."""
+        """USD per hour for 1 TB per second of memory bandwidth."""
         return _ratio(self.hourly_usd, self.bandwidth_tb_s)
 
 

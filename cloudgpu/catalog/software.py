@@ -25,7 +25,7 @@ class NgcMonth:
 
 @dataclass(frozen=True)
 class FrameworkImage:
-    """A container image by repository and tag, and the GPUs that it has native code for."""
+    """A container image by repository and tag, and the GPUs it has native code for."""
 
     framework: str
     image: str
@@ -45,7 +45,7 @@ class FrameworkImage:
 
 @dataclass(frozen=True)
 class TorchWheels:
-    """PyTorch's wheels of one CUDA version, over the PyTorch versions that have the same GPUs."""
+    """PyTorch wheels for one CUDA version, over the PyTorch versions that support the same GPUs."""
 
     cuda: str
     """As its index calls it, for instance `cu126`."""

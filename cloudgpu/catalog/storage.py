@@ -17,7 +17,7 @@ KINDS: Final[tuple[StorageKind, ...]] = get_args(StorageKind)
 
 @dataclass(frozen=True)
 class StoragePrice:
-    """A price with where it comes from."""
+    """A price and its source."""
 
     usd_per_gib_month: Decimal
     source: str

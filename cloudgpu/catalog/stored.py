@@ -1,4 +1,4 @@
-"""The catalogue's data files as values: what is written once for many rows is laid over each of them here."""
+"""Read the data files of the catalog. Values shared by many rows are stored once and merged into each here."""
 
 import json
 from collections.abc import Iterator, Mapping

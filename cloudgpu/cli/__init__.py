@@ -1,1 +1,1 @@
-"""Thin commands: parse, one app call, render. `wiring.py` is the only composition root."""
+"""Thin commands: parse, one app call, render. `context/wiring.py` is the only composition root."""

@@ -178,8 +178,7 @@ class Lease:
         return holder
 
     def _read(self) -> Holder | None:
-        """Return the recorded holder; None if the file is malformed. It is never partial, as it is renamed into place.
-        """
+        """Return the recorded holder, or None if the file is malformed. It is renamed into place, so never partial."""
         try:
             holder = decoded(Holder, files.read_json(self.path, files.SETTINGS_BYTES))
         except FileNotFoundError:

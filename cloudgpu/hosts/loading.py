@@ -27,7 +27,7 @@ _MOST_GPUS = 64
 
 
 class HostsFileError(UsageError):
-    """The inventory file is wrong; `problems` holds each as `file:line: field: what`."""
+    """The inventory file is invalid. `problems` has one `file:line: field: problem` each."""
 
     def __init__(self, message: str, *, problems: tuple[str, ...] = (), hint: str = "") -> None:
         super().__init__(message, hint=hint)

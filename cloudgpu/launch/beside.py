@@ -1,4 +1,4 @@
-"""Services beside the ranks: further processes of the head, which end when the ranks have."""
+"""Side services: additional processes on the head that end with the ranks."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

@@ -19,10 +19,10 @@ _ENTER = (
 
 @dataclass(frozen=True)
 class Engine:
-    """A node's Docker engine: the client's path there, and where the engine listens.
+    """A node's Docker engine.
 
     Attributes:
-        host: `unix:///var/run/docker.sock`; empty for the client's own default.
+        host: `unix:///var/run/docker.sock`; empty for the client's default.
     """
 
     docker: str = "docker"
@@ -30,7 +30,7 @@ class Engine:
 
     @property
     def client(self) -> tuple[str, ...]:
-        """The words that every line for this engine begins with."""
+        """First words of every command line for this engine."""
         return (self.docker, "--host", self.host) if self.host else (self.docker,)
 
 

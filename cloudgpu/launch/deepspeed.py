@@ -1,7 +1,7 @@
-"""The `deepspeed` launcher: a command on the head that logs in to the nodes itself, with a hostfile and an `ssh` ready.
+"""The `deepspeed` launcher: a command on the head that logs in to the other nodes, with a hostfile and an `ssh`.
 
-DeepSpeed's own runner, and others of its kind, start `ssh` (or pdsh, which does) by that name, for the head as well.
-They find one first on their PATH that knows the run's key, ports and host keys.
+DeepSpeed's own runner and similar ones start `ssh` (or pdsh, which does) by name, also for the head. The first one on
+their PATH is configured with the run's key, ports and host keys.
 """
 
 from cloudgpu.launch.command import command

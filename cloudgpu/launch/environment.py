@@ -1,4 +1,4 @@
-"""The environment that every launcher gives its processes, and what a recipe may not set beside a launcher."""
+"""The environment that all launchers give their processes, and the variables that a recipe may not set."""
 
 from collections.abc import Iterator, Mapping
 

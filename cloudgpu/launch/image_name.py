@@ -25,7 +25,7 @@ class ImageName:
 
     @property
     def repository(self) -> str:
-        """Registry and path, as a pull wants them."""
+        """Registry and path, as `docker pull` expects them."""
         return f"{self.registry}/{self.path}"
 
     @property

@@ -1,4 +1,4 @@
-"""The inventory of a cluster's nodes: the interface between provisioning and running."""
+"""The nodes of a cluster: the interface between provisioning and running."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field

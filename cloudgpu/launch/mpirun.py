@@ -62,7 +62,7 @@ def mpirun(recipe: Recipe, inventory: Inventory, ctx: LaunchContext) -> tuple[No
 
 @dataclass(frozen=True)
 class Remote:
-    """A node on which mpirun starts a daemon, and the variables that it has and others have not."""
+    """A node on which mpirun starts a daemon, and the variables specific to it."""
 
     node: Node
     env: Mapping[str, str]

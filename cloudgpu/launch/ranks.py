@@ -21,7 +21,7 @@ class RankLaunch:
 
 @dataclass(frozen=True)
 class NodeFile:
-    """A file that a node needs before its ranks start. Holds no secret."""
+    """A file that a node needs before its ranks start. Contains no secrets."""
 
     path: str
     """Relative to the run's directory on the node."""

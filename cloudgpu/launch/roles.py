@@ -1,4 +1,4 @@
-"""Processes of several roles on the nodes of a run, counted once: workers first, then what serves them."""
+"""Assign processes of several roles to the nodes of a run: workers first, then servers."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from cloudgpu.recipe.schema import Recipe
 
 @dataclass(frozen=True)
 class Seat:
-    """A process before it has an environment: where it runs, as what, and its number within its role."""
+    """A process without its environment: node, role, and number within the role."""
 
     node: Node
     role: str

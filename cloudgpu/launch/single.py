@@ -1,4 +1,4 @@
-"""Launchers of plain commands: `each-node`, `head-only` and `service`. They arrange no meeting of the processes."""
+"""Launchers of plain commands: `each-node`, `head-only` and `service`. They set up no rendezvous."""
 
 from cloudgpu.launch.command import command
 from cloudgpu.launch.environment import about_process, about_run, layered, refuse_reserved

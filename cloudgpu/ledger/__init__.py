@@ -1,1 +1,1 @@
-"""The append-only record of everything that costs money. Simulated money is never added to real money."""
+"""The append-only record of everything that costs money. Simulated and real costs are never added up."""

@@ -13,7 +13,7 @@ from cloudgpu.ledger.billing import Charge
 
 @dataclass(frozen=True)
 class RunInterval:
-    """A run and the time it used its cluster. `ended_at` is None as long as its end was not written down."""
+    """A run and the time it used its cluster. `ended_at` is None until its end is recorded."""
 
     run_id: str
     cluster: str
@@ -27,7 +27,7 @@ class RunInterval:
 
 @dataclass(frozen=True)
 class Slice:
-    """A stretch of a charge's time; `runs` used the cluster then."""
+    """Part of a charge's time, and the runs that used the cluster then."""
 
     start: datetime
     end: datetime
@@ -35,12 +35,12 @@ class Slice:
 
     @property
     def microseconds(self) -> int:
-        """Its length."""
+        """Length in microseconds."""
         return (self.end - self.start) // timedelta(microseconds=1)
 
 
 class RunIndex:
-    """Finds the runs that used a cluster in a stretch of time, however many runs the ledger holds."""
+    """Finds the runs that used a cluster at a given time, efficiently for large ledgers."""
 
     def __init__(self, runs: Iterable[RunInterval]) -> None:
         ended: dict[str, list[RunInterval]] = defaultdict(list)
@@ -63,7 +63,7 @@ class RunIndex:
 
 @dataclass(frozen=True)
 class _Ended:
-    """Runs of one cluster by start, with the latest end among each and its predecessors."""
+    """Runs of one cluster by start, with the latest end among each run and its predecessors."""
 
     runs: Sequence[RunInterval]
     latest_end: Sequence[datetime]

@@ -120,7 +120,7 @@ def entry_usd(entry: Entry, now: datetime) -> Decimal:
 
 
 class Rates:
-    """Prices as nano-dollars, parsed once for each different text: a ledger has few prices and many entries."""
+    """Prices in nano-dollars, cached by text, because a ledger has few prices and many entries."""
 
     def __init__(self) -> None:
         self._nano: dict[str, int] = {}

@@ -1,4 +1,4 @@
-"""The bill: what was spent, by user, team, run, recipe or cluster. Pure; the rows add up to the totals, always."""
+"""The bill by user, team, run, recipe or cluster. Pure. The rows always add up to the totals."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -53,7 +53,7 @@ class ReportRow:
 
 @dataclass(frozen=True)
 class Report:
-    """The bill, dearest row first. Real and simulated money are never added."""
+    """The bill, most expensive row first. Real and simulated costs are never added up."""
 
     by: By
     since: datetime | None
@@ -75,7 +75,7 @@ class _Sum:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """A part of one charge that falls to one row; not `counted` is what was spent before the report begins."""
+    """The part of a charge that belongs to one row. It is not `counted` if it was spent before the report starts."""
 
     key: str
     weight: int

@@ -1,4 +1,4 @@
-"""Between rows and values: the fold over an entry's events, done by the database."""
+"""Convert between rows and values. The database computes entries from their events."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""The ledger: what costs money, written before the call that spends it and closed after the cloud confirmed the end."""
+"""The ledger of what costs money: rows are written before the call and closed after the deletion is confirmed."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -35,7 +35,7 @@ def open_ledger(url: str, *, may_read_only: bool = False) -> "Ledger":
 
 @dataclass(frozen=True)
 class Ledger:
-    """Every method is one transaction, on the disk when it returns. Many processes may use one ledger at once."""
+    """The ledger. Every method is one durable transaction. Several processes may use a ledger concurrently."""
 
     engine: sa.Engine
 

@@ -1,4 +1,4 @@
-"""`docs/reference/settings.md`, rendered from the list of settings."""
+"""Render `docs/reference/settings.md` from the fields."""
 
 from dataclasses import Field
 from typing import Any

@@ -1,4 +1,4 @@
-"""Every setting: name, type, default, check and documentation, in one list."""
+"""All settings: name, type, default, validation and documentation."""
 
 import difflib
 import re

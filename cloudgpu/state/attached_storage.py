@@ -1,4 +1,4 @@
-"""The storage of a cluster as its record holds it. Pure."""
+"""The storage of a cluster as stored in its record. Pure."""
 
 from __future__ import annotations
 

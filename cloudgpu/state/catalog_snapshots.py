@@ -70,7 +70,7 @@ Drafted = Callable[[Overlay | None], tuple[Overlay, str, Sequence[str]]]
 
 
 class CatalogSnapshots:
-    """The overlays of one target. Those of another target are never looked at."""
+    """The catalog snapshots of one target."""
 
     def __init__(self, home: Home, target: str) -> None:
         self._paths = home.catalog(target)

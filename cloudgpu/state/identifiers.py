@@ -1,4 +1,4 @@
-"""Names that cloudgpu makes up: unguessable where they name calls, short where a person types them."""
+"""Generate identifiers: unguessable tokens for API calls, and short IDs for people to type."""
 
 import re
 import secrets

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 class BackendIdentity(Protocol):
-    """The target, endpoint and account that records of different backends must not be mixed up over."""
+    """The target, endpoint and account of a backend, which keep records of different backends apart."""
 
     @property
     def target(self) -> Target:

@@ -1,4 +1,4 @@
-"""The nodes of a cluster as they were last written down."""
+"""Read the recorded nodes of a cluster."""
 
 from dataclasses import replace
 from datetime import datetime, timedelta

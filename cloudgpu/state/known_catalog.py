@@ -1,4 +1,4 @@
-"""The catalogue as this home knows it for a target: what came with cloudgpu, and what was read since."""
+"""The catalog of this home for a target: the bundled data updated with the active snapshot."""
 
 from cloudgpu.catalog import Catalog, load
 from cloudgpu.catalog.overlay_apply import apply

@@ -151,7 +151,7 @@ class RunRecord:
 
     @property
     def uncollected(self) -> tuple[str, ...]:
-        """The output patterns of a run that was started and whose outputs were not all fetched."""
+        """The output patterns of a run that was started but whose outputs were not all downloaded."""
         # Records of earlier versions say nothing but which files there are.
         fetched = bool(self.outputs) if self.collected is None else self.collected
         if fetched or not self.ranks:
@@ -163,7 +163,7 @@ class Records:
     """Reads and writes the records of one home.
 
     Raises:
-        StateError: From every method that asks for one record: it cannot be read or written.
+        StateError: From every method for a single record: the record cannot be read or written.
     """
 
     def __init__(self, home: Home) -> None:

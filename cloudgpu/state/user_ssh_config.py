@@ -30,12 +30,12 @@ class SshFolder:
 
     @property
     def config(self) -> Path:
-        """The user's own configuration."""
+        """Path of the user's own configuration."""
         return self.root / "config"
 
     @property
     def ours(self) -> Path:
-        """The folder of our files."""
+        """Path of the folder with cloudgpu's files."""
         return self.root / "cloudgpu.d"
 
     @property

@@ -24,8 +24,8 @@ class ExpiryScheduleArgs:
 
     Attributes:
         group: Name of the schedule group, unique in the region.
-        token: The tag `cloudgpu:token` of the nodes: nothing else can be ended.
-        expires_at: When the nodes end themselves, UTC.
+        token: Tag `cloudgpu:token` of the nodes; nothing else can be terminated.
+        expires_at: When the nodes power themselves off, UTC.
     """
 
     group: str

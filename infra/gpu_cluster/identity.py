@@ -1,4 +1,4 @@
-"""The IAM role of the nodes: it may terminate its own cluster and access the data of its recipe, nothing else."""
+"""The IAM role of the nodes: it may terminate its own cluster and access the data of its recipe."""
 
 import json
 from dataclasses import dataclass
@@ -34,7 +34,7 @@ class Grants:
     """The S3 locations (`bucket/prefix`) that a recipe needs.
 
     Attributes:
-        sessions: Let the SSM agent of a node call in, so that Session Manager leads to it.
+        sessions: Let the SSM agent of a node connect, so that Session Manager reaches it.
     """
 
     readable: tuple[str, ...] = ()
@@ -44,7 +44,7 @@ class Grants:
 
 @dataclass(frozen=True)
 class IdentityArgs:
-    """`physical_name` is unique in the account, since IAM names are shared by all regions."""
+    """`physical_name` must be unique in the account, because IAM names are not regional."""
 
     physical_name: str
     role_name: str

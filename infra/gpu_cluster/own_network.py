@@ -35,7 +35,7 @@ class OwnNetworkArgs:
 
 
 class OwnNetwork(pulumi.ComponentResource):
-    """`routes` is what nodes need before they can reach the internet, `gateways` what a public address needs."""
+    """A new VPC. Nodes need `routes` to reach the internet, and public addresses need `gateways`."""
 
     vpc_id: pulumi.Output[str]
     subnet_id: pulumi.Output[str]

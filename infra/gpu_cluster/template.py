@@ -40,7 +40,7 @@ class TemplateArgs:
 
 
 class Template(pulumi.ComponentResource):
-    """A launch template with IMDSv2 only, an encrypted disk, termination on power-off, and tags on all it launches."""
+    """A launch template with IMDSv2 only, an encrypted disk, termination on power-off, and tags on all resources."""
 
     template_id: pulumi.Output[str]
     image_id: pulumi.Output[str]

@@ -1,4 +1,4 @@
-"""The user data that a node runs at boot. It holds no secrets, since every user on the node can read it."""
+"""The user data that a node runs at boot. It contains no secrets, because every user on the node can read it."""
 
 import hashlib
 from datetime import datetime, timedelta
@@ -98,7 +98,7 @@ exit 0
 
 
 class UserDataTooLongError(ValueError):
-    """The rendered text exceeds what EC2 accepts."""
+    """The rendered user data exceeds the size limit of EC2."""
 
 
 def expiry_hook(expires_at: datetime) -> str:

@@ -1,1 +1,1 @@
-"""`doctor`: check that everything a run needs is there."""
+"""`doctor`: check the prerequisites of a run."""

@@ -1,4 +1,4 @@
-"""The plan of a matrix: one cluster in which every combination can run, or all that is in the way at once."""
+"""Plan a matrix: one cluster in which every combination can run, or all problems at once."""
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace

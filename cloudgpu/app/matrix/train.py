@@ -37,7 +37,7 @@ _INTERRUPTED = "interrupted"
 
 @dataclass
 class _Asked:
-    """Asks what Ctrl-C means, once: the run and the cluster are one question."""
+    """Asks what Ctrl-C should do, once for both the run and the cluster."""
 
     ask: Callable[[str], bool]
     answer: bool | None = None
@@ -49,7 +49,7 @@ class _Asked:
 
 
 class Matrices:
-    """Carries matrices out. One object for one cloud and one home."""
+    """Runs matrices in one cloud for one home directory."""
 
     def __init__(self, context: Context, training: Training, requester: Requester, connect: Connect) -> None:
         self._context = context

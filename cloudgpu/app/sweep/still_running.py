@@ -1,4 +1,4 @@
-"""Tell what a command leaves running when a signal ends it: clusters with their price, their runs, and storage."""
+"""Report what a command leaves running when a signal ends it: clusters with their price, their runs, and storage."""
 
 from collections.abc import Collection, Iterator, Sequence
 
@@ -12,9 +12,9 @@ NOTHING = "nothing that this command started is still running"
 
 
 class StillRunning:
-    """Lists what of one command is still running, from the records alone: no network is needed.
+    """Lists what one command leaves running, from local records only, so that no network is needed.
 
-    Clusters that are recorded while the command runs are its own; those that it was asked to use are named.
+    Clusters recorded while the command runs are its own; clusters it was asked to use are named.
     """
 
     def __init__(self, records: Records, clusters: Collection[str] = ()) -> None:

@@ -1,4 +1,4 @@
-"""A new node's SSH host key, as the cloud itself tells it: cloud-init prints it on the console at first boot."""
+"""Read a new node's SSH host keys from its console, where cloud-init prints them at first boot."""
 
 import base64
 import binascii

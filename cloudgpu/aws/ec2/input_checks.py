@@ -1,4 +1,4 @@
-"""Looking at what a recipe and the settings name, before anything is made: datasets in S3, keys, networks."""
+"""Check the resources that a recipe and the settings name before anything is created: datasets, keys, networks."""
 
 from collections.abc import Callable, Mapping
 from itertools import islice

@@ -1,4 +1,4 @@
-"""Instances: what they are, and waiting until they run or are gone."""
+"""Describe instances, terminate them, and wait for their state."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

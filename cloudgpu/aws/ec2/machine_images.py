@@ -1,4 +1,4 @@
-"""Machine images by the SSM parameters that name them."""
+"""Look up machine images by their SSM parameters."""
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor

@@ -27,7 +27,7 @@ def ecr_login(clients: Clients) -> tuple[str, str]:
 
 
 class EcrLogins:
-    """Logins by region, fetched once and again before they end: a run may wait for capacity for longer."""
+    """Caches logins by region and renews them before they expire, because a run may wait longer for capacity."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

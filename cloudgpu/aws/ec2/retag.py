@@ -1,4 +1,4 @@
-"""New values of tags on what an instance was launched with, many things a call."""
+"""Change the tags of instances, volumes and interfaces, many per call."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final, Protocol
@@ -14,15 +14,15 @@ _AT_ONCE = 500
 
 
 class Tagged(Protocol):
-    """Something in EC2 with its tags."""
+    """An EC2 resource with its tags."""
 
     @property
     def kind(self) -> str:
-        """`instance`, `volume` ..."""
+        """Resource type: `instance`, `volume` ..."""
 
     @property
     def id(self) -> str:
-        """EC2's id."""
+        """Resource ID."""
 
     @property
     def tags(self) -> Mapping[str, str]:

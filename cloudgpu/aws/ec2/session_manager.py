@@ -1,4 +1,4 @@
-"""AWS Session Manager: a way to a node's SSH server that no address and no open port is needed for."""
+"""AWS Session Manager: SSH to nodes without a public address or an open port."""
 
 import json
 from collections.abc import Mapping

@@ -59,7 +59,7 @@ class Found:
 
     @property
     def label(self) -> str:
-        """`instance i-0abc (running) in us-east-1`."""
+        """Name for messages: `instance i-0abc (running) in us-east-1`."""
         state = f" ({self.state})" if self.state else ""
         return f"{self.kind} {self.id}{state} in {self.region}"
 

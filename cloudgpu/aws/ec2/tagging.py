@@ -1,4 +1,4 @@
-"""Tags: between the mapping that Pulumi knows and the lists that AWS wants."""
+"""Convert tags between Pulumi's mappings and AWS's lists."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""Attaching a volume to an instance, once."""
+"""Attach a volume to an instance."""
 
 from cloudgpu.aws.session.errors import typed
 from cloudgpu.aws.session.session import Clients

@@ -1,4 +1,4 @@
-"""Arguments for trying a permission: nothing named here exists, and a dry run changes nothing anyway."""
+"""Arguments for testing permissions with dry runs: they name no existing resource."""
 
 from collections.abc import Mapping
 from typing import Any

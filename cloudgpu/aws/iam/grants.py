@@ -1,4 +1,4 @@
-"""A permission as a value, the policy document it becomes, and the permission that each call of boto3 needs."""
+"""Permissions as values: policy documents, and the permissions that boto3 calls need."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace

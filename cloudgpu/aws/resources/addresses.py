@@ -1,4 +1,4 @@
-"""Elastic IP addresses, and which interface each belongs to."""
+"""Elastic IP addresses and their associations."""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar
@@ -12,7 +12,7 @@ from cloudgpu.errors import AuthError, CloudGpuError
 
 
 class Eip(NetworkPart):
-    """`aws:ec2/eip:Eip`, by itself: what it belongs to is an `EipAssociation` or a NAT gateway."""
+    """`aws:ec2/eip:Eip`. It is attached by an `EipAssociation` or a NAT gateway."""
 
     type: ClassVar[str] = "aws:ec2/eip:Eip"
     kind, plural, id_key = "elastic-ip", "Addresses", "AllocationId"
@@ -53,7 +53,7 @@ class Eip(NetworkPart):
 
 
 class EipAssociation(Described):
-    """`aws:ec2/eipAssociation:EipAssociation`. It costs nothing and takes no tags."""
+    """`aws:ec2/eipAssociation:EipAssociation`. It is free and has no tags."""
 
     type: ClassVar[str] = "aws:ec2/eipAssociation:EipAssociation"
     accepts = frozenset({"allocationId", "instanceId", "networkInterfaceId", "allowReassociation"})

@@ -1,4 +1,4 @@
-"""The parts of a network: VPC, subnet, internet gateway."""
+"""Network resources: VPC, subnet, internet gateway."""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar

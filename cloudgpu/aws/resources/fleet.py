@@ -1,4 +1,4 @@
-"""`aws:ec2/fleet:Fleet` of type `instant`: the whole gang in one call, or nothing."""
+"""`aws:ec2/fleet:Fleet` of type `instant`: all nodes in one call, or none."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
@@ -26,7 +26,7 @@ _WIDEST: tuple[Skips, ...] = ("stop", "type", "region", "pool", "zone", "again")
 
 
 class Fleet(Described):
-    """N instances of one type in one zone. Its end is their end."""
+    """N instances of one type in one zone, terminated with the fleet."""
 
     type: ClassVar[str] = "aws:ec2/fleet:Fleet"
     accepts = frozenset(

@@ -1,4 +1,4 @@
-"""A fleet's properties as `CreateFleet` takes them."""
+"""Convert the properties of a fleet to a `CreateFleet` request."""
 
 from collections.abc import Callable, Mapping
 from typing import Any

@@ -11,7 +11,7 @@ from cloudgpu.errors import CloudGpuError
 
 
 class KeyPair(Described):
-    """A public key that AWS puts on the nodes. Pulumi's id is its name."""
+    """SSH key pair. Its Pulumi ID is its name."""
 
     type: ClassVar[str] = "aws:ec2/keyPair:KeyPair"
     accepts = frozenset({"keyName", "publicKey"})

@@ -1,4 +1,4 @@
-"""A launch template's properties as AWS's `LaunchTemplateData`."""
+"""Convert the properties of a launch template to AWS's `LaunchTemplateData`."""
 
 from collections.abc import Callable, Mapping
 from typing import Any

@@ -16,7 +16,7 @@ _END_S = 900
 
 
 class NatGateway(NetworkPart):
-    """A public NAT gateway in one zone. AWS takes a minute or two to make it and to end it."""
+    """Public NAT gateway in one zone. Creation and deletion take a minute or two."""
 
     type: ClassVar[str] = "aws:ec2/natGateway:NatGateway"
     kind, plural, id_key = "natgateway", "NatGateways", "NatGatewayId"

@@ -1,4 +1,4 @@
-"""Route tables, and which subnet follows which."""
+"""Route tables and their associations with subnets."""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar
@@ -75,7 +75,7 @@ def _destination(route: Mapping[str, Any]) -> tuple[str, str] | None:
 
 
 class RouteTableAssociation(Described):
-    """`aws:ec2/routeTableAssociation:RouteTableAssociation`. It costs nothing and takes no tags."""
+    """`aws:ec2/routeTableAssociation:RouteTableAssociation`. It is free and has no tags."""
 
     type: ClassVar[str] = "aws:ec2/routeTableAssociation:RouteTableAssociation"
     accepts = frozenset({"subnetId", "routeTableId"})

@@ -1,4 +1,4 @@
-"""Security group rules: Pulumi's nested form, AWS's nested form, and the flat one in which the two compare."""
+"""Security group rules: convert the nested forms of Pulumi and AWS to a flat one for comparison."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass

@@ -18,7 +18,7 @@ _APPEAR_S = 30
 
 
 class SecurityGroup(Described):
-    """A group whose rules are exactly the given ones: without `egress` it lets nothing out, unlike AWS's default."""
+    """Security group with exactly the given rules. Without `egress`, it blocks all outgoing traffic, unlike on AWS."""
 
     type: ClassVar[str] = "aws:ec2/securityGroup:SecurityGroup"
     accepts = frozenset({"name", "description", "vpcId", "ingress", "egress", "revokeRulesOnDelete"})
@@ -112,7 +112,7 @@ class SecurityGroup(Described):
 
 
 class _Side:
-    """The three calls that change the rules of one direction."""
+    """The calls that change the rules of one direction."""
 
     def __init__(self, ec2: Any, direction: str) -> None:  # noqa: ANN401
         self.authorize: Callable[..., Any] = getattr(ec2, f"authorize_security_group_{direction}")

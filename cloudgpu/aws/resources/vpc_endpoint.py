@@ -15,7 +15,7 @@ _GONE = frozenset({"deleted", "Deleted"})
 
 
 class VpcEndpoint(NetworkPart):
-    """The short way to S3: free, and around every NAT gateway that charges by the gigabyte."""
+    """Gateway endpoint for S3: free, and it bypasses NAT gateways, which charge by the gigabyte."""
 
     type: ClassVar[str] = "aws:ec2/vpcEndpoint:VpcEndpoint"
     kind, plural, id_key = "vpc-endpoint", "VpcEndpoints", "VpcEndpointId"

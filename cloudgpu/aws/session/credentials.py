@@ -1,4 +1,4 @@
-"""Whose credentials: boto3's own chain (environment, profile, sign-on, role ...), and what to type when it fails."""
+"""Find credentials through boto3's chain (environment, profile, SSO, role ...), with hints for each failure."""
 
 import os
 from collections.abc import Callable, Iterator, Mapping
@@ -51,7 +51,7 @@ class Login:
 
     @property
     def label(self) -> str:
-        """`profile research, single sign-on`."""
+        """Source of the credentials: `profile research, single sign-on`."""
         method = _METHODS.get(self.method, self.method)
         return f"profile {self.profile}, {method}" if self.profile else method
 

@@ -1,4 +1,4 @@
-"""Credentials, endpoint and clients. The one place that builds a boto3 session."""
+"""Sessions and clients. The only module that creates a boto3 session."""
 
 import os
 import threading
@@ -45,7 +45,7 @@ class Endpoint:
 
 
 class Clients(Protocol):
-    """boto3 clients of one region, built once each and safe to use from several threads."""
+    """boto3 clients of one region, cached and thread-safe."""
 
     region: str
 
@@ -80,7 +80,7 @@ class Identity:
 
 
 class Session:
-    """`Clients` of one region over one boto3 session."""
+    """Implements `Clients` for one region of a boto3 session."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Waiting for AWS: with a clock that tests can hold, and always with an end."""
+"""Poll AWS until a condition holds, with a time limit and a replaceable clock."""
 
 from collections.abc import Callable
 from typing import TypeVar

@@ -1,4 +1,4 @@
-"""Whole buckets: their tags, what they hold, and emptying them."""
+"""Operations on whole buckets: tags, size, and deleting the content."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, Final

@@ -1,4 +1,4 @@
-"""Data in S3: what lies under an `s3://` address, links to it, and putting a directory there."""
+"""Objects in S3: list an `s3://` URL, presign, and upload a directory."""
 
 import difflib
 import hashlib
@@ -53,7 +53,7 @@ class Uploaded:
 
 @dataclass(frozen=True)
 class Address:
-    """A bucket and a prefix in it, without slashes at its ends; an empty prefix is the whole bucket."""
+    """A bucket and a prefix without slashes at its ends; empty for the whole bucket."""
 
     bucket: str
     prefix: str

@@ -55,7 +55,7 @@ class Part:
 
     @property
     def label(self) -> str:
-        """`efs fs-0abc (available) in us-east-1`."""
+        """Name for messages: `efs fs-0abc (available) in us-east-1`."""
         state = f" ({self.state})" if self.state else ""
         return f"{self.kind} {self.id}{state} in {self.region}"
 
@@ -85,12 +85,12 @@ class Stored:
 
     @property
     def kind(self) -> str:
-        """`efs`, `lustre`, `ebs` or `s3`; empty when not even the tags say."""
+        """`efs`, `lustre`, `ebs` or `s3`; empty if the tags do not say."""
         return self.tag(_KIND)
 
     @property
     def made_for(self) -> str:
-        """The cluster that it was made for and ends with; empty for what was made by name."""
+        """The cluster that it was created for and is deleted with; empty for named storage."""
         return self.tag(MADE_FOR)
 
     @property

@@ -1,4 +1,4 @@
-"""The `Account` that `doctor` asks, over one AWS session."""
+"""Implement the `Account` of `doctor` with an AWS session."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from cloudgpu.aws.session.session import Identity, Session
 
 @dataclass(frozen=True)
 class AwsAccount:
-    """Identity, permissions and quotas of one region."""
+    """Identity, permissions and quotas in one region."""
 
     session: Session
 

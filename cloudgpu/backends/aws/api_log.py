@@ -1,4 +1,4 @@
-"""The debug log: one line an AWS call, with the request id that AWS support asks for. No parameters, so no secrets."""
+"""The debug log: one line per AWS call with its request ID, for AWS support. No parameters, so no secrets."""
 
 import json
 import threading
@@ -15,23 +15,23 @@ class Call(Protocol):
 
     @property
     def service(self) -> str:
-        """`ec2`."""
+        """AWS service: `ec2`."""
 
     @property
     def operation(self) -> str:
-        """`CreateFleet`."""
+        """AWS operation: `CreateFleet`."""
 
     @property
     def request_id(self) -> str:
-        """AWS's own id of the call."""
+        """AWS request ID."""
 
     @property
     def http_status(self) -> int:
-        """200, 400 ..."""
+        """HTTP status: 200, 400 ..."""
 
     @property
     def seconds(self) -> float:
-        """From sending to the answer."""
+        """Duration in seconds."""
 
 
 class ApiCallLog:

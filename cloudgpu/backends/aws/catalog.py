@@ -1,4 +1,4 @@
-"""The `Source` of a refresh over the AWS room."""
+"""Implement the `Source` of a catalog refresh with AWS."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""The `Cloud` of the use cases over the AWS room: one code path for the real AWS and for the rehearsal cloud."""
+"""The AWS backend: one code path for AWS and for the rehearsal cloud."""
 
 import ipaddress
 import sys

@@ -37,7 +37,7 @@ def pulumi_lines(home: Home) -> list[str]:
 
 
 class Recorded(Protocol):
-    """A record of what an engine has made: a cluster's, or that of storage."""
+    """The record of a stack: a cluster's or a storage's."""
 
     @property
     def engine(self) -> str:
@@ -57,7 +57,7 @@ class Engines:
     """The engines of one cloud.
 
     Attributes:
-        environ: The caller's environment, of which the Pulumi CLI gets a part.
+        environ: The caller's environment, part of which is passed to the Pulumi CLI.
     """
 
     settings: Settings

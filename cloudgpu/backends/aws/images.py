@@ -1,4 +1,4 @@
-"""The `ImageStore` of the use cases over the AWS room."""
+"""Implement `ImageStore` with AWS."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""The `Inspector` of a survey over the AWS room."""
+"""Implement `Inspector` with AWS."""
 
 from collections.abc import Callable, Sequence
 
@@ -9,7 +9,7 @@ from cloudgpu.plan.survey import DatasetSeen, NamedKind, Presence
 
 
 class AwsInspector:
-    """Looks at one account; nothing that is refused is an error here."""
+    """Looks up resources in one account. A refused request is not an error but `unknown`."""
 
     def __init__(self, session: Callable[[str], Session], region: str) -> None:
         self._session, self._region = session, region

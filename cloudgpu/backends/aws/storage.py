@@ -1,4 +1,4 @@
-"""The `StorageCloud` of the use cases over the AWS room."""
+"""Implement `StorageCloud` with AWS."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from cloudgpu.state.storage_records import StorageRecord
 
 
 class Regions(Protocol):
-    """The account that storage is made in, region by region."""
+    """The regions of the account that owns the storage."""
 
     target: Target
     endpoint: str

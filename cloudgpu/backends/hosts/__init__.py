@@ -1,1 +1,1 @@
-"""The backend for self-managed hosts: clusters are leases on machines that exist already."""
+"""The backend for self-managed hosts: clusters are leases on existing machines."""

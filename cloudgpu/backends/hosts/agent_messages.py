@@ -1,4 +1,4 @@
-"""The answers of a host's agent that the commands for your own hosts read, as shapes to check them against."""
+"""The answers of a host's agent as dataclasses, to validate them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

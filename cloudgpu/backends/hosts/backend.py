@@ -60,7 +60,7 @@ class HostsBackend:
 
     @property
     def endpoint(self) -> str:
-        """Nothing: an inventory may be moved and renamed, and the clusters on its hosts stay what they are."""
+        """Empty, because an inventory file may be moved or renamed without affecting the clusters on its hosts."""
         return ""
 
     def account(self) -> str:

@@ -34,7 +34,7 @@ class _Left:
 
 
 class HostTeardown:
-    """Gives hosts back. One object for one inventory and one home."""
+    """Releases hosts, for one inventory and one home."""
 
     def __init__(self, context: HostsContext) -> None:
         self._context = context

@@ -18,7 +18,7 @@ from cloudgpu.state.records import ClusterRecord
 
 
 class HostExtending:
-    """Renews leases. One object for one inventory and one home."""
+    """Extends leases, for one inventory and one home."""
 
     def __init__(self, context: HostsContext) -> None:
         self._context = context

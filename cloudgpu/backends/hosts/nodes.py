@@ -1,4 +1,4 @@
-"""From hosts of an inventory to nodes of a cluster."""
+"""Convert hosts of an inventory to nodes of a cluster."""
 
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""`hosts prepare`: what hosts lack for a run, and the commands that would install it, shown before they run."""
+"""`hosts prepare`: find missing software on hosts, and show and run the commands that install it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""`hosts scan` and `hosts check`: which key a host shows, what it tells of itself, whether the inventory is right."""
+"""`hosts scan` and `hosts check`: read host keys and hardware, and compare them with the inventory."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -43,7 +43,7 @@ class Scanned:
 
     @property
     def found(self) -> dict[str, Any]:
-        """The fields of the inventory that the host itself fills in."""
+        """The inventory fields that the scan determined."""
         key = {"host_key": self.pinned} if self.pinned else {}
         return key | {name: value for name, value in self.facts.get("fields", {}).items() if value}
 

@@ -1,4 +1,4 @@
-"""Does the catalogue agree with itself? Pure: what is known goes in, problems come out."""
+"""Consistency checks of the catalog data. Pure."""
 
 from cloudgpu.catalog.checking.known import Known, Problem, known
 from cloudgpu.catalog.checking.registry import RULES, problems

@@ -1,4 +1,4 @@
-"""Rules for NVIDIA's months and the framework images: in order, and never for a GPU that they cannot serve."""
+"""Checks of NVIDIA's monthly containers and the framework images."""
 
 import re
 from collections.abc import Iterator

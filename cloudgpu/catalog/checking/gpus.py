@@ -1,4 +1,4 @@
-"""Rules for GPUs: windows that begin before they end, and that the software data agrees with."""
+"""Checks of GPUs: valid ranges, and consistency with the software data."""
 
 from collections.abc import Iterator
 from dataclasses import fields

@@ -11,7 +11,7 @@ Version = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Known:
-    """Everything that is checked, as one value."""
+    """All catalog data to check."""
 
     catalog: Catalog
     software: Software
@@ -19,7 +19,7 @@ class Known:
 
 @dataclass(frozen=True)
 class Problem:
-    """A row of the data, and what is wrong with it."""
+    """A row of the data and what is wrong with it."""
 
     where: str
     message: str

@@ -1,4 +1,4 @@
-"""Every rule of the catalogue, in the order in which they are asked."""
+"""All checks of the catalog, in order."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""The rule that comes first: what the others compare as versions can be read as such."""
+"""Check that versions can be parsed, before other checks compare them."""
 
 import re
 from collections.abc import Iterator

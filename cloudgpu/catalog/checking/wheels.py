@@ -1,4 +1,4 @@
-"""Rules for PyTorch's wheels and for EFA's minima: no two answers to one question, and none against the GPUs."""
+"""Checks of PyTorch wheels and of minimum versions for EFA: unambiguous, and consistent with the GPUs."""
 
 from collections.abc import Iterator, Sequence
 from itertools import pairwise

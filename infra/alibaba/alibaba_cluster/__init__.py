@@ -1,4 +1,4 @@
-"""GPU nodes at Alibaba Cloud as Pulumi components. Imports nothing of cloudgpu, so that plain `pulumi up` works."""
+"""GPU nodes at Alibaba Cloud as Pulumi components. Imports nothing from cloudgpu, so plain `pulumi up` works."""
 
 import sys
 from pathlib import Path

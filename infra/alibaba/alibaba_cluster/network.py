@@ -10,7 +10,7 @@ _SWITCH_CIDR = "10.85.0.0/17"
 
 
 class Network(pulumi.ComponentResource):
-    """A VPC with one vSwitch in the zone, and a security group: SSH from the caller, anything among the nodes."""
+    """A VPC with one vSwitch, and a security group that allows SSH from the caller and all traffic among the nodes."""
 
     vpc_id: pulumi.Output[str]
     switch_id: pulumi.Output[str]

@@ -1,1 +1,1 @@
-"""Handlers for what keeps data: EFS, FSx for Lustre, EBS volumes and S3 buckets."""
+"""Handlers of storage resources: EFS, FSx for Lustre, EBS volumes and S3 buckets."""

@@ -1,4 +1,4 @@
-"""`aws:fsx/dataRepositoryAssociation:DataRepositoryAssociation`: a directory of Lustre that is a prefix of S3."""
+"""`aws:fsx/dataRepositoryAssociation:DataRepositoryAssociation`: links a Lustre directory to an S3 prefix."""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar
@@ -16,7 +16,7 @@ _POLICIES: Mapping[str, str] = {"autoImportPolicy": "AutoImportPolicy", "autoExp
 
 
 class DataRepositoryAssociation(Living):
-    """A link; the objects in S3 stay when it ends, and so do the files unless `deleteDataInFilesystem` says not."""
+    """A link. Deleting it keeps the S3 objects, and also the files unless `deleteDataInFilesystem` is set."""
 
     type: ClassVar[str] = "aws:fsx/dataRepositoryAssociation:DataRepositoryAssociation"
     noun = "data repository association"

@@ -18,7 +18,7 @@ _HOME: Final = "us-east-1"
 
 
 class Bucket(Described):
-    """A bucket. Its name is one for the whole world, and its id."""
+    """S3 bucket. Its name is globally unique and is its ID."""
 
     type: ClassVar[str] = "aws:s3/bucket:Bucket"
     accepts = frozenset({"bucket", "forceDestroy"})

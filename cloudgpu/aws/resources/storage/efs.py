@@ -1,4 +1,4 @@
-"""`aws:efs/fileSystem:FileSystem`: grows with what it holds, and is billed by it."""
+"""`aws:efs/fileSystem:FileSystem`: a file system that grows with its content and is billed by size."""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar
@@ -12,7 +12,7 @@ from cloudgpu.aws.session.session import Clients
 
 
 class FileSystem(Living):
-    """A file system. Without a `creationToken` of the program's own, the call's token is it."""
+    """EFS file system. The call's token is its `creationToken`, unless the program sets one."""
 
     type: ClassVar[str] = "aws:efs/fileSystem:FileSystem"
     noun = "EFS file system"

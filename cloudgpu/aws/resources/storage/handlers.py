@@ -1,4 +1,4 @@
-"""Every handler of this folder, for the registry."""
+"""All handlers of this folder, for the registry."""
 
 from cloudgpu.aws.resources.base import Handler
 from cloudgpu.aws.resources.storage.association import DataRepositoryAssociation

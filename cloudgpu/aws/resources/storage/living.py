@@ -16,7 +16,7 @@ Found = dict[str, Any]
 
 
 class Living(Described):
-    """Made, awaited, changed, awaited, ended, awaited."""
+    """Base class of resources whose creation, update and deletion must be waited for."""
 
     noun: ClassVar[str]
     ready: ClassVar[frozenset[str]]

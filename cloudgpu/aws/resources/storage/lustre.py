@@ -23,7 +23,7 @@ _WHOLE = ("perUnitStorageThroughput", "automaticBackupRetentionDays")
 
 
 class LustreFileSystem(Living):
-    """A parallel file system in one subnet; its client token makes a repeated call the same call."""
+    """Lustre file system in one subnet. Its client token makes creation idempotent."""
 
     type: ClassVar[str] = "aws:fsx/lustreFileSystem:LustreFileSystem"
     noun = "Lustre file system"

@@ -1,4 +1,4 @@
-"""`aws:efs/mountTarget:MountTarget`: the address of a file system in one subnet."""
+"""`aws:efs/mountTarget:MountTarget`: the endpoint of a file system in one subnet."""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar

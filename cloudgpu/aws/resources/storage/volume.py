@@ -24,7 +24,7 @@ _CHANGEABLE = ("type", "size", "iops", "throughput")
 
 
 class Volume(Living):
-    """A disk in one zone; its client token makes a repeated call the same call."""
+    """EBS volume in one zone. Its client token makes creation idempotent."""
 
     type: ClassVar[str] = "aws:ebs/volume:Volume"
     noun = "EBS volume"
