@@ -1,4 +1,4 @@
-"""The settings of the cluster program, made from plain values."""
+"""Build the settings of the cluster program from plain values."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime

@@ -23,7 +23,7 @@ class Redactor:
         self._lock = threading.Lock()
 
     def learn(self, values: Mapping[str, Any], secret_paths: Iterable[Path]) -> None:
-        """Remember the texts under these paths: they are hidden wherever they turn up again."""
+        """Remember the texts under these paths, to hide them wherever they occur."""
         for path in secret_paths:
             texts = {leaf for _, leaf in leaves(_at(values, path)) if isinstance(leaf, str) and leaf}
             with self._lock:

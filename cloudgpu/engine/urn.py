@@ -1,4 +1,4 @@
-"""Pulumi's names for resources, and the names that aliases give to them."""
+"""Pulumi URNs, and the former URNs that aliases define."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace

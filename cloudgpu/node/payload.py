@@ -1,4 +1,4 @@
-"""The agent as one file: its modules in a zip archive, which Python runs like a script. Same sources, same bytes."""
+"""The agent as one file: a zip archive of its modules that Python runs like a script. Reproducible."""
 
 import hashlib
 import io

@@ -1,4 +1,4 @@
-"""A dataset's files, as the caller lists them for the nodes, and the services that have its buckets."""
+"""The files of a dataset, as the caller lists them for the nodes, and the S3 services of buckets."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field

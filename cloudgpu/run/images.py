@@ -1,4 +1,4 @@
-"""A recipe's image on every node: looked up once, pulled by all nodes at once, and the very same everywhere."""
+"""Provide a recipe's image on every node: looked up once, pulled in parallel, identical everywhere."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ _GIB = 2**30
 
 @dataclass(frozen=True)
 class _EngineFound:
-    """The Docker engine of a node, as its agent describes it."""
+    """The Docker engine of a node, according to its agent."""
 
     docker: str
     host: str
@@ -34,7 +34,7 @@ class _EngineFound:
 
 @dataclass(frozen=True)
 class _Provided:
-    """An agent's answer about an image that its node has."""
+    """An agent's answer about an image on its node."""
 
     id: str
     digest: str

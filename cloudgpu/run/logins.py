@@ -14,7 +14,7 @@ ECR: Final = re.compile(r"^[0-9]{12}\.dkr\.ecr(?:-fips)?\.([a-z0-9-]+)\.amazonaw
 
 @dataclass(frozen=True)
 class Login:
-    """A user of a registry. The password is never shown, and goes to the nodes by standard input only."""
+    """A registry user and password. The password is never shown, and is sent to the nodes through stdin only."""
 
     user: str
     password: str = field(repr=False)

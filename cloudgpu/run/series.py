@@ -20,10 +20,10 @@ MOST_KEPT = 1 << 20
 
 
 class Series:
-    """The values that one rank printed of one metric, as they come. Only a median has to keep them.
+    """The values of one metric printed by one rank. Only a median needs all of them.
 
-    It keeps a million at most. Beyond that it keeps every second, then every fourth value and so on: a rank that prints
-    without end must not fill the caller's memory.
+    At most a million are kept. Beyond that, every second one is kept, then every fourth and so on, so that endless
+    output does not fill the caller's memory.
     """
 
     def __init__(self, metric: Metric) -> None:

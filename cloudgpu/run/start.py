@@ -1,4 +1,4 @@
-"""Starting the gang: every rank's command is computed first, then handed to all agents at once."""
+"""Start the gang: compute every rank's command, then send the requests to all agents."""
 
 import secrets as randomness
 import shlex

@@ -1,4 +1,4 @@
-"""A jump host of the user's own: its address as written in the settings, its host key as their OpenSSH knows it."""
+"""The user's jump host: its address from the settings, and its host key from their OpenSSH known_hosts."""
 
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A TLS certificate for one call, given to both sides and never stored."""
+"""A TLS certificate for one call, used by both sides and never stored."""
 
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta

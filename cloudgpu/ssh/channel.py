@@ -13,10 +13,10 @@ _SIGNALS = {"HUP": 1, "INT": 2, "QUIT": 3, "ILL": 4, "ABRT": 6, "FPE": 8, "KILL"
 
 
 class OrderlyChannel(paramiko.Channel):  # type: ignore[misc]  # paramiko has no types
-    """Holds its CLOSE back while another thread is between making a message and sending it.
+    """Delays its CLOSE while another thread is creating and sending a message.
 
-    Paramiko's own lets the CLOSE overtake that message. The server then hears of a channel that no longer exists and
-    hangs up, on every other command of the connection too.
+    In paramiko, the CLOSE can overtake that message. The server then hears of a channel that no longer exists and hangs
+    up, on every other command of the connection too.
 
     Attributes:
         closed_by_peer: The server closed it; a connection that breaks closes its channels as well, without this.

@@ -176,7 +176,7 @@ class FakeHost:
 
 
 class FakeStream:
-    """Satisfies `remote.base.Stream`."""
+    """Implements `ssh.base.Stream`."""
 
     def __init__(self, answer: Answer, stdout: str) -> None:
         self._answer = answer
@@ -202,7 +202,7 @@ class FakeStream:
 
     @property
     def stderr(self) -> str:
-        """The scripted one."""
+        """The scripted standard error."""
         return self._answer.stderr
 
     def renew(self) -> None:

@@ -23,7 +23,7 @@ def straight(_node: Node) -> None:
 
 
 class OnNode(Protocol):
-    """Anything that belongs to one node."""
+    """An object that belongs to one node."""
 
     node: Node
 

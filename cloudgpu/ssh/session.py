@@ -24,7 +24,7 @@ LONGEST_LINE = 32 << 20
 
 @dataclass(frozen=True)
 class Patience:
-    """Time limits for silence: first a keepalive request is sent, then the connection is given up."""
+    """Time limits for silence: first a keepalive is sent, then the connection is closed."""
 
     probe_after_s: float = 10.0
     dead_after_s: float = 30.0
@@ -44,7 +44,7 @@ class _Wake:
 
 
 class Session:
-    """A started command. `output` must be read to its end before `exit_code` means anything."""
+    """A started command. Read `output` to its end before using `exit_code`."""
 
     def __init__(
         self,
@@ -216,7 +216,7 @@ class Session:
 
 
 class SessionStream:
-    """A session read line by line; satisfies `remote.base.Stream`."""
+    """Reads a session line by line. Implements `ssh.base.Stream`."""
 
     def __init__(self, session: Session) -> None:
         self._session = session

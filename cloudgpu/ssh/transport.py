@@ -1,4 +1,4 @@
-"""The paramiko transport that every connection of this room uses."""
+"""The paramiko transport used by all connections of this package."""
 
 import contextlib
 import logging
@@ -29,7 +29,7 @@ logging.getLogger("cloudgpu.ssh").addHandler(logging.NullHandler())
 
 
 class RefusedChannel(paramiko.SSHException):  # type: ignore[misc]  # paramiko has no types
-    """The server does not open a channel; the connection and its other channels go on."""
+    """The server refused a channel. The connection and its other channels are unaffected."""
 
 
 class _CountingPackets(Packetizer):  # type: ignore[misc]  # paramiko has no types
@@ -78,10 +78,10 @@ def _first(preferred: Sequence[str], known: Sequence[str]) -> tuple[str, ...]:
 
 
 class Link(paramiko.Transport):  # type: ignore[misc]  # paramiko has no types
-    """An SSH transport with this project's preferences.
+    """An SSH transport with cloudgpu's preferences.
 
-    AES-GCM needs one pass where CTR with an HMAC needs two; curve25519 is the cheapest exchange that every
-    server knows.
+    AES-GCM needs one pass where CTR with an HMAC needs two. curve25519 is the cheapest key exchange that every server
+    supports.
     """
 
     _preferred_ciphers = _first(

@@ -1,4 +1,4 @@
-"""Tunnels from a loopback port of the caller to a port on a node."""
+"""Tunnels from a local loopback port to a port on a node."""
 
 import contextlib
 import errno
@@ -24,7 +24,7 @@ _RESET = struct.pack("ii", 1, 0)
 
 
 class Tunnel:
-    """Listens on 127.0.0.1 and carries every connection over the channel that `dial` opens for it."""
+    """Listens on 127.0.0.1 and forwards every connection through a channel opened by `dial`."""
 
     def __init__(self, connect: Callable[[], OrderlyChannel], listener: socket.socket, told: Told = nobody) -> None:
         self._connect = connect

@@ -1,1 +1,1 @@
-"""Results as text and as JSON documents."""
+"""Render results as text and as JSON documents."""

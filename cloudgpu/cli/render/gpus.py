@@ -1,4 +1,4 @@
-"""The comparison of GPUs as text and as a document."""
+"""The comparison of GPUs as text and as JSON."""
 
 from collections.abc import Callable, Iterator, Sequence
 from datetime import date

@@ -1,4 +1,4 @@
-"""Framework containers as text and as a document."""
+"""Framework containers as text and as JSON."""
 
 from collections.abc import Iterator
 from typing import Any

@@ -1,4 +1,4 @@
-"""Matrices as text: what would be run, what the runs came to, and which ones this home knows."""
+"""Matrices as text: the planned runs, the results, and the list of matrices."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime

@@ -1,4 +1,4 @@
-"""Recipes as text and as documents: the list, and what a check of several found."""
+"""Recipes as text and as JSON: the list, and the result of checking several."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""The last panel of a run, and the exit code that it leads to."""
+"""The summary panel of a run, and its exit code."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""The services of a recipe, as a plan tells of them."""
+"""The services of a recipe in a plan."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""Figures for people: money, counts, times, sizes. The documents of `--json` keep the exact values."""
+"""Format figures for display: money, counts, times, sizes. `--json` documents contain exact values."""
 
 from datetime import datetime
 from decimal import ROUND_HALF_UP, Decimal

@@ -1,4 +1,4 @@
-"""The text of JSON documents."""
+"""Format JSON documents."""
 
 import json
 import math

@@ -19,7 +19,7 @@ Colour = Literal["bold", "dim", "red", "green", "yellow", "cyan", "bold red", "b
 
 
 class Span(NamedTuple):
-    """A part of a line, in a colour."""
+    """Part of a line with a colour."""
 
     text: str
     colour: Colour
@@ -34,10 +34,10 @@ _COLOURS = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33",
 
 
 class Output:
-    """Writes whole, printable lines. Once a write fails, the stream is taken for unread and nothing more is written.
+    """Writes whole, printable lines. After a failed write, the stream counts as closed and nothing more is written.
 
-    A reader that goes away (`| head`), a closed terminal or a full disk behind a redirection must not stop a
-    teardown half-way; only a command that does nothing but show (`quits`) ends with its reader.
+    A closed pipe (`| head`), a closed terminal or a full disk must not stop a teardown half-way. Only commands that
+    just display something (`quits`) end with their reader.
     """
 
     def __init__(self, stream: TextIO, *, colour: bool | None = None, quits: bool = False) -> None:
@@ -76,7 +76,7 @@ class Output:
 
     @property
     def columns(self) -> int:
-        """Width of the terminal; a fixed width where there is none."""
+        """Width of the terminal; a fixed width without one."""
         return shutil.get_terminal_size((FILE_COLUMNS, 24)).columns if self.is_terminal else FILE_COLUMNS
 
     def _rendered(self, line: Line) -> str:

@@ -29,7 +29,7 @@ class Screen:
 
     @property
     def width(self) -> int | None:
-        """Columns of the terminal that lines go to; None where they go to a pipe or a file, which have no end."""
+        """Width of the terminal in columns; None for a pipe or a file, which have no limit."""
         return self._out.columns if self._out.is_terminal else None
 
     def emit(self, event: ProgressEvent) -> None:

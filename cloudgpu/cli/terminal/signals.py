@@ -1,7 +1,7 @@
-"""Ctrl-C, SIGTERM and SIGHUP: the first one ends the command in order, the second one at once.
+"""Ctrl-C, SIGTERM and SIGHUP: the first one ends the command in order, the second one immediately.
 
-Both say last what is still running. The first is a KeyboardInterrupt in the main thread, so every command treats the
-three alike. The second must not wait for a thread, a lock or a node, so it writes to the file descriptors and leaves.
+Both report what is still running. The first is a KeyboardInterrupt in the main thread, so that commands treat all three
+signals alike. The second must not wait for a thread, a lock or a node, so it writes to the file descriptors and exits.
 """
 
 import contextlib

@@ -8,11 +8,11 @@ from types import TracebackType
 
 
 class StoppedError(Exception):
-    """The gate is closed: an earlier failure or interrupt is the one to report."""
+    """The gate is closed. Report the earlier failure or interrupt instead."""
 
 
 class Gate:
-    """`with gate:` around each piece of work."""
+    """Admits work until it is closed: `with gate:` around each piece of work."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()

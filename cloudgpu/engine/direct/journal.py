@@ -1,7 +1,7 @@
 """The journal: a durable record of each operation, written before its call.
 
-One JSON object a line, each with its checksum. The first line names the account and the endpoint. A line that a
-killed process left unfinished at the end is cut off; anything else that does not check is damage.
+One JSON object per line, each with a checksum. The first line names the account and the endpoint. A line that a killed
+process left unfinished at the end is removed; any other invalid line means that the journal is damaged.
 """
 
 import json

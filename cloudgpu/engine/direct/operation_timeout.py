@@ -11,7 +11,7 @@ _SAY_EVERY_S: Final = 5.0
 
 
 class WatchedClock:
-    """Passes everything to another clock. `on_wait` gets the seconds since the start, at most every `say_every_s`."""
+    """Forwards to another clock. `on_wait` receives the seconds since the start, at most every `say_every_s`."""
 
     def __init__(
         self,

@@ -60,7 +60,7 @@ def run_program(run: ProgramRun, monitor: Monitor) -> None:
 
 
 class _Console:
-    """Pulumi's `Engine` service: only its log, which must not reach the terminal by itself."""
+    """Pulumi's `Engine` service. It only logs, and the log must not be written to the terminal."""
 
     def __init__(self, on_log: Callable[[str, str], None]) -> None:
         self._on_log = on_log

@@ -1,4 +1,4 @@
-"""`Pulumi.yaml`: the name of a project, its entry point and its own defaults."""
+"""`Pulumi.yaml`: the name of a project, its entry point and its default settings."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -1,6 +1,6 @@
-"""Pulumi's wire values: protobuf structs to plain Python values and back, with secrets, unknowns and references.
+"""Convert Pulumi's protobuf values to plain Python values and back, with secrets, unknowns and references.
 
-The signatures are part of Pulumi's protocol and never change.
+The signatures are constants of Pulumi's protocol.
 """
 
 from collections.abc import Iterator, Mapping
@@ -38,7 +38,7 @@ _LARGEST_EXACT: Final = 2**53
 
 @dataclass
 class Plain:
-    """Properties as plain values, and where in them secrets stood."""
+    """Properties as plain values, and the paths of secrets in them."""
 
     values: dict[str, Any]
     secret_paths: set[Path] = field(default_factory=set)

@@ -1,1 +1,1 @@
-"""The handlers of the direct engine as a Pulumi resource plugin for `aws`, for the rehearsal cloud alone."""
+"""The direct engine's handlers as a Pulumi resource plugin for `aws`, only for the rehearsal cloud."""

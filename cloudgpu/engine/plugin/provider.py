@@ -1,4 +1,4 @@
-"""Pulumi's `ResourceProvider` service over the handlers: what the direct engine does, asked for by the real CLI."""
+"""Pulumi's `ResourceProvider` service on top of the handlers, for use by the real CLI."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager

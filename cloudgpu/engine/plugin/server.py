@@ -1,4 +1,4 @@
-"""The plugin as a process: serves on a loopback port, says which, and ends with the CLI that started it."""
+"""The plugin process: serves on a loopback port, prints the port, and exits with the CLI that started it."""
 
 import os
 import threading

@@ -21,7 +21,7 @@ _SALT: Final = "salt"
 
 
 class Tokens:
-    """The tokens of every stack whose plugin keeps its notes in one directory."""
+    """The client tokens of all stacks whose plugin shares a notes directory."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory

@@ -1,4 +1,4 @@
-"""Atomic file writes, and file locks that the kernel releases with their holder."""
+"""Atomic file writes, and file locks that the kernel releases when their holder exits."""
 
 from __future__ import annotations
 

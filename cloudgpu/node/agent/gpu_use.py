@@ -27,7 +27,7 @@ class GpuProcess:
 
     @property
     def description(self) -> str:
-        """`GPU 2: process 4711 of bob`."""
+        """Description for messages: `GPU 2: process 4711 of bob`."""
         return f"GPU {self.gpu}: process {self.pid} of {self.user}"
 
 

@@ -1,6 +1,6 @@
-"""Storage on a node: one bootstrap step a mount. Pure: what is to be mounted in, shell text out.
+"""Bootstrap steps that mount storage. Pure: mounts in, shell text out.
 
-A step is run at every boot, so what a boot unmounts is mounted again.
+The steps run at every boot.
 """
 
 import shlex
@@ -34,7 +34,7 @@ class Mount:
 
     @property
     def step(self) -> str:
-        """The name of its step."""
+        """Name of its bootstrap step."""
         return f"mount_{self.name.replace('-', '_')}"
 
 

@@ -1,4 +1,4 @@
-"""The script as user data takes it: packed, because EC2 accepts 16 KiB, in a text that unpacks and runs it."""
+"""Compress the script for user data, which EC2 limits to 16 KiB, into text that unpacks and runs it."""
 
 import base64
 import gzip

@@ -1,7 +1,7 @@
-"""The script that makes an Ubuntu node ready. Pure: what the node is in, shell text out.
+"""Render the bootstrap script of an Ubuntu node. Pure: node properties in, shell text out.
 
-It is the second part of the user data; the first one, which arms the expiry, has run before. Every path has the prefix
-`${CLOUDGPU_NODE_ROOT:-}`, so that a node without a file system of its own can run it too.
+It is the second part of the user data; the first part, which sets the expiry timer, has run before. Every path starts
+with `${CLOUDGPU_NODE_ROOT:-}`, so that the script also runs on nodes without their own file system.
 """
 
 from collections.abc import Iterator

@@ -1,1 +1,1 @@
-"""Containers on a node, as values: what `docker run` is given, and why."""
+"""Containers on a node as values: the arguments of `docker run`."""

@@ -1,4 +1,4 @@
-"""The `docker run` line that starts a run's container on a node, as a value."""
+"""The `docker run` command that starts a run's container on a node, as a value."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,6 +1,6 @@
-"""Glob patterns as git reads them, turned into regular expressions over bytes.
+"""Translate glob patterns with git's semantics to regular expressions over bytes.
 
-Bytes, because that is what a file name is, and because git's `?` matches one byte of a UTF-8 name.
+File names are bytes, and git's `?` matches one byte of a UTF-8 name.
 """
 
 import re

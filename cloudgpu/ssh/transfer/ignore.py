@@ -21,7 +21,7 @@ class Rule:
 
 @dataclass(frozen=True)
 class IgnoreFile:
-    """The rules of one ignore file, and the directory they start from (bytes, `b""` or ending with a slash)."""
+    """The rules of an ignore file, and its directory (bytes, empty or ending with a slash)."""
 
     below: bytes
     rules: tuple[Rule, ...]

@@ -20,7 +20,7 @@ OWN_NAME = b".cloudgpuignore"
 
 @dataclass(frozen=True)
 class Skipped:
-    """Something that is not ignored and still cannot be sent."""
+    """A file that is not ignored but cannot be sent."""
 
     path: str
     reason: str
@@ -28,7 +28,7 @@ class Skipped:
 
 @dataclass(frozen=True)
 class Listing:
-    """The files to send, sorted, relative to the directory; bytes that are no UTF-8 are kept as surrogates."""
+    """The files to send, sorted and relative to the directory. Bytes that are not UTF-8 are kept as surrogates."""
 
     files: tuple[str, ...]
     bytes: int
@@ -56,7 +56,7 @@ def files_to_send(root: Path) -> Listing:
 
 @dataclass(frozen=True)
 class _Directory:
-    """A directory below the root (`b""` or ending with a slash) and the ignore files that hold in it."""
+    """A directory below the root (`b""` or ending with a slash), and the ignore files that apply to it."""
 
     below: bytes
     own: tuple[IgnoreFile, ...]

@@ -1,14 +1,16 @@
-"""What runs on the node during a transfer: one stdlib-only file, Python >= 3.8, sent through standard input.
+"""The program that runs on the node during a transfer: a single file, standard library only, Python 3.8 or newer.
 
-`plan TO`: reads the manifest, answers which entries are missing or different and how much is there too much.
-`apply TO`: reads the manifest, the entries of it that `plan` asked for and their contents, and makes TO hold exactly
-the manifest.
-`claim TO`: makes TO ours to fill, if it is new or empty; changes nothing in it.
-`list FROM` and `read FROM` are in `node_read.py`, which is sent behind this file where they are needed.
+`plan TO`: read the manifest; return which entries are missing or different, and how much is extra.
 
-A manifest is a list of entries. Every file is written beside its
-place and then renamed, so a reader never sees half of one. Output begins with a mark: what comes before it was said by
-the shell's start-up files and is no part of the answer. Errors are one line on standard error and exit code 1.
+`apply TO`: read the manifest, the entries that `plan` requested and their contents, and make TO match the manifest.
+
+`claim TO`: mark TO as cloudgpu's if it is new or empty; change nothing in it.
+
+`list FROM` and `read FROM` are in `node_read.py`, which is sent after this file when needed.
+
+A manifest is a list of entries. Every file is written next to its destination and then renamed, so that readers never
+see a partial file. The output starts with a marker, because shell start-up files may print before it. Errors are one
+line on standard error and exit code 1.
 """
 
 # Names on a node are bytes, which pathlib does not hold.

@@ -98,7 +98,7 @@ def _malformed(who: str) -> StateError:
 
 
 class Arriving:
-    """A stream of bytes, taken apart by length."""
+    """A byte stream that is read in pieces of known length."""
 
     def __init__(self, pieces: Iterator[bytes]) -> None:
         self._pieces = pieces
@@ -155,7 +155,7 @@ class Arriving:
 
 
 class Landing:
-    """A local directory that files are put into, each in one step. Leaves nothing half-written behind."""
+    """A local directory that files are moved into atomically. Leaves no partial files."""
 
     def __init__(self, to: Path) -> None:
         self._to = to

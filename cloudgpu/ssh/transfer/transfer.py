@@ -1,4 +1,4 @@
-"""Files to and from a node: whole trees, only what differs, each file put in place in one step."""
+"""Transfer file trees to and from a node: only differences are sent, and each file is replaced atomically."""
 
 import json
 import os
@@ -69,7 +69,7 @@ class Running(Protocol):
 
     @property
     def exit_code(self) -> int:
-        """Its exit code, once the output has ended."""
+        """Exit code, valid once the output has ended."""
 
     def output(self, timeout_s: float | None = None) -> Iterator[bytes]:
         """Yield standard output in pieces."""

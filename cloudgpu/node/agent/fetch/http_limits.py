@@ -1,8 +1,8 @@
-"""Limits on what an HTTP server can do to its client: how slowly it may send, how much, and where it may lead.
+"""Limits on HTTP servers: minimum speed, maximum size, and allowed redirect targets.
 
-A socket's time-out only limits silence. A server that sends one byte every few seconds, headers without end or one
-`100 Continue` after the other keeps a client for ever, and a redirect can name the client's own services. The caller's
-side uses this module too.
+A socket timeout only limits silence. A server that sends one byte every few seconds, endless headers or one `100
+Continue` after another keeps a client busy forever, and a redirect can lead to the client's own services. The caller's
+machine uses this module too.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _LONGEST_LABEL = 63
 
 
 class LocalAddressError(PermissionError):
-    """A server named an address of this machine itself."""
+    """A server named an address on this machine."""
 
     def __init__(self) -> None:
         super().__init__(errno.EACCES, "the server leads to an address of this machine itself")
@@ -51,7 +51,7 @@ class Pace:
 
 
 class PacedStream(io.RawIOBase):
-    """The bytes of one answer, as long as they come fast enough."""
+    """The bytes of a response, as long as they arrive fast enough."""
 
     def __init__(self, sock: socket.socket, pace: Pace) -> None:
         super().__init__()
@@ -119,7 +119,7 @@ class PacedStream(io.RawIOBase):
 
 
 class BoundedResponse(http.client.HTTPResponse):
-    """An answer that is read through a `PacedStream`."""
+    """A response that is read through a `PacedStream`."""
 
     def __init__(self, sock: socket.socket, *given: Any, pace: Pace, **named: Any) -> None:  # noqa: ANN401
         super().__init__(sock, *given, **named)

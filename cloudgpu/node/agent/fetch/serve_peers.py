@@ -53,7 +53,7 @@ def verb(spec: dict[str, Any], emit: Emit) -> None:
 
 
 class Folder:
-    """The files below a folder."""
+    """The files below a directory."""
 
     size = 0
 

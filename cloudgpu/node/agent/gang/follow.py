@@ -1,4 +1,4 @@
-"""`follow`: stream the ranks' output from given offsets until the run's end, with no line lost or repeated."""
+"""`follow`: stream the ranks' output from given offsets until the run ends, without losing or repeating lines."""
 
 from __future__ import annotations
 

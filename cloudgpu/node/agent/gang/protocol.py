@@ -25,7 +25,7 @@ _NONCE_BYTES = 32
 
 
 class ProtocolError(Exception):
-    """The other side does not know the token, or what it sent is not the protocol."""
+    """The peer does not know the token, or does not speak the protocol."""
 
 
 class GangProtocol:
@@ -122,7 +122,7 @@ class HeadProtocol(GangProtocol):
 
 
 class WorkerProtocol(GangProtocol):
-    """A worker's end: proves itself, and asks the same of the head."""
+    """A worker's end, which authenticates itself and the head."""
 
     def __init__(self, token: str, run_id: str, node: int) -> None:
         super().__init__(token, run_id)

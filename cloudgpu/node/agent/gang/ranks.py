@@ -1,4 +1,4 @@
-"""The ranks of one node: each a process in a session of its own, its output appended to its own log."""
+"""The ranks of one node: each a process in its own session, whose output is appended to its log."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Rank:
 
 
 class RankProcesses:
-    """Starts, reaps, asks to end and kills. Used by one thread only: it forks."""
+    """Starts, reaps, signals and kills the ranks. Used by only one thread, because it forks."""
 
     def __init__(self, spec: StartSpec, watchdog: Watchdog, container: RankContainer | None = None) -> None:
         self.ranks = [Rank(rank) for rank in spec.ranks]

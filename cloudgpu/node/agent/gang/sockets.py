@@ -1,4 +1,4 @@
-"""The gang's sockets: the head listens on its private address, workers connect and come back when cut off."""
+"""Sockets of the gang: the head listens on its private address, and workers connect and reconnect."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Gang:
 
 
 class HeadGang(Gang):
-    """Node 0: listens, and tells every worker the same."""
+    """Node 0: listens and sends the same order to every worker."""
 
     def __init__(self, spec: StartSpec, selector: selectors.BaseSelector) -> None:
         super().__init__(spec, selector)
@@ -143,7 +143,7 @@ class HeadGang(Gang):
 
 
 class WorkerGang(Gang):
-    """Any other node: connects, reports, obeys."""
+    """Any other node: connects, reports, and follows orders."""
 
     def __init__(self, spec: StartSpec, selector: selectors.BaseSelector) -> None:
         super().__init__(spec, selector)

@@ -1,4 +1,4 @@
-"""The request of `start`, read and checked once."""
+"""The request of `start`, parsed and validated."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class GangSpec:
-    """The gang: its size, and where its head listens. The token is a secret."""
+    """The size of the gang and the address of its head. The token is secret."""
 
     head_address: str
     port: int

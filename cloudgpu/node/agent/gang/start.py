@@ -1,4 +1,4 @@
-"""`start`: become a daemon that carries out this node's part of a run, and survives the caller."""
+"""`start`: become a daemon that runs this node's part of a run and outlives the caller."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The status file of a run: who writes what, and what it means once its writer is dead."""
+"""The status file of a run, and its meaning once its writer is dead."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The daemon of one node and one run: waits for the gang, starts the ranks, obeys the verdict, writes the status."""
+"""The daemon of one run on one node: waits for the gang, starts the ranks, follows the verdict, writes the status."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _SAVE_AGAIN_S = 600.0
 
 
 class Supervisor:
-    """Everything happens in one thread: ranks are forked here, and their death signal follows the forking thread."""
+    """Supervises the ranks in one thread: it forks them, and their death signal is tied to the forking thread."""
 
     def __init__(self, spec: StartSpec) -> None:
         """Prepare this node's part of the gang, including its container.

@@ -76,7 +76,7 @@ def read_cancel(asked: dict[str, Any]) -> dict[str, Any]:
 
 
 class HeadCore:
-    """The head's side. Node 0, the head itself, reports like any other."""
+    """The head's side. Node 0, the head itself, reports like any other node."""
 
     def __init__(self, nodes: int, limits: Limits, now: float) -> None:
         self.verdict: GangVerdict | None = None
@@ -172,7 +172,7 @@ class HeadCore:
 
 
 class WorkerCore:
-    """A worker's side: follows the head's order, and ends alone when there is no head."""
+    """A worker's side: follows the head's orders, and ends alone if the head is unreachable."""
 
     _PATIENCE_S = 10.0
     """Added to the head's own start timeout, so that the head's word about who is missing arrives first."""

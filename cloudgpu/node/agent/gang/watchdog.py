@@ -12,7 +12,7 @@ from .spec import StartSpec
 
 
 class Watchdog:
-    """A process that ends the ranks when the agent dies without a word, whatever killed it."""
+    """A process that stops the ranks if the agent dies, for whatever reason."""
 
     def __init__(self, mark: str, container: RankContainer | None = None, spec: StartSpec | None = None) -> None:
         self.mark = mark

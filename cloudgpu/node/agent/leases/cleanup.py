@@ -1,4 +1,4 @@
-"""`leave`: end what a cluster runs on this host, give its GPUs back, and remove everything that was made for it."""
+"""`leave`: stop what a cluster runs on this host, release its GPUs, and delete everything created for it."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The warden of a lease: a daemon that ends the cluster's processes on this host when the lease is over.
+"""The lease daemon: stops the cluster's processes on this host when the lease ends.
 
-It needs no caller, no server and no permission. A second one for the same lease ends itself at once.
+It needs no caller, server or permission. A second one for the same lease exits immediately.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`lease`: take GPUs of this host for a cluster, ask who has them, extend."""
+"""`lease`: lease GPUs of this host for a cluster, show all leases, or extend one."""
 
 from __future__ import annotations
 

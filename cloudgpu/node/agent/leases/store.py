@@ -52,7 +52,7 @@ class Lease:
 
     @property
     def description(self) -> str:
-        """`GPUs 0-3 by ana (cluster x) until 2026-11-22 10:00 UTC`."""
+        """Description for messages: `GPUs 0-3 by ana (cluster x) until 2026-11-22 10:00 UTC`."""
         until = time.strftime("%Y-%m-%d %H:%M", time.gmtime(self.expires_epoch_s))
         who = self.owner if self.owner == self.user else f"{self.owner} ({self.user} there)"
         return f"{gpu_names(self.gpus)} by {who}, cluster {self.cluster}, until {until} UTC"

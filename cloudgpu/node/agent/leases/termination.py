@@ -1,4 +1,4 @@
-"""Ending everything that a cluster runs on this host, and proving that it has ended."""
+"""Stop everything that a cluster runs on this host, and verify that it has stopped."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""`mount` and `unmount`: datasets shown as files while runs use them, within a time, and never over the system.
+"""`mount` and `unmount`: mount datasets for the runs that use them, with time limits, never over system paths.
 
-A mount belongs to the runs that use it: `~/.cloudgpu/mounts/` holds a record of each, written before the mount is
-tried, so that whatever breaks off is unmounted later. The last run that leaves takes it down.
+A mount belongs to the runs that use it. `~/.cloudgpu/mounts/` has a record of each, written before the mount is
+attempted, so that interrupted ones are unmounted later. The last run unmounts.
 """
 
 from __future__ import annotations

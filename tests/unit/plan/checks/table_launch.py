@@ -261,7 +261,11 @@ LAUNCH = (
                     "launch": {"with": "torchrun", "command": "train.py", "global_batch": "{batch}"},
                 },
             ),
-            ("error", "a batch of 15 is too small for 16 ranks (2 x p3dn.24xlarge): some get no samples", "--set batch=16"),
+            (
+                "error",
+                "a batch of 15 is too small for 16 ranks (2 x p3dn.24xlarge): some get no samples",
+                "--set batch=16",
+            ),
         ),
         fails(
             launch(global_batch=100),
@@ -365,7 +369,11 @@ LAUNCH = (
         ),
         fails(
             started("deepspeed", secrets=["HF_TOKEN"]),
-            ("warning", "only the process on the head gets the secrets, not those it starts on other nodes: HF_TOKEN", ""),
+            (
+                "warning",
+                "only the process on the head gets the secrets, not those it starts on other nodes: HF_TOKEN",
+                "",
+            ),
         ),
         fails(
             started("head-only"),
