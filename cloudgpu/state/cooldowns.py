@@ -1,6 +1,6 @@
-"""Which candidates had no capacity a moment ago: remembered from one command to the next, to try them last.
+"""Remember between commands which candidates recently had no capacity, so that they are tried last.
 
-It is only ever advice. A file that cannot be read is an empty one, and one that cannot be written stops nobody.
+The file is only a hint: an unreadable file counts as empty, and a failed write is ignored.
 """
 
 import contextlib
@@ -26,7 +26,7 @@ Place = tuple[str, str, Market]
 
 @dataclass(frozen=True)
 class _Entry:
-    """One refusal. Zone names mean different places in different accounts, so the account is part of it."""
+    """A capacity failure. Zone names differ between accounts, so the entry includes the account."""
 
     account: str
     endpoint: str
@@ -41,30 +41,32 @@ class _Entry:
 
 
 class Cooldowns:
-    """The cool-downs of one home."""
+    """The cool-downs recorded in a home directory."""
 
     def __init__(self, home: Home, clock: Clock) -> None:
         self._path = home.cooldowns
         self._clock = clock
 
     def recent(self, backend: BackendIdentity) -> Mapping[Place, int]:
-        """Place -> seconds since it had no capacity in this account; only those that are still warm."""
+        """Return the seconds since each place last had no capacity in this account, for active cool-downs only."""
         entries = self._entries()
         if not entries:
-            return {}  # no question to the cloud about nothing
+            return {}  # avoid a needless account lookup
         here = (backend.account(), backend.endpoint)
         now = self._clock.now()
         return {
-            one.place: int((now - one.at).total_seconds()) for one in entries if (one.account, one.endpoint) == here
+            entry.place: int((now - entry.at).total_seconds())
+            for entry in entries
+            if (entry.account, entry.endpoint) == here
         }
 
     def note(self, backend: BackendIdentity, candidate: Candidate) -> None:
-        """It had no capacity just now."""
+        """Record that the candidate has no capacity."""
         entry = _entry(backend, candidate, self._clock.now())
         self._write([*self._without(entry), entry])
 
     def forget(self, backend: BackendIdentity, candidate: Candidate) -> None:
-        """It has capacity after all."""
+        """Remove the cool-down of a candidate that has capacity again."""
         entry = _entry(backend, candidate, self._clock.now())
         others = self._without(entry)
         if len(others) < len(self._entries()):
@@ -72,7 +74,7 @@ class Cooldowns:
 
     def _without(self, entry: _Entry) -> list[_Entry]:
         same = (entry.account, entry.endpoint, entry.place)
-        return [one for one in self._entries() if (one.account, one.endpoint, one.place) != same]
+        return [other for other in self._entries() if (other.account, other.endpoint, other.place) != same]
 
     def _entries(self) -> list[_Entry]:
         try:
@@ -80,12 +82,12 @@ class Cooldowns:
         except (OSError, *MALFORMED):
             return []
         now = self._clock.now()
-        # A clock that was set back must not make a refusal last for ever.
-        return [one for one in entries if timedelta(0) <= now - one.at < COOL_DOWN]
+        # A clock that was set back must not make a cool-down last forever.
+        return [entry for entry in entries if timedelta(0) <= now - entry.at < COOL_DOWN]
 
     def _write(self, entries: list[_Entry]) -> None:
         with contextlib.suppress(StateError):
-            rows = [{**asdict(one), "at": one.at.isoformat()} for one in entries]
+            rows = [{**asdict(entry), "at": entry.at.isoformat()} for entry in entries]
             write_durably(self._path, json.dumps({"refused": rows}, indent=1) + "\n")
 
 
@@ -94,7 +96,7 @@ def _entry(backend: BackendIdentity, candidate: Candidate, at: datetime) -> _Ent
 
 
 def _readable(rows: Iterable[object]) -> Iterator[_Entry]:
-    """Yield the entries that can be read: a damaged one is only advice that is lost."""
+    """Yield the readable entries; damaged ones are skipped."""
     for row in rows:
         with contextlib.suppress(ValueError):
             yield decoded(_Entry, row)

@@ -1,4 +1,4 @@
-"""What AWS says when it refuses, as errors of cloudgpu. `ClientError` never leaves this package."""
+"""Map AWS error responses to cloudgpu errors, so that `ClientError` never leaves this package."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -13,7 +13,7 @@ from cloudgpu.errors import AuthError, BadRequestError, CloudError, CloudGpuErro
 from cloudgpu.plan import failover
 
 UNREACHABLE = "Unreachable"
-"""`CloudError.code` when no answer came: nobody knows whether the call had an effect."""
+"""`CloudError.code` of a call without a usable response: it may or may not have taken effect."""
 
 _REPORT = "`cloudgpu --debug` notes the calls; please report this"
 _SERVER_FAULT = 500
@@ -25,10 +25,10 @@ _EXPIRED: Mapping[str, str] = {
     "RequestExpired": "credentials expired",
     "AuthFailure": "credentials expired or not valid",
 }
-"""What is said before AWS's own words, which name neither: EC2 calls an expired session an expired request."""
+"""Prefixes for AWS messages that do not mention credentials: EC2 reports an expired session as an expired request."""
 
 _NO_SUCH_TYPE = re.compile(r"instance ?type", re.IGNORECASE)
-"""In the message of an `InvalidParameterValue`: the type is what is wrong."""
+"""Matches the message of an `InvalidParameterValue` that was caused by the instance type."""
 
 _TAKEN = re.compile(r"Duplicate$|AlreadyExists|EntityAlreadyExists|^ConflictException$")
 _GONE = re.compile(r"NotFound(Exception)?$|^NoSuch|\.Unknown$|^404$|DoesNotExist$")
@@ -55,7 +55,7 @@ _HINTS: Mapping[str, str] = {
 }
 
 
-_OVER = "credentials expired: "
+_EXPIRED_PREFIX = "credentials expired: "
 _CREDENTIALS: tuple[tuple[tuple[type[boto.BotoCoreError], ...], str, str, str], ...] = (
     (
         (boto.NoCredentialsError, boto.PartialCredentialsError, boto.CredentialRetrievalError),
@@ -67,27 +67,27 @@ _CREDENTIALS: tuple[tuple[tuple[type[boto.BotoCoreError], ...], str, str, str], 
     (
         (boto.SSOError, boto.TokenRetrievalError, boto.NoAuthTokenError),
         "UnauthorizedSSOTokenError",
-        _OVER,
+        _EXPIRED_PREFIX,
         "`aws sso login` with your profile, then run it again",
     ),
-    ((boto.LoginError,), "LoginRefreshRequired", _OVER, "`aws login` with your profile, then run it again"),
+    ((boto.LoginError,), "LoginRefreshRequired", _EXPIRED_PREFIX, "`aws login` with your profile, then run it again"),
 )
-"""What boto3 itself finds wrong with credentials: error classes, our code, words before its own, and what to type."""
+"""Credential errors raised by boto3 itself: error classes, cloudgpu's code, message prefix, hint."""
 
 
 @contextmanager
 def typed(doing: str) -> Iterator[None]:
-    """Turn whatever botocore raises in the block into an error of cloudgpu. `doing` says what was tried.
+    """Convert botocore errors raised in the block to cloudgpu errors. `doing` describes the call.
 
     Raises:
-        CloudGpuError: As `refusal` and `_unanswered` decide.
+        CloudGpuError: The error that `fault` returns.
     """
     try:
         yield
     except (boto.ClientError, boto.BotoCoreError) as err:
         raise fault(err, doing) from err
     except (ValueError, KeyError, TypeError, AttributeError) as err:
-        # botocore's parsers let these through where an answer holds, say, a word in place of a number.
+        # botocore's parsers raise these when a response holds, say, text in place of a number.
         if isinstance(err, ResponseParserError) or not _is_of_botocore(err):
             raise
         message = f"{doing}: no answer that can be read ({type(err).__name__})"
@@ -98,7 +98,7 @@ def typed(doing: str) -> Iterator[None]:
 
 
 def _is_of_botocore(err: Exception) -> bool:
-    """Return True if the error came up inside a call to AWS, not in code of ours between two of them."""
+    """Return True if botocore raised the error, rather than our own code in the block."""
     trace = err.__traceback__
     while trace is not None:
         if str(trace.tb_frame.f_globals.get("__name__", "")).startswith("botocore."):
@@ -109,32 +109,32 @@ def _is_of_botocore(err: Exception) -> bool:
 
 @contextmanager
 def answered(doing: str) -> Iterator[None]:
-    """Like `typed`, and an answer that makes no sense is a `CloudError` too: for blocks that take answers apart.
+    """Like `typed`, but also convert errors from reading a malformed response to `CloudError`.
 
-    An endpoint, a proxy or a newer AWS may leave out or misspell what botocore passes on unread, and botocore itself
-    raises a bare `ValueError` for a number that is none. Nothing else belongs in the block, or its bugs lose their
-    name.
+    An endpoint, a proxy or a newer AWS may omit or misspell fields that botocore does not validate, and botocore
+    raises a bare `ValueError` for an invalid number. Keep other code out of the block: its bugs would be reported as
+    malformed responses.
 
     Raises:
-        CloudGpuError: As `typed`; code `UNREACHABLE` for what makes no sense: the call may have had an effect.
+        CloudGpuError: As for `typed`; the code is `UNREACHABLE` for a malformed response: the call may have succeeded.
     """
-    with typed(doing), malformed_as(partial(_senseless, doing)):
+    with typed(doing), malformed_as(partial(_malformed, doing)):
         yield
 
 
-def _senseless(doing: str, why: str) -> CloudError:
+def _malformed(doing: str, why: str) -> CloudError:
     return CloudError(f"{doing}: an answer that makes no sense: {why}", code=UNREACHABLE, hint=_REPORT)
 
 
 def fault(err: boto.ClientError | boto.BotoCoreError, doing: str) -> CloudGpuError:
-    """The error of cloudgpu for one of botocore."""
+    """Return the cloudgpu error for a botocore error."""
     if isinstance(err, boto.ClientError):
         return _refused(err, doing)
     return _unanswered(err, doing)
 
 
 def refusal(code: str, message: str, doing: str, *, request_id: str = "") -> LaunchError | CloudError:
-    """The error for one of AWS's error codes, as the table of failover has it; an unknown code is a bad request."""
+    """Return the error for an AWS error code from the failover table; an unknown code is a bad request."""
     rule = failover.known(_code(code, message)) or failover.REFUSED
     words = message.rstrip(".")
     text = f"{doing}: {_EXPIRED[code]}: {words} ({code})" if code in _EXPIRED else f"{doing}: {words} ({code})"
@@ -145,7 +145,7 @@ def refusal(code: str, message: str, doing: str, *, request_id: str = "") -> Lau
 
 
 def _code(code: str, message: str) -> str:
-    """The code that decides: a launch answers to a type that never was with the code for any wrong parameter."""
+    """Return the code to look up: AWS reports an unknown instance type as a generic invalid parameter."""
     return "InvalidInstanceType" if code == "InvalidParameterValue" and _NO_SUCH_TYPE.search(message) else code
 
 
@@ -154,17 +154,17 @@ def _root(code: str) -> str:
 
 
 def is_gone(err: CloudGpuError) -> bool:
-    """Whether AWS said that the thing does not exist."""
+    """Return True if AWS reported that the resource does not exist."""
     return isinstance(err, CloudError) and bool(_GONE.search(err.code))
 
 
 def is_in_use(err: CloudGpuError) -> bool:
-    """Whether AWS said that something else still needs the thing."""
+    """Return True if AWS reported that the resource is still in use."""
     return isinstance(err, CloudError) and bool(_IN_USE.search(err.code))
 
 
 def is_taken(err: CloudGpuError) -> bool:
-    """Whether AWS said that something of this name exists already."""
+    """Return True if AWS reported that a resource with this name already exists."""
     return isinstance(err, CloudError) and bool(_TAKEN.search(err.code))
 
 
@@ -179,9 +179,9 @@ def _hint(code: str, error: type[LaunchError] | type[CloudError]) -> str:
 
 
 def _refused(err: boto.ClientError, doing: str) -> LaunchError | CloudError:
-    said = err.response.get("Error", {})
+    error = err.response.get("Error", {})
     answer = err.response.get("ResponseMetadata", {})
-    code, message = str(said.get("Code", "")), str(said.get("Message", ""))
+    code, message = str(error.get("Code", "")), str(error.get("Message", ""))
     request_id = str(answer.get("RequestId", ""))
     status = answer.get("HTTPStatusCode", 0)
     if status >= _SERVER_FAULT and status != _NOT_IMPLEMENTED and failover.known(code) is None:
@@ -189,7 +189,7 @@ def _refused(err: boto.ClientError, doing: str) -> LaunchError | CloudError:
             f"{doing}: {message} ({code or status})",
             code=code,
             request_id=request_id,
-            hint="AWS is in trouble; try later",
+            hint="AWS returned a server error; try again in a few minutes",
         )
     return refusal(code, message, doing, request_id=request_id)
 

@@ -1,7 +1,7 @@
-"""Eventual consistency: what this process has just made may be unknown to the next call that names it.
+"""Retry "not found" errors for resources that this process has just created.
 
-AWS answers such a call with "not found", and a moment later it would not have. So "not found" is believed of an id
-only once it is half a minute old, or was deleted from here.
+AWS is eventually consistent: a call that names a new resource may fail with "not found" for a few seconds. Such an
+error is trusted only if the resource is at least 30 seconds old or this process has deleted it.
 """
 
 import re
@@ -22,7 +22,7 @@ Now = Callable[[], float]
 
 
 class Newborn:
-    """What one client has made a moment ago. botocore asks it after every answer whether to send the call again."""
+    """The resources that a client has recently created; botocore's retry handler consults it after every response."""
 
     def __init__(self, now: Now = time.monotonic) -> None:
         self._now = now
@@ -30,7 +30,7 @@ class Newborn:
         self._made: dict[str, float] = {}
 
     def watch(self, client: Any) -> None:  # noqa: ANN401 - a boto3 client
-        """Follow the calls of a client."""
+        """Register the retry handler with a client."""
         client.meta.events.register("needs-retry", self.again)
 
     def again(
@@ -41,7 +41,7 @@ class Newborn:
         request_dict: Mapping[str, Any],
         **_: object,
     ) -> float | None:
-        """Seconds to wait before the call is sent again; None: its answer stands."""
+        """Return the seconds to wait before retrying the call, or None to accept the response."""
         if response is None:
             return None
         named, answer = set(_ids(request_dict.get("body"))), response[1]
@@ -57,21 +57,21 @@ class Newborn:
             if name.startswith(_MAKING):
                 self._made |= dict.fromkeys(set(_ids(answer)) - named, self._now())
             elif name.startswith(_ENDING):
-                for one in named:
-                    self._made.pop(one, None)
+                for resource_id in named:
+                    self._made.pop(resource_id, None)
 
     def _is_young(self, named: set[str]) -> bool:
         with self._lock:
-            return any(self._now() - self._made.get(one, float("-inf")) < YOUNG_S for one in named)
+            return any(self._now() - self._made.get(resource_id, float("-inf")) < YOUNG_S for resource_id in named)
 
 
-def _ids(value: Any) -> Iterator[str]:  # noqa: ANN401 - parameters or answers, of any shape
+def _ids(value: Any) -> Iterator[str]:  # noqa: ANN401 - parameters or responses of any shape
     if isinstance(value, str):
         if _ID.match(value):
             yield value
     elif isinstance(value, Mapping):
-        for one in value.values():
-            yield from _ids(one)
+        for item in value.values():
+            yield from _ids(item)
     elif isinstance(value, list | tuple):
-        for one in value:
-            yield from _ids(one)
+        for item in value:
+            yield from _ids(item)
