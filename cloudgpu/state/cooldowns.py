@@ -51,11 +51,13 @@ class Cooldowns:
         """Return the seconds since each place last had no capacity in this account, without expired entries."""
         entries = self._entries()
         if not entries:
-            return {}  # no question to the cloud about nothing
+            return {}  # avoid a needless account lookup
         here = (backend.account(), backend.endpoint)
         now = self._clock.now()
         return {
-            one.place: int((now - one.at).total_seconds()) for one in entries if (one.account, one.endpoint) == here
+            entry.place: int((now - entry.at).total_seconds())
+            for entry in entries
+            if (entry.account, entry.endpoint) == here
         }
 
     def note(self, backend: BackendIdentity, candidate: Candidate) -> None:
@@ -72,7 +74,7 @@ class Cooldowns:
 
     def _without(self, entry: _Entry) -> list[_Entry]:
         same = (entry.account, entry.endpoint, entry.place)
-        return [one for one in self._entries() if (one.account, one.endpoint, one.place) != same]
+        return [other for other in self._entries() if (other.account, other.endpoint, other.place) != same]
 
     def _entries(self) -> list[_Entry]:
         try:
@@ -80,12 +82,12 @@ class Cooldowns:
         except (OSError, *MALFORMED):
             return []
         now = self._clock.now()
-        # A clock that was set back must not make a refusal last for ever.
-        return [one for one in entries if timedelta(0) <= now - one.at < COOL_DOWN]
+        # A clock that was set back must not make a cool-down last forever.
+        return [entry for entry in entries if timedelta(0) <= now - entry.at < COOL_DOWN]
 
     def _write(self, entries: list[_Entry]) -> None:
         with contextlib.suppress(StateError):
-            rows = [{**asdict(one), "at": one.at.isoformat()} for one in entries]
+            rows = [{**asdict(entry), "at": entry.at.isoformat()} for entry in entries]
             write_durably(self._path, json.dumps({"refused": rows}, indent=1) + "\n")
 
 

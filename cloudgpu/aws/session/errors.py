@@ -13,7 +13,7 @@ from cloudgpu.errors import AuthError, BadRequestError, CloudError, CloudGpuErro
 from cloudgpu.plan import failover
 
 UNREACHABLE = "Unreachable"
-"""`CloudError.code` when no answer came: nobody knows whether the call had an effect."""
+"""`CloudError.code` of a call without a usable response: it may or may not have taken effect."""
 
 _REPORT = "`cloudgpu --debug` notes the calls; please report this"
 _SERVER_FAULT = 500
@@ -25,10 +25,10 @@ _EXPIRED: Mapping[str, str] = {
     "RequestExpired": "credentials expired",
     "AuthFailure": "credentials expired or not valid",
 }
-"""What is said before AWS's own words, which name neither: EC2 calls an expired session an expired request."""
+"""Prefixes for AWS messages that do not mention credentials: EC2 reports an expired session as an expired request."""
 
 _NO_SUCH_TYPE = re.compile(r"instance ?type", re.IGNORECASE)
-"""In the message of an `InvalidParameterValue`: the type is what is wrong."""
+"""Matches the message of an `InvalidParameterValue` that was caused by the instance type."""
 
 _TAKEN = re.compile(r"Duplicate$|AlreadyExists|EntityAlreadyExists|^ConflictException$")
 _GONE = re.compile(r"NotFound(Exception)?$|^NoSuch|\.Unknown$|^404$|DoesNotExist$")
@@ -55,7 +55,7 @@ _HINTS: Mapping[str, str] = {
 }
 
 
-_OVER = "credentials expired: "
+_EXPIRED_PREFIX = "credentials expired: "
 _CREDENTIALS: tuple[tuple[tuple[type[boto.BotoCoreError], ...], str, str, str], ...] = (
     (
         (boto.NoCredentialsError, boto.PartialCredentialsError, boto.CredentialRetrievalError),
@@ -67,12 +67,12 @@ _CREDENTIALS: tuple[tuple[tuple[type[boto.BotoCoreError], ...], str, str, str], 
     (
         (boto.SSOError, boto.TokenRetrievalError, boto.NoAuthTokenError),
         "UnauthorizedSSOTokenError",
-        _OVER,
+        _EXPIRED_PREFIX,
         "`aws sso login` with your profile, then run it again",
     ),
-    ((boto.LoginError,), "LoginRefreshRequired", _OVER, "`aws login` with your profile, then run it again"),
+    ((boto.LoginError,), "LoginRefreshRequired", _EXPIRED_PREFIX, "`aws login` with your profile, then run it again"),
 )
-"""What boto3 itself finds wrong with credentials: error classes, our code, words before its own, and what to type."""
+"""Credential errors raised by boto3 itself: error classes, cloudgpu's code, message prefix, hint."""
 
 
 @contextmanager
@@ -80,14 +80,14 @@ def typed(doing: str) -> Iterator[None]:
     """Convert botocore exceptions in the block to cloudgpu errors. `doing` describes the operation.
 
     Raises:
-        CloudGpuError: As `refusal` and `_unanswered` decide.
+        CloudGpuError: The error that `fault` returns.
     """
     try:
         yield
     except (boto.ClientError, boto.BotoCoreError) as err:
         raise fault(err, doing) from err
     except (ValueError, KeyError, TypeError, AttributeError) as err:
-        # botocore's parsers let these through where an answer holds, say, a word in place of a number.
+        # botocore's parsers raise these when a response holds, say, text in place of a number.
         if isinstance(err, ResponseParserError) or not _is_of_botocore(err):
             raise
         message = f"{doing}: no answer that can be read ({type(err).__name__})"
@@ -98,7 +98,7 @@ def typed(doing: str) -> Iterator[None]:
 
 
 def _is_of_botocore(err: Exception) -> bool:
-    """Return True if the error came up inside a call to AWS, not in code of ours between two of them."""
+    """Return True if botocore raised the error, rather than our own code in the block."""
     trace = err.__traceback__
     while trace is not None:
         if str(trace.tb_frame.f_globals.get("__name__", "")).startswith("botocore."):
@@ -117,11 +117,11 @@ def answered(doing: str) -> Iterator[None]:
     Raises:
         CloudGpuError: As `typed`; code `UNREACHABLE` for a malformed response, because the call may have had an effect.
     """
-    with typed(doing), malformed_as(partial(_senseless, doing)):
+    with typed(doing), malformed_as(partial(_malformed, doing)):
         yield
 
 
-def _senseless(doing: str, why: str) -> CloudError:
+def _malformed(doing: str, why: str) -> CloudError:
     return CloudError(f"{doing}: an answer that makes no sense: {why}", code=UNREACHABLE, hint=_REPORT)
 
 
@@ -178,9 +178,9 @@ def _hint(code: str, error: type[LaunchError] | type[CloudError]) -> str:
 
 
 def _refused(err: boto.ClientError, doing: str) -> LaunchError | CloudError:
-    said = err.response.get("Error", {})
+    error = err.response.get("Error", {})
     answer = err.response.get("ResponseMetadata", {})
-    code, message = str(said.get("Code", "")), str(said.get("Message", ""))
+    code, message = str(error.get("Code", "")), str(error.get("Message", ""))
     request_id = str(answer.get("RequestId", ""))
     status = answer.get("HTTPStatusCode", 0)
     if status >= _SERVER_FAULT and status != _NOT_IMPLEMENTED and failover.known(code) is None:
@@ -188,7 +188,7 @@ def _refused(err: boto.ClientError, doing: str) -> LaunchError | CloudError:
             f"{doing}: {message} ({code or status})",
             code=code,
             request_id=request_id,
-            hint="AWS is in trouble; try later",
+            hint="AWS returned a server error; try again in a few minutes",
         )
     return refusal(code, message, doing, request_id=request_id)
 

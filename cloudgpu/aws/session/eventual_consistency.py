@@ -30,7 +30,7 @@ class Newborn:
         self._made: dict[str, float] = {}
 
     def watch(self, client: Any) -> None:  # noqa: ANN401 - a boto3 client
-        """Follow the calls of a client."""
+        """Register the retry handler with a client."""
         client.meta.events.register("needs-retry", self.again)
 
     def again(
@@ -57,21 +57,21 @@ class Newborn:
             if name.startswith(_MAKING):
                 self._made |= dict.fromkeys(set(_ids(answer)) - named, self._now())
             elif name.startswith(_ENDING):
-                for one in named:
-                    self._made.pop(one, None)
+                for resource_id in named:
+                    self._made.pop(resource_id, None)
 
     def _is_young(self, named: set[str]) -> bool:
         with self._lock:
-            return any(self._now() - self._made.get(one, float("-inf")) < YOUNG_S for one in named)
+            return any(self._now() - self._made.get(resource_id, float("-inf")) < YOUNG_S for resource_id in named)
 
 
-def _ids(value: Any) -> Iterator[str]:  # noqa: ANN401 - parameters or answers, of any shape
+def _ids(value: Any) -> Iterator[str]:  # noqa: ANN401 - parameters or responses of any shape
     if isinstance(value, str):
         if _ID.match(value):
             yield value
     elif isinstance(value, Mapping):
-        for one in value.values():
-            yield from _ids(one)
+        for item in value.values():
+            yield from _ids(item)
     elif isinstance(value, list | tuple):
-        for one in value:
-            yield from _ids(one)
+        for item in value:
+            yield from _ids(item)
