@@ -1,4 +1,4 @@
-"""What every node's agent is told about the container of a run, and its ranks' lines inside it. Pure."""
+"""Build the container part of each agent's `start` request, and the ranks' command lines inside it. No I/O."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -67,9 +67,9 @@ def hardware(recipe: Recipe, node: Node, image: NodeImage) -> Hardware:
 
 
 def mounts(recipe: Recipe, place: Place, launch: NodeLaunch) -> tuple[Mount, ...]:
-    """The work directory, the data, what is mounted on the node, and what the launcher has written for the ranks."""
-    writable = {one.name for one in recipe.storage if one.mode == "rw"}
-    written = dict.fromkeys(PurePosixPath(one.path).parts[0] for one in launch.files)
+    """Return the bind mounts: work directory, datasets, storage, and the files that the launcher wrote."""
+    writable = {storage.name for storage in recipe.storage if storage.mode == "rw"}
+    written = dict.fromkeys(PurePosixPath(file.path).parts[0] for file in launch.files)
     return (
         Mount(place.workdir),
         *(Mount(f"{place.run_dir}/{name}", read_only=True) for name in written),
@@ -81,7 +81,7 @@ def mounts(recipe: Recipe, place: Place, launch: NodeLaunch) -> tuple[Mount, ...
 def contained(
     job: Job, container: Container, node: Node, image: NodeImage, place: Place, launch: NodeLaunch
 ) -> dict[str, Any]:
-    """What `start` is told of a node whose ranks run in a container, beside what it is told of any."""
+    """Return the fields that a containerised node adds to its `start` request."""
     ranks = [
         {"inside": rank_name(rank), "program": rank.argv[0], "argv": list(inside(job, node, image, place, rank).argv)}
         for rank in launch.ranks
@@ -92,7 +92,7 @@ def contained(
 def container_order(
     job: Job, container: Container, node: Node, image: NodeImage, place: Place, launch: NodeLaunch
 ) -> dict[str, Any]:
-    """What `start` is told about the container."""
+    """Return the `container` field of a `start` request."""
     given = hardware(job.recipe, node, image)
     name = container_name(job.run_id, node.index)
     labels = (("cloudgpu.run", job.run_id), ("cloudgpu.cluster", job.inventory.cluster))
@@ -123,10 +123,12 @@ def inside(job: Job, node: Node, image: NodeImage, place: Place, rank: RankLaunc
 
 
 def entering(run_id: str, images: Mapping[int, NodeImage], workdir: str) -> dict[int, tuple[str, ...]]:
-    """Node index -> the words after which a program runs in the container there: one node starts it on another."""
+    """Return, by node index, the command prefix that runs a program in that node's container."""
     return {
-        index: exec_line(one.engine, container_name(run_id, index), one.entrypoint, workdir=workdir, interactive=True)
-        for index, one in images.items()
+        index: exec_line(
+            image.engine, container_name(run_id, index), image.entrypoint, workdir=workdir, interactive=True
+        )
+        for index, image in images.items()
     }
 
 

@@ -1,4 +1,4 @@
-"""What a metric comes to: of the values that one rank printed, and of the ranks that printed it. Pure."""
+"""Aggregate a metric: first over the values that one rank printed, then over the ranks. No I/O."""
 
 import math
 import statistics
@@ -20,10 +20,10 @@ MOST_KEPT = 1 << 20
 
 
 class Series:
-    """The values that one rank printed of one metric, as they come. Only a median has to keep them.
+    """Running aggregate of the values that one rank printed for one metric. Only a median stores the values.
 
-    It keeps a million at most. Beyond that it keeps every second, then every fourth value and so on: a rank that prints
-    without end must not fill the caller's memory.
+    A median stores about a million values at most. Beyond that it samples every second value, then every fourth, and so
+    on, so that a rank that prints without end cannot fill the caller's memory.
     """
 
     def __init__(self, metric: Metric) -> None:
@@ -37,7 +37,7 @@ class Series:
         self._broken = False
 
     def add(self, value: float) -> None:
-        """Take in the next one."""
+        """Add the next value that the rank printed."""
         self._printed += 1
         if self._printed <= self._skip:
             return
@@ -58,17 +58,17 @@ class Series:
 
     @property
     def counted(self) -> int:
-        """How many values there are beside those that are left out."""
+        """Number of values after the skipped ones."""
         return max(0, self._printed - self._skip)
 
     @property
     def printed(self) -> int:
-        """How many values there were in all."""
+        """Number of values that the rank printed, including skipped ones."""
         return self._printed
 
     @property
     def value(self) -> float | None:
-        """What counts; None where nothing does. Where one of several is no number, neither is what they come to."""
+        """Aggregate of the counted values, or None if there are none. NaN if any value that it covers is not finite."""
         if not self.counted:
             return None
         if self._take == "last":
@@ -82,14 +82,14 @@ class Series:
 
 
 def that_count(metric: Metric, by_rank: Mapping[int, Series]) -> list[Series]:
-    """The ranks that say what a metric comes to: those with a value that counts, or the first of them alone."""
-    speaking = [one for _, one in sorted(by_rank.items()) if one.counted]
+    """Return the series that determine the metric: every rank with counted values, or only the first such rank."""
+    speaking = [series for _, series in sorted(by_rank.items()) if series.counted]
     return speaking[:1] if metric.over_ranks == "first" else speaking
 
 
 def over_ranks(metric: Metric, speaking: Sequence[Series]) -> float | None:
-    """What these ranks together come to; None where there is none."""
-    values = [one.value for one in speaking if one.value is not None]
+    """Return the aggregate over these ranks, or None if there are none."""
+    values = [series.value for series in speaking if series.value is not None]
     if not values:
         return None
     if not all(map(math.isfinite, values)):

@@ -20,10 +20,10 @@ def share(dataset: Data, agents: Sequence[Agent], listed: Sequence[RemoteFile], 
     """Copy to the first node and from there to the others. Return the bytes read from the source.
 
     Raises:
-        RemoteCommandError: A node could not fetch, hand over or verify it; it is named.
+        RemoteCommandError: A node could not download, serve or verify it; the message names the node.
         ConnectError: A node cannot be reached.
     """
-    head, *rest = sorted(agents, key=lambda one: one.host.node.index)
+    head, *rest = sorted(agents, key=lambda agent: agent.host.node.index)
     local = source_of(dataset.source).kind == "local"
     moved = copy(dataset, [head], listed, way)
     way.report(Note(f"data {dataset.name}: it goes on from node {head.host.node.index} to the others"))
@@ -39,7 +39,7 @@ def share(dataset: Data, agents: Sequence[Agent], listed: Sequence[RemoteFile], 
 
 
 def _take(agent: Agent, dataset: Data, listed: Sequence[RemoteFile], way: Way, handed: Handed) -> int:
-    """What was verified on one node is verified on the next one, where anything vouches for it; nothing came anew."""
+    """Download from a peer, verified by checksum where the source has one. Return 0: no bytes came from the source."""
     hand = handed["hand"]
     files = [replace(file, url=_address(hand, file.relative), etag="" if file.sha256 else file.etag) for file in listed]
     fetch_to(agent, _target(dataset, agent), dataset, files, way, hand)
@@ -47,9 +47,9 @@ def _take(agent: Agent, dataset: Data, listed: Sequence[RemoteFile], way: Way, h
 
 
 def _take_tree(agent: Agent, dataset: Data, listed: Sequence[RemoteFile], way: Way, handed: Handed) -> int:
-    """Files with their times, and then what an ordinary transfer still finds to send from here: links, as a rule.
+    """Download files from a peer, then send what is still missing (usually links) from the caller.
 
-    That transfer compares everything and removes what is too much, so nothing here has to be complete.
+    The final transfer compares the whole tree and removes extra files, so the download from the peer may be incomplete.
     """
     root, names, target = root_of(dataset, way), [file.relative for file in listed], _target(dataset, agent)
     own_directory(agent.host, target)
