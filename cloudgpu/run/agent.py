@@ -185,12 +185,12 @@ def home_of(host: Host) -> str:
 
 def _node_paths(host: Host) -> tuple[str, str, str]:
     """Return the home directory, the prefix of absolute paths, and the listing of `~/.cloudgpu`."""
-    found = host.run(_PATHS_COMMAND, timeout_s=_SHELL_S).stdout.split(_MARK)
-    if len(found) != _PARTS or not found[1].startswith("/"):
+    fields = host.run(_PATHS_COMMAND, timeout_s=_SHELL_S).stdout.split(_MARK)
+    if len(fields) != _PARTS or not fields[1].startswith("/"):
         node = host.node
         message = f"node {node.index} ({node.instance_id}): the login shell did not report the home directory"
         raise RemoteCommandError(message, hint=f"log in and try: {log_in(node)}")
-    return found[1], found[2], found[3]
+    return fields[1], fields[2], fields[3]
 
 
 def _put(host: Host, path: str) -> None:

@@ -125,8 +125,10 @@ def inside(job: Job, node: Node, image: NodeImage, place: Place, rank: RankLaunc
 def entering(run_id: str, images: Mapping[int, NodeImage], workdir: str) -> dict[int, tuple[str, ...]]:
     """Return, by node index, the command prefix that runs a program in the node's container."""
     return {
-        index: exec_line(one.engine, container_name(run_id, index), one.entrypoint, workdir=workdir, interactive=True)
-        for index, one in images.items()
+        index: exec_line(
+            image.engine, container_name(run_id, index), image.entrypoint, workdir=workdir, interactive=True
+        )
+        for index, image in images.items()
     }
 
 

@@ -83,7 +83,7 @@ def _mount(dataset: Data, job: Job, agents: Sequence[Agent], way: Way) -> None:
 def mount_request(dataset: Data, run_id: str, agent: Agent, service: Service) -> dict[str, Any]:
     """Return the request of the `mount` verb for a dataset."""
     target = f"{agent.root}{dataset.to}"
-    wanted = DataMount(
+    data_mount = DataMount(
         name=dataset.name,
         source=source_of(dataset.source),
         to=target,
@@ -94,7 +94,7 @@ def mount_request(dataset: Data, run_id: str, agent: Agent, service: Service) ->
         options=dataset.options,
         within_s=int(dataset.within),
     )
-    made = order(wanted)
+    made = order(data_mount)
     mount = {
         "name": dataset.name,
         "source": dataset.source,
@@ -105,7 +105,7 @@ def mount_request(dataset: Data, run_id: str, agent: Agent, service: Service) ->
         "package": made.package,
         # Never install packages on self-managed hosts unless the user asked for it.
         "install": "" if agent.host.node.own else made.install,
-        "seconds": wanted.within_s,
+        "seconds": data_mount.within_s,
     }
     return {"run": run_id, "mounts": [mount]}
 

@@ -54,21 +54,21 @@ def provide_image(
     """
     name = image_name(container.image)
     request = _request(container, name, login)
-    head = min(agents, key=lambda one: one.host.node.index)
+    head = min(agents, key=lambda agent: agent.host.node.index)
     digest = str(head.ask("image", {**request, "resolve": True}, _relayed(head, report)).get("digest") or "")
     if digest:
         report(Note(f"image {container.image} is {digest}"))
     if container.share == "head":
-        found = _handed_on(agents, head, {**request, "digest": digest}, report)
+        provided = _handed_on(agents, head, {**request, "digest": digest}, report)
     else:
-        found = _on_all(agents, {**request, "digest": digest}, report)
-    first = found[head.host.node.index].digest
-    if container.share == "each" and not digest and first and any(one.digest != first for one in found.values()):
-        # The tag has moved while it was pulled: what the head has counts.
-        found = _on_all(agents, {**request, "digest": first}, report)
-    _same_everywhere(container, agents, found)
-    report(Note(f"image {container.image}: {_done(sum(one.pulled for one in found.values()), len(found))}"))
-    return {index: _node_image(name, one) for index, one in found.items()}
+        provided = _on_all(agents, {**request, "digest": digest}, report)
+    first = provided[head.host.node.index].digest
+    if container.share == "each" and not digest and first and any(image.digest != first for image in provided.values()):
+        # The tag moved during the pull. Use the head node's image everywhere.
+        provided = _on_all(agents, {**request, "digest": first}, report)
+    _same_everywhere(container, agents, provided)
+    report(Note(f"image {container.image}: {_done(sum(image.pulled for image in provided.values()), len(provided))}"))
+    return {index: _node_image(name, image) for index, image in provided.items()}
 
 
 def _handed_on(
@@ -81,13 +81,13 @@ def _handed_on(
     answers = each(rest, lambda agent: agent.ask("image", same))
     missing = [agent for agent in rest if answers[agent.host.node.index].get("missing")]
     lacking = {agent.host.node.index for agent in missing}
-    found = {index: _read(index, answer) for index, answer in answers.items() if index not in lacking}
+    provided = {index: _read(index, answer) for index, answer in answers.items() if index not in lacking}
 
     def take(agent: Agent, handed: Handed) -> _Provided:
         return _ask(agent, {**same, "hand": handed["hand"], "archive_bytes": handed["size"]}, report)
 
     handed_on = hand_on([head, *missing], 1, lambda _: {"image": own.id}, take, report)
-    return {head.host.node.index: own, **found, **handed_on}
+    return {head.host.node.index: own, **provided, **handed_on}
 
 
 def _ask(agent: Agent, request: Mapping[str, Any], report: Report) -> _Provided:
@@ -135,7 +135,7 @@ def _same_everywhere(container: Container, agents: Sequence[Agent], found: Mappi
     """Reject different images on the nodes, which would fail in ways that are hard to diagnose."""
     ids = {one.id for one in found.values()}
     if len(ids) > 1:
-        named = ", ".join(f"node {index} has {one.id[7:19]}" for index, one in sorted(found.items()))
+        named = ", ".join(f"node {index} has {image.id[7:19]}" for index, image in sorted(provided.items()))
         raise RemoteCommandError(
             f"the {len(agents)} nodes hold different images called {container.image}: {named}",
             hint="set environment.container.pull to always, or name the image by its digest",
@@ -143,10 +143,10 @@ def _same_everywhere(container: Container, agents: Sequence[Agent], found: Mappi
 
 
 def _read(index: int, answer: Mapping[str, Any]) -> _Provided:
-    """Check what a node answered about its image.
+    """Parse the response of a node's `image` verb.
 
     Raises:
-        RemoteCommandError: It has another shape.
+        RemoteCommandError: The response does not match the schema.
     """
     try:
         return decoded(_Provided, dict(answer))
@@ -155,14 +155,14 @@ def _read(index: int, answer: Mapping[str, Any]) -> _Provided:
         raise RemoteCommandError(message, hint="run the command again") from None
 
 
-def _node_image(name: ImageName, found: _Provided) -> NodeImage:
-    engine = found.engine
+def _node_image(name: ImageName, provided: _Provided) -> NodeImage:
+    engine = provided.engine
     return NodeImage(
-        # An image that no registry knows is named by its own id: nothing can move that either.
-        image=name.pinned(found.digest) if found.digest else found.id,
-        image_id=found.id,
-        digest=found.digest,
-        entrypoint=found.entrypoint,
+        # A local image has no registry digest. Its ID is just as immutable.
+        image=name.pinned(provided.digest) if provided.digest else provided.id,
+        image_id=provided.id,
+        digest=provided.digest,
+        entrypoint=provided.entrypoint,
         engine=Engine(engine.docker, engine.host),
         gpu_runtime=engine.gpu_runtime,
         devices=engine.devices,

@@ -37,7 +37,7 @@ class Series:
         self._broken = False
 
     def add(self, value: float) -> None:
-        """Take in the next one."""
+        """Add the next value that the rank printed."""
         self._printed += 1
         if self._printed <= self._skip:
             return

@@ -23,7 +23,7 @@ def share(dataset: Data, agents: Sequence[Agent], listed: Sequence[RemoteFile], 
         RemoteCommandError: A node could not download, serve or verify it; the message names the node.
         ConnectError: A node cannot be reached.
     """
-    head, *rest = sorted(agents, key=lambda one: one.host.node.index)
+    head, *rest = sorted(agents, key=lambda agent: agent.host.node.index)
     local = source_of(dataset.source).kind == "local"
     moved = copy(dataset, [head], listed, way)
     way.report(Note(f"data {dataset.name}: it goes on from node {head.host.node.index} to the others"))

@@ -98,12 +98,12 @@ def send_workdir(job: Job, agents: Sequence[Agent], base: Path, report: Report) 
 
 
 def _environment(job: Job, agents: Sequence[Agent], report: Report) -> tuple[dict[int, str], bool]:
-    wanted = job.recipe.environment.python
-    if wanted is None:
+    python = job.recipe.environment.python
+    if python is None:
         return {agent.host.node.index: "python3" for agent in agents}, False
     # A simulated node uses the package index of its own settings: PyTorch's index is not reachable everywhere.
-    backend = None if job.inventory.head.simulated else wanted.torch_backend
-    request = {"requirements": list(wanted.requirements), "version": wanted.version, "torch_backend": backend}
+    backend = None if job.inventory.head.simulated else python.torch_backend
+    request = {"requirements": list(python.requirements), "version": python.version, "torch_backend": backend}
 
     def build(agent: Agent) -> tuple[str, bool]:
         answer = agent.ask("env", request, lambda line: _relay(line, agent, report))

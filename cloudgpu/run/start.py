@@ -38,7 +38,7 @@ def launches(job: Job, agents: Sequence[Agent], staged: Staged, attempt: int = 0
     """
     gangs: dict[tuple[str, str, str], dict[int, NodeLaunch]] = {}
     launched = []
-    for agent in sorted(agents, key=lambda one: one.host.node.index):
+    for agent in sorted(agents, key=lambda agent: agent.host.node.index):
         index = agent.host.node.index
         # Nodes are alike, so this is one gang for all of them; where one has another home, its paths are its own.
         place = (agent.home, agent.root, staged.interpreters[index])
@@ -69,7 +69,7 @@ def launch_context(job: Job, home: str, interpreter: str, data: Mapping[str, str
         data=data,
         outputs=f"{job.workdir(home)}/outputs",
         checkpoint="" if checkpoint is None else f"{job.workdir(home)}/{checkpoint.path}",
-        storage={one.name: str(one.to) for one in job.recipe.storage},
+        storage={storage.name: str(storage.to) for storage in job.recipe.storage},
         run_dir=job.run_dir(home),
     )
 
@@ -187,7 +187,7 @@ def container_line(job: Job, agents: Sequence[Agent], staged: Staged) -> str:
     container = job.recipe.environment.container
     if container is None or not staged.images:
         return ""
-    agent = min(agents, key=lambda one: one.host.node.index)
+    agent = min(agents, key=lambda agent: agent.host.node.index)
     node, launch = agent.host.node, launches(job, agents, staged)[0]
     image = staged.images[node.index]
     order = contained(job, container, node, image, _place(job, agent, staged), launch)["container"]
@@ -195,7 +195,7 @@ def container_line(job: Job, agents: Sequence[Agent], staged: Staged) -> str:
 
 
 def _place(job: Job, agent: Agent, staged: Staged) -> Place:
-    storage = {one.name: f"{agent.root}{one.to}" for one in job.recipe.storage}
+    storage = {storage.name: f"{agent.root}{storage.to}" for storage in job.recipe.storage}
     data = {name: f"{agent.root}{path}" for name, path in staged.data.items()}
     return Place(job.run_dir(agent.home), job.workdir(agent.home), data, storage)
 

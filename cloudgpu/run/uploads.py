@@ -63,9 +63,9 @@ def uploaded(job: Job, agents: Sequence[Agent]) -> tuple[str, tuple[str, ...]]:
 
     answers = on_all([agent.host for agent in agents], lambda host: ask(host.node.index))
     failures = tuple(answer.message for answer in answers.values() if isinstance(answer, CloudGpuError))
-    there = [one for one in answers.values() if not isinstance(one, CloudGpuError)]
-    files = sum(number(one, "files") for one in there)
+    responses = [answer for answer in answers.values() if not isinstance(answer, CloudGpuError)]
+    files = sum(number(response, "files") for response in responses)
     if not files:
         return ("" if failures else f"no output was there to be brought to {to}"), failures
-    text = f"outputs: {files} files, {size_text(sum(number(one, 'bytes') for one in there))}, at {to}"
-    return text + "".join(map(not_sent, there)), failures
+    text = f"outputs: {files} files, {size_text(sum(number(response, 'bytes') for response in responses))}, at {to}"
+    return text + "".join(map(not_sent, responses)), failures
