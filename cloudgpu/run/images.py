@@ -131,9 +131,9 @@ def _relayed(agent: Agent, report: Report) -> Any:  # noqa: ANN401 - a callback
     return relay
 
 
-def _same_everywhere(container: Container, agents: Sequence[Agent], found: Mapping[int, _Provided]) -> None:
+def _same_everywhere(container: Container, agents: Sequence[Agent], provided: Mapping[int, _Provided]) -> None:
     """Reject different images on the nodes, which would fail in ways that are hard to diagnose."""
-    ids = {one.id for one in found.values()}
+    ids = {image.id for image in provided.values()}
     if len(ids) > 1:
         named = ", ".join(f"node {index} has {image.id[7:19]}" for index, image in sorted(provided.items()))
         raise RemoteCommandError(
