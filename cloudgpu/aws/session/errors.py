@@ -15,7 +15,7 @@ from cloudgpu.plan import failover
 UNREACHABLE = "Unreachable"
 """`CloudError.code` of a call without a usable response: it may or may not have taken effect."""
 
-_REPORT = "`cloudgpu --debug` notes the calls; please report this"
+_REPORT = "run with `cloudgpu --debug` to log the calls, and report this"
 _SERVER_FAULT = 500
 _NOT_IMPLEMENTED = 501
 
@@ -40,13 +40,13 @@ _HINTS: Mapping[str, str] = {
     "MaxSpotInstanceCountExceeded": "ask for more spot vCPUs in Service Quotas (P4, P3, P2: L-7212CCBC, "
     "P5: L-C4BD4855, G and VT: L-3819A6DF), or use on-demand",
     "AddressLimitExceeded": "release unused Elastic IPs, or ask for more in Service Quotas (L-0263D0A3)",
-    "InvalidInstanceType": "AWS has retired this type, or never had it: see `cloudgpu plan` for ones that are offered",
+    "InvalidInstanceType": "AWS has retired this type or never offered it: `cloudgpu plan` lists the offers",
     "Unsupported": "try another zone or type",
     "SpotMaxPriceTooLow": "use on-demand",
     "AuthFailure.ServiceLinkedRoleCreationNotPermitted": "an administrator has to run once: "
     "`aws iam create-service-linked-role --aws-service-name spot.amazonaws.com`",
     "OptInRequired": "the account has to accept the offer or enable the region first",
-    "PendingVerification": "AWS is still verifying the account for this region; try again in some hours",
+    "PendingVerification": "AWS is still verifying the account for this region; try again in a few hours",
     "ExpiredToken": "log in again, for instance `aws sso login`",
     "ExpiredTokenException": "log in again, for instance `aws sso login`",
     "RequestExpired": "log in again, for instance `aws sso login`; if that is fresh, set this machine's clock",
@@ -90,11 +90,15 @@ def typed(doing: str) -> Iterator[None]:
         # botocore's parsers raise these when a response holds, say, text in place of a number.
         if isinstance(err, ResponseParserError) or not _is_of_botocore(err):
             raise
-        message = f"{doing}: no answer that can be read ({type(err).__name__})"
-        raise CloudError(message, code=UNREACHABLE, hint="AWS or a proxy is in trouble; run it again") from err
+        message = f"{doing}: unreadable response ({type(err).__name__})"
+        raise CloudError(
+            message, code=UNREACHABLE, hint="AWS or a proxy returned a malformed response; run the command again"
+        ) from err
     except ResponseParserError as err:
-        message = f"{doing}: no answer that can be read: {str(err).splitlines()[0]}"
-        raise CloudError(message, code=UNREACHABLE, hint="AWS or a proxy is in trouble; run it again") from err
+        message = f"{doing}: unreadable response: {str(err).splitlines()[0]}"
+        raise CloudError(
+            message, code=UNREACHABLE, hint="AWS or a proxy returned a malformed response; run the command again"
+        ) from err
 
 
 def _is_of_botocore(err: Exception) -> bool:
@@ -122,7 +126,7 @@ def answered(doing: str) -> Iterator[None]:
 
 
 def _malformed(doing: str, why: str) -> CloudError:
-    return CloudError(f"{doing}: an answer that makes no sense: {why}", code=UNREACHABLE, hint=_REPORT)
+    return CloudError(f"{doing}: malformed response: {why}", code=UNREACHABLE, hint=_REPORT)
 
 
 def fault(err: boto.ClientError | boto.BotoCoreError, doing: str) -> CloudGpuError:
@@ -169,11 +173,11 @@ def is_taken(err: CloudGpuError) -> bool:
 
 def _hint(code: str, error: type[LaunchError] | type[CloudError]) -> str:
     if _TAKEN.search(code):
-        return "something of this name exists already: choose another cluster name, or `cloudgpu down` the old one"
+        return "the name is already in use: choose another cluster name, or delete the old cluster with `cloudgpu down`"
     if error is AuthError:
         return "check `aws sts get-caller-identity` and the permissions of that identity"
     if error is ThrottledError:
-        return "AWS asks for patience; run it again in a minute"
+        return "AWS is throttling requests; run the command again in a minute"
     return ""
 
 

@@ -216,7 +216,9 @@ def _row(one: Mapping[str, Any]) -> ObjectInfo:
 
 def _no_listing(why: str) -> CloudError:
     message = f"the listing of a bucket cannot be used: {why}"
-    return CloudError(message, code=UNREACHABLE, hint="S3 or a proxy is in trouble; run it again")
+    return CloudError(
+        message, code=UNREACHABLE, hint="S3 or a proxy returned an invalid response; run the command again"
+    )
 
 
 def _put(s3: Any, address: Address, path: Path, directory: Path, sizes: Mapping[str, int]) -> int | None:  # noqa: ANN401
