@@ -15,7 +15,7 @@ class RemoteFile:
     Attributes:
         url: Presigned: whoever has it can read the file, so it travels by standard input only and is never shown.
         sha256: Hexadecimal, or None when nothing vouches for the content.
-        etag: What the source calls this content: a copy that finds another one stops. Empty where it says nothing.
+        etag: Version of the content at the source; a copy that meets a different one stops. Empty if unknown.
     """
 
     url: str = field(repr=False)

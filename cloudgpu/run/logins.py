@@ -33,7 +33,7 @@ def password_variable(environment: Environment) -> str:
 
 
 def registry_login(environment: Environment, environ: Mapping[str, str], fetch: FetchLogin) -> Login | None:
-    """The login for a recipe's image; None where nobody needs one.
+    """Return the registry login for a recipe's image, or None if the registry needs none.
 
     Raises:
         UsageError: The variable with its password is not named or not set.
@@ -54,5 +54,5 @@ def registry_login(environment: Environment, environ: Mapping[str, str], fetch: 
             )
             raise UsageError(message, hint=hint)
         return Login(container.login, environ[name])
-    found = ECR.match(container.image)
-    return fetch(found[1]) if found else None
+    match = ECR.match(container.image)
+    return fetch(match[1]) if match else None
