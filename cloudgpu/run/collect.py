@@ -83,9 +83,9 @@ def collect(job: Job, agents: Sequence[Agent], to: Path) -> Collected:
     matched_but_skipped = {pattern: found for pattern in unmatched if (found := _skipped_by(pattern, fetched.skipped))}
     unreadable = [output.text for output in fetched.skipped if output.lost]
     empty = [
-        f"nothing of {pattern} could be fetched: {one.text}"
-        for pattern, one in matched_but_skipped.items()
-        if not one.lost
+        f"nothing of {pattern} could be fetched: {skipped.text}"
+        for pattern, skipped in matched_but_skipped.items()
+        if not skipped.lost
     ]
     missing = () if fetched.failures else tuple(pattern for pattern in unmatched if pattern not in matched_but_skipped)
     lost = (*fetched.failures, *unreadable, *empty, *unkept, *unsent)

@@ -54,5 +54,5 @@ def registry_login(environment: Environment, environ: Mapping[str, str], fetch: 
             )
             raise UsageError(message, hint=hint)
         return Login(container.login, environ[name])
-    found = ECR.match(container.image)
-    return fetch(found[1]) if found else None
+    match = ECR.match(container.image)
+    return fetch(match[1]) if match else None

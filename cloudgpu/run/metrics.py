@@ -45,24 +45,24 @@ _LONGEST_LINE = 16384
 class Metrics:
     """Collect the values of every metric, by rank."""
 
-    def __init__(self, wanted: Mapping[str, Metric]) -> None:
-        self._wanted = dict(wanted)
-        self._patterns = {name: re.compile(metric.pattern) for name, metric in wanted.items()}
+    def __init__(self, metrics: Mapping[str, Metric]) -> None:
+        self._metrics = dict(metrics)
+        self._patterns = {name: re.compile(metric.pattern) for name, metric in metrics.items()}
         self._series: dict[str, dict[int, Series]] = defaultdict(dict)
 
     def read(self, line: str, rank: int = 0) -> list[tuple[str, float, str]]:
         """Parse one line of a rank and return the (name, value, unit) of each metric in it."""
-        found = []
+        values = []
         for name, pattern in self._patterns.items():
             value = _number(pattern.search(line[:_LONGEST_LINE]))
             if value is not None:
                 self._of(name, rank).add(value)
-                found.append((name, value, self._wanted[name].unit))
-        return found
+                values.append((name, value, self._metrics[name].unit))
+        return values
 
     def measured(self) -> tuple[Measured, ...]:
         """Return the result of every metric in the recipe."""
-        return tuple(self._measured(name, metric) for name, metric in self._wanted.items())
+        return tuple(self._measured(name, metric) for name, metric in self._metrics.items())
 
     def _measured(self, name: str, metric: Metric) -> Measured:
         by_rank = self._series[name]
@@ -72,7 +72,7 @@ class Metrics:
         return Measured(name, over_ranks(metric, speaking), metric, counted, printed)
 
     def _of(self, name: str, rank: int) -> Series:
-        return self._series[name].setdefault(rank, Series(self._wanted[name]))
+        return self._series[name].setdefault(rank, Series(self._metrics[name]))
 
 
 def _number(match: re.Match[str] | None) -> float | None:
