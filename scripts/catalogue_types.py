@@ -99,8 +99,8 @@ def _offers(names: list[str], listed: str) -> dict[str, Any]:
         "offers": [
             {
                 "name": name,
-                "zones": {one: "".join(zones[one][name]) for one in regions if name in zones[one]},
-                "on_demand_usd": {one: prices[one][name] for one in regions if name in prices.get(one, {})},
+                "zones": {region: "".join(zones[region][name]) for region in regions if name in zones[region]},
+                "on_demand_usd": {region: prices[region][name] for region in regions if name in prices.get(region, {})},
             }
             for name in names
         ],
@@ -136,7 +136,7 @@ def _write(name: str, content: Mapping[str, Any]) -> None:
 
 def _laid_out(value: object) -> str:
     if isinstance(value, dict):
-        rows = (f"    {json.dumps(key)}: {json.dumps(one)}" for key, one in value.items())
+        rows = (f"    {json.dumps(key)}: {json.dumps(row)}" for key, row in value.items())
         return "{\n" + ",\n".join(rows) + "\n  }"
     if isinstance(value, list) and value and isinstance(value[0], dict):
         return "[\n" + ",\n".join(f"    {json.dumps(row)}" for row in value) + "\n  ]"

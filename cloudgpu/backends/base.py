@@ -212,10 +212,10 @@ class StorageCloud(BackendIdentity, Protocol):
     def found(self, region: str, name: str = "") -> Sequence[Stored]:
         """Return the resources with storage tags in a region, of one name or of all."""
 
-    def empty(self, one: Stored) -> None:
+    def empty(self, stored: Stored) -> None:
         """Delete what its bucket holds, where it has one."""
 
-    def end(self, one: Stored) -> list[str]:
+    def end(self, stored: Stored) -> list[str]:
         """End every part, data included; returns a line for each that would not end."""
 
     def attach(self, region: str, volume_id: str, instance_id: str, number: int) -> None:

@@ -74,9 +74,13 @@ class ClusterBilling:
         rows = tuple(entries)
         by_region = {e.spending.region: e for e in rows if e.state == "open" and e.launched_at is None}
         # Of an earlier attempt in the same region AWS still lists what it ended: that is on another row.
-        known = {one for e in rows for one in e.instance_ids}
+        known = {instance_id for e in rows for instance_id in e.instance_ids}
         for region, entry in by_region.items():
-            ids = [one.id for one in found if one.kind == "instance" and one.region == region and one.id not in known]
+            ids = [
+                resource.id
+                for resource in found
+                if resource.kind == "instance" and resource.region == region and resource.id not in known
+            ]
             if ids:
                 self.context.ledger.launched(entry.spending.entry_id, ids, entry.spending.opened_at)
 

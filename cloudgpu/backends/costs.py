@@ -14,7 +14,7 @@ def items_of(record: ClusterRecord) -> tuple[CostItem, ...]:
     """Return the cost items, nodes first. Records of older versions have only nodes."""
     usd = Decimal(record.node_hourly_usd) * record.nodes
     nodes = CostItem("nodes", record.nodes, f"nodes {record.instance_type}", usd, None, "")
-    return (nodes, *(CostItem.from_json(one) for one in record.beside))
+    return (nodes, *(CostItem.from_json(item) for item in record.beside))
 
 
 def cluster_hourly_usd(record: ClusterRecord) -> Decimal:

@@ -51,7 +51,7 @@ class Ended:
             "instances_ended": list(self.instances),
             "strays_ended": list(self.strays),
             "storage_ended": list(self.storage.ended),
-            "storage_kept": [one.as_json() for one in self.storage.kept],
+            "storage_kept": [kept_storage.as_json() for kept_storage in self.storage.kept],
             "cost": {"usd": str(self.usd), "simulated": self.simulated, "estimated": self.estimated},
             "simulated": self.simulated,
             "left": [],

@@ -54,12 +54,12 @@ def gaps(records: Records, storage: Iterable[StorageRecord], ledger: Ledger) -> 
     Raises:
         LedgerError: The ledger cannot be read.
     """
-    clusters = [one for one in records.clusters() if one.instance_ids]
-    found = [(one, missing_nodes(one, rows_of(ledger, one.name, one.token))) for one in clusters]
-    lost = [gap_of(one, nodes) for one, nodes in found if nodes]
-    for one in storage:
-        if one.state == "ready" and not rows_of(ledger, f"storage {one.name}", one.token):
-            lost.append(Gap(f"storage {one.name}", (), command("cloudgpu", "status", "--refresh")))
+    clusters = [record for record in records.clusters() if record.instance_ids]
+    found = [(record, missing_nodes(record, rows_of(ledger, record.name, record.token))) for record in clusters]
+    lost = [gap_of(record, nodes) for record, nodes in found if nodes]
+    for record in storage:
+        if record.state == "ready" and not rows_of(ledger, f"storage {record.name}", record.token):
+            lost.append(Gap(f"storage {record.name}", (), command("cloudgpu", "status", "--refresh")))
     return tuple(lost)
 
 
@@ -70,9 +70,9 @@ def gap_of(record: ClusterRecord, nodes: tuple[str, ...]) -> Gap:
 
 def gap_error(found: Sequence[Gap]) -> LedgerError:
     """Return the error of a bill that is not whole."""
-    repairs = " and ".join(dict.fromkeys(f"`{one.repair}`" for one in found))
+    repairs = " and ".join(dict.fromkeys(f"`{record.repair}`" for record in found))
     hint = f"{repairs} writes the rows again from the records and AWS's own times; was another ledger meant?"
-    return LedgerError("; ".join(one.message for one in found), hint=hint)
+    return LedgerError("; ".join(record.message for record in found), hint=hint)
 
 
 def rows_of(ledger: Ledger, name: str, token: str) -> tuple[Entry, ...]:

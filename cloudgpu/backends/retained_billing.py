@@ -78,32 +78,32 @@ class RetainedBilling:
     ledger: Ledger
     clock: Clock
 
-    def open(self, one: RetainedSpending) -> None:
+    def open(self, spending: RetainedSpending) -> None:
         """Open its row before the first call that creates any part of it. Repeating this has no effect.
 
         Raises:
             LedgerError: The row cannot be written, so nothing may be created.
         """
-        self.ledger.open(one.spending(self.clock.now()))
+        self.ledger.open(spending.spending(self.clock.now()))
 
-    def made(self, one: RetainedSpending, physical_id: str) -> None:
+    def made(self, spending: RetainedSpending, physical_id: str) -> None:
         """Record that it was created.
 
         Raises:
             LedgerError: The ledger is unusable.
         """
-        self.ledger.launched(one.spending(NEVER).entry_id, [physical_id or one.name], self.clock.now())
+        self.ledger.launched(spending.spending(NEVER).entry_id, [physical_id or spending.name], self.clock.now())
 
-    def restore(self, one: RetainedSpending, at: datetime, physical_id: str) -> None:
+    def restore(self, spending: RetainedSpending, at: datetime, physical_id: str) -> None:
         """Write the row of something that was made at this moment again, if the ledger has lost it.
 
         Raises:
             LedgerError: The ledger cannot be written, and is not a lenient one.
         """
-        entry_id = one.spending(at).entry_id
-        known = [row.spending.entry_id for row in self.ledger.entries(cluster=one.label)]
-        if entry_id not in known and not unusable(self.ledger) and reopened(self.ledger, one.spending(at)):
-            self.ledger.launched(entry_id, [physical_id or one.name], at)
+        entry_id = spending.spending(at).entry_id
+        known = [row.spending.entry_id for row in self.ledger.entries(cluster=spending.label)]
+        if entry_id not in known and not unusable(self.ledger) and reopened(self.ledger, spending.spending(at)):
+            self.ledger.launched(entry_id, [physical_id or spending.name], at)
 
     def ended(self, label: str, tokens: Sequence[str], *, found: bool) -> None:
         """Close its row after the cloud confirmed the deletion.
@@ -135,14 +135,14 @@ class RetainedBilling:
         """
         closed = 0
         for row in self.ledger.entries(cluster=label, state="open"):
-            one = row.spending
-            if row.launched_at is None or (one.endpoint, one.region) != (cloud.endpoint, region):
+            spending = row.spending
+            if row.launched_at is None or (spending.endpoint, spending.region) != (cloud.endpoint, region):
                 continue
-            if one.account != cloud.account():
+            if spending.account != cloud.account():
                 continue
             now = self.clock.now()
-            self.ledger.part_ended(one.entry_id, "nodes", now, estimated=True)
-            self.ledger.close(one.entry_id, now)
+            self.ledger.part_ended(spending.entry_id, "nodes", now, estimated=True)
+            self.ledger.close(spending.entry_id, now)
             closed += 1
         return closed
 

@@ -82,7 +82,9 @@ def matches(plan: Plan, record: ClusterRecord) -> bool:
     """Return True if the cluster has the plan's nodes and, once running, mounts its storage."""
     if record.state == "up" and lacking(plan.recipe, record.storage):
         return False
-    return record.nodes == plan.nodes and record.instance_type in {one.instance_type for one in plan.candidates}
+    return record.nodes == plan.nodes and record.instance_type in {
+        candidate.instance_type for candidate in plan.candidates
+    }
 
 
 def require_matching(plan: Plan, record: ClusterRecord) -> None:

@@ -22,11 +22,11 @@ class Ready:
     @property
     def config(self) -> dict[str, str]:
         """Program settings: security groups, and buckets that the nodes' role may read and write."""
-        buckets = [one for one in self.mounts if one.kind == "s3"]
+        buckets = [mount for mount in self.mounts if mount.kind == "s3"]
         return {
             "storageSecurityGroupIds": ",".join(self.groups),
-            "readable": ",".join(one.source for one in buckets),
-            "writable": ",".join(one.source for one in buckets if not one.read_only),
+            "readable": ",".join(mount.source for mount in buckets),
+            "writable": ",".join(mount.source for mount in buckets if not mount.read_only),
         }
 
 
@@ -70,7 +70,7 @@ class Settled:
     @property
     def lines(self) -> tuple[str, ...]:
         """One line for each retained storage."""
-        return tuple(one.line for one in self.kept)
+        return tuple(kept_storage.line for kept_storage in self.kept)
 
 
 NOTHING = Settled()

@@ -60,8 +60,8 @@ class Catalog:
 def load() -> Catalog:
     """Return the catalog bundled with this version of cloudgpu."""
     return Catalog(
-        {one.name: one for one in stored.gpus()},
-        {one.name: one for one in stored.instance_types()},
+        {gpu.name: gpu for gpu in stored.gpus()},
+        {kind.name: kind for kind in stored.instance_types()},
         stored.regions(),
     )
 

@@ -48,7 +48,7 @@ def settings(instance_type: str, nodes: int, network: str, given: Collection[str
         given: Names of variables that the recipe sets.
     """
     found = [*_copies(instance_type), *(_between(instance_type, network) if nodes > 1 else ())]
-    return tuple(one for one in found if one.name not in given)
+    return tuple(setting for setting in found if setting.name not in given)
 
 
 def _copies(instance_type: str) -> tuple[Setting, ...]:

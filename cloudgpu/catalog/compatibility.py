@@ -54,7 +54,14 @@ def month_of(image: str) -> str:
 def release_of(image: str, known: Software) -> NgcMonth | None:
     """Return the content of one of NVIDIA's monthly containers, or None if unknown."""
     month = known.ngc.get(month_of(image))
-    own = next((one.cuda for one in known.images if one.image == image and one.cuda), None)
+    own = next(
+        (
+            candidate_image.cuda
+            for candidate_image in known.images
+            if candidate_image.image == image and candidate_image.cuda
+        ),
+        None,
+    )
     return month if month is None or own is None else replace(month, cuda=own)
 
 

@@ -47,7 +47,7 @@ def parse_gpu_spec(spec: str) -> GpuSpec:
 
 def spelled(gpu: Gpu, count: int, memory_gib: Decimal | None = None) -> str:
     """Return the spec of a GPU for a command line, such as `V100-32GB:8`; memory only if sold in several sizes."""
-    sizes = [one.sold_as_gb for one in gpu.memories if one.gib == memory_gib] if len(gpu.memories) > 1 else []
+    sizes = [memory.sold_as_gb for memory in gpu.memories if memory.gib == memory_gib] if len(gpu.memories) > 1 else []
     return f"{spec_name(gpu.name)}{f'-{sizes[0]}GB' if sizes else ''}:{count}"
 
 
@@ -67,7 +67,7 @@ def types_for_spec(spec: str, catalog: Catalog) -> tuple[InstanceType, ...]:
     gpu = _gpu(asked, catalog)
     if gpu is None or asked.count is None:
         return ()
-    sizes = (None,) if asked.size_gb is None else tuple(one.gib for one in _sizes(asked, gpu))
+    sizes = (None,) if asked.size_gb is None else tuple(memory.gib for memory in _sizes(asked, gpu))
     found = [kind for gib in sizes for kind in catalog.types_for(gpu.name, asked.count, gib)]
     return tuple(kind for kind in found if not kind.retired) or tuple(found)
 
@@ -97,11 +97,11 @@ def _gpu(asked: GpuSpec, catalog: Catalog) -> Gpu | None:
 
 def _sizes(asked: GpuSpec, gpu: Gpu) -> tuple[Memory, ...]:
     """Return the matching memory sizes, as sold or as EC2 rounds them."""
-    return tuple(one for one in gpu.memories if asked.size_gb in (one.sold_as_gb, round(one.gib)))
+    return tuple(memory for memory in gpu.memories if asked.size_gb in (memory.sold_as_gb, round(memory.gib)))
 
 
 def _others(kind: InstanceType, catalog: Catalog) -> Misfit:
-    alike = [one for one in catalog.types_for(kind.gpu, kind.gpus) if not one.retired]
+    alike = [other for other in catalog.types_for(kind.gpu, kind.gpus) if not other.retired]
     message = f"{kind.name} is a machine that {_PROVIDERS.get(kind.provider, 'others have')}; AWS cannot launch it"
     return Misfit(
         "instance-type", message, command("--set", f"resources.instance_type={alike[0].name}") if alike else ""
@@ -125,9 +125,9 @@ def _unknown(spec: str, asked: GpuSpec, catalog: Catalog) -> Misfit:
 
 
 def _no_such_size(asked: GpuSpec, size_gb: int, gpu: Gpu, catalog: Catalog) -> Misfit:
-    sold = [one.sold_as_gb for one in gpu.memories]
+    sold = [memory.sold_as_gb for memory in gpu.memories]
     message = (
-        f"{gpu.name} does not come with {size_gb} GB of memory; there are {_listed([f'{one} GB' for one in sold])}"
+        f"{gpu.name} does not come with {size_gb} GB of memory; there are {_listed([f'{size} GB' for size in sold])}"
     )
     enough = [kind for kind in _living(gpu, catalog) if kind.gpus == asked.count] or _living(gpu, catalog)
     if not enough:
@@ -141,7 +141,7 @@ def _no_such_size(asked: GpuSpec, size_gb: int, gpu: Gpu, catalog: Catalog) -> M
 
 def _no_such_count(spec: str, asked: GpuSpec, gpu: Gpu, catalog: Catalog) -> Misfit:
     size = "" if asked.size_gb is None else f"-{asked.size_gb}GB"
-    sizes = {one.gib for one in _sizes(asked, gpu)}
+    sizes = {memory.gib for memory in _sizes(asked, gpu)}
     counts = sorted({kind.gpus for kind in _living(gpu, catalog) if not size or kind.gpu_memory_gib in sizes})
     there = [f"{spec_name(gpu.name)}{size}:{count}" for count in counts]
     count = spec.partition(":")[2] or "an unknown number of"

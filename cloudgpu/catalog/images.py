@@ -67,7 +67,7 @@ def carried_driver(image: str) -> CarriedDriver | None:
 
     The driver of `ami-...` and of other parameters is unknown.
     """
-    carried = next((one for one in _content()["carried"] if one["in_parameter"] in image), None)
+    carried = next((driver for driver in _content()["carried"] if driver["in_parameter"] in image), None)
     if carried is not None:
         return CarriedDriver(carried["driver_branch"], carried["driver_flavour"])
     return None if _content()["bare_in_parameter"] in image else CarriedDriver(None, None)

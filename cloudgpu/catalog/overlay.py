@@ -66,7 +66,7 @@ class RegionReadings:
     """Quota code -> vCPUs that may run."""
 
 
-PARTS: Final = tuple(one.name for one in fields(RegionReadings))
+PARTS: Final = tuple(spec.name for spec in fields(RegionReadings))
 """Sources of figures, in the order in which they are shown."""
 _OF_ACCOUNT: Final = ("zones", "quotas")
 """Zone names and quotas differ from account to account."""
@@ -106,7 +106,7 @@ def merged(old: Overlay | None, new: Overlay, catalog: Catalog, today: date) -> 
     else:
         kept, gone = old.regions, old.retired
         if old.account != new.account:
-            kept = {region: replace(one, **dict.fromkeys(_OF_ACCOUNT)) for region, one in kept.items()}
+            kept = {region: replace(readings, **dict.fromkeys(_OF_ACCOUNT)) for region, readings in kept.items()}
     names = sorted({*kept, *new.regions})
     regions = {name: _newer(kept.get(name), new.regions.get(name)) for name in names}
     return replace(new, regions=regions, retired=_retired(catalog, regions, gone, today))
@@ -129,8 +129,12 @@ def _retired(
     for kind in catalog.rentable:
         if kind.retired or not kind.zones:
             continue
-        read = [one.types for name in kind.zones if (one := regions.get(name)) is not None and one.types is not None]
-        described = any(kind.name in one.types.rows for one in regions.values() if one.types is not None)
+        read = [
+            readings.types
+            for name in kind.zones
+            if (readings := regions.get(name)) is not None and readings.types is not None
+        ]
+        described = any(kind.name in readings.types.rows for readings in regions.values() if readings.types is not None)
         if len(read) == len(kind.zones) and not described:
             where = ", ".join(sorted(kind.zones))
             told = Retirement(today, f"EC2 DescribeInstanceTypes no longer has it in {where} (read {today})")

@@ -23,7 +23,9 @@ def apply(catalog: Catalog, overlay: Overlay) -> Catalog:
     A region that was read is replaced: a type missing from its price list has no price there. Regions and sources that
     were not read keep the bundled data, as do machines outside AWS.
     """
-    names = {name for one in overlay.regions.values() if one.types is not None for name in one.types.rows}
+    names = {
+        name for readings in overlay.regions.values() if readings.types is not None for name in readings.types.rows
+    }
     types = {kind.name: _relaid(kind, overlay) for kind in catalog.types.values()}
     for name in sorted(names - types.keys()):
         new = _new(name, catalog.gpus, overlay)
@@ -37,9 +39,9 @@ def unknown_gpus(catalog: Catalog, overlay: Overlay) -> dict[str, str]:
     """Return the types that cannot be added because their GPU is not in the catalog, with the GPU's name."""
     return {
         name: facts.gpu
-        for one in overlay.regions.values()
-        if one.types is not None
-        for name, facts in one.types.rows.items()
+        for readings in overlay.regions.values()
+        if readings.types is not None
+        for name, facts in readings.types.rows.items()
         if name not in catalog.types and facts.gpu not in catalog.gpus
     }
 
@@ -49,9 +51,9 @@ def _relaid(kind: InstanceType, overlay: Overlay) -> InstanceType:
         return kind
     zones, on_demand, spot = dict(kind.zones), dict(kind.on_demand_usd), dict(kind.spot_usd)
     read_on = dict(kind.rates_read_on)
-    for region, one in overlay.regions.items():
-        listed, seen = _newer(one.on_demand, kind), _newer(one.spot, kind)
-        _put(zones, region, one.zones, kind.name)
+    for region, readings in overlay.regions.items():
+        listed, seen = _newer(readings.on_demand, kind), _newer(readings.spot, kind)
+        _put(zones, region, readings.zones, kind.name)
         _put(on_demand, region, listed, kind.name)
         _put(spot, region, seen, kind.name)
         day = _priced_on(kind, region, listed, seen)
@@ -77,8 +79,12 @@ def _sources(kind: InstanceType, overlay: Overlay) -> dict[str, str]:
     """Return the sources of the figures, bundled ones first."""
     told = {}
     for part, field in (("zones", "zones"), ("on_demand", "on_demand_usd"), ("spot", "spot_usd")):
-        read = {region: getattr(one, part) for region, one in sorted(overlay.regions.items())}
-        read = {region: one for region, one in read.items() if one is not None and _newer(one, kind) is not None}
+        read = {region: getattr(readings, part) for region, readings in sorted(overlay.regions.items())}
+        read = {
+            region: reading
+            for region, reading in read.items()
+            if reading is not None and _newer(reading, kind) is not None
+        }
         if read:
             where, source = ", ".join(read), next(iter(read.values())).source
             told[field] = "; ".join(filter(None, (kind.sources.get(field, ""), f"{where}: {source}, read since")))
@@ -118,15 +124,19 @@ def _living(kind: InstanceType, overlay: Overlay) -> InstanceType:
     described = _described(kind.name, overlay)
     if described is None:
         return kind
-    told = tuple(cast("UsageClass", one) for one in described.usage_classes if one in _USAGE)
+    told = tuple(cast("UsageClass", usage_class) for usage_class in described.usage_classes if usage_class in _USAGE)
     sold = replace(kind, usage_classes=told or kind.usage_classes)
     return replace(sold, lifecycle="previous", retired_on=None) if kind.retired else sold
 
 
 def _described(name: str, overlay: Overlay) -> TypeFacts | None:
     """Return the facts of a type from the region that was read last."""
-    found = [one.types for one in overlay.regions.values() if one.types is not None and name in one.types.rows]
-    return max(found, key=lambda one: one.at).rows[name] if found else None
+    found = [
+        readings.types
+        for readings in overlay.regions.values()
+        if readings.types is not None and name in readings.types.rows
+    ]
+    return max(found, key=lambda reading: reading.at).rows[name] if found else None
 
 
 def _new(name: str, gpus: Mapping[str, Gpu], overlay: Overlay) -> InstanceType | None:
@@ -134,7 +144,7 @@ def _new(name: str, gpus: Mapping[str, Gpu], overlay: Overlay) -> InstanceType |
     facts = _described(name, overlay)
     if facts is None or facts.gpu not in gpus:
         return None
-    reading = min(one.types.at for one in overlay.regions.values() if one.types is not None)
+    reading = min(readings.types.at for readings in overlay.regions.values() if readings.types is not None)
     fields: dict[str, Any] = {
         "gpu": facts.gpu,
         "gpus": facts.gpus,
@@ -164,5 +174,5 @@ def _new(name: str, gpus: Mapping[str, Gpu], overlay: Overlay) -> InstanceType |
 
 
 def _sold_size(read_gib: Decimal, gpu: Gpu) -> Decimal:
-    near = [one.gib for one in gpu.memories if abs(one.gib - read_gib) <= one.gib * _NEAR]
+    near = [memory.gib for memory in gpu.memories if abs(memory.gib - read_gib) <= memory.gib * _NEAR]
     return min(near, key=lambda gib: abs(gib - read_gib), default=read_gib)

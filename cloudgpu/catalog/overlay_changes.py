@@ -61,12 +61,12 @@ def changes(
     """Return all differences in these regions, in the order of `_WORDS`, then by name and region."""
     found = [*_of_types(before, after, regions), *_of_readings(was, now, regions)]
     order = {kind: place for place, kind in enumerate(_WORDS)}
-    return tuple(sorted(found, key=lambda one: (order[one.kind], one.what, one.region, one.after)))
+    return tuple(sorted(found, key=lambda change: (order[change.kind], change.what, change.region, change.after)))
 
 
 def summary(found: Sequence[Change]) -> str:
     """Summarize as `3 prices changed, 1 type retired, 2 new zones`."""
-    counts = {kind: sum(1 for one in found if one.kind == kind) for kind in _WORDS}
+    counts = {kind: sum(1 for change in found if change.kind == kind) for kind in _WORDS}
     told = [f"{count} {_WORDS[kind][count > 1]}" for kind, count in counts.items() if count]
     return ", ".join(told) or "nothing changed"
 

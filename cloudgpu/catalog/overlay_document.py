@@ -18,9 +18,10 @@ def document(overlay: Overlay) -> dict[str, Any]:
         "target": overlay.target,
         "account": overlay.account,
         "endpoint": overlay.endpoint,
-        "regions": {name: _region(one) for name, one in sorted(overlay.regions.items())},
+        "regions": {name: _region(readings) for name, readings in sorted(overlay.regions.items())},
         "retired": {
-            name: {"on": one.on.isoformat(), "source": one.source} for name, one in sorted(overlay.retired.items())
+            name: {"on": retirement.on.isoformat(), "source": retirement.source}
+            for name, retirement in sorted(overlay.retired.items())
         },
     }
 
@@ -49,9 +50,10 @@ def _overlay(stored: Any) -> Overlay:  # noqa: ANN401
         target=_text(stored["target"]),
         account=_text(stored["account"]),
         endpoint=_text(stored["endpoint"]),
-        regions={name: _readings(one) for name, one in stored["regions"].items()},
+        regions={name: _readings(readings) for name, readings in stored["regions"].items()},
         retired={
-            name: Retirement(bounds.day(one["on"]), _text(one["source"])) for name, one in stored["retired"].items()
+            name: Retirement(bounds.day(retirement["on"]), _text(retirement["source"]))
+            for name, retirement in stored["retired"].items()
         },
     )
 
@@ -65,7 +67,7 @@ def _facts(row: Mapping[str, Any]) -> TypeFacts:
         gpu=_text(row["gpu"]),
         gpu_memory_gib=_money(row["gpu_memory_gib"]),
         network=_text(row["network"]),
-        usage_classes=tuple(_text(one) for one in row["usage_classes"]),
+        usage_classes=tuple(_text(usage_class) for usage_class in row["usage_classes"]),
         current=_truth(row["current"]),
         **counts,
     )
@@ -81,7 +83,7 @@ def _money(text: Any) -> Decimal:  # noqa: ANN401
 
 
 def _span(pair: Any) -> tuple[Decimal, Decimal]:  # noqa: ANN401
-    low, high = (_money(one) for one in pair)
+    low, high = (_money(amount) for amount in pair)
     if low > high:
         message = f"{low} to {high} runs backwards"
         raise ValueError(message)
@@ -112,7 +114,7 @@ def _text(value: Any) -> str:  # noqa: ANN401
 
 _READ: Final[Mapping[str, Callable[[Any], Any]]] = {
     "types": _facts,
-    "zones": lambda row: tuple(_text(one) for one in row),
+    "zones": lambda row: tuple(_text(zone) for zone in row),
     "on_demand": _money,
     "spot": _span,
     "images": _text,
@@ -122,7 +124,7 @@ _WRITE: Final[Mapping[str, Callable[[Any], Any]]] = {
     "types": lambda facts: {**vars(facts), "gpu_memory_gib": str(facts.gpu_memory_gib)},
     "zones": list,
     "on_demand": str,
-    "spot": lambda pair: [str(one) for one in pair],
+    "spot": lambda pair: [str(amount) for amount in pair],
     "images": str,
     "quotas": int,
 }
@@ -142,10 +144,10 @@ def _readings(stored: Mapping[str, Any]) -> RegionReadings:
     parts: dict[str, Any] = {}
     for part, read in _READ.items():
         if part in stored:
-            one = stored[part]
-            rows = {name: read(row) for name, row in one["rows"].items()}
-            if not re.search(r"(?:Z|[+-][0-9:]{5})$", _text(one["at"])):
-                message = f"{one['at']!r} says no time zone"
+            reading = stored[part]
+            rows = {name: read(row) for name, row in reading["rows"].items()}
+            if not re.search(r"(?:Z|[+-][0-9:]{5})$", _text(reading["at"])):
+                message = f"{reading['at']!r} says no time zone"
                 raise ValueError(message)
-            parts[part] = Reading(bounds.moment(one["at"]), _text(one["source"]), rows)
+            parts[part] = Reading(bounds.moment(reading["at"]), _text(reading["source"]), rows)
     return RegionReadings(**parts)

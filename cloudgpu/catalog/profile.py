@@ -35,9 +35,9 @@ def profile(catalog: Catalog, software: Software, name: str, *, home_region: str
     found = ranked(catalog, Wanted(everything=True), "usd-per-hour", home_region=home_region)
     return Profile(
         gpu,
-        tuple(one for one in found.offers if one.gpu.name == gpu.name),
+        tuple(offer for offer in found.offers if offer.gpu.name == gpu.name),
         latest(software, gpu),
-        tuple(one for one in software.torch if runs(one, gpu)),
+        tuple(wheels for wheels in software.torch if runs(wheels, gpu)),
         replacements(catalog, gpu, home_region=home_region),
     )
 
@@ -55,7 +55,7 @@ def named(catalog: Catalog, name: str) -> Gpu:
 
 def runs(wheels: TorchWheels, gpu: Gpu) -> bool:
     """Return True if wheels support a GPU, with its own code or that of a lower minor version."""
-    return any(gpu.sm // 10 == sm(one) // 10 and sm(one) <= gpu.sm for one in wheels.capabilities)
+    return any(gpu.sm // 10 == sm(capability) // 10 and sm(capability) <= gpu.sm for capability in wheels.capabilities)
 
 
 def _folded(name: str) -> str:

@@ -124,7 +124,7 @@ def ranked(catalog: Catalog, wanted: Wanted, sort: Sort, *, home_region: str) ->
 
     def offers(kinds: Iterable[InstanceType]) -> tuple[Offer, ...]:
         made = [offer_of(catalog, kind, wanted.market, wanted.region, home_region) for kind in kinds]
-        return tuple(sorted(made, key=lambda one: _place(one, sort)))
+        return tuple(sorted(made, key=lambda offer: _place(offer, sort)))
 
     return Found(offers(fitting), offers(near))
 
@@ -143,7 +143,7 @@ def offer_of(catalog: Catalog, kind: InstanceType, market: Market, region: str, 
 
 def memory_of(gpu: Gpu, kind: InstanceType) -> Memory | None:
     """Return the memory size of a type's GPU: the nearest one, because clouds may report slightly less."""
-    return min(gpu.memories, key=lambda one: abs(one.gib - kind.gpu_memory_gib), default=None)
+    return min(gpu.memories, key=lambda memory: abs(memory.gib - kind.gpu_memory_gib), default=None)
 
 
 def _fits(catalog: Catalog, kind: InstanceType, wanted: Wanted) -> bool:
@@ -184,12 +184,12 @@ def _ratio(usd: Decimal | None, amount: Decimal | None) -> Decimal | None:
 
 
 _FIGURES: Final[Mapping[Sort, Callable[[Offer], Decimal | None]]] = {
-    "usd-per-hour": lambda one: one.hourly_usd,
-    "memory": lambda one: -one.kind.gpu_memory_total_gib,
-    "bandwidth": lambda one: _negative(one.bandwidth_tb_s),
-    "fp16": lambda one: _negative(one.fp16_pflop_s),
-    "usd-per-pflop-h": lambda one: one.usd_per_pflop_h,
-    "usd-per-tb-s": lambda one: one.usd_per_tb_s,
+    "usd-per-hour": lambda offer: offer.hourly_usd,
+    "memory": lambda offer: -offer.kind.gpu_memory_total_gib,
+    "bandwidth": lambda offer: _negative(offer.bandwidth_tb_s),
+    "fp16": lambda offer: _negative(offer.fp16_pflop_s),
+    "usd-per-pflop-h": lambda offer: offer.usd_per_pflop_h,
+    "usd-per-tb-s": lambda offer: offer.usd_per_tb_s,
 }
 
 

@@ -22,17 +22,19 @@ class Replacement:
 def replacements(catalog: Catalog, gpu: Gpu, *, home_region: str) -> tuple[Replacement, ...]:
     """Return replacements for every memory size of a GPU, smallest first."""
     sizes = sorted({kind.gpu_memory_gib for kind in catalog.types.values() if kind.gpu == gpu.name})
-    return tuple(_replacement(catalog, gpu, gib, home_region) for gib in sizes or [one.gib for one in gpu.memories])
+    return tuple(
+        _replacement(catalog, gpu, gib, home_region) for gib in sizes or [memory.gib for memory in gpu.memories]
+    )
 
 
 def _replacement(catalog: Catalog, gpu: Gpu, gib: Decimal, home_region: str) -> Replacement:
     found = ranked(catalog, Wanted(min_memory_gib=gib), "usd-per-hour", home_region=home_region)
-    others = [one for one in found.offers if one.gpu.name != gpu.name and one.hourly_usd is not None]
-    newer = [one for one in others if one.gpu.sm > gpu.sm]
+    others = [offer for offer in found.offers if offer.gpu.name != gpu.name and offer.hourly_usd is not None]
+    newer = [offer for offer in others if offer.gpu.sm > gpu.sm]
     return Replacement(
         gib,
         min(others, key=_price, default=None),
-        min(newer, key=lambda one: (one.kind.gpu_memory_gib, *_price(one)), default=None),
+        min(newer, key=lambda offer: (offer.kind.gpu_memory_gib, *_price(offer)), default=None),
     )
 
 

@@ -94,8 +94,8 @@ def software() -> Software:
     wheels = [TorchWheels(**{**row, "capabilities": tuple(row["capabilities"])}) for row in stored["torch"]]
     fabric = [FabricMinimum(**row) for row in stored["fabric"]]
     return Software(
-        ngc={one.month: one for one in ngc},
+        ngc={month.month: month for month in ngc},
         images=tuple(images),
         torch=tuple(wheels),
-        fabric={one.instance_type: one for one in fabric},
+        fabric={minimum.instance_type: minimum for minimum in fabric},
     )

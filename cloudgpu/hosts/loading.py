@@ -51,13 +51,13 @@ def load(path: Path, *, user: str, catalog: Catalog) -> HostsFile:
         raise _refused(shown, [(line, problem.text) for line, problem in document.problems])
     unfit = tuple(texts.faults(document.value))
     if unfit:
-        raise _refused(shown, [(document.line(one.path), one.text) for one in unfit])
+        raise _refused(shown, [(document.line(problem.path), problem.text) for problem in unfit])
     try:
         file = FileSection.model_validate(document.value)
     except ValidationError as error:
         found = [_told(problem) for problem in wording.problems(error, document.value)]
-        raise _refused(shown, [(document.line(one.path), one.text) for one in found]) from error
-    problems = [(document.line(one.path), one.text) for one in _problems(file, document, catalog)]
+        raise _refused(shown, [(document.line(problem.path), problem.text) for problem in found]) from error
+    problems = [(document.line(problem.path), problem.text) for problem in _problems(file, document, catalog)]
     if problems:
         raise _refused(shown, problems)
     hosts = [_host(section, file.defaults, user, catalog, document, at) for at, section in enumerate(file.hosts)]
@@ -131,8 +131,8 @@ def _unknown_gpu(path: tuple[str | int, ...], text: str, catalog: Catalog) -> It
     gpu = catalog.gpus.get(model) or names.get(model)
     if gpu is None:
         yield Problem(path, f"unknown GPU {model}{suggestion(model, names)}")
-    elif size is not None and size not in {one.sold_as_gb for one in gpu.memories}:
-        sold = " or ".join(f"{one.sold_as_gb} GB" for one in gpu.memories)
+    elif size is not None and size not in {memory.sold_as_gb for memory in gpu.memories}:
+        sold = " or ".join(f"{memory.sold_as_gb} GB" for memory in gpu.memories)
         yield Problem(path, f"{gpu.name} does not come with {size} GB of memory; there is {sold}")
     if not 1 <= count <= _MOST_GPUS:
         yield Problem(path, f"expected 1 to {_MOST_GPUS} GPUs, got {count}")
@@ -199,8 +199,8 @@ def _hardware(text: str | None, catalog: Catalog) -> tuple[str, int, Decimal | N
     if text is None:
         return "", 0, None
     model, size, count = split_gpus(text)
-    gpu = next(one for name, one in catalog.gpus.items() if model in (name, name.replace(" ", "-")))
-    sizes = [one.gib for one in gpu.memories if size in (None, one.sold_as_gb)]
+    gpu = next(gpu for name, gpu in catalog.gpus.items() if model in (name, name.replace(" ", "-")))
+    sizes = [memory.gib for memory in gpu.memories if size in (None, memory.sold_as_gb)]
     return gpu.name, count, sizes[0] if len(sizes) == 1 else None
 
 

@@ -21,15 +21,15 @@ def with_services(
     """
     first = 1 + max((rank.rank for node in gang for rank in node.ranks), default=-1)
     services = tuple(
-        _process(recipe, inventory, ctx, one, rank) for rank, one in enumerate(recipe.launch.beside, first)
+        _process(recipe, inventory, ctx, service, rank) for rank, service in enumerate(recipe.launch.beside, first)
     )
     head = inventory.head.index
     return tuple(replace(node, ranks=(*node.ranks, *services)) if node.node_index == head else node for node in gang)
 
 
-def _process(recipe: Recipe, inventory: Inventory, ctx: LaunchContext, one: SideService, rank: int) -> RankLaunch:
+def _process(recipe: Recipe, inventory: Inventory, ctx: LaunchContext, service: SideService, rank: int) -> RankLaunch:
     head = inventory.head
-    names = {**values(recipe, inventory, ctx), **service_values(one, head)}
+    names = {**values(recipe, inventory, ctx), **service_values(service, head)}
     fixed: Mapping[str, str] = {
         **about_run(inventory, ctx, 1),
         **about_process(inventory, head, rank),
@@ -37,4 +37,4 @@ def _process(recipe: Recipe, inventory: Inventory, ctx: LaunchContext, one: Side
         "CUDA_VISIBLE_DEVICES": "",
     }
     env = layered(recipe, inventory, head, fixed, 1)
-    return RankLaunch(rank, 0, filled(one.command, names, ctx), env, one.name, decides=False)
+    return RankLaunch(rank, 0, filled(service.command, names, ctx), env, service.name, decides=False)

@@ -51,12 +51,15 @@ def mpirun(recipe: Recipe, inventory: Inventory, ctx: LaunchContext) -> tuple[No
     )
     files: tuple[NodeFile, ...] = (hostfile(slots), _starter())
     if len(slots) == 1:
-        return (NodeLaunch(inventory.head.index, (rank,), files), *(NodeLaunch(one.node.index, ()) for one in remotes))
+        return (
+            NodeLaunch(inventory.head.index, (rank,), files),
+            *(NodeLaunch(remote.node.index, ()) for remote in remotes),
+        )
     agent = _agent(remotes, ctx)
     files = (*files, ssh_config(inventory, ctx.run_dir), agent)
-    reaches = tuple(one.node.index for one in remotes)
+    reaches = tuple(remote.node.index for remote in remotes)
     # A daemon starts no others, but looks for the agent all the same, and does not start without.
-    rest = (NodeLaunch(one.node.index, (), (agent,)) for one in remotes)
+    rest = (NodeLaunch(remote.node.index, (), (agent,)) for remote in remotes)
     return (NodeLaunch(inventory.head.index, (rank,), files, reaches), *rest)
 
 
@@ -150,7 +153,7 @@ def _first(remote: Remote) -> str:
 
 def _entering(remotes: Sequence[Remote], ctx: LaunchContext) -> list[str]:
     """Return the words that run the command in the node's container, quoted as one argument of a shell."""
-    cases = (f"  {one.node.private_address}) enter={shlex.quote(_enter(one.node, ctx))} ;;" for one in remotes)
+    cases = (f"  {remote.node.private_address}) enter={shlex.quote(_enter(remote.node, ctx))} ;;" for remote in remotes)
     quoted = """line="$enter '$(printf '%s' "$line" | sed "s/'/'\\"'\\"'/g")'\""""
     return ["case $node in", *cases, "esac", quoted]
 

@@ -19,7 +19,7 @@ def network_environment(recipe: Recipe, node: Node, nodes: int) -> Mapping[str, 
         # Whoever wrote the inventory knows which network the hosts share.
         return {"NCCL_SOCKET_IFNAME": f"={node.interface}", "GLOO_SOCKET_IFNAME": node.interface} if nodes > 1 else {}
     found = settings(node.instance_type, nodes, recipe.resources.network)
-    return {one.name: one.value for one in found}
+    return {setting.name: setting.value for setting in found}
 
 
 def uses_efa(recipe: Recipe, node: Node) -> bool:

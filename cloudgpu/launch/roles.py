@@ -49,9 +49,9 @@ def _ranks(
     run = about_run(inventory, ctx, sum(seat.role == "worker" for seat in order))
     workers = sum(seat.role == "worker" for _, seat in mine)
 
-    def one(local: int, rank: int, seat: Seat) -> RankLaunch:
+    def rank_launch(local: int, rank: int, seat: Seat) -> RankLaunch:
         fixed = {**run, **about_process(inventory, node, rank), "CLOUDGPU_ROLE": seat.role, **own(seat, rank)}
         env = layered(recipe, inventory, node, fixed, workers)
         return RankLaunch(rank, local, argv, env, seat.role, seat.decides)
 
-    return tuple(one(local, rank, seat) for local, (rank, seat) in enumerate(mine))
+    return tuple(rank_launch(local, rank, seat) for local, (rank, seat) in enumerate(mine))

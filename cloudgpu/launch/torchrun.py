@@ -37,13 +37,13 @@ def _ranks(
     argv = command(recipe, inventory, ctx, position)
     rendezvous = _rendezvous(inventory, ctx, position, counts)
 
-    def one(local: int) -> RankLaunch:
+    def rank_launch(local: int) -> RankLaunch:
         rank = first + local
         own = {"LOCAL_RANK": str(local), "RANK": str(rank), "ROLE_RANK": str(rank)}
         fixed = {**rendezvous, **own, **about_process(inventory, node, rank)}
         return RankLaunch(rank, local, argv, layered(recipe, inventory, node, fixed, counts[position]))
 
-    return tuple(one(local) for local in range(counts[position]))
+    return tuple(rank_launch(local) for local in range(counts[position]))
 
 
 def _rendezvous(inventory: Inventory, ctx: LaunchContext, position: int, counts: tuple[int, ...]) -> Mapping[str, str]:

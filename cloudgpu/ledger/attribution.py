@@ -50,13 +50,13 @@ class RunIndex:
         self._ended = {name: _Ended.of(of_cluster) for name, of_cluster in ended.items()}
         self._unended = dict(unended)
 
-    def overlapping(self, one: Charge, until: datetime) -> list[RunInterval]:
+    def overlapping(self, charge: Charge, until: datetime) -> list[RunInterval]:
         """Return the runs on the charge's cluster between its start and `until`."""
-        ended = self._ended.get(one.cluster)
-        found = ended.overlapping(one.start, until) if ended else []
+        ended = self._ended.get(charge.cluster)
+        found = ended.overlapping(charge.start, until) if ended else []
         # A run whose end nobody wrote down went on at most as long as the nodes that it started on.
-        unended = self._unended.get(one.cluster, [])
-        first = bisect_left(unended, one.start, key=attrgetter("started_at"))
+        unended = self._unended.get(charge.cluster, [])
+        first = bisect_left(unended, charge.start, key=attrgetter("started_at"))
         last = bisect_left(unended, until, key=attrgetter("started_at"))
         return found + unended[first:last]
 

@@ -71,7 +71,7 @@ def charges(entry: Entry) -> list[Charge]:
     for part in ("nodes", *entry.outlasting):
         ends.setdefault(_end(entry, part), []).append(part)
     return [
-        _charge(entry, parts, end, estimated=number == 0 and any(one.estimated for one in entry.parts.values()))
+        _charge(entry, parts, end, estimated=number == 0 and any(end.estimated for end in entry.parts.values()))
         for number, (end, parts) in enumerate(ends.items())
     ]
 
@@ -84,7 +84,9 @@ def _end(entry: Entry, part: Part) -> datetime | None:
 def _charge(entry: Entry, parts: Sequence[Part], end: datetime | None, *, estimated: bool) -> Charge:
     what = entry.spending
     nodes = (len(entry.instance_ids) or what.nodes) if what.nodes and "nodes" in parts else 0
-    beside = [one for one in what.beside if (one.kind if one.kind in OUTLASTING else "nodes") in parts]
+    beside = [
+        surcharge for surcharge in what.beside if (surcharge.kind if surcharge.kind in OUTLASTING else "nodes") in parts
+    ]
     return Charge(
         cluster=what.cluster,
         run_id=what.run_id,
@@ -99,7 +101,7 @@ def _charge(entry: Entry, parts: Sequence[Part], end: datetime | None, *, estima
         end=end,
         beside_nano_usd=_nano_usd(beside, whole_hours=False),
         whole_hour_nano_usd=_nano_usd(beside, whole_hours=True),
-        unpriced=any(one.hourly_usd is None for one in beside),
+        unpriced=any(surcharge.hourly_usd is None for surcharge in beside),
         estimated=estimated,
     )
 
@@ -110,13 +112,13 @@ def nano_usd(price: Decimal) -> int:
 
 
 def _nano_usd(beside: Sequence[Surcharge], *, whole_hours: bool) -> int:
-    known = (one.hourly_usd for one in beside if one.whole_hours is whole_hours)
+    known = (surcharge.hourly_usd for surcharge in beside if surcharge.whole_hours is whole_hours)
     return sum(nano_usd(price) for price in known if price is not None)
 
 
 def entry_usd(entry: Entry, now: datetime) -> Decimal:
     """Return the cost of an entry until `now`, USD."""
-    return usd(sum(Rates().bill(one, now).micro_usd for one in charges(entry)))
+    return usd(sum(Rates().bill(charge, now).micro_usd for charge in charges(entry)))
 
 
 class Rates:
@@ -125,16 +127,16 @@ class Rates:
     def __init__(self) -> None:
         self._nano: dict[str, int] = {}
 
-    def bill(self, one: Charge, now: datetime) -> Bill:
+    def bill(self, charge: Charge, now: datetime) -> Bill:
         """Return the bill of a charge until its end, or until `now`, rounded half up to a micro-dollar."""
-        seconds = one.seconds(now)
-        node_s = 0 if one.free else one.nodes * seconds
-        nano_usd_s = self._rate(one.node_hourly_usd) * node_s
-        if not one.free:
+        seconds = charge.seconds(now)
+        node_s = 0 if charge.free else charge.nodes * seconds
+        nano_usd_s = self._rate(charge.node_hourly_usd) * node_s
+        if not charge.free:
             whole_s = -(-seconds // _HOUR_S) * _HOUR_S
-            nano_usd_s += one.beside_nano_usd * seconds + one.whole_hour_nano_usd * whole_s
+            nano_usd_s += charge.beside_nano_usd * seconds + charge.whole_hour_nano_usd * whole_s
         micro_usd = (nano_usd_s + 1_800_000) // 3_600_000
-        return Bill(one.start + timedelta(seconds=seconds), micro_usd, node_s * 1000)
+        return Bill(charge.start + timedelta(seconds=seconds), micro_usd, node_s * 1000)
 
     def _rate(self, text: str) -> int:
         if text not in self._nano:

@@ -90,5 +90,5 @@ class Entry:
     @property
     def outlasting(self) -> tuple[Part, ...]:
         """The parts that cost money after the nodes have terminated."""
-        kinds = {one.kind for one in self.spending.beside}
+        kinds = {surcharge.kind for surcharge in self.spending.beside}
         return tuple(part for part in OUTLASTING if part in kinds)

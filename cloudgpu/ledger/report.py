@@ -97,64 +97,64 @@ def report(
     """
     sums: dict[tuple[str, bool], _Sum] = defaultdict(_Sum)
     rates, index = Rates(), RunIndex(runs)
-    for one in charges:
-        bill = rates.bill(one, now)
+    for charge in charges:
+        bill = rates.bill(charge, now)
         if since is None or bill.until > since:
-            parts = _parts(one, index.overlapping(one, bill.until), by, since, bill.until)
-            _add(sums, one, parts, bill)
+            parts = _parts(charge, index.overlapping(charge, bill.until), by, since, bill.until)
+            _add(sums, charge, parts, bill)
     rows = sorted((_row(key, total) for key, total in sums.items()), key=lambda row: (-row.usd, row.key, row.simulated))
     return Report(by, since, now, tuple(rows), real_usd=_total(sums, "real"), simulated_usd=_total(sums, "simulated"))
 
 
-def _parts(one: Charge, runs: Sequence[RunInterval], by: By, since: datetime | None, until: datetime) -> list[_Part]:
-    cut = since if since and since > one.start else None
-    shared = by in _OF_RUNS and any(run.run_id != one.run_id for run in runs)
+def _parts(charge: Charge, runs: Sequence[RunInterval], by: By, since: datetime | None, until: datetime) -> list[_Part]:
+    cut = since if since and since > charge.start else None
+    shared = by in _OF_RUNS and any(run.run_id != charge.run_id for run in runs)
     if cut is None and not shared:
-        return [_Part(key, 1, ids) for key, ids in _keys(one, runs[:1] if by in _OF_RUNS else runs, by)]
-    pieces = list(slices(one.start, until, runs, cut))
+        return [_Part(key, 1, ids) for key, ids in _keys(charge, runs[:1] if by in _OF_RUNS else runs, by)]
+    pieces = list(slices(charge.start, until, runs, cut))
     # Whole numbers throughout: a slice that k runs share is cut into k even parts.
     even = lcm(*(max(1, len(piece.runs)) for piece in pieces))
-    return list(_cut(one, pieces, by, cut, even))
+    return list(_cut(charge, pieces, by, cut, even))
 
 
-def _cut(one: Charge, pieces: Iterable[Slice], by: By, cut: datetime | None, even: int) -> Iterator[_Part]:
+def _cut(charge: Charge, pieces: Iterable[Slice], by: By, cut: datetime | None, even: int) -> Iterator[_Part]:
     for piece in pieces:
-        keys = _keys(one, piece.runs, by)
+        keys = _keys(charge, piece.runs, by)
         for key, ids in keys:
             yield _Part(key, piece.microseconds * even // len(keys), ids, counted=cut is None or piece.start >= cut)
 
 
-def _keys(one: Charge, runs: Sequence[RunInterval], by: By) -> list[tuple[str, frozenset[str]]]:
+def _keys(charge: Charge, runs: Sequence[RunInterval], by: By) -> list[tuple[str, frozenset[str]]]:
     """Return the rows that share a charge equally, and the runs counted in each."""
     if by in _OF_RUNS and runs:
         return [((run.run_id if by == "run" else run.recipe or NOBODY), frozenset({run.run_id})) for run in runs]
-    return [(_own_key(one, by), _run_ids(one, runs))]
+    return [(_own_key(charge, by), _run_ids(charge, runs))]
 
 
-def _own_key(one: Charge, by: By) -> str:
+def _own_key(charge: Charge, by: By) -> str:
     """Return the row for time that no run is known to have used."""
     # What outlives a cluster's nodes is its idle time too; only storage and images have a space in their name.
-    unused = one.cluster if " " in one.cluster else f"(idle) {one.cluster}"
-    return _OWN[by](one) or (unused if by in _OF_RUNS else NOBODY)
+    unused = charge.cluster if " " in charge.cluster else f"(idle) {charge.cluster}"
+    return _OWN[by](charge) or (unused if by in _OF_RUNS else NOBODY)
 
 
-def _run_ids(one: Charge, runs: Iterable[RunInterval]) -> frozenset[str]:
-    return frozenset(run.run_id for run in runs) | ({one.run_id} if one.run_id else set())
+def _run_ids(charge: Charge, runs: Iterable[RunInterval]) -> frozenset[str]:
+    return frozenset(run.run_id for run in runs) | ({charge.run_id} if charge.run_id else set())
 
 
-def _add(sums: dict[tuple[str, bool], _Sum], one: Charge, parts: Sequence[_Part], bill: Bill) -> None:
+def _add(sums: dict[tuple[str, bool], _Sum], charge: Charge, parts: Sequence[_Part], bill: Bill) -> None:
     weights = [part.weight for part in parts]
     shares = zip(parts, apportion(bill.micro_usd, weights), apportion(bill.node_ms, weights), strict=True)
     for part, micro_usd, node_ms in shares:
         if part.counted:
-            total = sums[part.key, one.simulated]
+            total = sums[part.key, charge.simulated]
             total.micro_usd += micro_usd
             total.node_ms += node_ms
             total.runs |= part.runs
     for key in {part.key for part in parts if part.counted}:
-        sums[key, one.simulated].open_entries += one.end is None
-        sums[key, one.simulated].unpriced += one.unpriced and not one.free
-        sums[key, one.simulated].estimated += one.estimated and not one.free
+        sums[key, charge.simulated].open_entries += charge.end is None
+        sums[key, charge.simulated].unpriced += charge.unpriced and not charge.free
+        sums[key, charge.simulated].estimated += charge.estimated and not charge.free
 
 
 def _row(key: tuple[str, bool], total: _Sum) -> ReportRow:

@@ -78,7 +78,7 @@ RUNS = (
     .order_by(run_started.c.started_at, run_started.c.run_id)
 )
 
-_SPENDING = tuple(one.name for one in fields(Spending) if one.name != "beside")
+_SPENDING = tuple(spec.name for spec in fields(Spending) if spec.name != "beside")
 
 
 def wanted(cluster: str | None, state: EntryState | None, since: datetime | None) -> Sequence[sa.ColumnElement[bool]]:
@@ -193,12 +193,12 @@ def besides(spending: Spending, attempt: int) -> list[dict[str, object]]:
         {
             "entry_id": spending.entry_id,
             "attempt": attempt,
-            "kind": one.kind,
-            "count": one.count,
-            "hourly_nano_usd": None if one.hourly_usd is None else nano_usd(one.hourly_usd),
-            "whole_hours": one.whole_hours,
+            "kind": surcharge.kind,
+            "count": surcharge.count,
+            "hourly_nano_usd": None if surcharge.hourly_usd is None else nano_usd(surcharge.hourly_usd),
+            "whole_hours": surcharge.whole_hours,
         }
-        for one in spending.beside
+        for surcharge in spending.beside
     ]
 
 

@@ -72,10 +72,10 @@ class Ledger:
                 )
             purchase = {"entry_id": entry_id, "attempt": last.attempt}
             known = _instances(connection, purchase)
-            fresh = [one for one in dict.fromkeys(instance_ids) if one not in known]
+            fresh = [instance_id for instance_id in dict.fromkeys(instance_ids) if instance_id not in known]
             events = [
-                purchase | {"instance_id": one, "position": position, "launched_at": to_text(at)}
-                for position, one in enumerate(fresh, start=len(known))
+                purchase | {"instance_id": instance_id, "position": position, "launched_at": to_text(at)}
+                for position, instance_id in enumerate(fresh, start=len(known))
             ]
             if events:
                 connection.execute(sa.insert(schema.launched), events)
@@ -175,7 +175,7 @@ class Ledger:
         reach = None if since is None else since - timedelta(seconds=MINIMUM_S)
         with database.reading(self.engine) as connection:
             charges = [rows.charge(row) for row in connection.execute(rows.charges(reach)).all()]
-            charges += [one for entry in _entries(connection, rows.in_parts(reach)) for one in split(entry)]
+            charges += [charge for entry in _entries(connection, rows.in_parts(reach)) for charge in split(entry)]
             runs = [rows.run(row) for row in connection.execute(rows.RUNS).all()]
         return report(charges, runs, by=by, since=since, now=now)
 
@@ -243,9 +243,9 @@ def _refuse_senseless(spending: Spending) -> None:
     if not _sensible(price) or spending.nodes < (0 if spending.beside else 1):
         message = f"{spending.nodes} nodes at {price} USD an hour is no purchase"
         raise LedgerError(f"ledger entry {spending.entry_id}: {message}", hint=_PLEASE_REPORT)
-    for one in spending.beside:
-        if one.hourly_usd is not None and not _sensible(one.hourly_usd):
-            message = f"{one.count} {one.kind} at {one.hourly_usd} USD an hour is no purchase"
+    for surcharge in spending.beside:
+        if surcharge.hourly_usd is not None and not _sensible(surcharge.hourly_usd):
+            message = f"{surcharge.count} {surcharge.kind} at {surcharge.hourly_usd} USD an hour is no purchase"
             raise LedgerError(f"ledger entry {spending.entry_id}: {message}", hint=_PLEASE_REPORT)
 
 

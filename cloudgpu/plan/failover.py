@@ -166,10 +166,10 @@ def _pool(candidate: Candidate) -> tuple[str, str, Quota]:
 
 
 _SHARED: Final[Mapping[Skips, Callable[[Candidate], Hashable]]] = {
-    "zone": lambda one: (one.instance_type, one.zone, one.market),
+    "zone": lambda candidate: (candidate.instance_type, candidate.zone, candidate.market),
     "pool": _pool,
-    "region": lambda one: one.region,
-    "type": lambda one: one.instance_type,
+    "region": lambda candidate: candidate.region,
+    "type": lambda candidate: candidate.instance_type,
 }
 """Key that candidates share if one error rules them out together."""
 

@@ -46,9 +46,11 @@ def near(question: "Question", region: str, zone: str) -> bool:
 
 def made(question: "Question", region: str) -> tuple[CostItem, ...]:
     """Return the cost of storage to create in a region, per month if it outlives the cluster."""
-    there = {one[0].name for one in existing_storage(question.recipe, question.quotes.storage)}
+    there = {pair[0].name for pair in existing_storage(question.recipe, question.quotes.storage)}
     return tuple(
-        item(one, one.make, region) for one in question.recipe.storage if one.make is not None and one.name not in there
+        item(storage, storage.make, region)
+        for storage in question.recipe.storage
+        if storage.make is not None and storage.name not in there
     )
 
 

@@ -47,7 +47,7 @@ def with_as_much_memory(question: Question) -> Iterator[InstanceType]:
     """Yield other types with at least as much total GPU memory as the first requested type, cheapest first."""
     asked = asked_for(question)
     if asked is not None:
-        enough = [one for one in _pool(question) if one.gpu_memory_total_gib >= asked.gpu_memory_total_gib]
+        enough = [kind for kind in _pool(question) if kind.gpu_memory_total_gib >= asked.gpu_memory_total_gib]
         yield from _usable(question, enough)
 
 

@@ -37,8 +37,8 @@ def argv(command: str, values: Mapping[str, Scalar]) -> tuple[str, ...]:
 def placeholders(recipe: Recipe) -> tuple[str, ...]:
     """Return the placeholders that this recipe's command may use."""
     checkpoint = ("checkpoint",) if recipe.checkpoint else ()
-    data = (f"data.{one.name}" for one in recipe.data)
-    storage = (f"storage.{one.name}" for one in recipe.storage)
+    data = (f"data.{dataset.name}" for dataset in recipe.data)
+    storage = (f"storage.{storage.name}" for storage in recipe.storage)
     hostfile = ("hostfile",) if recipe.launch.launcher in _HOSTFILE_OF else ()
     service = SERVICE_NAMES if recipe.launch.service else ()
     return (*recipe.params, *data, *storage, *RUN_NAMES, *checkpoint, *hostfile, *service)

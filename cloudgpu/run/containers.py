@@ -68,8 +68,8 @@ def hardware(recipe: Recipe, node: Node, image: NodeImage) -> Hardware:
 
 def mounts(recipe: Recipe, place: Place, launch: NodeLaunch) -> tuple[Mount, ...]:
     """Return the container's mounts: work directory, datasets, the node's own mounts, files of the launcher."""
-    writable = {one.name for one in recipe.storage if one.mode == "rw"}
-    written = dict.fromkeys(PurePosixPath(one.path).parts[0] for one in launch.files)
+    writable = {storage.name for storage in recipe.storage if storage.mode == "rw"}
+    written = dict.fromkeys(PurePosixPath(file.path).parts[0] for file in launch.files)
     return (
         Mount(place.workdir),
         *(Mount(f"{place.run_dir}/{name}", read_only=True) for name in written),

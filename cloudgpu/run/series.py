@@ -83,13 +83,13 @@ class Series:
 
 def that_count(metric: Metric, by_rank: Mapping[int, Series]) -> list[Series]:
     """Return the ranks that determine a metric: those with a value, or only the first of them."""
-    speaking = [one for _, one in sorted(by_rank.items()) if one.counted]
+    speaking = [series for _, series in sorted(by_rank.items()) if series.counted]
     return speaking[:1] if metric.over_ranks == "first" else speaking
 
 
 def over_ranks(metric: Metric, speaking: Sequence[Series]) -> float | None:
     """Return the metric over these ranks, or None if there are none."""
-    values = [one.value for one in speaking if one.value is not None]
+    values = [series.value for series in speaking if series.value is not None]
     if not values:
         return None
     if not all(map(math.isfinite, values)):

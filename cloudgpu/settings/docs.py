@@ -32,12 +32,12 @@ digits 0 to 9; no value may hold a control character.
 
 def settings_docs() -> str:
     """Return the text of `docs/reference/settings.md`, generated from the fields."""
-    rows = [_row(one) for one in FIELDS.values()]
+    rows = [_row(spec) for spec in FIELDS.values()]
     return _HEAD + "\n".join(rows) + "\n"
 
 
-def _row(one: Field[Any]) -> str:
-    meta = one.metadata
+def _row(spec: Field[Any]) -> str:
+    meta = spec.metadata
     default = meta["shown_default"] or (f"`{meta['default']}`" if meta["default"] else "none")
     like = f" For instance `{meta['like']}`." if meta["like"] and not meta["default"] else ""
-    return f"| `{one.name}` | `{env_name(one.name)}` | {default} | {meta['doc']}{like} |"
+    return f"| `{spec.name}` | `{env_name(spec.name)}` | {default} | {meta['doc']}{like} |"

@@ -229,7 +229,7 @@ class Settings:
         raise unknown_setting(name, "cloudgpu config")
 
 
-FIELDS: Mapping[str, Field[Any]] = {one.name: one for one in fields(Settings) if one.metadata}
+FIELDS: Mapping[str, Field[Any]] = {spec.name: spec for spec in fields(Settings) if spec.metadata}
 NAMES = tuple(FIELDS)
 """Every setting, in the order in which they are shown."""
 

@@ -35,8 +35,8 @@ def load(*, flags: Mapping[str, str | None], environ: Mapping[str, str], cwd: Pa
     home = _convert(_strongest("home", given) or fallback)
     defaults = _defaults(Home(home), environ, cwd)
     chosen = [_strongest(name, given) or Given(Setting(name, defaults[name], "default"), cwd) for name in NAMES]
-    values: dict[str, Any] = {one.setting.name: _convert(one) for one in chosen}
-    return Settings(**values, origins=tuple(_as_used(one.setting, values) for one in chosen))
+    values: dict[str, Any] = {given.setting.name: _convert(given) for given in chosen}
+    return Settings(**values, origins=tuple(_as_used(given.setting, values) for given in chosen))
 
 
 def _strongest(name: str, given: Sequence[Source]) -> Given | None:
@@ -45,7 +45,7 @@ def _strongest(name: str, given: Sequence[Source]) -> Given | None:
 
 def _defaults(home: Home, environ: Mapping[str, str], cwd: Path) -> dict[str, str]:
     """Return the defaults by name, including those that depend on the home or the logged-in user."""
-    fixed = {name: str(one.metadata["default"]) for name, one in FIELDS.items()}
+    fixed = {name: str(spec.metadata["default"]) for name, spec in FIELDS.items()}
     return fixed | {
         "home": str(home.root),
         "owner": _login_name(environ),

@@ -39,14 +39,14 @@ class AttachedStorage:
     id: str = ""
 
 
-def own_name(one: Storage, token: str) -> str:
+def own_name(storage: Storage, token: str) -> str:
     """Return the name of a recipe's storage. Storage deleted with its cluster has a unique name."""
-    if one.make is None or one.keep:
-        return one.name
-    return f"{one.name[:_LONGEST].rstrip('-')}-{hashlib.sha256(token.encode()).hexdigest()[:8]}"
+    if storage.make is None or storage.keep:
+        return storage.name
+    return f"{storage.name[:_LONGEST].rstrip('-')}-{hashlib.sha256(token.encode()).hexdigest()[:8]}"
 
 
 def lacking(recipe: Recipe, storage: tuple[AttachedStorage, ...]) -> list[str]:
     """Return the recipe's mounts that a cluster lacks or mounts differently."""
-    there = {(one.called, one.to, one.mode) for one in storage}
-    return [one.name for one in recipe.storage if (one.name, str(one.to), one.mode) not in there]
+    there = {(mounted.called, mounted.to, mounted.mode) for mounted in storage}
+    return [storage.name for storage in recipe.storage if (storage.name, str(storage.to), storage.mode) not in there]

@@ -53,7 +53,7 @@ class History:
 
     def entry(self, number: int) -> Entry | None:
         """Return the refresh with this number."""
-        return next((one for one in self.entries if one.number == number), None)
+        return next((entry for entry in self.entries if entry.number == number), None)
 
 
 @dataclass(frozen=True)
@@ -151,7 +151,7 @@ class CatalogSnapshots:
         """Return a number that no file has, including files left by killed refreshes or a damaged index."""
         names = [_NUMBERED.fullmatch(path.name) for path in self._paths.root.glob("overlay-*.json")]
         written = [int(name[1]) for name in names if name]
-        return max((SHIPPED, *written, *(one.number for one in history.entries))) + 1
+        return max((SHIPPED, *written, *(entry.number for entry in history.entries))) + 1
 
     def _shipped(self) -> int:
         try:
@@ -168,14 +168,14 @@ class CatalogSnapshots:
         """Write the index, then take away what it no longer names: the other way round would lose what holds."""
         held = history.entry(history.current)
         needed = {held.number, held.after} if held else set()
-        latest = {one.number for one in history.entries[-KEPT:]}
-        chosen = [one for one in history.entries if one.number in latest | needed]
-        rows = [{**asdict(one), "at": one.at.isoformat()} for one in chosen]
+        latest = {entry.number for entry in history.entries[-KEPT:]}
+        chosen = [entry for entry in history.entries if entry.number in latest | needed]
+        rows = [{**asdict(entry), "at": entry.at.isoformat()} for entry in chosen]
         text = json.dumps({"schema": _SCHEMA, "current": history.current, "entries": rows}, indent=1)
         write_durably(self._paths.index, text + "\n")
-        for one in history.entries:
-            if one not in chosen:
-                self._paths.overlay(one.number).unlink(missing_ok=True)
+        for entry in history.entries:
+            if entry not in chosen:
+                self._paths.overlay(entry.number).unlink(missing_ok=True)
 
     def _overlay(self, number: int) -> Overlay:
         path = self._paths.overlay(number)

@@ -65,7 +65,7 @@ class MatrixRecord:
 
     def with_row(self, row: MatrixRow) -> "MatrixRecord":
         """Return the matrix with the row of one combination replaced."""
-        rows = tuple(row if one.values == row.values else one for one in self.rows)
+        rows = tuple(row if old.values == row.values else old for old in self.rows)
         return replace(self, rows=rows)
 
 
@@ -125,7 +125,7 @@ class MatrixRecords:
         known = self.all()[0]
         record = self.matrix(name) if name else known[-1] if known else None
         if record is None:
-            near = suggestion(name, [one.name for one in known]) if name else ""
+            near = suggestion(name, [record.name for record in known]) if name else ""
             message = f"there is no matrix {name}{near}" if name else "there is no matrix yet"
             raise UsageError(message, hint="`cloudgpu matrix list` lists them")
         return record

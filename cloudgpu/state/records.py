@@ -266,7 +266,7 @@ def _listed(folder: Path, name: str) -> list[Path]:
         StateError: The folder is there and cannot be read.
     """
     try:
-        return [path for path in (one / name for one in folder.iterdir()) if path.exists()]
+        return [path for path in (path / name for path in folder.iterdir()) if path.exists()]
     except FileNotFoundError:
         return []
     except OSError as err:

@@ -72,7 +72,7 @@ class StorageRecords:
     def __init__(self, home: Home) -> None:
         self._home = home
 
-    def one(self, name: str) -> StorageRecord | None:
+    def get(self, name: str) -> StorageRecord | None:
         """Return a record, or None.
 
         Raises:

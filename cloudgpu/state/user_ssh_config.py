@@ -90,7 +90,7 @@ class SshFolder:
                 (self.ours / cluster).unlink(missing_ok=True)
             except OSError as err:
                 raise _unwritable(self.ours / cluster, err) from err
-            if any(not one.name.startswith(".") for one in self.ours.iterdir()):
+            if any(not path.name.startswith(".") for path in self.ours.iterdir()):
                 return
             had = self._read()
             if self.addition in had:

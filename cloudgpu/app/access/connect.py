@@ -67,9 +67,9 @@ def reached(means: NodeLogin, cluster: ClusterNodes, indices: Collection[int]) -
     try:
         yield {node.index: outcomes[node.index] for node in asked}
     finally:
-        for one in outcomes.values():
-            if isinstance(one, SshHost):
-                one.close()
+        for outcome in outcomes.values():
+            if isinstance(outcome, SshHost):
+                outcome.close()
 
 
 def _connected(means: NodeLogin, nodes: Sequence[Node], asked: Sequence[Node]) -> Reached:

@@ -107,13 +107,13 @@ def execute(
     """
     source = Path(lifeline.__file__).read_text(encoding="utf-8")
     command = Command("exec", "python3", "-I", "-S", "-c", source, line, *(() if stdin is None else ("stdin",)))
-    hosts = {index: one for index, one in reached.items() if isinstance(one, SshHost)}
+    hosts = {index: outcome for index, outcome in reached.items() if isinstance(outcome, SshHost)}
     told: queue.SimpleQueue[NodeOutcome | BaseException] = queue.SimpleQueue()
     running = [_Running(index, host, clock, _serial(on_line)) for index, host in hosts.items()]
-    for one in running:
-        threading.Thread(target=one.run, args=(command, stdin or b"", told), daemon=True).start()
+    for command_on_node in running:
+        threading.Thread(target=command_on_node.run, args=(command, stdin or b"", told), daemon=True).start()
     try:
-        outcomes = {one.node: one for one in _all(told, len(running))}
+        outcomes = {outcome.node: outcome for outcome in _all(told, len(running))}
     except KeyboardInterrupt:
         _end(running, told)
         raise
@@ -123,14 +123,14 @@ def execute(
 
 def exit_code(outcomes: Sequence[NodeOutcome]) -> int:
     """Return 0 if the command succeeded on every node; an unreachable node takes precedence over a failed command."""
-    if any(one.exit_code is None for one in outcomes):
+    if any(outcome.exit_code is None for outcome in outcomes):
         return ConnectError.exit_code
-    return RemoteCommandError.exit_code if any(one.exit_code for one in outcomes) else 0
+    return RemoteCommandError.exit_code if any(outcome.exit_code for outcome in outcomes) else 0
 
 
 def as_json(cluster: str, line: str, outcomes: Sequence[NodeOutcome]) -> Mapping[str, Any]:
     """Return the documented `exec --json` form."""
-    nodes = [one.as_json() for one in outcomes]
+    nodes = [outcome.as_json() for outcome in outcomes]
     return {"cluster": cluster, "command": line, "exit_code": exit_code(outcomes), "nodes": nodes}
 
 
@@ -235,8 +235,8 @@ def _all(told: "queue.SimpleQueue[NodeOutcome | BaseException]", count: int) -> 
 
 def _end(running: Sequence[_Running], told: "queue.SimpleQueue[NodeOutcome | BaseException]") -> None:
     """Stop the command on every node and wait a moment for the confirmation."""
-    for one in running:
-        threading.Thread(target=one.end, daemon=True).start()
+    for command_on_node in running:
+        threading.Thread(target=command_on_node.end, daemon=True).start()
     with contextlib.suppress(queue.Empty):
         for _ in running:
             told.get(timeout=_LEAVE_S)

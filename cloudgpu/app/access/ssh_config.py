@@ -45,7 +45,7 @@ def entries(home: Home, means: NodeLogin, cluster: ClusterNodes, reached: Reache
         f"cluster {name} of {home.root}",
         f"made by `{command('cloudgpu', 'ssh-config', name)}`; `{command('cloudgpu', 'down', name)}` removes it",
     )
-    return Entries(tuple(two for one in made for two in one.names), rendered(made, means.key, heading))
+    return Entries(tuple(two for entry in made for two in entry.names), rendered(made, means.key, heading))
 
 
 def write(home: Home, cluster: str, found: Entries, folder: SshFolder) -> bool:

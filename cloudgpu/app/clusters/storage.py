@@ -122,7 +122,7 @@ class ClusterStorage:
             BusyError: Instances are using it.
             TeardownError: Something is left.
         """
-        record = StorageRecords(self.context.home).one(name)
+        record = StorageRecords(self.context.home).get(name)
         if record is not None and record.token == token:
             self._manager("").delete(name, region, delete_data=True)
             return
@@ -213,7 +213,7 @@ def _all_or_raise(pieces: Sequence[tuple[str, str]], end: Callable[[str, str], o
 
 def settled(record: ClusterRecord) -> ClusterRecord:
     """Return the record of a running cluster, in which storage to be kept no longer ends: users write data to it."""
-    temporary = {one.called for one in record.storage if one.name != one.called}
+    temporary = {storage.called for storage in record.storage if storage.name != storage.called}
     return replace(
         record, storage=tuple(replace(row, ends=row.ends and row.called in temporary) for row in record.storage)
     )

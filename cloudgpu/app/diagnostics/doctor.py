@@ -50,7 +50,7 @@ def examine(
     verdicts = asked.verdicts(identity, grants)
     checks += [_permission(grant, verdicts) for grant in grants]
     checks += _quotas(asked, region)
-    return DiagnosticReport(target, region, tuple(checks), tuple(vars(one) for one in verdicts))
+    return DiagnosticReport(target, region, tuple(checks), tuple(vars(verdict) for verdict in verdicts))
 
 
 def _nobody(err: CloudGpuError) -> Iterator[Check]:
@@ -64,17 +64,19 @@ def _nobody(err: CloudGpuError) -> Iterator[Check]:
 
 
 def _permission(grant: Grant, verdicts: Sequence[Verdict]) -> Check:
-    about = [one for one in verdicts if one.action in grant.actions]
-    state = worst([one.state for one in about])
+    about = [verdict for verdict in verdicts if verdict.action in grant.actions]
+    state = worst([verdict.state for verdict in about])
     if state == "ok":
         return Check(
-            grant.purpose, "ok", f"{_count(len(about))} allowed ({', '.join(sorted({one.why for one in about}))})"
+            grant.purpose,
+            "ok",
+            f"{_count(len(about))} allowed ({', '.join(sorted({verdict.why for verdict in about}))})",
         )
-    concerned = [one for one in about if one.state == state]
-    named = _named([one.action for one in concerned])
+    concerned = [verdict for verdict in about if verdict.state == state]
+    named = _named([verdict.action for verdict in concerned])
     if state == "failed":
         return Check(grant.purpose, "failed", f"denied: {named} ({concerned[0].why})", _POLICY)
-    allowed = sum(one.state == "ok" for one in about)
+    allowed = sum(verdict.state == "ok" for verdict in about)
     detail = f"{allowed} of {_count(len(about))} allowed, unknown: {named} ({concerned[0].why})"
     return Check(grant.purpose, "unknown", detail)
 
@@ -93,8 +95,8 @@ def _quotas(account: AwsQueries, region: str) -> list[Check]:
         found = account.quotas()
     except CloudGpuError as err:
         return [Check("quotas", "unknown", err.message, err.hint)]
-    none: State = "failed" if not any(one.vcpus for one in found if one.vcpus is not None) else "warning"
-    return [_quota(one, region, none) for one in found]
+    none: State = "failed" if not any(quota.vcpus for quota in found if quota.vcpus is not None) else "warning"
+    return [_quota(quota, region, none) for quota in found]
 
 
 def _quota(allowance: Allowance, region: str, none: State) -> Check:

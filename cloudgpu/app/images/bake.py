@@ -153,7 +153,7 @@ class Baking:
 
     def _tags(self, plan: Plan, provisioned: ProvisionedCluster) -> dict[str, str]:
         record = provisioned.record
-        candidate = next(one for one in plan.candidates if one.instance_type == record.instance_type)
+        candidate = next(candidate for candidate in plan.candidates if candidate.instance_type == record.instance_type)
         return {
             "cloudgpu:owner": record.owner,
             "cloudgpu:team": record.team,

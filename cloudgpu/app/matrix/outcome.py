@@ -63,20 +63,20 @@ class RowOutcome:
             "reason": self.reason,
             "run_id": self.run_id,
             "recipe_digest": self.digest,
-            "metrics": {one.name: self._metric(one) for one in self.measured},
+            "metrics": {metric.name: self._metric(metric) for metric in self.measured},
             "seconds": self.seconds,
             "usd": str(self.usd),
         }
 
-    def _metric(self, one: Measured) -> dict[str, Any]:
-        reference = one.metric.reference
+    def _metric(self, metric: Measured) -> dict[str, Any]:
+        reference = metric.metric.reference
         return {
-            "value": one.value,
-            "unit": one.metric.unit,
-            "better": one.metric.better,
-            "best": one.name in self.best,
+            "value": metric.value,
+            "unit": metric.metric.unit,
+            "better": metric.metric.better,
+            "best": metric.name in self.best,
             "reference": None if reference is None else reference.model_dump(),
-            "share_of_reference": one.share,
+            "share_of_reference": metric.share,
         }
 
 
@@ -111,7 +111,7 @@ class MatrixOutcome:
     @property
     def metrics(self) -> tuple[str, ...]:
         """The names of all metrics, in the recipes' order."""
-        return tuple(dict.fromkeys(one.name for row in self.rows for one in row.measured))
+        return tuple(dict.fromkeys(metric.name for row in self.rows for metric in row.measured))
 
     @property
     def complete(self) -> bool:
@@ -157,13 +157,13 @@ class MatrixOutcome:
         return [*axes, "state", *figures, "seconds", "usd", "simulated", "run_id", "recipe_digest", "reason"]
 
     def _cells(self, row: RowOutcome) -> Iterator[object]:
-        by_name = {one.name: one for one in row.measured}
+        by_name = {metric.name: metric for metric in row.measured}
         yield from (value for _, value in row.values)
         yield row.state
         for name in self.metrics:
-            one = by_name.get(name)
-            yield "" if one is None or one.value is None else one.value
-            yield "" if one is None or one.share is None else round(one.share, 4)
+            metric = by_name.get(name)
+            yield "" if metric is None or metric.value is None else metric.value
+            yield "" if metric is None or metric.share is None else round(metric.share, 4)
         yield "" if row.seconds is None else row.seconds
         yield from (row.usd, str(self.record.simulated).lower(), row.run_id, row.digest, row.reason)
 
@@ -216,18 +216,18 @@ def _clusters_usd(record: MatrixRecord, ledger: Ledger, now: datetime) -> Decima
     if not record.token or record.token in (record.spent or {}):
         return ended
     entries = ledger.entries(cluster=record.cluster)
-    own = [one for one in entries if one.spending.entry_id.startswith(f"{record.token}/")]
-    return ended + sum((entry_usd(one, now) for one in own), Decimal(0))
+    own = [entry for entry in entries if entry.spending.entry_id.startswith(f"{record.token}/")]
+    return ended + sum((entry_usd(entry, now) for entry in own), Decimal(0))
 
 
 def _with_best(rows: Sequence[RowOutcome]) -> tuple[RowOutcome, ...]:
     figures: dict[str, list[tuple[float, int]]] = {}
     better: dict[str, str] = {}
     for place, row in enumerate(rows):
-        for one in row.measured if row.state == "succeeded" else ():
-            if one.value is not None and isfinite(one.value):
-                figures.setdefault(one.name, []).append((one.value, place))
-                better[one.name] = one.metric.better
+        for metric in row.measured if row.state == "succeeded" else ():
+            if metric.value is not None and isfinite(metric.value):
+                figures.setdefault(metric.name, []).append((metric.value, place))
+                better[metric.name] = metric.metric.better
     best: dict[int, set[str]] = {}
     for name, found in figures.items():
         top = (max if better[name] == "higher" else min)(value for value, _ in found)

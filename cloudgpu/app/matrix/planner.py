@@ -45,14 +45,16 @@ class MatrixPlan:
     @property
     def expected_s(self) -> int | None:
         """Expected duration of all runs at the reference rates, seconds; None if one is unknown."""
-        expected = [one.plan.expected for one in self.runs]
-        return sum(one.seconds for one in expected if one is not None) if all(expected) else None
+        expected = [run.plan.expected for run in self.runs]
+        return sum(estimate.seconds for estimate in expected if estimate is not None) if all(expected) else None
 
     @property
     def further_findings(self) -> list[tuple[str, Finding]]:
         """Findings of other combinations that the displayed plan does not have, with the combinations."""
-        shown = {(one.check, one.message) for one in self.lead.plan.findings}
-        return [(whose, one) for whose, one in _grouped(self.runs) if (one.check, one.message) not in shown]
+        shown = {(finding.check, finding.message) for finding in self.lead.plan.findings}
+        return [
+            (whose, finding) for whose, finding in _grouped(self.runs) if (finding.check, finding.message) not in shown
+        ]
 
 
 def plan_matrix(
@@ -70,12 +72,17 @@ def plan_matrix(
     """
     _check_one_cluster(loaded, axes)
     _refuse_services(combinations)
-    first = max(combinations, key=lambda one: _NETWORKS.index(one.recipe.resources.network))
+    first = max(combinations, key=lambda combination: _NETWORKS.index(combination.recipe.resources.network))
     lead = ask(first)
-    runs = tuple(PlannedRun(one, lead.plan if one is first else _plan(one, lead, ask)) for one in combinations)
+    runs = tuple(
+        PlannedRun(combination, lead.plan if combination is first else _plan(combination, lead, ask))
+        for combination in combinations
+    )
     _refuse(loaded.recipe.name, axes, runs)
-    candidates = tuple(one for one in lead.plan.candidates if all(_can_run(run.plan, one.key) for run in runs))
-    types = {one.instance_type for one in candidates}
+    candidates = tuple(
+        candidate for candidate in lead.plan.candidates if all(_can_run(run.plan, candidate.key) for run in runs)
+    )
+    types = {candidate.instance_type for candidate in candidates}
     if not candidates or len({_software(run.plan, types) for run in runs}) > 1:
         raise _no_common_cluster(loaded.recipe.name, axes, runs)
     return MatrixPlan(replace(lead, plan=replace(lead.plan, candidates=candidates)), tuple(axes), runs)
@@ -90,24 +97,28 @@ def _check_one_cluster(loaded: LoadedRecipe, axes: Sequence[Axis]) -> None:
 
 
 def _refuse_services(combinations: Sequence[Combination]) -> None:
-    for one in combinations:
-        if one.recipe.launch.launcher == "service":
-            message = f"{one.label}: a service runs until it is ended, and the next combination would wait for that"
+    for combination in combinations:
+        if combination.recipe.launch.launcher == "service":
+            message = (
+                f"{combination.label}: a service runs until it is ended, and the next combination would wait for that"
+            )
             raise UsageError(message, hint="`cloudgpu train` without --matrix, once for each")
 
 
 def _one_after_the_other(recipe: str, axis: Axis, axes: Sequence[Axis]) -> str:
     """Return one command per value of an axis, with the other axes unchanged."""
-    others = [word for one in axes if one is not axis for word in ("--matrix", f"{one.name}={','.join(one.values)}")]
+    others = [
+        word for other in axes if other is not axis for word in ("--matrix", f"{other.name}={','.join(other.values)}")
+    ]
     commands = [command("cloudgpu", "train", recipe, "--set", f"{axis.name}={value}", *others) for value in axis.values]
-    return f"one cluster after the other: {', then '.join(f'`{one}`' for one in commands)}"
+    return f"one cluster after the other: {', then '.join(f'`{command}`' for command in commands)}"
 
 
-def _plan(one: Combination, lead: Planned, ask: Callable[[Combination], Planned]) -> Plan:
+def _plan(combination: Combination, lead: Planned, ask: Callable[[Combination], Planned]) -> Plan:
     """Plan a combination, reusing the cloud's answers for the lead if the combination asks the same questions."""
-    if _asked_about(one.recipe) == _asked_about(lead.question.recipe):
-        return planner.answer(replace(lead.question, recipe=one.recipe))
-    return ask(one).plan
+    if _asked_about(combination.recipe) == _asked_about(lead.question.recipe):
+        return planner.answer(replace(lead.question, recipe=combination.recipe))
+    return ask(combination).plan
 
 
 def _asked_about(recipe: Recipe) -> tuple[object, ...]:
@@ -116,12 +127,12 @@ def _asked_about(recipe: Recipe) -> tuple[object, ...]:
 
 
 def _refuse(recipe: str, axes: Sequence[Axis], runs: Sequence[PlannedRun]) -> None:
-    errors = [(whose, one) for whose, one in _grouped(runs) if one.severity == "error"]
+    errors = [(whose, finding) for whose, finding in _grouped(runs) if finding.severity == "error"]
     if errors:
         lines = [f"{whose}: {f.check}: {f.message}{f' (fix: {f.cure})' if f.cure else ''}" for whose, f in errors]
         message = f"recipe {recipe} cannot run with every combination of this matrix"
         # What would set an axis itself is no cure: it is said beside the finding, for whoever wants another value.
-        cures = [one.cure for _, one in errors if one.cure]
+        cures = [finding.cure for _, finding in errors if finding.cure]
         beside = next((cure for cure in cures if not any(f"{axis.name}=" in cure for axis in axes)), "")
         raise PlanError(message, findings=lines, hint=f"leave those values out{f', or {beside}' if beside else ''}")
 
@@ -131,26 +142,26 @@ def _grouped(runs: Sequence[PlannedRun]) -> list[tuple[str, Finding]]:
     whose: dict[tuple[str, str], list[str]] = {}
     findings: dict[tuple[str, str], Finding] = {}
     for run in runs:
-        for one in run.plan.findings:
-            findings.setdefault((one.check, one.message), one)
-            whose.setdefault((one.check, one.message), []).append(run.combination.label)
-    return [(about(whose[key], len(runs)), one) for key, one in findings.items()]
+        for finding in run.plan.findings:
+            findings.setdefault((finding.check, finding.message), finding)
+            whose.setdefault((finding.check, finding.message), []).append(run.combination.label)
+    return [(about(whose[key], len(runs)), finding) for key, finding in findings.items()]
 
 
 def _can_run(plan: Plan, key: tuple[str, str, str]) -> bool:
-    return any(one.key == key for one in plan.candidates)
+    return any(candidate.key == key for candidate in plan.candidates)
 
 
 def _software(plan: Plan, types: Collection[str]) -> frozenset[tuple[str, str, str]]:
     """Return the software that nodes of these types install at boot."""
-    return frozenset((one.instance_type, one.image, one.driver) for one in plan.uses if one.instance_type in types)
+    return frozenset((use.instance_type, use.image, use.driver) for use in plan.uses if use.instance_type in types)
 
 
 def _no_common_cluster(recipe: str, axes: Sequence[Axis], runs: Sequence[PlannedRun]) -> CloudGpuError:
     lines = []
     for run in runs:
         uses = [
-            f"{one.instance_type} with image {one.image}, driver {one.driver or 'unknown'}" for one in run.plan.uses
+            f"{use.instance_type} with image {use.image}, driver {use.driver or 'unknown'}" for use in run.plan.uses
         ]
         lines.append(f"{run.combination.label}: {'; '.join(uses)}")
     message = (

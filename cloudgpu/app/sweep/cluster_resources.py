@@ -99,15 +99,15 @@ class ClusterResources:
             "age_s": round((now - self.since).total_seconds()) if self.since else None,
             "instances": [
                 {
-                    "id": one.id,
-                    "instance_type": one.instance_type,
-                    "market": one.market,
-                    "region": one.region,
-                    "state": one.state,
+                    "id": resource.id,
+                    "instance_type": resource.instance_type,
+                    "market": resource.market,
+                    "region": resource.region,
+                    "state": resource.state,
                 }
-                for one in self.instances
+                for resource in self.instances
             ],
-            "things": dict(sorted(Counter(one.kind for one in self.things).items())),
+            "things": dict(sorted(Counter(resource.kind for resource in self.things).items())),
             "hourly_usd": _text(self.hourly_usd),
             "spent_usd": _text(self.spent_usd),
             "monthly_usd": _text(self.monthly_usd),
@@ -183,14 +183,14 @@ def verdict(found: ClusterResources, here: LocalKnowledge, request: SweepRequest
 
 
 def _cluster(name: str, token: str, things: tuple[Tagged, ...], catalog: Catalog, now: datetime) -> ClusterResources:
-    tags = next((one.tags for one in things if one.kind == "instance"), things[0].tags)
-    living = [one for one in things if one.kind == "instance" and one.state in _RUNNING]
-    since = min((one.since for one in things if one.since is not None), default=None)
-    beside = [(one, _beside(one)) for one in things if one.kind in BILLED]
+    tags = next((resource.tags for resource in things if resource.kind == "instance"), things[0].tags)
+    living = [resource for resource in things if resource.kind == "instance" and resource.state in _RUNNING]
+    since = min((resource.since for resource in things if resource.since is not None), default=None)
+    beside = [(resource, _beside(resource)) for resource in things if resource.kind in BILLED]
     prices = [
-        *((one.since, _price(one, catalog)) for one in living),
+        *((resource.since, _price(resource, catalog)) for resource in living),
         # AWS reports no age for an address: it was created with the rest.
-        *((one.since or since, price) for one, price in beside if price is not None),
+        *((resource.since or since, price) for resource, price in beside if price is not None),
     ]
     return ClusterResources(
         cluster=name,
@@ -204,13 +204,13 @@ def _cluster(name: str, token: str, things: tuple[Tagged, ...], catalog: Catalog
         things=things,
         hourly_usd=_sum([price for _, price in prices]),
         spent_usd=_sum([_spent(begun, price, now) for begun, price in prices]),
-        unpriced=tuple(sorted({one.kind for one, price in beside if price is None})),
+        unpriced=tuple(sorted({resource.kind for resource, price in beside if price is None})),
     )
 
 
 def _expiry(things: Sequence[Tagged]) -> datetime | None:
     """Return the latest expiry tag: an interrupted extension may have updated only some of them."""
-    moments = [_utc(one.tags) for one in things]
+    moments = [_utc(resource.tags) for resource in things]
     return max((at for at in moments if at is not None), default=None)
 
 
@@ -223,7 +223,10 @@ def _utc(tags: Mapping[str, str]) -> datetime | None:
 
 def _unreadable_expiry(things: Sequence[Tagged]) -> str:
     """Return the first invalid expiry tag, or an empty string."""
-    return next((one.tags[_EXPIRES] for one in things if one.tags.get(_EXPIRES) and _utc(one.tags) is None), "")
+    return next(
+        (resource.tags[_EXPIRES] for resource in things if resource.tags.get(_EXPIRES) and _utc(resource.tags) is None),
+        "",
+    )
 
 
 def _price(instance: Tagged, catalog: Catalog) -> Decimal | None:

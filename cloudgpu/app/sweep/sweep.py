@@ -106,33 +106,35 @@ class Sweep:
         if unknown and answers.pop(_IAM, None) is not None:
             # A cluster in a region that cannot be searched may need its role, also for its expiry schedule.
             unknown.setdefault(_IAM, "left unchanged while a region cannot be searched")
-        found = [one for answer in answers.values() for one in answer.tagged]
-        answered = tuple(one for one in wanted if one not in unknown)
+        found = [resource for answer in answers.values() for resource in answer.tagged]
+        answered = tuple(region for region in wanted if region not in unknown)
         remains = (*grouped(found, load_catalog(), self._now()), *self._unbacked(found, answered))
-        clusters = tuple((one, self._verdict(one, request)) for one in remains if _meant(one, request))
-        going = {one.cluster for one, what in clusters if what.goes}
+        clusters = tuple((cluster, self._verdict(cluster, request)) for cluster in remains if _meant(cluster, request))
+        going = {cluster.cluster for cluster, what in clusters if what.goes}
         around = self._around(found, going, all_asked=not unknown and not regions)
-        outliving = [one for answer in answers.values() for one in answer.outliving if _meant(one, request)]
+        outliving = [
+            resource for answer in answers.values() for resource in answer.outliving if _meant(resource, request)
+        ]
         return SweepFindings(
             regions=answered,
             unknown=tuple(unknown.items()),
             clusters=clusters,
-            outliving=tuple((one, may_go(one, around, request)) for one in outliving),
+            outliving=tuple((resource, may_go(resource, around, request)) for resource in outliving),
             unseen=tuple((region, answer.denied) for region, answer in answers.items() if answer.denied),
         )
 
     def end_storage(self, storage: Sequence[RetainedResource], clusters: "SweepResult") -> SweepResult:
         """Delete this storage, unless its cluster could not be deleted. A failure does not stop the others."""
-        remaining = {one.cluster for one, _ in clusters.failed if isinstance(one, ClusterResources)}
+        remaining = {resource.cluster for resource, _ in clusters.failed if isinstance(resource, ClusterResources)}
         ended: list[RetainedResource] = []
         failed: list[tuple[RetainedResource, CloudGpuError]] = []
-        for one in (one for one in storage if one.made_for not in remaining):
+        for resource in (resource for resource in storage if resource.made_for not in remaining):
             try:
-                ClusterStorage(self._context).end_stray(one.name, one.token, one.region)
-                ended.append(one)
+                ClusterStorage(self._context).end_stray(resource.name, resource.token, resource.region)
+                ended.append(resource)
             except CloudGpuError as err:
-                self._context.emit(Note(f"{one.label}: {err.message}"))
-                failed.append((one, err))
+                self._context.emit(Note(f"{resource.label}: {err.message}"))
+                failed.append((resource, err))
         return SweepResult(tuple(ended), tuple(failed))
 
     def end(self, clusters: Sequence[ClusterResources], default_region: str) -> SweepResult:
@@ -141,8 +143,8 @@ class Sweep:
         with ThreadPoolExecutor(max(1, min(_AT_ONCE, len(clusters))), thread_name_prefix="sweep") as pool:
             outcomes = list(zip(clusters, pool.map(end, clusters), strict=True))
         return SweepResult(
-            ended=tuple(one for one, err in outcomes if err is None),
-            failed=tuple((one, err) for one, err in outcomes if err is not None),
+            ended=tuple(cluster for cluster, err in outcomes if err is None),
+            failed=tuple((cluster, err) for cluster, err in outcomes if err is not None),
         )
 
     def check_recorded(self, swept: "SweepResult") -> None:
@@ -152,7 +154,7 @@ class Sweep:
             LedgerError: The ledger could not be read or written.
             StateError: A record could not be written or removed.
         """
-        names = ", ".join(one.label for one in swept.ended)
+        names = ", ".join(resource.label for resource in swept.ended)
         check_ledger(self._context, f"confirmed deleted: {names}" if names else "the account was swept")
         if self._unsaved:
             message = f"confirmed deleted: {names}, but the records could not be updated: {'; '.join(self._unsaved)}"
@@ -187,35 +189,35 @@ class Sweep:
         return _RegionResult(result.found, outliving, denied, unknown)
 
     def _outliving(self, region: str) -> "tuple[RetainedResource, ...]":
-        storage = [of_storage(one) for one in self._context.cloud.storage().found(region)]
-        return (*storage, *(of_image(one) for one in self._images.found(region)))
+        storage = [of_storage(stored) for stored in self._context.cloud.storage().found(region)]
+        return (*storage, *(of_image(image) for image in self._images.found(region)))
 
     def _unbacked(self, found: Sequence[Tagged], answered: Sequence[str]) -> tuple[ClusterResources, ...]:
         """Return the clusters that are only in the ledger."""
         rows = self._context.ledger.entries(state="open")
-        tokens = {one.tags.get(TOKEN, "") for one in found}
+        tokens = {resource.tags.get(TOKEN, "") for resource in found}
         return unbacked(rows, self._context.cloud, Searched(frozenset(answered), tokens)) if rows else ()
 
     def _around(self, found: Sequence[Tagged], going: Set[str], *, all_asked: bool) -> Around:
         """Return the clusters that storage may have been created for, without those that are being deleted."""
         here = {record.name for record in self._context.records.clusters()}
-        clusters = {one.tags[CLUSTER] for one in found if CLUSTER in one.tags}
+        clusters = {resource.tags[CLUSTER] for resource in found if CLUSTER in resource.tags}
         return Around(clusters - going, here - going, all_asked)
 
-    def _verdict(self, one: ClusterResources, request: SweepRequest) -> SweepDecision:
-        record = self._context.records.last_known(one.cluster)
-        known = record is not None and record.token == one.token
+    def _verdict(self, cluster: ClusterResources, request: SweepRequest) -> SweepDecision:
+        record = self._context.records.last_known(cluster.cluster)
+        known = record is not None and record.token == cluster.token
         up = known and record is not None and record.state == "up"
-        if one.billed_in and not known:
-            at = settled_at(self._billing.rows_of(one.cluster, one.token), self._context.cloud.endpoint)
+        if cluster.billed_in and not known:
+            at = settled_at(self._billing.rows_of(cluster.cluster, cluster.token), self._context.cloud.endpoint)
             if at > self._now():
                 why = f"no tagged resources; a launch may still appear until {at:%Y-%m-%d %H:%M:%S} UTC"
                 return SweepDecision(goes=False, why=why)
         try:
-            busy = record is not None and self._busy(one.cluster)
+            busy = record is not None and self._busy(cluster.cluster)
         except StateError as err:
             return SweepDecision(goes=False, why=err.message)
-        return verdict(one, LocalKnowledge(known, up, busy=busy), request, self._now())
+        return verdict(cluster, LocalKnowledge(known, up, busy=busy), request, self._now())
 
     def _busy(self, name: str) -> bool:
         path = self._context.home.cluster(name).root / "lease"
@@ -225,57 +227,57 @@ class Sweep:
         return self._context.clock.now()
 
     def _ender(self, default_region: str) -> Callable[[ClusterResources], CloudGpuError | None]:
-        def end(one: ClusterResources) -> CloudGpuError | None:
+        def end(cluster: ClusterResources) -> CloudGpuError | None:
             try:
-                self._end(one, default_region)
+                self._end(cluster, default_region)
             except CloudGpuError as err:
-                self._context.emit(Note(f"{one.cluster}: {err.message}"))
+                self._context.emit(Note(f"{cluster.cluster}: {err.message}"))
                 return err
             return None
 
         return end
 
-    def _end(self, one: ClusterResources, default_region: str) -> None:
-        known = self._context.records.last_known(one.cluster)
-        if known is not None and known.token == one.token and known.state != "damaged":
+    def _end(self, cluster: ClusterResources, default_region: str) -> None:
+        known = self._context.records.last_known(cluster.cluster)
+        if known is not None and known.token == cluster.token and known.state != "damaged":
             # The journal lists more than tag search finds.
-            self._unsaved += Teardown(self._context).delete(one.cluster, default_region).unsaved
+            self._unsaved += Teardown(self._context).delete(cluster.cluster, default_region).unsaved
             return
-        self._end_unknown(one)
+        self._end_unknown(cluster)
 
-    def _end_unknown(self, one: ClusterResources) -> None:
+    def _end_unknown(self, cluster: ClusterResources) -> None:
         """Delete a cluster without a record in this home by its token, region by region.
 
         Raises:
             TeardownError: Something is left, or a region could not be searched.
         """
         begun_at = self._now()
-        regions = [region for region in one.regions if region != _IAM]
-        failures = RegionFailures(one.cluster, regions or one.regions)
+        regions = [region for region in cluster.regions if region != _IAM]
+        failures = RegionFailures(cluster.cluster, regions or cluster.regions)
 
         def whose(thing: TaggedResource) -> bool:
-            return has_token(thing, one.token)
+            return has_token(thing, cluster.token)
 
         strays, launches = TagSearch(self._context), UnansweredLaunches(self._context)
-        rows = self._billing.rows_of(one.cluster, one.token)
+        rows = self._billing.rows_of(cluster.cluster, cluster.token)
         closing = Closing.begun(self._context, rows)
-        done = strays.end_nodes(one.cluster, regions, whose, Recorded())
+        done = strays.end_nodes(cluster.cluster, regions, whose, Recorded())
         failures.add_all(done.errors)
         self._billing.note_launched(rows, done.seen)
         launches.wait(unlaunched(rows), begun_at)
-        strays.end_rest(one.cluster, one.regions, whose, failures)
-        launches.note_ended(one.cluster, self._billing.rows_of(one.cluster, one.token), whose, failures)
+        strays.end_rest(cluster.cluster, cluster.regions, whose, failures)
+        launches.note_ended(cluster.cluster, self._billing.rows_of(cluster.cluster, cluster.token), whose, failures)
         closing.close(
             row
-            for row in self._billing.rows_of(one.cluster, one.token)
+            for row in self._billing.rows_of(cluster.cluster, cluster.token)
             if row.spending.region in regions and row.spending.region not in failures
         )
         failures.raise_any()
 
 
-def _meant(one: ClusterResources | RetainedResource, request: SweepRequest) -> bool:
+def _meant(resource: ClusterResources | RetainedResource, request: SweepRequest) -> bool:
     """Return True if the request covers the owner of the resource."""
-    return not request.owners or one.owner in request.owners
+    return not request.owners or resource.owner in request.owners
 
 
 @dataclass(frozen=True)
@@ -305,14 +307,18 @@ def check_regions(regions: Sequence[str], enabled: Sequence[str]) -> None:
 def problem(seen: SweepFindings, swept: SweepResult) -> TeardownError | None:
     """Return one error for all that is left or unknown, or None."""
     unknown = [f"{region}: unknown: {why}" for region, why in seen.unknown]
-    left = [f"{one.label}: {line}" for one, err in swept.failed for line in lines(err)]
+    left = [f"{resource.label}: {line}" for resource, err in swept.failed for line in lines(err)]
     if not unknown and not left:
         return None
     silent = [region for region, _ in seen.unknown if region != _IAM]
     parts = [
-        _are(sum(isinstance(one, ClusterResources) for one, _ in swept.failed), "cluster", "not confirmed deleted"),
         _are(
-            sum(isinstance(one, RetainedResource) for one, _ in swept.failed),
+            sum(isinstance(resource, ClusterResources) for resource, _ in swept.failed),
+            "cluster",
+            "not confirmed deleted",
+        ),
+        _are(
+            sum(isinstance(resource, RetainedResource) for resource, _ in swept.failed),
             "piece of storage",
             "not confirmed deleted",
         ),

@@ -54,7 +54,7 @@ def found(clients: Clients, name: str = "") -> tuple[OwnImage, ...]:
     wanted = {"Name": f"tag:{IMAGE}", "Values": [name]} if name else {"Name": "tag-key", "Values": [IMAGE]}
     with answered(f"looking for machine images in {clients.region}"):
         answer = clients.client("ec2").describe_images(Owners=["self"], Filters=[wanted])
-        return tuple(sorted(_images(clients.region, answer), key=lambda one: one.made_at))
+        return tuple(sorted(_images(clients.region, answer), key=lambda image: image.made_at))
 
 
 def orphans(clients: Clients, name: str, images: Iterable[OwnImage]) -> tuple[OwnImage, ...]:
@@ -103,11 +103,11 @@ def ready(clients: Clients, clock: Clock, name: str) -> OwnImage:
     """
 
     def look() -> OwnImage | None:
-        for one in found(clients, name):
-            if one.state == "available":
-                return one
-            if one.state in ("failed", "error", "invalid"):
-                message = f"AWS could not make the image {name} ({one.id} is {one.state})"
+        for image in found(clients, name):
+            if image.state == "available":
+                return image
+            if image.state in ("failed", "error", "invalid"):
+                message = f"AWS could not make the image {name} ({image.id} is {image.state})"
                 delete = command("cloudgpu", "image", "delete", name)
                 raise CloudError(message, code="ImageFailed", hint=f"{delete}, then bake it again")
         return None
@@ -128,7 +128,9 @@ def end(clients: Clients, image: OwnImage) -> None:
     errors: list[CloudGpuError] = []
     for snapshot in image.snapshots:
         try:
-            _unless_gone(lambda one=snapshot: ec2.delete_snapshot(SnapshotId=one), f"ending snapshot {snapshot}")
+            _unless_gone(
+                lambda snapshot_id=snapshot: ec2.delete_snapshot(SnapshotId=snapshot_id), f"ending snapshot {snapshot}"
+            )
         except CloudGpuError as err:
             errors.append(err)
     if errors:
@@ -146,7 +148,7 @@ def _unless_gone(call: Any, doing: str) -> None:  # noqa: ANN401 - a call of bot
 
 def _images(region: str, answer: Mapping[str, Any]) -> Iterator[OwnImage]:
     for row in answer["Images"]:
-        disks = [one["Ebs"] for one in row.get("BlockDeviceMappings") or () if "Ebs" in one]
+        disks = [mapping["Ebs"] for mapping in row.get("BlockDeviceMappings") or () if "Ebs" in mapping]
         tags = mapped(row.get("Tags"))
         yield OwnImage(
             id=row["ImageId"],
@@ -154,8 +156,8 @@ def _images(region: str, answer: Mapping[str, Any]) -> Iterator[OwnImage]:
             region=region,
             state=str(row.get("State", "")),
             made_at=_utc(str(row.get("CreationDate", ""))),
-            size_gib=sum(_size_gib(one) for one in disks),
-            snapshots=tuple(str(one["SnapshotId"]) for one in disks if one.get("SnapshotId")),
+            size_gib=sum(_size_gib(disk) for disk in disks),
+            snapshots=tuple(str(disk["SnapshotId"]) for disk in disks if disk.get("SnapshotId")),
             tags=tags,
         )
 

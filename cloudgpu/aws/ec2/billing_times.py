@@ -45,7 +45,7 @@ def of_instances(clients: Clients, ids: Sequence[str]) -> Mapping[str, Lifetime]
         CloudError: AWS refused or cannot be reached.
     """
     with answered(f"asking when instances in {clients.region} ended"):
-        return {one["InstanceId"]: _of_instance(one) for one in described(clients, ids)}
+        return {row["InstanceId"]: _of_instance(row) for row in described(clients, ids)}
 
 
 def of_network(clients: Clients, token: str) -> tuple[Lifetime, ...]:
@@ -58,10 +58,10 @@ def of_network(clients: Clients, token: str) -> tuple[Lifetime, ...]:
     ec2 = clients.client("ec2")
     with answered(f"asking when the NAT gateways in {clients.region} ended"):
         pages = ec2.get_paginator("describe_nat_gateways").paginate(Filter=filters)
-        gateways = [_of_gateway(one) for page in pages for one in page["NatGateways"]]
+        gateways = [_of_gateway(gateway) for page in pages for gateway in page["NatGateways"]]
     with answered(f"looking for Elastic IPs in {clients.region}"):
         rows = ec2.describe_addresses(Filters=filters)["Addresses"]
-        addresses = [Lifetime("elastic-ip", one["AllocationId"], alive=True, started_at=None) for one in rows]
+        addresses = [Lifetime("elastic-ip", address["AllocationId"], alive=True, started_at=None) for address in rows]
     return (*gateways, *addresses)
 
 

@@ -20,6 +20,6 @@ def shortfall(clients: Clients, fleet_id: str, *, got: int, wanted: int) -> Clou
     found: Mapping[str, Any] = next(iter(answer.get("Fleets") or ()), {})
     err = incomplete(found.get("Errors") or (), got, wanted)
     if isinstance(err, LaunchError):
-        launched = [one for row in found.get("Instances") or () for one in row.get("InstanceIds") or ()]
+        launched = [instance_id for row in found.get("Instances") or () for instance_id in row.get("InstanceIds") or ()]
         err.launched = tuple(sorted(launched))
     return err

@@ -38,7 +38,7 @@ def parsed(console: str) -> tuple[str, ...]:
     program can print elsewhere on the console.
     """
     text = console.replace("\r", "")
-    printed = [one.rstrip("=") for one in _FINGERPRINT.findall(_last_block(text, "FINGERPRINTS"))]
+    printed = [fingerprint.rstrip("=") for fingerprint in _FINGERPRINT.findall(_last_block(text, "FINGERPRINTS"))]
     computed = [_fingerprint(blob) for blob in _KEY.findall(_last_block(text, "KEYS"))]
     return tuple(dict.fromkeys(printed or computed))
 

@@ -41,7 +41,7 @@ def dataset_seen(clients: Clients, url: str) -> DatasetSeen:
         return DatasetSeen("missing", f"nothing lies under {url}", region=region)
     counted = found[:_COUNTED]
     return DatasetSeen(
-        "there", size_bytes=sum(one.size for one in counted), whole=len(found) <= _COUNTED, region=region
+        "there", size_bytes=sum(item.size for item in counted), whole=len(found) <= _COUNTED, region=region
     )
 
 

@@ -55,7 +55,7 @@ def _facts(row: Mapping[str, Any], gpu: Mapping[str, Any]) -> TypeFacts:
         efa_interfaces=int(network.get("EfaInfo", {}).get("MaximumEfaInterfaces", 0)),
         network_cards=int(network.get("MaximumNetworkCards", 1)),
         network=str(network.get("NetworkPerformance", "")),
-        usage_classes=tuple(str(one) for one in row.get("SupportedUsageClasses", [])),
+        usage_classes=tuple(str(usage_class) for usage_class in row.get("SupportedUsageClasses", [])),
         nvme_disks=int(disks[0].get("Count", 0)),
         nvme_gb=int(disks[0].get("SizeInGB", 0)),
         current=bool(row.get("CurrentGeneration")),

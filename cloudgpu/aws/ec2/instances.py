@@ -47,7 +47,7 @@ def describe(clients: Clients, ids: Sequence[str]) -> tuple[Instance, ...]:
     """
     found: dict[str, Instance] = {}
     for chunk in _chunks(ids):
-        found |= {one.id: one for one in matching(clients, {"instance-id": chunk})}
+        found |= {instance.id: instance for instance in matching(clients, {"instance-id": chunk})}
     return tuple(found[instance_id] for instance_id in ids if instance_id in found)
 
 
@@ -61,7 +61,12 @@ def described(clients: Clients, ids: Sequence[str]) -> Iterator[Mapping[str, Any
         with answered("looking for instances"):
             filters = [{"Name": "instance-id", "Values": list(chunk)}]
             pages = clients.client("ec2").get_paginator("describe_instances").paginate(Filters=filters)
-            rows = [one for page in pages for reservation in page["Reservations"] for one in reservation["Instances"]]
+            rows = [
+                instance
+                for page in pages
+                for reservation in page["Reservations"]
+                for instance in reservation["Instances"]
+            ]
         yield from rows
 
 
@@ -74,7 +79,7 @@ def matching(clients: Clients, filters: Mapping[str, Sequence[str]]) -> tuple[In
     wanted = [{"Name": name, "Values": list(values)} for name, values in filters.items()]
     with answered("looking for instances"):
         pages = clients.client("ec2").get_paginator("describe_instances").paginate(Filters=wanted)
-        return tuple(sorted(_instances(pages), key=lambda one: one.id))
+        return tuple(sorted(_instances(pages), key=lambda instance: instance.id))
 
 
 def terminate(clients: Clients, clock: Clock, ids: Sequence[str], *, total_s: float = _END_S) -> None:
@@ -99,7 +104,7 @@ def terminate(clients: Clients, clock: Clock, ids: Sequence[str], *, total_s: fl
 def _in_states(clients: Clients, ids: Sequence[str], states: Sequence[str]) -> set[str]:
     """Return the IDs of the instances in one of these states. Responses get shorter as instances terminate."""
     asked = ({"instance-id": chunk, "instance-state-name": states} for chunk in _chunks(ids))
-    return {one.id for filters in asked for one in matching(clients, filters) if one.state in states}
+    return {instance.id for filters in asked for instance in matching(clients, filters) if instance.state in states}
 
 
 def _terminate(clients: Clients, ids: Sequence[str]) -> None:
@@ -111,8 +116,8 @@ def _terminate(clients: Clients, ids: Sequence[str]) -> None:
         if not is_gone(err):
             raise
         if len(ids) > 1:
-            for one in ids:
-                _terminate(clients, [one])
+            for instance_id in ids:
+                _terminate(clients, [instance_id])
 
 
 def _chunks(ids: Sequence[str]) -> Iterator[Sequence[str]]:
@@ -137,7 +142,7 @@ def _instance(found: Mapping[str, Any]) -> Instance:
         private_address=found.get("PrivateIpAddress") or "",
         launched_at=found["LaunchTime"].astimezone(UTC),
         tags=mapped(found.get("Tags")),
-        interface_types=tuple(one.get("InterfaceType") or "interface" for one in interfaces),
+        interface_types=tuple(interface.get("InterfaceType") or "interface" for interface in interfaces),
         placement_group=found["Placement"].get("GroupName") or "",
         reason=reason.get("Code") or "",
         reason_text=reason.get("Message") or "",

@@ -17,7 +17,7 @@ def named(clients_for: Callable[[str], Clients], wanted: Sequence[tuple[str, str
         CloudError: AWS cannot be reached in one of the regions.
     """
     with ThreadPoolExecutor(_AT_ONCE) as workers:
-        found = list(workers.map(lambda one: _value(clients_for(one[1]), one[0]), wanted))
+        found = list(workers.map(lambda pair: _value(clients_for(pair[1]), pair[0]), wanted))
     return {key: image for key, image in zip(wanted, found, strict=True) if image}
 
 

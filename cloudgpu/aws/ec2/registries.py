@@ -19,7 +19,9 @@ def ecr_login(clients: Clients) -> tuple[str, str]:
     """
     with answered(f"fetching a login for ECR in {clients.region}"):
         answer = clients.client("ecr").get_authorization_token()
-        tokens = [str(one.get("authorizationToken", "")) for one in answer.get("authorizationData") or ()]
+        tokens = [
+            str(authorization.get("authorizationToken", "")) for authorization in answer.get("authorizationData") or ()
+        ]
         user, colon, password = base64.b64decode(tokens[0]).decode().partition(":") if tokens else ("", "", "")
     if not (colon and password):
         raise CloudError(f"ECR in {clients.region} gave no login", hint="try again")

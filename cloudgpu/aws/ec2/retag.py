@@ -35,7 +35,11 @@ def relabel(clients: Clients, found: Sequence[Tagged], tags: Mapping[str, str]) 
     Raises:
         CloudError: AWS refused or cannot be reached.
     """
-    ids = sorted(one.id for one in found if one.kind in LAUNCHED and not tags.items() <= dict(one.tags).items())
+    ids = sorted(
+        resource.id
+        for resource in found
+        if resource.kind in LAUNCHED and not tags.items() <= dict(resource.tags).items()
+    )
     for start in range(0, len(ids), _AT_ONCE):
         chunk = ids[start : start + _AT_ONCE]
         with typed(f"tagging {len(chunk)} things"):

@@ -75,7 +75,9 @@ def search_region(clients: Clients, cluster: str = "", token: str | None = None)
     return SearchResult(
         _in_order(_tagged(living, wanted)),
         {clients.region: errors[0]} if errors else {},
-        tuple(_tagged((one for one in found if one.kind == "instance" and one.state in ENDED), wanted)),
+        tuple(
+            _tagged((resource for resource in found if resource.kind == "instance" and resource.state in ENDED), wanted)
+        ),
     )
 
 
@@ -93,7 +95,7 @@ def enabled_regions(clients: Clients) -> tuple[str, ...]:
         CloudError: AWS refused or cannot be reached.
     """
     with answered("asking which regions are enabled"):
-        return tuple(sorted(one["RegionName"] for one in clients.client("ec2").describe_regions()["Regions"]))
+        return tuple(sorted(region["RegionName"] for region in clients.client("ec2").describe_regions()["Regions"]))
 
 
 def release(clients: Clients, found: Sequence[Found], clock: Clock) -> None:
@@ -104,10 +106,10 @@ def release(clients: Clients, found: Sequence[Found], clock: Clock) -> None:
     """
     left: list[str] = []
     reasons: list[CloudGpuError] = []
-    ordered = sorted(found, key=lambda one: (_ORDER[one.kind], one.id))
-    for _, same_kind in groupby(ordered, key=lambda one: one.kind):
-        for one, err in _released(clients, list(same_kind), clock):
-            left.append(f"{one.label}: {err.message}")
+    ordered = sorted(found, key=lambda resource: (_ORDER[resource.kind], resource.id))
+    for _, same_kind in groupby(ordered, key=lambda resource: resource.kind):
+        for resource, err in _released(clients, list(same_kind), clock):
+            left.append(f"{resource.label}: {err.message}")
             reasons.append(err)
     if left:
         message = f"{len(left)} of {len(found)} things could not be ended"
@@ -129,7 +131,7 @@ def _wanted(cluster: str, token: str | None) -> dict[str, str]:
 
 
 def _tagged(found: Iterable[Found], wanted: Mapping[str, str]) -> list[Found]:
-    return [one for one in found if CLUSTER in one.tags and wanted.items() <= one.tags.items()]
+    return [resource for resource in found if CLUSTER in resource.tags and wanted.items() <= resource.tags.items()]
 
 
 def _living(clients: Clients, found: Sequence[Found]) -> tuple[list[Found], list[CloudGpuError]]:
@@ -137,15 +139,15 @@ def _living(clients: Clients, found: Sequence[Found]) -> tuple[list[Found], list
 
     Also returns the errors of fleet queries that failed.
     """
-    living = [one for one in found if one.kind != "instance" or one.state not in ENDED]
+    living = [resource for resource in found if resource.kind != "instance" or resource.state not in ENDED]
     sure = _fleets(clients, living)
-    known = {one.id for one in sure}
-    doubtful = [one for one in _fleets(clients, found) if one.id not in known]
+    known = {resource.id for resource in sure}
+    doubtful = [resource for resource in _fleets(clients, found) if resource.id not in known]
     empty: list[Found] = []
     errors: list[CloudGpuError] = []
-    for one in doubtful:
+    for resource in doubtful:
         try:
-            empty += [one] if _is_active(clients, one.id) else []
+            empty += [resource] if _is_active(clients, resource.id) else []
         except CloudGpuError as err:
             errors.append(err)
     return [*living, *sure, *empty], errors
@@ -174,12 +176,12 @@ def _answered(questions: Sequence[Question]) -> tuple[list[Found], list[CloudGpu
 
     with ThreadPoolExecutor(_AT_ONCE) as workers:
         answers = list(workers.map(answer, questions))
-    found = [one for got in answers if not isinstance(got, CloudGpuError) for one in got]
+    found = [resource for got in answers if not isinstance(got, CloudGpuError) for resource in got]
     return found, [got for got in answers if isinstance(got, CloudGpuError)]
 
 
 def _in_order(found: Iterable[Found]) -> tuple[Found, ...]:
-    return tuple(sorted(found, key=lambda one: (_ORDER[one.kind], one.id)))
+    return tuple(sorted(found, key=lambda resource: (_ORDER[resource.kind], resource.id)))
 
 
 def _question(clients: Clients, listing: Listing, filters: list[dict[str, Any]]) -> Question:
@@ -219,15 +221,22 @@ def _within_calendar(since: object) -> datetime | None:
 
 def _fleets(clients: Clients, found: Iterable[Found]) -> list[Found]:
     """Find fleets through their instances, because AWS lists `instant` fleets only by ID."""
-    of_fleets = {one.tags[FLEET_TAG]: one for one in found if one.kind == "instance" and FLEET_TAG in one.tags}
-    return [Found("fleet", fleet_id, clients.region, one.name, one.tags) for fleet_id, one in of_fleets.items()]
+    of_fleets = {
+        resource.tags[FLEET_TAG]: resource
+        for resource in found
+        if resource.kind == "instance" and FLEET_TAG in resource.tags
+    }
+    return [
+        Found("fleet", fleet_id, clients.region, resource.name, resource.tags)
+        for fleet_id, resource in of_fleets.items()
+    ]
 
 
 def _is_active(clients: Clients, fleet_id: str) -> bool:
     try:
         with answered(f"looking at fleet {fleet_id}"):
             fleets = clients.client("ec2").describe_fleets(FleetIds=[fleet_id])["Fleets"]
-            states = [str(one.get("FleetState", "")) for one in fleets]
+            states = [str(fleet.get("FleetState", "")) for fleet in fleets]
     except CloudGpuError as err:
         if is_gone(err):
             return False
@@ -239,7 +248,7 @@ def _roles(clients: Clients, prefix: str) -> Iterator[Found]:
     iam = clients.client("iam")
     with answered("searching IAM for roles"):
         pages = iam.get_paginator("list_roles").paginate()
-        names = [one["RoleName"] for page in pages for one in page["Roles"] if one["RoleName"].startswith(prefix)]
+        names = [role["RoleName"] for page in pages for role in page["Roles"] if role["RoleName"].startswith(prefix)]
     for name in names:
         tags = _iam_tags(partial(iam.list_role_tags, RoleName=name))
         if tags is not None:
@@ -250,8 +259,8 @@ def _profiles(clients: Clients, prefix: str) -> Iterator[Found]:
     iam = clients.client("iam")
     with answered("searching IAM for instance profiles"):
         pages = iam.get_paginator("list_instance_profiles").paginate()
-        found = [one["InstanceProfileName"] for page in pages for one in page["InstanceProfiles"]]
-    for name in (one for one in found if one.startswith(prefix)):
+        found = [profile["InstanceProfileName"] for page in pages for profile in page["InstanceProfiles"]]
+    for name in (resource for resource in found if resource.startswith(prefix)):
         tags = _iam_tags(partial(_profile, iam, name))
         if tags is not None:
             yield Found("instance-profile", name, GLOBAL, name, tags)
@@ -263,8 +272,8 @@ def _schedule_groups(clients: Clients, prefix: str) -> Iterator[Found]:
         # A cluster's tag may hold what no name of a group can, and AWS refuses such a prefix.
         usable = re.match(r"[0-9A-Za-z_.-]{0,64}", prefix, re.ASCII)
         pages = scheduler.get_paginator("list_schedule_groups").paginate(NamePrefix=usable[0] if usable else _NAMED)
-        groups = [one for page in pages for one in page["ScheduleGroups"] if one.get("State") != DELETING]
-        names = [str(one["Name"]) for one in groups]
+        groups = [group for page in pages for group in page["ScheduleGroups"] if group.get("State") != DELETING]
+        names = [str(group["Name"]) for group in groups]
     for name, group in zip(names, groups, strict=True):
         yield Found("schedule-group", name, clients.region, name, tags_of(clients, group))
 
@@ -288,11 +297,13 @@ def _iam_tags(ask: Callable[[], Mapping[str, Any]]) -> dict[str, str] | None:
 def _released(clients: Clients, found: list[Found], clock: Clock) -> list[tuple[Found, CloudGpuError]]:
     """End things of one kind; returns those that would not end, and why."""
     if found[0].kind == "instance":
-        return _tried(found, lambda _: terminate(clients, clock, [one.id for one in found]), together=True)
+        return _tried(found, lambda _: terminate(clients, clock, [resource.id for resource in found]), together=True)
     if found[0].kind in ("volume", "network-interface"):
         found = _remaining(clients, found)
     with ThreadPoolExecutor(_AT_ONCE) as workers:
-        answers = workers.map(lambda one: _tried([one], lambda it: _end(clients, it, clock), together=False), found)
+        answers = workers.map(
+            lambda resource: _tried([resource], lambda it: _end(clients, it, clock), together=False), found
+        )
         return [failure for answer in answers for failure in answer]
 
 
@@ -300,7 +311,7 @@ def _tried(found: list[Found], end: Callable[[Found], None], *, together: bool) 
     try:
         end(found[0])
     except CloudGpuError as err:
-        return [(one, err) for one in (found if together else found[:1])]
+        return [(resource, err) for resource in (found if together else found[:1])]
     return []
 
 
@@ -309,27 +320,29 @@ def _remaining(clients: Clients, found: list[Found]) -> list[Found]:
 
     This saves one call for each that did.
     """
-    listing = next(one for one in LISTINGS if one.kind == found[0].kind)
+    listing = next(listing for listing in LISTINGS if listing.kind == found[0].kind)
     name = f"{listing.kind}-id"
     alive: set[str] = set()
     for start in range(0, len(found), 200):
-        ids = [one.id for one in found[start : start + 200]]
+        ids = [resource.id for resource in found[start : start + 200]]
         with answered(f"looking at what is left of kind {listing.kind}"):
             entries = listing.ask(clients.client("ec2"), [{"Name": name, "Values": ids}])
             alive |= {entry[listing.id_key] for entry in entries}
-    return [one for one in found if one.id in alive]
+    return [resource for resource in found if resource.id in alive]
 
 
-def _end(clients: Clients, one: Found, clock: Clock) -> None:
-    if one.kind in _HANDLED:
-        handler(_HANDLED[one.kind]).delete(HandlerContext(clients, clock, "", {}), one.id, {})
+def _end(clients: Clients, resource: Found, clock: Clock) -> None:
+    if resource.kind in _HANDLED:
+        handler(_HANDLED[resource.kind]).delete(HandlerContext(clients, clock, "", {}), resource.id, {})
         return
     try:
-        retried(clock, lambda: _call(clients, one), when=_is_held, total_s=_RELEASE_S)
+        retried(clock, lambda: _call(clients, resource), when=_is_held, total_s=_RELEASE_S)
     except CloudGpuError as err:
         if not is_gone(err):
             raise
-    awaited(clock, lambda: not _remaining(clients, [one]) or None, what=f"{one.label} to go", total_s=_RELEASE_S)
+    awaited(
+        clock, lambda: not _remaining(clients, [resource]) or None, what=f"{resource.label} to go", total_s=_RELEASE_S
+    )
 
 
 def _is_held(err: CloudGpuError) -> bool:
@@ -337,10 +350,10 @@ def _is_held(err: CloudGpuError) -> bool:
     return is_in_use(err) or "is currently in use" in err.message
 
 
-def _call(clients: Clients, one: Found) -> None:
+def _call(clients: Clients, resource: Found) -> None:
     ec2 = clients.client("ec2")
-    with typed(f"ending {one.label}"):
-        if one.kind == "volume":
-            ec2.delete_volume(VolumeId=one.id)
+    with typed(f"ending {resource.label}"):
+        if resource.kind == "volume":
+            ec2.delete_volume(VolumeId=resource.id)
         else:
-            ec2.delete_network_interface(NetworkInterfaceId=one.id)
+            ec2.delete_network_interface(NetworkInterfaceId=resource.id)

@@ -125,7 +125,7 @@ class Listing:
 
     def _entries(self, page: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
         if self.kind == "instance":
-            return (entry for one in page["Reservations"] for entry in one["Instances"])
+            return (entry for reservation in page["Reservations"] for entry in reservation["Instances"])
         return iter(page[self.plural])
 
 

@@ -34,7 +34,7 @@ def attach(clients: Clients, clock: Clock, volume_id: str, instance_id: str, num
 def _attached_to(clients: Clients, volume_id: str) -> str:
     with typed(f"looking at {volume_id}"):
         (volume,) = clients.client("ec2").describe_volumes(VolumeIds=[volume_id])["Volumes"]
-    return next((str(one["InstanceId"]) for one in volume.get("Attachments") or ()), "")
+    return next((str(attachment["InstanceId"]) for attachment in volume.get("Attachments") or ()), "")
 
 
 def _runs(clients: Clients, instance_id: str) -> bool:
@@ -45,7 +45,7 @@ def _runs(clients: Clients, instance_id: str) -> bool:
     """
     with typed(f"looking at {instance_id}"):
         answer = clients.client("ec2").describe_instances(InstanceIds=[instance_id])
-    (state,) = [str(one["State"]["Name"]) for row in answer["Reservations"] for one in row["Instances"]]
+    (state,) = [str(instance["State"]["Name"]) for row in answer["Reservations"] for instance in row["Instances"]]
     if state not in ("pending", "running"):
         message = f"instance {instance_id} is {state} before its storage was attached"
         raise CloudError(message, hint="run `cloudgpu up` again: it is replaced, and the storage is as it was")

@@ -42,15 +42,15 @@ class Grant:
 def policy(grants: Sequence[Grant]) -> dict[str, Any]:
     """Return the policy document. Unconditional grants on the same resources share a statement to save space."""
     alike: dict[tuple[str, ...], list[Grant]] = {}
-    for place, one in enumerate(grants):
-        alike.setdefault((str(place),) if one.conditions else one.resources, []).append(one)
+    for place, grant in enumerate(grants):
+        alike.setdefault((str(place),) if grant.conditions else grant.resources, []).append(grant)
     return {"Version": "2012-10-17", "Statement": [_joined(some).statement() for some in alike.values()]}
 
 
 def _joined(grants: Sequence[Grant]) -> Grant:
     """Merge several grants under the name of the one with the most actions."""
-    first = max(grants, key=lambda one: len(one.actions))
-    return replace(first, actions=tuple(sorted({action for one in grants for action in one.actions})))
+    first = max(grants, key=lambda grant: len(grant.actions))
+    return replace(first, actions=tuple(sorted({action for grant in grants for action in grant.actions})))
 
 
 def ec2(*kinds: str) -> tuple[str, ...]:

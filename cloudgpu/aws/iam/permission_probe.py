@@ -46,8 +46,8 @@ def _actions(grants: Iterable[Grant]) -> list[str]:
 
 def _worst(action: str, found: Sequence[Verdict]) -> Verdict:
     """Return the worst verdict of an action, because an action granted in several places is needed in all of them."""
-    about = [one for one in found if one.action == action]
-    return max(about, key=lambda one: _WORST[one.state])
+    about = [verdict for verdict in found if verdict.action == action]
+    return max(about, key=lambda verdict: _WORST[verdict.state])
 
 
 def _simulated(clients: Clients, principal: str, grants: Sequence[Grant]) -> list[Verdict]:
@@ -57,7 +57,7 @@ def _simulated(clients: Clients, principal: str, grants: Sequence[Grant]) -> lis
         CloudGpuError: IAM refused or cannot be reached.
     """
     with typed("asking IAM for the caller's permissions"):
-        return [one for grant in grants for one in _simulation(clients.client("iam"), principal, grant)]
+        return [verdict for grant in grants for verdict in _simulation(clients.client("iam"), principal, grant)]
 
 
 def _simulation(iam: Any, principal: str, grant: Grant) -> Iterator[Verdict]:  # noqa: ANN401
@@ -103,7 +103,7 @@ def _tried(clients: Clients, grants: Sequence[Grant]) -> list[Verdict]:
     asked = [(grant, action) for grant in grants for action in grant.actions]
     arguments = {**EC2_ARGUMENTS, "RunInstances": {**EC2_ARGUMENTS["RunInstances"], **_image(clients)}}
     with ThreadPoolExecutor(_AT_ONCE) as workers:
-        return list(workers.map(lambda one: _try(clients, one[0], one[1], arguments), asked))
+        return list(workers.map(lambda action: _try(clients, action[0], action[1], arguments), asked))
 
 
 def _image(clients: Clients) -> dict[str, str]:

@@ -66,7 +66,7 @@ def _free(clients: Clients) -> int | None:
         with answered(f"asking how many Elastic IPs {clients.region} has"):
             told = ec2.describe_account_attributes(AttributeNames=["vpc-max-elastic-ips"])["AccountAttributes"]
             had = len(ec2.describe_addresses()["Addresses"])
-            allowed = [int(value["AttributeValue"]) for one in told for value in one["AttributeValues"]]
+            allowed = [int(value["AttributeValue"]) for attribute in told for value in attribute["AttributeValues"]]
     except AuthError:
         return None
     return max(0, allowed[0] - had) if allowed else None
@@ -95,6 +95,6 @@ def _zones(clients: Clients, filters: Sequence[Mapping[str, Any]]) -> dict[str, 
     zones: dict[str, set[str]] = {}
     paginator = clients.client("ec2").get_paginator("describe_instance_type_offerings")
     for page in paginator.paginate(LocationType="availability-zone", Filters=filters):
-        for one in page["InstanceTypeOfferings"]:
-            zones.setdefault(one["InstanceType"], set()).add(one["Location"])
+        for offering in page["InstanceTypeOfferings"]:
+            zones.setdefault(offering["InstanceType"], set()).add(offering["Location"])
     return zones

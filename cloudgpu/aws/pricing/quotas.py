@@ -41,7 +41,7 @@ def gpu_quotas(clients: Clients) -> tuple[Allowance, ...]:
     """
     told = limits(clients)
     quotas = [quota_of(family, market) for family, market in _MEANT]
-    return tuple(Allowance(one, clients.region, told.get(one.code)) for one in quotas)
+    return tuple(Allowance(quota, clients.region, told.get(quota.code)) for quota in quotas)
 
 
 def limits(clients: Clients) -> dict[str, int]:
@@ -82,10 +82,10 @@ def running(clients: Clients, vcpus_of: Callable[[str], int | None] = shipped_vc
     with answered(f"counting what runs in {clients.region}"):
         pages = clients.client("ec2").get_paginator("describe_instances")
         filters = [{"Name": "instance-state-name", "Values": list(_RUNNING)}]
-        for one in _instances(pages.paginate(Filters=filters)):
-            lifecycle = one.get("InstanceLifecycle") or "on-demand"
+        for instance in _instances(pages.paginate(Filters=filters)):
+            lifecycle = instance.get("InstanceLifecycle") or "on-demand"
             if lifecycle not in _OWN_COUNT:
-                quota, vcpus = quota_of(one["InstanceType"], lifecycle), _vcpus(one, vcpus_of)
+                quota, vcpus = quota_of(instance["InstanceType"], lifecycle), _vcpus(instance, vcpus_of)
                 before = used.get(quota, 0)
                 used[quota] = None if before is None or vcpus is None else before + vcpus
     return used

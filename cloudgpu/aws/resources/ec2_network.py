@@ -46,14 +46,14 @@ class Vpc(NetworkPart):
             groups = ec2.describe_security_groups(Filters=named_default)["SecurityGroups"]
             tables = ec2.describe_route_tables(Filters=[*within, {"Name": "association.main", "Values": ["true"]}])
             lists = ec2.describe_network_acls(Filters=[*within, {"Name": "default", "Values": ["true"]}])
-        table = next((one["RouteTableId"] for one in tables["RouteTables"]), "")
+        table = next((route_table["RouteTableId"] for route_table in tables["RouteTables"]), "")
         return {
             "cidrBlock": found["CidrBlock"],
             "dhcpOptionsId": found.get("DhcpOptionsId", ""),
-            "defaultSecurityGroupId": next((one["GroupId"] for one in groups), ""),
+            "defaultSecurityGroupId": next((group["GroupId"] for group in groups), ""),
             "defaultRouteTableId": table,
             "mainRouteTableId": table,
-            "defaultNetworkAclId": next((one["NetworkAclId"] for one in lists["NetworkAcls"]), ""),
+            "defaultNetworkAclId": next((acl["NetworkAclId"] for acl in lists["NetworkAcls"]), ""),
         }
 
 
@@ -103,7 +103,7 @@ class InternetGateway(NetworkPart):
 
     def _set(self, ec2: Any, found: dict[str, Any], inputs: Properties) -> None:  # noqa: ANN401
         gateway_id, wanted = found["InternetGatewayId"], inputs.get("vpcId")
-        attached = [one["VpcId"] for one in found.get("Attachments") or ()]
+        attached = [attachment["VpcId"] for attachment in found.get("Attachments") or ()]
         for vpc_id in attached:
             if vpc_id != wanted:
                 ec2.detach_internet_gateway(InternetGatewayId=gateway_id, VpcId=vpc_id)
@@ -113,9 +113,9 @@ class InternetGateway(NetworkPart):
     def _unmake(self, clients: Clients, physical_id: str) -> None:
         found = self._by_id(clients, physical_id) or {}
         ec2 = clients.client("ec2")
-        for one in found.get("Attachments") or ():
-            ec2.detach_internet_gateway(InternetGatewayId=physical_id, VpcId=one["VpcId"])
+        for attachment in found.get("Attachments") or ():
+            ec2.detach_internet_gateway(InternetGatewayId=physical_id, VpcId=attachment["VpcId"])
         ec2.delete_internet_gateway(InternetGatewayId=physical_id)
 
     def _outputs(self, clients: Clients, found: dict[str, Any]) -> Mapping[str, Any]:  # noqa: ARG002
-        return {"vpcId": next((one["VpcId"] for one in found.get("Attachments") or ()), "")}
+        return {"vpcId": next((attachment["VpcId"] for attachment in found.get("Attachments") or ()), "")}

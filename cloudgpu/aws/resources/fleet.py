@@ -76,29 +76,33 @@ class Fleet(Described):
 
     def find(self, ctx: HandlerContext, inputs: Properties) -> Physical | None:
         """Return the fleet whose running instances have this call's token."""
-        ours = [one for one in matching(ctx.clients, {f"tag:{INTENT}": [ctx.token]}) if one.state not in ENDING]
-        fleets = sorted({one.tags[FLEET_TAG] for one in ours if FLEET_TAG in one.tags})
+        ours = [
+            instance
+            for instance in matching(ctx.clients, {f"tag:{INTENT}": [ctx.token]})
+            if instance.state not in ENDING
+        ]
+        fleets = sorted({instance.tags[FLEET_TAG] for instance in ours if FLEET_TAG in instance.tags})
         if not fleets:
             return None
-        members = [one for one in ours if one.tags.get(FLEET_TAG) == fleets[0]]
+        members = [instance for instance in ours if instance.tags.get(FLEET_TAG) == fleets[0]]
         return _physical(ctx.clients, fleets[0], members, inputs)
 
     def read(self, ctx: HandlerContext, physical_id: str) -> Physical | None:
         """Return the current state. A fleet without running instances no longer exists."""
-        members = [one for one in _members(ctx.clients, physical_id) if one.state not in ENDING]
+        members = [instance for instance in _members(ctx.clients, physical_id) if instance.state not in ENDING]
         return _physical(ctx.clients, physical_id, members, {}) if members else None
 
     def update(self, ctx: HandlerContext, physical_id: str, old: Properties, new: Properties) -> Physical:
         """Change its tags and those of its instances."""
         before, after = dict(old.get("tags") or {}), dict(new.get("tags") or {})
-        members = [one for one in _members(ctx.clients, physical_id) if one.state not in ENDING]
-        retag_all(ctx.clients, [physical_id, *(one.id for one in members)], before, after)
+        members = [instance for instance in _members(ctx.clients, physical_id) if instance.state not in ENDING]
+        retag_all(ctx.clients, [physical_id, *(instance.id for instance in members)], before, after)
         return _physical(ctx.clients, physical_id, members, new)
 
     def delete(self, ctx: HandlerContext, physical_id: str, outputs: Properties) -> None:
         """Delete the fleet with all its instances and wait until AWS reports them as terminated."""
         sets = outputs.get("fleetInstanceSets") or ()
-        recorded = [instance_id for one in sets for instance_id in one.get("instanceIds") or ()]
+        recorded = [instance_id for instance_set in sets for instance_id in instance_set.get("instanceIds") or ()]
         _release(ctx, physical_id, recorded)
 
 
@@ -134,7 +138,9 @@ def _sent(ctx: HandlerContext, inputs: Properties, token: str) -> tuple[str, lis
     answer = retried(ctx.clock, send, when=is_throttled, total_s=_THROTTLED_S)
     with answered("reading which instances were launched"):
         fleet_id: str = answer["FleetId"]
-        ids = sorted(one for launched in answer.get("Instances") or () for one in launched["InstanceIds"])
+        ids = sorted(
+            instance_id for launched in answer.get("Instances") or () for instance_id in launched["InstanceIds"]
+        )
     wanted = request["TargetCapacitySpecification"]["TotalTargetCapacity"]
     if len(ids) < wanted:
         _release(ctx, fleet_id, ids)
@@ -148,7 +154,7 @@ def _sent(ctx: HandlerContext, inputs: Properties, token: str) -> tuple[str, lis
 def incomplete(errors: Sequence[Mapping[str, Any]], got: int, wanted: int) -> CloudGpuError:
     """Return the error for a successful response with too few instances."""
     doing = f"launching {wanted} instances"
-    found = [refusal(one.get("ErrorCode", ""), one.get("ErrorMessage", ""), doing) for one in errors]
+    found = [refusal(error.get("ErrorCode", ""), error.get("ErrorMessage", ""), doing) for error in errors]
     if not found:
         return CapacityError(
             f"{doing}: AWS launched {got} and gave no reason",
@@ -172,23 +178,23 @@ def _running(ctx: HandlerContext, fleet_id: str, ids: Sequence[str]) -> tuple[In
 
     def look() -> tuple[Instance, ...] | None:
         seen = describe(ctx.clients, ids)
-        for one in seen:
-            if one.state in ENDING:
-                raise _died(one)
-        return seen if len(seen) == len(ids) and all(one.state == "running" for one in seen) else None
+        for instance in seen:
+            if instance.state in ENDING:
+                raise _died(instance)
+        return seen if len(seen) == len(ids) and all(instance.state == "running" for instance in seen) else None
 
     return awaited(ctx.clock, look, what=f"{len(ids)} instances of {fleet_id} to run", total_s=_RUNNING_S)
 
 
-def _died(one: Instance) -> LaunchError:
+def _died(instance: Instance) -> LaunchError:
     """Return a capacity error for `Server.InsufficientInstanceCapacity`, else a launch error."""
-    side, _, code = one.reason.rpartition(".")
-    err = refusal(code, one.reason_text or one.state, f"instance {one.id} ended while starting")
+    side, _, code = instance.reason.rpartition(".")
+    err = refusal(code, instance.reason_text or instance.state, f"instance {instance.id} ended while starting")
     if isinstance(err, LaunchError):
         return err
     # AWS's own fault is no reason to give up: the next zone may be in better health.
     kind = CapacityError if side == "Server" else LaunchError
-    return kind(err.message, code=one.reason, hint=err.hint)
+    return kind(err.message, code=instance.reason, hint=err.hint)
 
 
 def _members(clients: Clients, fleet_id: str) -> tuple[Instance, ...]:
@@ -198,7 +204,7 @@ def _members(clients: Clients, fleet_id: str) -> tuple[Instance, ...]:
 def _release(ctx: HandlerContext, fleet_id: str, recorded: Sequence[str]) -> None:
     """Delete the fleet, then terminate its remaining instances, recorded or found by AWS's own tag."""
     _delete_fleet(ctx.clients, fleet_id)
-    found = [one.id for one in _members(ctx.clients, fleet_id)]
+    found = [instance.id for instance in _members(ctx.clients, fleet_id)]
     terminate(ctx.clients, ctx.clock, sorted({*recorded, *found}))
 
 
@@ -210,18 +216,18 @@ def _delete_fleet(clients: Clients, fleet_id: str) -> None:
         if is_gone(err):
             return
         raise
-    for one in answer.get("UnsuccessfulFleetDeletions") or ():
-        why = refusal(one["Error"]["Code"], one["Error"].get("Message", ""), f"deleting fleet {fleet_id}")
+    for failure in answer.get("UnsuccessfulFleetDeletions") or ():
+        why = refusal(failure["Error"]["Code"], failure["Error"].get("Message", ""), f"deleting fleet {fleet_id}")
         if not is_gone(why) and why.code != "fleetNotInDeletableState":
             raise CloudError(why.message, code=why.code, hint=why.hint or "run `cloudgpu down` again")
 
 
 def _physical(clients: Clients, fleet_id: str, members: Sequence[Instance], inputs: Properties) -> Physical:
-    types = sorted({one.type for one in members})
+    types = sorted({instance.type for instance in members})
     lifecycle = (inputs.get("targetCapacitySpecification") or {}).get("defaultTargetCapacityType", "")
     sets = [
         {
-            "instanceIds": [one.id for one in members if one.type == instance_type],
+            "instanceIds": [instance.id for instance in members if instance.type == instance_type],
             "instanceType": instance_type,
             "lifecycle": lifecycle,
             "platform": "",

@@ -50,7 +50,7 @@ def fleet_request(inputs: Properties) -> dict[str, Any]:
     """Return the arguments of `CreateFleet`, without token and tags."""
     request = {
         "Type": inputs["type"],
-        "LaunchTemplateConfigs": [_config(one) for one in inputs["launchTemplateConfigs"]],
+        "LaunchTemplateConfigs": [_config(config) for config in inputs["launchTemplateConfigs"]],
         "TargetCapacitySpecification": _by(CAPACITY, inputs["targetCapacitySpecification"]),
     }
     for key, name in (("onDemandOptions", "OnDemandOptions"), ("spotOptions", "SpotOptions")):
@@ -59,9 +59,9 @@ def fleet_request(inputs: Properties) -> dict[str, Any]:
     return request
 
 
-def _config(one: Mapping[str, Any]) -> dict[str, Any]:
-    specification = _by(SPECIFICATION, one["launchTemplateSpecification"])
-    overrides = [_by(OVERRIDE, override) for override in one.get("overrides") or ()]
+def _config(row: Mapping[str, Any]) -> dict[str, Any]:
+    specification = _by(SPECIFICATION, row["launchTemplateSpecification"])
+    overrides = [_by(OVERRIDE, override) for override in row.get("overrides") or ()]
     return {"LaunchTemplateSpecification": specification, "Overrides": overrides}
 
 

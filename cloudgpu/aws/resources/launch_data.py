@@ -30,7 +30,7 @@ def _mapping(table: Table) -> Convert:
 
 
 def _each(convert: Convert) -> Convert:
-    return lambda found: [convert(one) for one in found]
+    return lambda found: [convert(value) for value in found]
 
 
 EBS: Table = {
@@ -103,7 +103,10 @@ DATA: Table = {
     "metadataOptions": ("MetadataOptions", _mapping(METADATA)),
     "networkInterfaces": ("NetworkInterfaces", _each(_mapping(INTERFACE))),
     "placement": ("Placement", _mapping(PLACEMENT)),
-    "tagSpecifications": ("TagSpecifications", _each(lambda one: specification(one["resourceType"], one["tags"]))),
+    "tagSpecifications": (
+        "TagSpecifications",
+        _each(lambda specification_: specification(specification_["resourceType"], specification_["tags"])),
+    ),
     "userData": ("UserData", _same),
     "vpcSecurityGroupIds": ("SecurityGroupIds", list),
 }

@@ -43,7 +43,7 @@ def get_vpc(args: Arguments, clients: Clients) -> dict[str, Any]:
 def get_subnets(args: Arguments, clients: Clients) -> dict[str, Any]:
     """Implement `aws:ec2/getSubnets:getSubnets`."""
     _accept("aws:ec2/getSubnets:getSubnets", args, {"filters", "tags"})
-    ids = sorted(one["SubnetId"] for one in _subnets(_filters(args, {}), clients))
+    ids = sorted(subnet["SubnetId"] for subnet in _subnets(_filters(args, {}), clients))
     return {"id": clients.region, "ids": ids, "region": clients.region, "tags": dict(args.get("tags") or {})}
 
 
@@ -86,11 +86,12 @@ def get_network_interface(args: Arguments, clients: Clients) -> dict[str, Any]:
     filters = _filters(args, {"id": "network-interface-id"})
     with typed("looking for the network interface"):
         found = clients.client("ec2").describe_network_interfaces(Filters=filters)["NetworkInterfaces"]
-    one = _only(found, f"network interface in {clients.region}", "the instance may have ended: run it again")
-    attachment = one.get("Attachment") or {}
+    interface = _only(found, f"network interface in {clients.region}", "the instance may have ended: run it again")
+    interface_id = interface["NetworkInterfaceId"]
+    attachment = interface.get("Attachment") or {}
     return {
-        "id": one["NetworkInterfaceId"],
-        "arn": f"arn:aws:ec2:{clients.region}:{one.get('OwnerId', '')}:network-interface/{one['NetworkInterfaceId']}",
+        "id": interface_id,
+        "arn": f"arn:aws:ec2:{clients.region}:{interface.get('OwnerId', '')}:network-interface/{interface_id}",
         "attachments": [
             {
                 "attachmentId": attachment.get("AttachmentId", ""),
@@ -101,16 +102,16 @@ def get_network_interface(args: Arguments, clients: Clients) -> dict[str, Any]:
         ]
         if attachment
         else [],
-        "availabilityZone": one.get("AvailabilityZone", ""),
-        "interfaceType": one.get("InterfaceType", ""),
-        "macAddress": one.get("MacAddress", ""),
-        "ownerId": one.get("OwnerId", ""),
-        "privateIp": one.get("PrivateIpAddress", ""),
-        "securityGroups": [group["GroupId"] for group in one.get("Groups") or ()],
-        "subnetId": one.get("SubnetId", ""),
-        "vpcId": one.get("VpcId", ""),
+        "availabilityZone": interface.get("AvailabilityZone", ""),
+        "interfaceType": interface.get("InterfaceType", ""),
+        "macAddress": interface.get("MacAddress", ""),
+        "ownerId": interface.get("OwnerId", ""),
+        "privateIp": interface.get("PrivateIpAddress", ""),
+        "securityGroups": [group["GroupId"] for group in interface.get("Groups") or ()],
+        "subnetId": interface.get("SubnetId", ""),
+        "vpcId": interface.get("VpcId", ""),
         "region": clients.region,
-        "tags": mapped(one.get("TagSet")),
+        "tags": mapped(interface.get("TagSet")),
     }
 
 
@@ -128,7 +129,7 @@ def get_ami(args: Arguments, clients: Clients) -> dict[str, Any]:
     with typed("looking for the machine image"):
         found = clients.client("ec2").describe_images(**request)["Images"]
     if args.get("mostRecent"):
-        found = sorted(found, key=lambda one: str(one.get("CreationDate", "")))[-1:]
+        found = sorted(found, key=lambda image: str(image.get("CreationDate", "")))[-1:]
     image = _only(found, f"machine image in {clients.region}", "check the image and that it lies in this region")
     return {
         "id": image["ImageId"],
@@ -198,12 +199,12 @@ def get_availability_zones(args: Arguments, clients: Clients) -> dict[str, Any]:
     }
     with typed(f"listing the zones of {clients.region}"):
         zones = clients.client("ec2").describe_availability_zones(**request)["AvailabilityZones"]
-    zones = sorted(zones, key=lambda one: str(one["ZoneName"]))
+    zones = sorted(zones, key=lambda zone: str(zone["ZoneName"]))
     return {
         "id": clients.region,
-        "names": [one["ZoneName"] for one in zones],
-        "zoneIds": [one.get("ZoneId", "") for one in zones],
-        "groupNames": sorted({one.get("GroupName", "") for one in zones}),
+        "names": [zone["ZoneName"] for zone in zones],
+        "zoneIds": [zone.get("ZoneId", "") for zone in zones],
+        "groupNames": sorted({zone.get("GroupName", "") for zone in zones}),
         "region": clients.region,
     }
 
@@ -232,14 +233,14 @@ def _filters(args: Arguments, names: Mapping[str, str]) -> list[dict[str, Any]]:
     """Return the shorthand arguments, tags and explicit filters of a lookup as AWS filters."""
     short = [{"Name": name, "Values": [args[key]]} for key, name in names.items() if args.get(key)]
     tags = [{"Name": f"tag:{key}", "Values": [value]} for key, value in (args.get("tags") or {}).items()]
-    given = [{"Name": one["name"], "Values": list(one["values"])} for one in args.get("filters") or ()]
+    given = [{"Name": entry["name"], "Values": list(entry["values"])} for entry in args.get("filters") or ()]
     return [*short, *tags, *given]
 
 
 def _subnets(filters: list[dict[str, Any]], clients: Clients) -> list[dict[str, Any]]:
     with typed(f"looking for subnets in {clients.region}"):
         pages = clients.client("ec2").get_paginator("describe_subnets").paginate(Filters=filters)
-        return [one for page in pages for one in page["Subnets"]]
+        return [subnet for page in pages for subnet in page["Subnets"]]
 
 
 def _only(found: list[dict[str, Any]], what: str, hint: str) -> dict[str, Any]:

@@ -59,7 +59,7 @@ class NatGateway(NetworkPart):
         return None
 
     def _described(self, clients: Clients, filters: list[dict[str, Any]]) -> dict[str, Any] | None:
-        return next((one for one in self._listed(clients, filters) if one.get("State") not in _GONE), None)
+        return next((gateway for gateway in self._listed(clients, filters) if gateway.get("State") not in _GONE), None)
 
     def _listed(self, clients: Clients, filters: list[dict[str, Any]]) -> list[dict[str, Any]]:
         with typed("looking at NAT gateways"):

@@ -47,7 +47,7 @@ _ALL: tuple[Handler, ...] = (
     Schedule(),
     *STORAGE,
 )
-HANDLERS: Mapping[str, Handler] = {one.type: one for one in _ALL}
+HANDLERS: Mapping[str, Handler] = {handler.type: handler for handler in _ALL}
 
 
 def handler(type_token: str) -> Handler:

@@ -106,7 +106,7 @@ class Role(Described):
             if inputs.get("managedPolicyArns") is not None:
                 _set_managed(iam, name, frozenset(inputs["managedPolicyArns"]))
             if inputs.get("inlinePolicies") is not None:
-                _set_inline(iam, name, {one["name"]: one["policy"] for one in inputs["inlinePolicies"]})
+                _set_inline(iam, name, {policy["name"]: policy["policy"] for policy in inputs["inlinePolicies"]})
             found = iam.get_role(RoleName=name)["Role"]
         return _physical(found, inputs)
 
@@ -118,14 +118,14 @@ def strip(clients: Clients, name: str) -> None:
         _set_managed(iam, name, frozenset())
         _set_inline(iam, name, {})
         pages = iam.get_paginator("list_instance_profiles_for_role").paginate(RoleName=name)
-        for profile in [one for page in pages for one in page["InstanceProfiles"]]:
+        for profile in [profile for page in pages for profile in page["InstanceProfiles"]]:
             profile_name = profile["InstanceProfileName"]
             _unless_gone(iam.remove_role_from_instance_profile, InstanceProfileName=profile_name, RoleName=name)
 
 
 def _set_managed(iam: Any, name: str, wanted: frozenset[str]) -> None:  # noqa: ANN401
     pages = iam.get_paginator("list_attached_role_policies").paginate(RoleName=name)
-    present = {one["PolicyArn"] for page in pages for one in page["AttachedPolicies"]}
+    present = {policy["PolicyArn"] for page in pages for policy in page["AttachedPolicies"]}
     for arn in sorted(wanted - present):
         iam.attach_role_policy(RoleName=name, PolicyArn=arn)
     for arn in sorted(present - wanted):
@@ -134,7 +134,7 @@ def _set_managed(iam: Any, name: str, wanted: frozenset[str]) -> None:  # noqa: 
 
 def _set_inline(iam: Any, name: str, wanted: Mapping[str, str]) -> None:  # noqa: ANN401
     pages = iam.get_paginator("list_role_policies").paginate(RoleName=name)
-    present = {one for page in pages for one in page["PolicyNames"]}
+    present = {policy_name for page in pages for policy_name in page["PolicyNames"]}
     for policy_name, document in sorted(wanted.items()):
         iam.put_role_policy(RoleName=name, PolicyName=policy_name, PolicyDocument=document)
     for policy_name in sorted(present - wanted.keys()):

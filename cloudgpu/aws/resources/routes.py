@@ -41,9 +41,11 @@ class RouteTable(NetworkPart):
         if inputs.get("routes") is None:
             return
         table_id = found["RouteTableId"]
-        wanted = [{_ROUTE[key]: value for key, value in one.items() if value} for one in inputs["routes"]]
-        own = [one for one in found.get("Routes") or () if one.get("GatewayId") != "local" and _destination(one)]
-        present = {_destination(one): one for one in own}
+        wanted = [{_ROUTE[key]: value for key, value in route.items() if value} for route in inputs["routes"]]
+        own = [
+            route for route in found.get("Routes") or () if route.get("GatewayId") != "local" and _destination(route)
+        ]
+        present = {_destination(route): route for route in own}
         for route in wanted:
             there = present.get(_destination(route))
             if there is None:
@@ -51,7 +53,7 @@ class RouteTable(NetworkPart):
             elif not route.items() <= there.items():
                 ec2.replace_route(RouteTableId=table_id, **route)
         kept = {_destination(route) for route in wanted}
-        for key, value in sorted(one for one in present.keys() - kept if one is not None):
+        for key, value in sorted(destination for destination in present.keys() - kept if destination is not None):
             ec2.delete_route(RouteTableId=table_id, **{key: value})
 
     def _unmake(self, clients: Clients, physical_id: str) -> None:
@@ -60,9 +62,9 @@ class RouteTable(NetworkPart):
         Associations have no tags, so a teardown by tag finds them only here.
         """
         ec2, found = clients.client("ec2"), self._by_id(clients, physical_id) or {}
-        for one in found.get("Associations") or ():
-            if not one.get("Main"):
-                ec2.disassociate_route_table(AssociationId=one["RouteTableAssociationId"])
+        for association in found.get("Associations") or ():
+            if not association.get("Main"):
+                ec2.disassociate_route_table(AssociationId=association["RouteTableAssociationId"])
         ec2.delete_route_table(RouteTableId=physical_id)
 
     def _outputs(self, clients: Clients, found: dict[str, Any]) -> Mapping[str, Any]:  # noqa: ARG002
@@ -95,17 +97,22 @@ class RouteTableAssociation(Described):
 
     def find(self, ctx: HandlerContext, inputs: Properties) -> Physical | None:
         """Return the association of this subnet and route table."""
-        for one in _associations(ctx.clients, "association.subnet-id", inputs["subnetId"]):
-            if one.get("SubnetId") == inputs["subnetId"] and one.get("RouteTableId") == inputs["routeTableId"]:
-                return Physical(one["RouteTableAssociationId"], dict(inputs))
+        for association in _associations(ctx.clients, "association.subnet-id", inputs["subnetId"]):
+            if (
+                association.get("SubnetId") == inputs["subnetId"]
+                and association.get("RouteTableId") == inputs["routeTableId"]
+            ):
+                return Physical(association["RouteTableAssociationId"], dict(inputs))
         return None
 
     def read(self, ctx: HandlerContext, physical_id: str) -> Physical | None:
         """Return the current state."""
         name = "association.route-table-association-id"
-        for one in _associations(ctx.clients, name, physical_id):
-            if one["RouteTableAssociationId"] == physical_id:
-                return Physical(physical_id, {"subnetId": one.get("SubnetId"), "routeTableId": one["RouteTableId"]})
+        for association in _associations(ctx.clients, name, physical_id):
+            if association["RouteTableAssociationId"] == physical_id:
+                return Physical(
+                    physical_id, {"subnetId": association.get("SubnetId"), "routeTableId": association["RouteTableId"]}
+                )
         return None
 
     def update(self, ctx: HandlerContext, physical_id: str, old: Properties, new: Properties) -> Physical:  # noqa: ARG002
@@ -125,4 +132,4 @@ class RouteTableAssociation(Described):
 def _associations(clients: Clients, name: str, value: str) -> list[dict[str, Any]]:
     with typed("looking at route table associations"):
         tables = clients.client("ec2").describe_route_tables(Filters=[{"Name": name, "Values": [value]}])
-    return [one for table in tables["RouteTables"] for one in table.get("Associations") or ()]
+    return [association for table in tables["RouteTables"] for association in table.get("Associations") or ()]

@@ -58,12 +58,12 @@ class Rule:
 
 def wanted(rules: Iterable[Mapping[str, Any]] | None, group_id: str) -> frozenset[Rule]:
     """Convert rules from Pulumi's form. `self` becomes the ID of the group."""
-    return frozenset(rule for one in rules or () for rule in _from_pulumi(one, group_id))
+    return frozenset(rule for rule_set in rules or () for rule in _from_pulumi(rule_set, group_id))
 
 
 def present(permissions: Iterable[Mapping[str, Any]]) -> frozenset[Rule]:
     """Convert rules from AWS's description."""
-    return frozenset(rule for one in permissions for rule in _from_aws(one))
+    return frozenset(rule for permission in permissions for rule in _from_aws(permission))
 
 
 def shown(permissions: Iterable[Mapping[str, Any]], group_id: str) -> list[dict[str, Any]]:
@@ -89,22 +89,22 @@ def _show(entry: dict[str, Any], rule: Rule, group_id: str) -> None:
         entry[next(key for key, kind in _PULUMI_LISTS.items() if kind == rule.kind)].append(rule.peer)
 
 
-def _from_pulumi(one: Mapping[str, Any], group_id: str) -> Iterator[Rule]:
-    protocol = _protocol(str(one["protocol"]))
-    ports = (-1, -1) if protocol == _ANY else (int(one["fromPort"]), int(one["toPort"]))
-    text = one.get("description") or ""
+def _from_pulumi(row: Mapping[str, Any], group_id: str) -> Iterator[Rule]:
+    protocol = _protocol(str(row["protocol"]))
+    ports = (-1, -1) if protocol == _ANY else (int(row["fromPort"]), int(row["toPort"]))
+    text = row.get("description") or ""
     for key, kind in _PULUMI_LISTS.items():
-        for peer in one.get(key) or ():
+        for peer in row.get(key) or ():
             yield Rule(protocol, *ports, kind, peer, text)
-    if one.get("self"):
+    if row.get("self"):
         yield Rule(protocol, *ports, "group", group_id, text)
 
 
-def _from_aws(one: Mapping[str, Any]) -> Iterator[Rule]:
-    protocol = str(one["IpProtocol"])
-    ports = (-1, -1) if protocol == _ANY else (int(one.get("FromPort", -1)), int(one.get("ToPort", -1)))
+def _from_aws(row: Mapping[str, Any]) -> Iterator[Rule]:
+    protocol = str(row["IpProtocol"])
+    ports = (-1, -1) if protocol == _ANY else (int(row.get("FromPort", -1)), int(row.get("ToPort", -1)))
     for kind, (plural, singular) in _AWS_LISTS.items():
-        for peer in one.get(plural) or ():
+        for peer in row.get(plural) or ():
             yield Rule(protocol, *ports, kind, peer[singular], peer.get("Description", ""))
 
 

@@ -69,8 +69,8 @@ class VpcEndpoint(NetworkPart):
     def _unmake(self, clients: Clients, physical_id: str) -> None:
         """Delete the endpoint and raise the error for its ID, which the successful response contains."""
         answer = clients.client("ec2").delete_vpc_endpoints(VpcEndpointIds=[physical_id])
-        for one in answer.get("Unsuccessful") or ():
-            said = one.get("Error") or {}
+        for failure in answer.get("Unsuccessful") or ():
+            said = failure.get("Error") or {}
             raise refusal(said.get("Code", ""), said.get("Message", ""), f"deleting VPC endpoint {physical_id}")
 
     def _by_id(self, clients: Clients, physical_id: str) -> dict[str, Any] | None:
@@ -81,7 +81,7 @@ class VpcEndpoint(NetworkPart):
             if is_gone(err):
                 return None
             raise
-        return next((one for one in found if one.get("State") not in _GONE), None)
+        return next((endpoint for endpoint in found if endpoint.get("State") not in _GONE), None)
 
     def _described(self, clients: Clients, filters: list[dict[str, Any]]) -> dict[str, Any] | None:
         found = super()._described(clients, filters)

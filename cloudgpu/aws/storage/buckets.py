@@ -50,8 +50,8 @@ def empty(clients: Clients, name: str) -> int:
                     _delete(s3, name, keys[start : start + _AT_ONCE])
                 count += len(keys)
             for page in s3.get_paginator("list_multipart_uploads").paginate(Bucket=name):
-                for one in page.get("Uploads") or ():
-                    s3.abort_multipart_upload(Bucket=name, Key=one["Key"], UploadId=one["UploadId"])
+                for upload in page.get("Uploads") or ():
+                    s3.abort_multipart_upload(Bucket=name, Key=upload["Key"], UploadId=upload["UploadId"])
                     count += 1
     except CloudGpuError as err:
         if not is_gone(err):
@@ -78,8 +78,8 @@ def holds(clients: Clients, name: str) -> int | None:
 
 def _keys(page: Mapping[str, Any]) -> Iterator[dict[str, str]]:
     for kind in _LISTED:
-        for one in page.get(kind) or ():
-            yield {"Key": one["Key"], "VersionId": one["VersionId"]}
+        for version in page.get(kind) or ():
+            yield {"Key": version["Key"], "VersionId": version["VersionId"]}
 
 
 def _delete(s3: Any, name: str, keys: list[dict[str, str]]) -> None:  # noqa: ANN401

@@ -56,13 +56,13 @@ def stored(clients: Clients, name: str = "") -> tuple[Stored, ...]:
 
     grouped = groupby(sorted(ours, key=lambda part: (*whose(part), _ORDER[part.kind], part.id)), key=whose)
     found = [Stored(key[0], key[1], clients.region, tuple(rows)) for key, rows in grouped]
-    return tuple(_with_users(clients, one) for one in found)
+    return tuple(_with_users(clients, stored) for stored in found)
 
 
-def end(clients: Clients, one: Stored, clock: Clock) -> list[str]:
+def end(clients: Clients, stored: Stored, clock: Clock) -> list[str]:
     """End every part, data included; returns a line for each that would not end."""
     left: list[str] = []
-    for part in sorted(one.parts, key=lambda part: (_ORDER[part.kind], part.id)):
+    for part in sorted(stored.parts, key=lambda part: (_ORDER[part.kind], part.id)):
         try:
             if part.kind == "s3":
                 empty(clients, part.id)
@@ -79,12 +79,12 @@ def _efs(clients: Clients) -> Iterator[Part]:
         pages = efs.get_paginator("describe_file_systems").paginate()
         systems = [row for page in pages for row in page["FileSystems"]]
         ours = [_file_system(row, clients.region) for row in systems if STORAGE in mapped(row.get("Tags"))]
-    for one in ours:
-        yield one
-        with answered(f"looking for mount targets of {one.id}"):
-            targets = [row["MountTargetId"] for row in efs.describe_mount_targets(FileSystemId=one.id)["MountTargets"]]
+    for part in ours:
+        yield part
+        with answered(f"looking for mount targets of {part.id}"):
+            targets = [row["MountTargetId"] for row in efs.describe_mount_targets(FileSystemId=part.id)["MountTargets"]]
         # They carry no tags: what belongs to a file system of ours is ours.
-        yield from (Part("mount-target", target, clients.region, one.tags) for target in targets)
+        yield from (Part("mount-target", target, clients.region, part.tags) for target in targets)
 
 
 def _file_system(row: Mapping[str, Any], region: str) -> Part:
@@ -160,7 +160,9 @@ def _volumes(clients: Clients) -> Iterator[Part]:
 
 
 def _volume(row: Mapping[str, Any], region: str) -> Part:
-    users = tuple(str(one["InstanceId"]) for one in row.get("Attachments") or () if one.get("InstanceId"))
+    users = tuple(
+        str(attachment["InstanceId"]) for attachment in row.get("Attachments") or () if attachment.get("InstanceId")
+    )
     size, created, zone = Decimal(row["Size"]), row["CreateTime"], str(row["AvailabilityZone"])
     tags = mapped(row.get("Tags"))
     return Part("ebs", row["VolumeId"], region, tags, row["State"], size, created, attached=users, zone=zone)
@@ -194,13 +196,13 @@ def _group(row: Mapping[str, Any], region: str) -> Part:
     return Part("security-group", row["GroupId"], region, mapped(row.get("Tags")), peers=tuple(sorted(peers)))
 
 
-def _with_users(clients: Clients, one: Stored) -> Stored:
-    if one.kind == "s3":
-        return replace(one, users=None)
-    attached = {user for part in one.parts for user in part.attached}
-    groups = {group for part in one.parts if part.kind == "security-group" for group in (part.id, *part.peers)}
+def _with_users(clients: Clients, stored: Stored) -> Stored:
+    if stored.kind == "s3":
+        return replace(stored, users=None)
+    attached = {user for part in stored.parts for user in part.attached}
+    groups = {group for part in stored.parts if part.kind == "security-group" for group in (part.id, *part.peers)}
     users = attached | (_members(clients, groups) if groups else set())
-    return replace(one, users=tuple(_described(clients, sorted(users))))
+    return replace(stored, users=tuple(_described(clients, sorted(users))))
 
 
 def _members(clients: Clients, groups: Iterable[str]) -> set[str]:

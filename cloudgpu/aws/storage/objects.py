@@ -92,7 +92,7 @@ def listing(clients: Clients, url: str) -> tuple[ObjectInfo, ...]:
         raise
     if not found:
         raise _nothing(clients, address, url)
-    wrong = unusable(one.relative for one in found)
+    wrong = unusable(item.relative for item in found)
     if wrong is not None:
         message = f"{url} holds {printable(wrong[0])[:_SHOWN]!r}, which no node can write: {wrong[1]}"
         raise BadRequestError(message, code="KeyName", hint="rename the object, or name a prefix without it")
@@ -165,14 +165,14 @@ def put_files(clients: Clients, url: str, directory: Path) -> Uploaded:
     address, s3 = Address.parse(url), clients.client("s3")
     _ensure_bucket(clients, address.bucket)
     with answered(f"listing {url}"):
-        sizes = {one.key: one.size for one in below(s3, address)}
+        sizes = {item.key: item.size for item in below(s3, address)}
     files = sorted(path for path in directory.rglob("*") if path.is_file())
     with ThreadPoolExecutor(_AT_ONCE) as workers:
         sent = list(workers.map(lambda path: _put(s3, address, path, directory, sizes), files))
     return Uploaded(
-        sent=sum(one is not None for one in sent),
-        sent_bytes=sum(one or 0 for one in sent),
-        reused=sum(one is None for one in sent),
+        sent=sum(size is not None for size in sent),
+        sent_bytes=sum(size or 0 for size in sent),
+        reused=sum(size is None for size in sent),
     )
 
 
@@ -181,12 +181,12 @@ def below(s3: Any, address: Address) -> Iterator[ObjectInfo]:  # noqa: ANN401
     pages = s3.get_paginator("list_objects_v2").paginate(Bucket=address.bucket, Prefix=address.prefix)
     under = f"{address.prefix}/" if address.prefix else ""
     for page in ending(pages, "Contents"):
-        for one in map(_row, page.get("Contents") or ()):
-            key = one.key
+        for item in map(_row, page.get("Contents") or ()):
+            key = item.key
             if key.endswith("/") or not (key == address.prefix or key.startswith(under)):
                 continue
             relative = key[len(under) :] if key.startswith(under) else key.rpartition("/")[2]
-            yield replace(one, relative=relative)
+            yield replace(item, relative=relative)
 
 
 def ending(pages: Iterable[Mapping[str, Any]], *kinds: str) -> Iterator[Mapping[str, Any]]:
@@ -207,11 +207,11 @@ def ending(pages: Iterable[Mapping[str, Any]], *kinds: str) -> Iterator[Mapping[
         yield page
 
 
-def _row(one: Mapping[str, Any]) -> ObjectInfo:
-    key, size = one.get("Key"), one.get("Size")
+def _row(row: Mapping[str, Any]) -> ObjectInfo:
+    key, size = row.get("Key"), row.get("Size")
     if not key or size is None or not 0 <= size <= _LARGEST_SIZE:
         raise _no_listing("an object has no name or no size")
-    return ObjectInfo(str(key), "", int(size), str(one.get("ETag") or "").strip('"'))
+    return ObjectInfo(str(key), "", int(size), str(row.get("ETag") or "").strip('"'))
 
 
 def _no_listing(why: str) -> CloudError:
@@ -265,7 +265,7 @@ def _no_bucket(clients: Clients, address: Address) -> BadRequestError:
     """Return the error for a missing bucket, with similar names if the caller may list buckets."""
     try:
         with answered("listing buckets"):
-            names = [one["Name"] for one in clients.client("s3").list_buckets().get("Buckets") or ()]
+            names = [bucket["Name"] for bucket in clients.client("s3").list_buckets().get("Buckets") or ()]
     except CloudGpuError:
         names = []
     message = f"there is no bucket {address.bucket}"
@@ -277,8 +277,10 @@ def _nothing(clients: Clients, address: Address, url: str) -> BadRequestError:
     below = f"{parent}/" if parent else ""
     with answered(f"listing s3://{address.bucket}/{below}"):
         page = clients.client("s3").list_objects_v2(Bucket=address.bucket, Prefix=below, Delimiter="/")
-        folders = [one["Prefix"].rstrip("/") for one in page.get("CommonPrefixes") or ()]
-        names = [one.rpartition("/")[2] for one in (*folders, *(entry["Key"] for entry in page.get("Contents") or ()))]
+        folders = [prefix["Prefix"].rstrip("/") for prefix in page.get("CommonPrefixes") or ()]
+        names = [
+            name.rpartition("/")[2] for name in (*folders, *(entry["Key"] for entry in page.get("Contents") or ()))
+        ]
     message = f"nothing lies under {url}"
     return BadRequestError(message, code="NoSuchKey", hint=_nearest(name, names, f"s3://{address.bucket}/{below}{{}}"))
 

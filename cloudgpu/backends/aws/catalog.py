@@ -60,7 +60,7 @@ class AwsCatalog:
         Raises:
             CloudError: No parameter could be read. They may be missing, or the permission may be.
         """
-        found = machine_images.named(self.cloud.clients, [(one, region) for one in parameters])
+        found = machine_images.named(self.cloud.clients, [(parameter, region) for parameter in parameters])
         if parameters and not found:
             message = f"none of the parameters that name machine images could be read in {region}"
             raise CloudError(message, hint="the permission is ssm:GetParameter")

@@ -167,13 +167,15 @@ class AwsCloud:
         nodes: dict[str, Node] = {}
         pause = _POLL_S
         while True:
-            for node in self._came(record, instance_ids, [one for one in instance_ids if one not in nodes]):
+            for node in self._came(
+                record, instance_ids, [instance_id for instance_id in instance_ids if instance_id not in nodes]
+            ):
                 nodes[node.instance_id] = node
                 emit(Note(f"{node.instance_id} is up at {node.address}, host key {node.host_keys[0]}", node.index))
             if len(nodes) == len(instance_ids):
                 return Inventory(record.name, tuple(sorted(nodes.values(), key=lambda node: node.index)))
             if self._clock.monotonic() > deadline:
-                silent = [one for one in instance_ids if one not in nodes]
+                silent = [instance_id for instance_id in instance_ids if instance_id not in nodes]
                 waited = f"after {self._settings.boot_seconds} s"
                 message = f"{waited} {', '.join(silent)} printed no host key on the console"
                 raise CloudError(message, hint=command("cloudgpu", "down", record.name))
@@ -192,7 +194,7 @@ class AwsCloud:
         reached = by_session(found) if by_ssm(record) else self._reach(found, private(record, gang))
         there = [instance for instance in found if instance.id in reached]
         with ThreadPoolExecutor(_CONSOLES_AT_ONCE) as consoles:
-            keys = list(consoles.map(lambda one: host_keys.fingerprints(clients, one.id), there))
+            keys = list(consoles.map(lambda instance: host_keys.fingerprints(clients, instance.id), there))
         return [
             self._node(record, instance, gang.index(instance.id), reached[instance.id], key)
             for instance, key in zip(there, keys, strict=True)
@@ -224,7 +226,10 @@ class AwsCloud:
         """Return the state of each instance; `terminated` if AWS no longer describes it."""
         states = dict.fromkeys(instance_ids, "terminated")
         if instance_ids:
-            states |= {one.id: one.state for one in instances.describe(self._session(region), list(instance_ids))}
+            states |= {
+                instance.id: instance.state
+                for instance in instances.describe(self._session(region), list(instance_ids))
+            }
         return states
 
     def lifetimes(self, region: str, instance_ids: Sequence[str]) -> Mapping[str, Lifetime]:
@@ -253,8 +258,8 @@ class AwsCloud:
 
     def retag(self, found: Sequence[TaggedResource], tags: Mapping[str, str]) -> None:
         """Set these tags on instances, volumes and interfaces that do not have them yet."""
-        for region in sorted({one.region for one in found} - {GLOBAL}):
-            here = [one for one in found if one.region == region]
+        for region in sorted({instance.region for instance in found} - {GLOBAL}):
+            here = [instance for instance in found if instance.region == region]
             relabel(self._session(region), here, tags)
 
     def terminate(self, region: str, instance_ids: Sequence[str]) -> None:
@@ -267,7 +272,7 @@ class AwsCloud:
         Raises:
             TeardownError: Something could not be deleted; the error lists all of it.
         """
-        self._regions.release([one for one in found if isinstance(one, Found)])
+        self._regions.release([instance for instance in found if isinstance(instance, Found)])
 
     def put_objects(self, url: str, source: Path) -> int:
         """Upload a directory to an S3 URL unless it is already there, and return the bytes sent."""
@@ -278,8 +283,8 @@ class AwsCloud:
         clients = self._session(objects.bucket_region(self._session(self._settings.region), url))
         listed = objects.listing(clients, url)
         objects.check_readable(clients, url, listed[0].key)
-        urls = objects.presigned(clients, url, [one.key for one in listed], expires_s)
-        return [RemoteFile(urls[one.key], one.relative, one.size, None, one.etag) for one in listed]
+        urls = objects.presigned(clients, url, [item.key for item in listed], expires_s)
+        return [RemoteFile(urls[item.key], item.relative, item.size, None, item.etag) for item in listed]
 
     def bucket_service(self, url: str) -> Service:
         """Return the region and endpoint of a bucket, for nodes that read it directly."""
@@ -346,7 +351,10 @@ def connect_aws(settings: Settings, environ: Mapping[str, str], clock: Clock, ca
     """Connect to AWS with the user's credentials. `AWS_ENDPOINT_URL` is ignored."""
 
     def reach(found: Sequence[Instance], private: Set[str]) -> Mapping[str, tuple[str, int]]:
-        at = {one.id: one.private_address if one.id in private else one.public_address for one in found}
+        at = {
+            instance.id: instance.private_address if instance.id in private else instance.public_address
+            for instance in found
+        }
         return {instance_id: (address, 22) for instance_id, address in at.items() if address}
 
     return AwsCloud(Where("aws", Endpoint(), "", environ), reach, settings, clock, calls)
@@ -364,7 +372,7 @@ def connect_rehearsal(
     endpoint = Endpoint(cloud.url, cloud.access_key_id, cloud.secret_access_key)
 
     def reach(found: Sequence[Instance], _private: Set[str]) -> Mapping[str, tuple[str, int]]:
-        wanted = {one.id for one in found}
+        wanted = {instance.id for instance in found}
         nodes = [node for node in rehearsal.nodes(cloud) if node.instance_id in wanted]
         return {node.instance_id: (node.address, node.port) for node in nodes if node.address and node.port}
 

@@ -31,7 +31,7 @@ def by_ssm(record: ClusterRecord) -> bool:
 
 def by_session(found: Sequence[Instance]) -> dict[str, tuple[str, int]]:
     """Return the address of each node for Session Manager, which is its instance ID."""
-    return {one.id: (one.id, _SSH_PORT) for one in found if one.private_address}
+    return {instance.id: (instance.id, _SSH_PORT) for instance in found if instance.private_address}
 
 
 def region_of(zone: str) -> str:

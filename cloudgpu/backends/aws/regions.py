@@ -99,14 +99,14 @@ class AwsRegions:
         Raises:
             TeardownError: Something could not be deleted; the error lists all of it.
         """
-        regional = [one for one in found if one.region != GLOBAL]
-        regions = sorted({one.region for one in regional})
+        regional = [resource for resource in found if resource.region != GLOBAL]
+        regions = sorted({resource.region for resource in regional})
 
         def work(region: str) -> CloudGpuError | None:
-            return self._released(region, [one for one in regional if one.region == region])
+            return self._released(region, [resource for resource in regional if resource.region == region])
 
         failures = [err for err in _in_parallel(work, regions) if err is not None]
-        in_iam = [one for one in found if one.region == GLOBAL]
+        in_iam = [resource for resource in found if resource.region == GLOBAL]
         err = self._released(self._usual, in_iam) if in_iam else None
         failures += [err] if err is not None else []
         if len(failures) == 1:
@@ -135,4 +135,4 @@ def _in_parallel(work: Callable[[str], _T], regions: Sequence[str]) -> list[_T]:
 def _stand_ins(region: str) -> list[str]:
     """Return the other regions of its partition that may answer instead."""
     partition = next((prefix for prefix in _STAND_INS if prefix and region.startswith(f"{prefix}-")), "")
-    return [one for one in _STAND_INS[partition] if one != region]
+    return [stand_in for stand_in in _STAND_INS[partition] if stand_in != region]

@@ -68,15 +68,15 @@ class AwsStorage:
         """Return the resources with storage tags in a region, of one name or of all."""
         return discovery.stored(self.cloud.clients(region), name)
 
-    def empty(self, one: Stored) -> None:
+    def empty(self, stored: Stored) -> None:
         """Delete what its bucket holds, where it has one."""
-        for part in one.parts:
+        for part in stored.parts:
             if part.kind == "s3":
-                empty(self.cloud.clients(one.region), part.id)
+                empty(self.cloud.clients(stored.region), part.id)
 
-    def end(self, one: Stored) -> list[str]:
+    def end(self, stored: Stored) -> list[str]:
         """End every part, data included; returns a line for each that would not end."""
-        return discovery.end(self.cloud.clients(one.region), one, self.clock)
+        return discovery.end(self.cloud.clients(stored.region), stored, self.clock)
 
     def attach(self, region: str, volume_id: str, instance_id: str, number: int) -> None:
         """Attach a volume to an instance as its `number`th. Does nothing if it is already attached."""

@@ -75,14 +75,14 @@ class HostsBackend:
         """
         del region
         found: dict[str, str] = {}
-        for cluster in dict.fromkeys(one.rpartition("@")[2] for one in instance_ids):
+        for cluster in dict.fromkeys(instance_id.rpartition("@")[2] for instance_id in instance_ids):
             record = self.records.cluster(cluster)
             if record is None:
                 continue
-            wanted = {one for one in instance_ids if one.endswith(f"@{cluster}")}
-            nodes = [one for one in stored_inventory(self.home, record).nodes if one.instance_id in wanted]
+            wanted = {instance_id for instance_id in instance_ids if instance_id.endswith(f"@{cluster}")}
+            nodes = [node for node in stored_inventory(self.home, record).nodes if node.instance_id in wanted]
             for node, leases in self.asked(nodes, {"action": "show", "token": record.token}):
-                mine = any(one["mine"] for one in leases["leases"])
+                mine = any(lease["mine"] for lease in leases["leases"])
                 found[node.instance_id] = "running" if mine else "terminated"
         return found
 
@@ -133,17 +133,17 @@ class HostsBackend:
         """Connect to nodes and yield a connection or an error for each node index."""
         with ExitStack() as opened:
             outcomes = dict(self.connect_all([node for node in nodes if node.host_keys]))
-            for one in outcomes.values():
-                if not isinstance(one, CloudGpuError):
-                    opened.callback(one.close)
+            for outcome in outcomes.values():
+                if not isinstance(outcome, CloudGpuError):
+                    opened.callback(outcome.close)
             strangers = {node.index: stranger(node) for node in nodes if not node.host_keys}
             yield {node.index: (outcomes | strangers)[node.index] for node in nodes}
 
     def told(self, nodes: Sequence[Node], ask: Callable[[Host], _T]) -> dict[int, _T | CloudGpuError]:
         """Query all nodes in parallel and return an answer or an error for each node index."""
         with self.connected(nodes) as outcomes:
-            unreached = {index: one for index, one in outcomes.items() if isinstance(one, CloudGpuError)}
-            reached = [one for one in outcomes.values() if not isinstance(one, CloudGpuError)]
+            unreached = {index: outcome for index, outcome in outcomes.items() if isinstance(outcome, CloudGpuError)}
+            reached = [outcome for outcome in outcomes.values() if not isinstance(outcome, CloudGpuError)]
             return {**unreached, **on_all(reached, ask)}
 
     def look(self, hosts: Sequence[OwnHost]) -> dict[str, HostSeen]:
@@ -170,11 +170,14 @@ def _seen(answer: object) -> HostSeen:
         state = decoded(LeasesResponse, answer)
     except ValueError as err:
         return HostSeen(problem=f"its answer makes no sense: {described(err)}")
-    leased = {gpu for one in state.leases for gpu in one.gpus}
-    foreign = [one for one in state.processes if one.gpu not in leased]
+    leased = {gpu for lease in state.leases for gpu in lease.gpus}
+    foreign = [process for process in state.processes if process.gpu not in leased]
     return HostSeen(
         problem=state.problem,
         gpus=len(state.gpus),
-        taken=(*(f"leased: {one.told}" for one in state.leases), *(f"in use: {one.told}" for one in foreign)),
-        busy=frozenset(leased | {one.gpu for one in foreign}),
+        taken=(
+            *(f"leased: {lease.told}" for lease in state.leases),
+            *(f"in use: {process.told}" for process in foreign),
+        ),
+        busy=frozenset(leased | {process.gpu for process in foreign}),
     )

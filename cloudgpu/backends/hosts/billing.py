@@ -51,7 +51,9 @@ def restored(context: HostsContext, record: ClusterRecord, nodes: Iterable[Node]
 def closed(context: HostsContext, record: ClusterRecord, hosts: Iterable[str]) -> None:
     """Close the rows of released hosts. A lease that ended at its expiry costs nothing after it."""
     at, gone = min(context.clock.now(), record.expires_at), frozenset(hosts)
-    rows = [one for one in ClusterBilling(context).rows(record) if one.state == "open" and one.spending.zone in gone]
+    rows = [
+        entry for entry in ClusterBilling(context).rows(record) if entry.state == "open" and entry.spending.zone in gone
+    ]
     for entry in rows:
         context.ledger.close(entry.spending.entry_id, max(at, entry.launched_at or entry.spending.opened_at))
 

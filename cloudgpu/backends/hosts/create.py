@@ -72,7 +72,7 @@ class HostProvisioning:
         if plan.errors:
             raise PlanError(
                 f"the plan for {name} cannot be applied",
-                findings=[one.message for one in plan.errors],
+                findings=[finding.message for finding in plan.errors],
                 hint="`cloudgpu plan` shows what to change",
             )
         with Lease(self._context.home.cluster(name).root / "lease", self._context.clock, self._context.owner).hold(
@@ -118,7 +118,9 @@ class HostProvisioning:
             assert isinstance(candidate, HostSet)  # noqa: S101 - a plan of target ssh holds no other
             record = self._new(plan, name, run_id, candidate)
             try:
-                return self._attempt(record, candidate, [f"{one.label}: {why.message}" for one, why in refused])
+                return self._attempt(
+                    record, candidate, [f"{host_set.label}: {why.message}" for host_set, why in refused]
+                )
             except TeardownError:
                 raise
             except (CapacityError, ConnectError) as err:
@@ -126,7 +128,7 @@ class HostProvisioning:
                 self._context.emit(Note(f"{candidate.label}: {err.message}"))
         if len(refused) == 1:
             raise refused[0][1]
-        tried = [f"{one.label}: {why.message}" for one, why in refused]
+        tried = [f"{host_set.label}: {why.message}" for host_set, why in refused]
         passing = any(isinstance(why, CapacityError) for _, why in refused)
         raise NoCapacityError(
             f"no set of hosts could be had for {name}", tried=tried, passing=passing, hint="cloudgpu hosts check"
@@ -156,8 +158,8 @@ class HostProvisioning:
             beside=tuple(item.as_json() for item in chosen.beside),
             gpu=chosen.gpu,
             gpus_per_node=chosen.gpus_per_node,
-            config={"keep_cache": " ".join(one for one in chosen.hosts if by_name[one].keep_cache)},
-            instance_ids=tuple(f"{one}@{name}" for one in chosen.hosts),
+            config={"keep_cache": " ".join(host for host in chosen.hosts if by_name[host].keep_cache)},
+            instance_ids=tuple(f"{host}@{name}" for host in chosen.hosts),
             max_usd=str(plan.recipe.budget.max_usd or ""),
         )
 
@@ -171,7 +173,7 @@ class HostProvisioning:
         hosts = [by_name[name] for name in chosen.hosts]
         kind = chosen.instance_type
         nodes = [
-            member(one, record.name, record.token, kind, chosen.gpus_per_node) for one in context.cloud.nodes(hosts)
+            member(node, record.name, record.token, kind, chosen.gpus_per_node) for node in context.cloud.nodes(hosts)
         ]
         record = context.records.save_cluster(record, context.clock.now())
         self._write(record, nodes)
@@ -244,7 +246,7 @@ class HostProvisioning:
 def _with_devices(node: Node, answer: Mapping[str, Any]) -> Node:
     """Set the leased GPUs of a node; empty if the cluster has all of the host, so nothing must be hidden."""
     try:
-        devices = tuple(bounds.count(one) for one in answer["devices"])
+        devices = tuple(bounds.count(device) for device in answer["devices"])
     except (TypeError, ValueError) as err:
         message = f"{node.zone}: its agent named GPUs that make no sense: {described(err)}"
         raise RemoteCommandError(message, hint="run the command again") from None

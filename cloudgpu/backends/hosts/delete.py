@@ -116,7 +116,7 @@ class HostTeardown:
         if self._context.home.cluster(record.name).inventory.exists():
             return stored_inventory(self._context.home, record).nodes
         known = self._context.cloud.file().by_name
-        names = [host_of(one) for one in record.instance_ids]
+        names = [host_of(instance_id) for instance_id in record.instance_ids]
         unknown = [f"{name} could not be asked: it is not in the inventory" for name in names if name not in known]
         if unknown:
             message = f"whether cluster {record.name} is gone is not known: {'; '.join(unknown)}"

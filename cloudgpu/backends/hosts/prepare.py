@@ -52,7 +52,7 @@ class Step:
 
 def lacking(backend: HostsBackend, hosts: Sequence[OwnHost], catalog: Catalog) -> list[tuple[Scanned, tuple[str, ...]]]:
     """Return each host with the components that it lacks and `prepare` can install."""
-    return [(one, _lacks(one)) for one in scan(backend, hosts, catalog, None)]
+    return [(scanned, _lacks(scanned)) for scanned in scan(backend, hosts, catalog, None)]
 
 
 def steps(found: Sequence[tuple[Scanned, tuple[str, ...]]], wanted: Sequence[str]) -> list[Step]:
@@ -117,4 +117,4 @@ def _step(scanned: Scanned, what: str) -> Step:
         message = f"{scanned.host.user} on {name} is not root and may not use sudo without a password"
         raise RemoteCommandError(message, hint=f"let its administrator run: {'; '.join(known)}")
     become = "" if scanned.host.user == "root" else "sudo -n "
-    return Step(scanned.host, what, tuple(f"{become}env DEBIAN_FRONTEND=noninteractive {one}" for one in known))
+    return Step(scanned.host, what, tuple(f"{become}env DEBIAN_FRONTEND=noninteractive {line}" for line in known))

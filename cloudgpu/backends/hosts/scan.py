@@ -125,7 +125,7 @@ def _scanned(
 def fields_of(host: OwnHost, facts: Mapping[str, Any], catalog: Catalog) -> dict[str, Any]:
     """Return the inventory fields that a host's description provides."""
     shown = facts["gpus"]
-    addresses = [one["address"] for one in facts["addresses"]]
+    addresses = [address["address"] for address in facts["addresses"]]
     inner = addresses[0] if len(addresses) == 1 and addresses[0] != host.address else ""
     return {
         "gpus": spelled(shown, catalog),
@@ -138,13 +138,13 @@ def fields_of(host: OwnHost, facts: Mapping[str, Any], catalog: Catalog) -> dict
 
 def spelled(gpus: Sequence[Mapping[str, Any]], catalog: Catalog) -> str:
     """Return a GPU spec such as `V100-16GB:8`; empty if the GPUs are mixed or not in the catalog."""
-    if len({str(one["name"]) for one in gpus}) != 1:
+    if len({str(gpu["name"]) for gpu in gpus}) != 1:
         return ""
     words = str(gpus[0]["name"]).replace("-", " ").split()
     known = [name for name in catalog.gpus if spec_name(name).replace("-", " ").split()[0] in words]
     gib = number(gpus[0], "memory_mib") / _MIB_A_GIB
     for name in sorted(known, key=len, reverse=True):
-        sizes = [one for one in catalog.gpus[name].memories if abs(float(one.gib) - gib) <= _SLACK_GIB]
+        sizes = [memory for memory in catalog.gpus[name].memories if abs(float(memory.gib) - gib) <= _SLACK_GIB]
         if sizes:
             several = len(catalog.gpus[name].memories) > 1
             return f"{spec_name(name)}{f'-{sizes[0].sold_as_gb}GB' if several else ''}:{len(gpus)}"

@@ -16,13 +16,13 @@ _TAGGED: Final = re.compile(r"[^\s:]+/[^\s:]+:[\w.-]+")
 
 def months_sound(given: Known) -> Iterator[Problem]:
     """Check that a month is valid, has a source, and accepts only older drivers besides its own."""
-    for one in given.software.ngc.values():
-        if not _MONTH.fullmatch(one.month):
-            yield Problem(one.month, "it is no month")
-        if not one.source:
-            yield Problem(one.month, "nothing says where it comes from")
-        if any(other >= one.driver for other in one.other_drivers):
-            yield Problem(one.month, f"its other drivers are not all older than R{one.driver}")
+    for month in given.software.ngc.values():
+        if not _MONTH.fullmatch(month.month):
+            yield Problem(month.month, "it is no month")
+        if not month.source:
+            yield Problem(month.month, "nothing says where it comes from")
+        if any(other >= month.driver for other in month.other_drivers):
+            yield Problem(month.month, f"its other drivers are not all older than R{month.driver}")
 
 
 def months_rise(given: Known) -> Iterator[Problem]:
@@ -61,29 +61,29 @@ def _misfits(gpu: Gpu, month: NgcMonth) -> Iterator[Problem]:
 def images_sound(given: Known) -> Iterator[Problem]:
     """Check that an image has a tag, supports the GPUs it is the last one for, and claims no more than its month."""
     last: set[tuple[str, str]] = set()
-    for one in given.software.images:
-        if not _TAGGED.fullmatch(one.image):
-            yield Problem(one.image, "it is no image with a tag")
-        if not one.source:
-            yield Problem(one.image, "nothing says where it comes from")
-        if one.lowest and one.highest and version(one.highest) < version(one.lowest):
-            yield Problem(one.image, f"native code from {one.lowest} to {one.highest}")
-        yield from _beyond_its_month(one, given)
-        for architecture in one.last_for:
-            if (one.framework, architecture) in last:
-                yield Problem(one.image, f"a second last image of {one.framework} for {architecture}")
-            last.add((one.framework, architecture))
-            if not any(_serves(one, gpu) for gpu in given.catalog.gpus.values() if gpu.architecture == architecture):
-                yield Problem(one.image, f"it is the last for {architecture} and has no code for it")
+    for image in given.software.images:
+        if not _TAGGED.fullmatch(image.image):
+            yield Problem(image.image, "it is no image with a tag")
+        if not image.source:
+            yield Problem(image.image, "nothing says where it comes from")
+        if image.lowest and image.highest and version(image.highest) < version(image.lowest):
+            yield Problem(image.image, f"native code from {image.lowest} to {image.highest}")
+        yield from _beyond_its_month(image, given)
+        for architecture in image.last_for:
+            if (image.framework, architecture) in last:
+                yield Problem(image.image, f"a second last image of {image.framework} for {architecture}")
+            last.add((image.framework, architecture))
+            if not any(_serves(image, gpu) for gpu in given.catalog.gpus.values() if gpu.architecture == architecture):
+                yield Problem(image.image, f"it is the last for {architecture} and has no code for it")
 
 
-def _beyond_its_month(one: FrameworkImage, given: Known) -> Iterator[Problem]:
-    month = given.software.ngc.get(month_of(one.image))
-    if month and month.lowest and one.lowest and version(one.lowest) < version(month.lowest):
-        yield Problem(one.image, f"it claims {one.lowest}, and its month starts at {month.lowest}")
+def _beyond_its_month(image: FrameworkImage, given: Known) -> Iterator[Problem]:
+    month = given.software.ngc.get(month_of(image.image))
+    if month and month.lowest and image.lowest and version(image.lowest) < version(month.lowest):
+        yield Problem(image.image, f"it claims {image.lowest}, and its month starts at {month.lowest}")
 
 
-def _serves(one: FrameworkImage, gpu: Gpu) -> bool:
-    if one.lowest is None or version(gpu.compute_capability) < version(one.lowest):
+def _serves(image: FrameworkImage, gpu: Gpu) -> bool:
+    if image.lowest is None or version(gpu.compute_capability) < version(image.lowest):
         return False
-    return one.highest is None or version(gpu.compute_capability)[0] <= version(one.highest)[0]
+    return image.highest is None or version(gpu.compute_capability)[0] <= version(image.highest)[0]

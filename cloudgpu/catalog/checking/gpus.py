@@ -37,7 +37,7 @@ def gpus_sensible(given: Known) -> Iterator[Problem]:
     """Check memory sizes, kernel modules, link rates and replacements of each GPU."""
     rented = {kind.gpu for kind in given.catalog.rentable if not kind.retired}
     for gpu in given.catalog.gpus.values():
-        sizes = [one.gib for one in gpu.memories]
+        sizes = [memory.gib for memory in gpu.memories]
         if not sizes or sizes != sorted(set(sizes)) or sizes[0] <= 0:
             yield Problem(gpu.name, f"its sizes are {', '.join(map(str, sizes)) or 'none'}")
         if not gpu.modules or ("open" in gpu.modules and gpu.sm < _FIRST_OPEN):
@@ -64,7 +64,7 @@ def drivers_fit(given: Known) -> Iterator[Problem]:
 
 def gpus_sourced(given: Known) -> Iterator[Problem]:
     """Check that every figure of a GPU has a source, including unknown ones."""
-    figures = [one.name for one in fields(Gpu) if one.name != "sources"]
+    figures = [spec.name for spec in fields(Gpu) if spec.name != "sources"]
     for gpu in given.catalog.gpus.values():
         for figure in figures:
             if not gpu.sources.get(figure):

@@ -17,7 +17,7 @@ def hardware_known(given: Known) -> Iterator[Problem]:
         if gpu is None:
             yield Problem(kind.name, f"its GPU {kind.gpu} is not in the catalogue")
             continue
-        if kind.gpu_memory_gib not in [one.gib for one in gpu.memories]:
+        if kind.gpu_memory_gib not in [memory.gib for memory in gpu.memories]:
             yield Problem(kind.name, f"{kind.gpu} does not come with {kind.gpu_memory_gib} GiB")
         if kind.nvlink and gpu.nvlink_links == 0:
             yield Problem(kind.name, f"its GPUs are joined by NVLink, and {kind.gpu} has no links")

@@ -23,11 +23,13 @@ def _told(given: Known) -> Iterator[tuple[str, str | None]]:
         yield from _each(month.month, month.cuda, month.lowest)
     for image in given.software.images:
         yield from _each(image.image, image.lowest, image.highest)
-    for one in given.software.torch:
-        yield from _each(one.cuda, one.first, one.last, one.default_from, one.default_to, *one.capabilities)
+    for wheels in given.software.torch:
+        yield from _each(
+            wheels.cuda, wheels.first, wheels.last, wheels.default_from, wheels.default_to, *wheels.capabilities
+        )
     for least in given.software.fabric.values():
         yield from _each(least.instance_type, least.efa_installer, least.ofi_nccl, least.nccl, least.cuda)
 
 
 def _each(where: str, *told: str | None) -> Iterator[tuple[str, str | None]]:
-    return ((where, one) for one in told)
+    return ((where, text) for text in told)

@@ -14,18 +14,18 @@ _OPEN: Final[Version] = (9999,)
 def wheels_apart(given: Known) -> Iterator[Problem]:
     """Check that no PyTorch version has two GPU lists for one CUDA, or two defaults."""
     rows = given.software.torch
-    for one in rows:
-        if not one.source:
-            yield Problem(_name(one), "nothing says where it comes from")
-        if _end(one.last) < version(one.first):
-            yield Problem(_name(one), f"it ends with {one.last}")
-        rising = sorted(set(one.capabilities), key=version)
-        if list(one.capabilities) != rising or not rising:
-            yield Problem(_name(one), "its compute capabilities are not in order")
-        if one.default_from is not None and not _inside(one):
-            yield Problem(_name(one), f"it is the default from {one.default_from} to {one.default_to}")
-    for cuda in dict.fromkeys(one.cuda for one in rows):
-        spans = [(version(one.first), _end(one.last)) for one in rows if one.cuda == cuda]
+    for wheels in rows:
+        if not wheels.source:
+            yield Problem(_name(wheels), "nothing says where it comes from")
+        if _end(wheels.last) < version(wheels.first):
+            yield Problem(_name(wheels), f"it ends with {wheels.last}")
+        rising = sorted(set(wheels.capabilities), key=version)
+        if list(wheels.capabilities) != rising or not rising:
+            yield Problem(_name(wheels), "its compute capabilities are not in order")
+        if wheels.default_from is not None and not _inside(wheels):
+            yield Problem(_name(wheels), f"it is the default from {wheels.default_from} to {wheels.default_to}")
+    for cuda in dict.fromkeys(wheels.cuda for wheels in rows):
+        spans = [(version(wheels.first), _end(wheels.last)) for wheels in rows if wheels.cuda == cuda]
         yield from _overlaps(cuda, spans)
     yield from _overlaps("default wheels", _default_spans(rows))
 
@@ -34,8 +34,8 @@ def wheels_agree(given: Known) -> Iterator[Problem]:
     """Check that GPUs and wheels agree about PyTorch support."""
     rows = given.software.torch
     for gpu in given.catalog.gpus.values():
-        serving = [one for one in rows if _serves(one, gpu)]
-        ends = [one.last for one in serving]
+        serving = [wheels for wheels in rows if _serves(wheels, gpu)]
+        ends = [wheels.last for wheels in serving]
         last = max((end for end in ends if end is not None), key=version, default=None)
         if None in ends:
             last = None
@@ -48,33 +48,35 @@ def wheels_agree(given: Known) -> Iterator[Problem]:
 
 def fabric_sound(given: Known) -> Iterator[Problem]:
     """Check that minimum versions are valid and belong to types with EFA, with a CUDA that supports their GPU."""
-    for one in given.software.fabric.values():
-        kind = given.catalog.types.get(one.instance_type)
+    for minimum in given.software.fabric.values():
+        kind = given.catalog.types.get(minimum.instance_type)
         if kind is None or kind.efa_interfaces == 0:
-            yield Problem(one.instance_type, "it has a minimum for EFA and no EFA")
+            yield Problem(minimum.instance_type, "it has a minimum for EFA and no EFA")
             continue
-        if not one.source:
-            yield Problem(one.instance_type, "nothing says where its minimum for EFA comes from")
+        if not minimum.source:
+            yield Problem(minimum.instance_type, "nothing says where its minimum for EFA comes from")
         gpu = given.catalog.gpus.get(kind.gpu)
-        if gpu is not None and _end(one.cuda) < version(gpu.first_cuda or "0"):
-            yield Problem(one.instance_type, f"CUDA {one.cuda} does not know {kind.gpu}")
+        if gpu is not None and _end(minimum.cuda) < version(gpu.first_cuda or "0"):
+            yield Problem(minimum.instance_type, f"CUDA {minimum.cuda} does not know {kind.gpu}")
 
 
-def _name(one: TorchWheels) -> str:
-    return f"{one.cuda} of PyTorch {one.first}"
+def _name(wheels: TorchWheels) -> str:
+    return f"{wheels.cuda} of PyTorch {wheels.first}"
 
 
 def _end(text: str | None) -> Version:
     return version(text) if text else _OPEN
 
 
-def _inside(one: TorchWheels) -> bool:
-    begin, end = version(one.default_from or one.first), _end(one.default_to)
-    return version(one.first) <= begin <= end <= _end(one.last)
+def _inside(wheels: TorchWheels) -> bool:
+    begin, end = version(wheels.default_from or wheels.first), _end(wheels.default_to)
+    return version(wheels.first) <= begin <= end <= _end(wheels.last)
 
 
 def _default_spans(rows: Sequence[TorchWheels]) -> list[tuple[Version, Version]]:
-    return [(version(one.default_from), _end(one.default_to)) for one in rows if one.default_from is not None]
+    return [
+        (version(wheels.default_from), _end(wheels.default_to)) for wheels in rows if wheels.default_from is not None
+    ]
 
 
 def _overlaps(name: str, spans: list[tuple[Version, Version]]) -> Iterator[Problem]:
@@ -83,16 +85,16 @@ def _overlaps(name: str, spans: list[tuple[Version, Version]]) -> Iterator[Probl
             yield Problem(name, f"two rows for PyTorch {'.'.join(map(str, begin))}")
 
 
-def _serves(one: TorchWheels, gpu: Gpu) -> bool:
-    return any(runs_on(gpu.compute_capability, code) for code in one.capabilities)
+def _serves(wheels: TorchWheels, gpu: Gpu) -> bool:
+    return any(runs_on(gpu.compute_capability, code) for code in wheels.capabilities)
 
 
 def _first_default_without(rows: Sequence[TorchWheels], gpu: Gpu) -> str | None:
     """Return the first default build that dropped the GPU. Builds before the GPU was supported do not count."""
     lost: str | None = None
-    defaults = [(version(one.default_from), one) for one in rows if one.default_from is not None]
-    for _, one in sorted(defaults, key=lambda pair: pair[0], reverse=True):
-        if _serves(one, gpu):
+    defaults = [(version(wheels.default_from), wheels) for wheels in rows if wheels.default_from is not None]
+    for _, wheels in sorted(defaults, key=lambda pair: pair[0], reverse=True):
+        if _serves(wheels, gpu):
             return lost
-        lost = one.default_from
+        lost = wheels.default_from
     return lost

@@ -50,8 +50,8 @@ def script(kind: NodeKind) -> str:
     parts = list(_parts(kind))
     steps = [step for part in parts for step in _STEPS.get(part, (part,))]
     body = "\n".join(_text(part) for part in ("head", *parts))
-    mounts = [functions(one) for one in kind.mounts]
-    steps += [one.step for one in kind.mounts]
+    mounts = [functions(mount) for mount in kind.mounts]
+    steps += [mount.step for mount in kind.mounts]
     settings = _settings(kind)
     return "\n".join([body, *mounts, *settings, "at_every_boot", *(f"step {name}" for name in steps), "finish", ""])
 
@@ -72,7 +72,7 @@ def _parts(kind: NodeKind) -> Iterator[str]:
         yield "pdsh"
     if kind.efa:
         yield "efa"
-    if any(one.kind == "lustre" for one in kind.mounts):
+    if any(mount.kind == "lustre" for mount in kind.mounts):
         yield "lustre"
     if kind.mounts:
         yield "mounts"

@@ -19,7 +19,7 @@ class Mount:
         """Return the value of `docker run --mount`: comma-separated, with quotes around values that contain a comma."""
         fields = ["type=bind", f"source={self.source}", f"target={self.target or self.source}"]
         fields += ["readonly"] if self.read_only else []
-        return ",".join(_quoted(one) for one in fields)
+        return ",".join(_quoted(field) for field in fields)
 
 
 def _quoted(field: str) -> str:

@@ -129,7 +129,7 @@ def _mountpoint(mount: DataMount) -> MountOrder:
     prefix = ("--prefix", f"{mount.source.path}/") if mount.source.path else ()
     where = ("--endpoint-url", mount.endpoint, "--force-path-style") if mount.endpoint else ()
     modes = ("--dir-mode", "0777", "--file-mode", "0666")
-    more = tuple(f"--{one}" for one in mount.options.split(",") if one)
+    more = tuple(f"--{option}" for option in mount.options.split(",") if option)
     argv = ("mount-s3", "--allow-other", *rights, *modes, "--region", mount.region, *where, *prefix, *more)
     return MountOrder((*argv, mount.source.place, mount.to), "mount-s3", _package(MOUNTPOINT_PACKAGE), "mount-s3")
 
@@ -153,7 +153,7 @@ _ORDERS: Final[Mapping[SourceKind, Callable[[DataMount], MountOrder]]] = {
 
 
 def _joined(options: str, mount: DataMount) -> str:
-    return ",".join(one for one in (options, "" if mount.writable else "ro", mount.options) if one)
+    return ",".join(option for option in (options, "" if mount.writable else "ro", mount.options) if option)
 
 
 def _apt(package: str) -> str:

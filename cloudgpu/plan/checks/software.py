@@ -16,7 +16,7 @@ def container_untuned(case: Case) -> Iterator[Issue]:
     container = case.question.recipe.environment.container
     if container is None:
         return
-    for name in dict.fromkeys(one.gpu for one in case.field.candidates):
+    for name in dict.fromkeys(candidate.gpu for candidate in case.field.candidates):
         found = fitting(container.image, case.question.catalog.gpus[name], case.question)
         if found.fit == "untuned":
             yield Issue(f"{container.image} is not tuned for {name}: {found.why}")
@@ -31,7 +31,7 @@ def torch_rehearsed(case: Case) -> Iterator[Issue]:
     if python is None or not case.question.rehearsed:
         return
     known = case.question.software.torch
-    for name in dict.fromkeys(one.gpu for one in case.field.candidates):
+    for name in dict.fromkeys(candidate.gpu for candidate in case.field.candidates):
         gpu = case.question.catalog.gpus[name]
         wrong = torch_misfit(python, gpu, known)
         if wrong:
@@ -48,7 +48,7 @@ def torch_brought(case: Case) -> Iterator[Issue]:
     if python is None or not brings or case.question.rehearsed:
         return
     newest = python.model_copy(update={"requirements": ("torch",)})
-    for name in dict.fromkeys(one.gpu for one in case.field.candidates):
+    for name in dict.fromkeys(candidate.gpu for candidate in case.field.candidates):
         if torch_misfit(newest, case.question.catalog.gpus[name], case.question.software.torch):
             message = (
                 f"{', '.join(brings)} may bring a PyTorch without code for {name}: which one, the recipe leaves open"
@@ -84,7 +84,9 @@ def efa_software(case: Case) -> Iterator[Issue]:
     if container is None:
         return
     release = release_of(container.image, case.question.software)
-    for name in dict.fromkeys(one.instance_type for one in case.field.candidates if one.efa_interfaces):
+    for name in dict.fromkeys(
+        candidate.instance_type for candidate in case.field.candidates if candidate.efa_interfaces
+    ):
         minimum = case.question.software.fabric.get(name)
         if minimum is None:
             continue
@@ -101,9 +103,9 @@ def efa_software(case: Case) -> Iterator[Issue]:
             yield Issue(message, "images/efa-nccl lays both over a framework image", "note")
 
 
-def _older(one: str, other: str) -> bool:
+def _older(text: str, other: str) -> bool:
     """Return True if a version is older than another, such as `12.6.3` and `12.8`."""
-    return _numbers(one) < _numbers(other)
+    return _numbers(text) < _numbers(other)
 
 
 def _numbers(version: str) -> tuple[int, ...]:

@@ -46,7 +46,7 @@ def container_unfit(question: Question, kind: InstanceType) -> Iterator[Reason]:
 def fitting(image: str, gpu: Gpu, question: Question) -> Fitting:
     """Return how an image fits a GPU: by its tag if known, else by its month, else by its repository."""
     known = question.software
-    listed = next((one for one in known.images if one.image == image), None)
+    listed = next((candidate_image for candidate_image in known.images if candidate_image.image == image), None)
     if listed is not None and listed.lowest is None:
         return Fitting(None, "what it holds code for was not looked up")
     if listed is not None:
@@ -80,9 +80,9 @@ def _of_month(month: str, release: NgcMonth | None, gpu: Gpu, catalog: Catalog) 
 
 def _elder(gpu: Gpu, month: str, catalog: Catalog) -> Gpu | None:
     """Return the GPU of the same major version that a month supports and whose code this GPU runs, or None."""
-    same = (one for one in catalog.gpus.values() if one.sm // 10 == gpu.sm // 10 and one.sm < gpu.sm)
-    known = [one for one in same if one.first_ngc is not None and one.first_ngc <= month]
-    return max(known, key=lambda one: one.sm, default=None)
+    same = [other for other in catalog.gpus.values() if other.sm // 10 == gpu.sm // 10 and other.sm < gpu.sm]
+    known = [other for other in same if other.first_ngc is not None and other.first_ngc <= month]
+    return max(known, key=lambda other: other.sm, default=None)
 
 
 def _of_tag(image: str, gpu: Gpu, known: Software) -> Fitting | None:
@@ -102,8 +102,12 @@ def _of_tag(image: str, gpu: Gpu, known: Software) -> Fitting | None:
 
 def _of_repository(image: str, gpu: Gpu, images: tuple[FrameworkImage, ...]) -> Fitting:
     """Decide by the other tags of the repository, if they all agree."""
-    tags = [one for one in images if repository(one.image) == repository(image) and one.lowest is not None]
-    verdicts = {judged(one, gpu).fit for one in tags}
+    tags = [
+        candidate_image
+        for candidate_image in images
+        if repository(candidate_image.image) == repository(image) and candidate_image.lowest is not None
+    ]
+    verdicts = {judged(image, gpu).fit for image in tags}
     if verdicts == {"no"}:
         return Fitting(None, f"no tag of it that is known has any ({judged(tags[0], gpu).why})")
     return Fitting(None, "nobody looked into it")
@@ -132,10 +136,12 @@ def container_choices(image: str, gpu: Gpu, question: Question) -> Iterator[str]
     late = gpu.last_ngc is not None and month > gpu.last_ngc
     near = (gpu.last_ngc if late else gpu.first_ngc) if month else None
     named = [] if near is None else [image.replace(f":{month}", f":{near}", 1)]
-    same = {one.framework for one in known if repository(one.image) == repository(image)}
-    alike = [one.image for one in known if one.framework in same]
+    same = {
+        candidate_image.framework for candidate_image in known if repository(candidate_image.image) == repository(image)
+    }
+    alike = [image.image for image in known if image.framework in same]
     # Another variant, as TensorFlow 2 for 1, asks for more changes than another month.
-    others = sorted(alike, key=lambda one: (_variant(one) != _variant(image), abs(_months(one) - _months(image)), one))
+    others = sorted(alike, key=lambda tag: (_variant(tag) != _variant(image), abs(_months(tag) - _months(image)), tag))
     for choice in dict.fromkeys([*named, *others]):
         if choice != image and fitting(choice, gpu, question).fit == "native" and _exists(choice, question):
             yield choice
@@ -148,9 +154,13 @@ def _months(image: str) -> int:
 
 def _exists(image: str, question: Question) -> bool:
     """Return True unless the tag is known not to exist, as for months after a framework was discontinued."""
-    listed = [one.image for one in question.software.images if repository(one.image) == repository(image)]
-    alike = [one for one in listed if _variant(one) == _variant(image)]
-    return not listed or any(_months(one) >= _months(image) for one in alike)
+    listed = [
+        candidate_image.image
+        for candidate_image in question.software.images
+        if repository(candidate_image.image) == repository(image)
+    ]
+    alike = [tag for tag in listed if _variant(tag) == _variant(image)]
+    return not listed or any(_months(tag) >= _months(image) for tag in alike)
 
 
 def _variant(image: str) -> str:

@@ -77,7 +77,9 @@ def packages_requiring_torch(requirements: Iterable[str]) -> tuple[str, ...]:
     """Return the required packages that depend on PyTorch; none if the requirements name PyTorch itself."""
     if torch_bounds(requirements) is not None:
         return ()
-    names = [re.sub(r"[-_.]+", "-", match[1]).lower() for one in requirements if (match := _NAME.match(one))]
+    names = [
+        re.sub(r"[-_.]+", "-", match[1]).lower() for requirement in requirements if (match := _NAME.match(requirement))
+    ]
     return tuple(name for name in names if name in _BRING_TORCH)
 
 
@@ -176,8 +178,8 @@ def _newest(row: TorchWheels, bounds: Bounds, *, by_default: bool) -> Iterator[V
     mentioned = [(*version, 0)[:_OF_SERIES] for _, version in bounds]
     mentioned += [(major, minor - 1) for major, minor in mentioned if minor]
     ends = [_version(first), *([_version(last)] if last else []), *mentioned]
-    within = [one for one in ends if _version(first) <= one and (last is None or one <= _version(last))]
-    yield from sorted((one for one in within if allows(bounds, one)), reverse=True)[:1]
+    within = [version for version in ends if _version(first) <= version and (last is None or version <= _version(last))]
+    yield from sorted((version for version in within if allows(bounds, version)), reverse=True)[:1]
 
 
 def _named(series: Version, row: TorchWheels) -> str:
@@ -191,7 +193,7 @@ def _none_of(backend: str | None, known: Sequence[TorchWheels]) -> str:
     if backend is None or not rows:
         return ""
     lasts = [row.last for row in rows]
-    until = "" if None in lasts else f"; they end with {max((one for one in lasts if one), key=_version)}"
+    until = "" if None in lasts else f"; they end with {max((version for version in lasts if version), key=_version)}"
     return f"the {backend} wheels have no PyTorch that these requirements allow{until}"
 
 

@@ -108,7 +108,7 @@ def _storage(content: bytes) -> None:
     written("home/storage/data/storage.json", content)
     records = StorageRecords(_home())
     assert len(records.all()) <= 1
-    one = records.one("data")
+    one = records.get("data")
     assert one is not None
     conforms(StorageRecord, one)
     json.dumps(one.reached)
@@ -237,7 +237,7 @@ def _plan_file(content: bytes) -> None:
 def _sealed_plan(value: Any) -> None:
     """A plan whose hash is right whatever it holds: the hash keeps out accidents, nobody's intentions."""
     if isinstance(value, dict):
-        value = {**value, "sha256": stored._sealed(value)}
+        value = {**value, "sha256": stored._checksum(value)}
     _check_plan(stored.read(json.dumps(value), "a.plan"))
 
 

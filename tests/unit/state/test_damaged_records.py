@@ -68,7 +68,7 @@ def test_a_tag_that_names_no_file_names_no_cluster_of_this_home(workspace, make,
     assert workspace.records.cluster(name) is None
     assert workspace.records.last_known(name) is None
     assert workspace.records.run(name) is None
-    assert StorageRecords(workspace.home).one(name) is None
+    assert StorageRecords(workspace.home).get(name) is None
     assert MatrixRecords(workspace.home).matrix(name) is None
 
 
@@ -87,7 +87,7 @@ def test_storage_with_a_damaged_record_is_named(workspace, field, value):
     assert str(path) in why
     assert field in why
     with pytest.raises(StateError, match="cannot be read"):
-        records.one("odd")
+        records.get("odd")
 
 
 @pytest.mark.parametrize(
@@ -161,5 +161,5 @@ def test_a_damaged_index_of_the_catalogue_is_named(workspace, index):
 
 @pytest.mark.parametrize("text", ["[" * 100_000, "9" * 5000, '{"sha256": NaN}'], ids=["deep", "long", "nan"])
 def test_a_plan_file_that_is_none(text):
-    with pytest.raises(UsageError, match=r"it\.json is no plan"):
+    with pytest.raises(UsageError, match=r"it\.json is not a plan"):
         plan_file.read(text, "it.json")

@@ -66,8 +66,8 @@ class DataRepositoryAssociation(Living):
             if is_gone(err):
                 return ""
             raise
-        ours = [one for one in answer["Associations"] if is_ours(ctx, mapped(one.get("Tags")))]
-        return next((str(one["AssociationId"]) for one in ours), "")
+        ours = [association for association in answer["Associations"] if is_ours(ctx, mapped(association.get("Tags")))]
+        return next((str(association["AssociationId"]) for association in ours), "")
 
     def _look(self, clients: Clients, physical_id: str) -> Found | None:
         answer = clients.client("fsx").describe_data_repository_associations(AssociationIds=[physical_id])
@@ -113,10 +113,12 @@ def _sizes(inputs: Properties) -> dict[str, Any]:
         request["ImportedFileChunkSize"] = int(inputs["importedFileChunkSize"])
     if inputs.get("s3"):
         policies = {key: inputs["s3"].get(key) for key in _POLICIES}
-        request["S3"] = {_POLICIES[key]: {"Events": list(one["events"])} for key, one in policies.items() if one}
+        request["S3"] = {
+            _POLICIES[key]: {"Events": list(policy["events"])} for key, policy in policies.items() if policy
+        }
     return request
 
 
 def _shown(s3: Mapping[str, Any]) -> dict[str, Any]:
     present = {key: s3[member] for key, member in _POLICIES.items() if s3.get(member)}
-    return {key: {"events": list(one.get("Events") or ())} for key, one in present.items()}
+    return {key: {"events": list(policy.get("Events") or ())} for key, policy in present.items()}

@@ -139,31 +139,31 @@ class BucketEncryption(BucketPart):
     }
 
     def _put(self, s3: Any, inputs: Properties) -> None:  # noqa: ANN401
-        rules = [_rule(one) for one in inputs["rules"]]
+        rules = [_rule(rule) for rule in inputs["rules"]]
         s3.put_bucket_encryption(Bucket=inputs["bucket"], ServerSideEncryptionConfiguration={"Rules": rules})
 
     def _get(self, clients: Clients, bucket: str) -> Mapping[str, Any]:
         answer = clients.client("s3").get_bucket_encryption(Bucket=bucket)
-        return {"rules": [_shown(one) for one in answer["ServerSideEncryptionConfiguration"]["Rules"]]}
+        return {"rules": [_shown(rule) for rule in answer["ServerSideEncryptionConfiguration"]["Rules"]]}
 
     def _unset(self, s3: Any, bucket: str) -> None:  # noqa: ANN401
         s3.delete_bucket_encryption(Bucket=bucket)
 
     def _plain(self, properties: Properties) -> Mapping[str, Any]:
-        return {"rules": [_rule(one) for one in properties.get("rules") or ()]}
+        return {"rules": [_rule(rule) for rule in properties.get("rules") or ()]}
 
 
-def _rule(one: Mapping[str, Any]) -> dict[str, Any]:
-    given = one.get(_BY_DEFAULT) or {}
+def _rule(row: Mapping[str, Any]) -> dict[str, Any]:
+    given = row.get(_BY_DEFAULT) or {}
     default = {"SSEAlgorithm": given.get("sseAlgorithm")}
     if given.get("kmsMasterKeyId"):
         default["KMSMasterKeyID"] = given["kmsMasterKeyId"]
-    return {"ApplyServerSideEncryptionByDefault": default, "BucketKeyEnabled": bool(one.get("bucketKeyEnabled"))}
+    return {"ApplyServerSideEncryptionByDefault": default, "BucketKeyEnabled": bool(row.get("bucketKeyEnabled"))}
 
 
-def _shown(one: Mapping[str, Any]) -> dict[str, Any]:
-    given = one.get("ApplyServerSideEncryptionByDefault") or {}
+def _shown(row: Mapping[str, Any]) -> dict[str, Any]:
+    given = row.get("ApplyServerSideEncryptionByDefault") or {}
     default = {"sseAlgorithm": given.get("SSEAlgorithm")}
     if given.get("KMSMasterKeyID"):
         default["kmsMasterKeyId"] = given["KMSMasterKeyID"]
-    return {_BY_DEFAULT: default, "bucketKeyEnabled": bool(one.get("BucketKeyEnabled"))}
+    return {_BY_DEFAULT: default, "bucketKeyEnabled": bool(row.get("BucketKeyEnabled"))}

@@ -40,8 +40,10 @@ class FileSystem(Living):
     def _made(self, ctx: HandlerContext, inputs: Properties) -> str:
         with typed("looking for an EFS file system"):
             answer = ctx.clients.client("efs").describe_file_systems(CreationToken=_token(ctx, inputs))
-        ours = [one for one in answer["FileSystems"] if is_ours(ctx, mapped(one.get("Tags")))]
-        return next((one["FileSystemId"] for one in ours if self._state(one) not in self.over), "")
+        ours = [file_system for file_system in answer["FileSystems"] if is_ours(ctx, mapped(file_system.get("Tags")))]
+        return next(
+            (file_system["FileSystemId"] for file_system in ours if self._state(file_system) not in self.over), ""
+        )
 
     def _look(self, clients: Clients, physical_id: str) -> Found | None:
         answer = clients.client("efs").describe_file_systems(FileSystemId=physical_id)

@@ -82,8 +82,10 @@ class LustreFileSystem(Living):
     def _made(self, ctx: HandlerContext, inputs: Properties) -> str:  # noqa: ARG002
         with typed("looking for a Lustre file system"):
             pages = ctx.clients.client("fsx").get_paginator("describe_file_systems").paginate()
-            found = [one for page in pages for one in page["FileSystems"]]
-        return next((one["FileSystemId"] for one in found if is_ours(ctx, mapped(one.get("Tags")))), "")
+            found = [file_system for page in pages for file_system in page["FileSystems"]]
+        return next(
+            (file_system["FileSystemId"] for file_system in found if is_ours(ctx, mapped(file_system.get("Tags")))), ""
+        )
 
     def _look(self, clients: Clients, physical_id: str) -> Found | None:
         answer = clients.client("fsx").describe_file_systems(FileSystemIds=[physical_id])

@@ -51,8 +51,8 @@ class MountTarget(Living):
             if is_gone(err):
                 return ""
             raise
-        here = [one for one in answer["MountTargets"] if one["SubnetId"] == inputs["subnetId"]]
-        return next((one["MountTargetId"] for one in here if self._state(one) not in self.over), "")
+        here = [target for target in answer["MountTargets"] if target["SubnetId"] == inputs["subnetId"]]
+        return next((target["MountTargetId"] for target in here if self._state(target) not in self.over), "")
 
     def _look(self, clients: Clients, physical_id: str) -> Found | None:
         efs = clients.client("efs")

@@ -123,9 +123,9 @@ def _wait(waits: list[float], trouble: str) -> None:
     time.sleep(waits.pop(0))
 
 
-def _one_disk(one: str, other: str) -> bool:
+def _one_disk(text: str, other: str) -> bool:
     try:
-        return os.stat(one).st_dev == os.stat(other).st_dev
+        return os.stat(text).st_dev == os.stat(other).st_dev
     except OSError:
         return True
 

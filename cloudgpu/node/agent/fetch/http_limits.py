@@ -101,7 +101,7 @@ class PacedStream(io.RawIOBase):
         if self._head is not None:
             ends.append(self._began + self._pace.head_s)
         left = [end - now for end in ends]
-        if any(one <= 0 for one in left):
+        if any(seconds <= 0 for seconds in left):
             raise _slow("too slow: no whole answer came in time")
         return min([*left, *([] if self._silence_s is None else [self._silence_s])], default=None)
 
@@ -174,7 +174,7 @@ def check_address(url: str) -> None:
     labels = host.rstrip(".").split(".")
     if parts.scheme not in ("http", "https") or not host or parts.port == 0:
         raise ValueError("it is no address of the web")
-    if len(host) > _LONGEST_NAME or (":" not in host and not all(0 < len(one) <= _LONGEST_LABEL for one in labels)):
+    if len(host) > _LONGEST_NAME or (":" not in host and not all(0 < len(label) <= _LONGEST_LABEL for label in labels)):
         raise ValueError("no host can have this name")
 
 

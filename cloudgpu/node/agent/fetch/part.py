@@ -120,7 +120,7 @@ class PartMap:
             os.ftruncate(self._file, 0)
             text = head + bytes(self.steps)
             os.pwrite(self._file, text, 0)
-        self.done = [bool(one) for one in text[len(head) :]]
+        self.done = [bool(byte) for byte in text[len(head) :]]
 
     def mark(self, step: int) -> None:
         """Mark a chunk as complete."""

@@ -48,11 +48,11 @@ def read(spec: dict[str, Any]) -> list[RequestedFile]:
     given, roots = spec.get("files"), _roots(spec.get("roots") or [])
     if not isinstance(given, list):
         raise AgentError("fetch: files must be a list")
-    files = [_wanted(one) for one in given]
+    files = [_wanted(row) for row in given]
     _check_paths(files)
-    for one in files:
-        if roots and not any(_below(one.path, root) for root in roots):
-            raise AgentError(f"fetch: {one.path} is outside the data directories", code="outside")
+    for file in files:
+        if roots and not any(_below(file.path, root) for root in roots):
+            raise AgentError(f"fetch: {file.path} is outside the data directories", code="outside")
     return files
 
 
@@ -70,13 +70,15 @@ def _check_paths(files: list[RequestedFile]) -> None:
     Raises:
         AgentError: Two of them would.
     """
-    paths = {one.path for one in files}
+    paths = {file.path for file in files}
     if len(paths) != len(files):
         raise AgentError("fetch: two files have the same path")
-    for one in files:
-        for beside in (f"{one.path}.part", f"{one.path}.part.map"):
+    for file in files:
+        for beside in (f"{file.path}.part", f"{file.path}.part.map"):
             if beside in paths:
-                raise AgentError(f"fetch: {one.path} arrives as {beside}, which is another file's name", code="outside")
+                raise AgentError(
+                    f"fetch: {file.path} arrives as {beside}, which is another file's name", code="outside"
+                )
 
 
 def _wanted(given: Any) -> RequestedFile:  # noqa: ANN401 - unchecked input
@@ -90,7 +92,7 @@ def _wanted(given: Any) -> RequestedFile:  # noqa: ANN401 - unchecked input
     if not isinstance(size, int) or not _is_whole(size) or size < 0 or not (sha256 is None or isinstance(sha256, str)):
         raise AgentError(f"fetch: size or sha256 of {path} make no sense")
     mtime_ns, mode = given.get("mtime_ns"), given.get("mode")
-    if not all(one is None or _is_whole(one) for one in (mtime_ns, mode)):
+    if not all(value is None or _is_whole(value) for value in (mtime_ns, mode)):
         raise AgentError(f"fetch: time or mode of {path} make no sense")
     digest = None if sha256 is None else sha256.lower()
     return RequestedFile(url, path, size, digest, str(given.get("etag") or ""), mtime_ns, mode)

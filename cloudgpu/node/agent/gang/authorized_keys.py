@@ -38,7 +38,7 @@ def _rewrite(run_id: str, line: str) -> None:
     try:
         files.wait_lock(lock)
         path = os.path.join(folder, "authorized_keys")
-        kept = [one for one in _lines(path) if not one.endswith(f" {KEY_COMMENT}{run_id}")]
+        kept = [line for line in _lines(path) if not line.endswith(f" {KEY_COMMENT}{run_id}")]
         _replace(path, [*kept, *([line] if line else [])])
     finally:
         os.close(lock)

@@ -83,7 +83,7 @@ class RankProcesses:
         failed = [rank for rank in self.ranks if rank.state == "failed"]
         if not failed:
             return None
-        rank = min(failed, key=lambda one: one.ended_at)
+        rank = min(failed, key=lambda rank: rank.ended_at)
         reason = f"{rank.spec.role}: {rank.reason}" if rank.spec.role else rank.reason
         seen = failure(node_index, reason, rank=rank.spec.rank, exit_code=rank.exit_code)
         return {**seen, "age_s": max(0.0, now - rank.ended_at)}
@@ -125,7 +125,9 @@ class RankProcesses:
         """Kill what has outlived its grace."""
         if self._kill_at is None:
             return
-        for rank in [one for one in self.ranks if one.spec.rank in self._pending_signals and one.state == "running"]:
+        for rank in [
+            rank for rank in self.ranks if rank.spec.rank in self._pending_signals and rank.state == "running"
+        ]:
             self._ask(rank, self._pending_signals.pop(rank.spec.rank))
         self._hasten(self._kill_at, now)
         if now >= self._kill_at:

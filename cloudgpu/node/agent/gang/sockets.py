@@ -79,7 +79,7 @@ class HeadGang(Gang):
             self._last_order, self._last_order_at = order, now
             for connection in list(self._connections.values()):
                 self._send_order(connection)
-        for connection in [one for one in self._unauthenticated if now - one.opened > _GREETING_S]:
+        for connection in [connection for connection in self._unauthenticated if now - connection.opened > _GREETING_S]:
             self._drop(connection)
 
     def close(self) -> None:

@@ -43,7 +43,7 @@ def verb(spec: dict[str, Any], emit: Emit) -> None:
 
 def _end(token: str, homes: list[str], *, grace_s: float, keep_cache: bool) -> list[str]:
     """Stop processes, unmount, delete files, and remove the lease last, so that nobody else gets GPUs still in use."""
-    left = [one for home in homes for one in _clear(home, grace_s=grace_s, keep_cache=keep_cache)]
+    left = [remainder for home in homes for remainder in _clear(home, grace_s=grace_s, keep_cache=keep_cache)]
     if not left and os.path.lexists(store.FOLDER):
         with store.held():
             store.remove(token)
@@ -90,9 +90,9 @@ def _matching_clusters(cluster: str, owner: str) -> list[tuple[str, str]]:
             found.append((str(known.get("token")), str(mark.parent)))
     # This login may have another home directory than the one that took the lease.
     found += [
-        (one.token, _checked_home(one.home))
-        for one in store.active()
-        if one.home and one.user == store.current_user() and (one.cluster, one.owner) == (cluster, owner)
+        (lease.token, _checked_home(lease.home))
+        for lease in store.active()
+        if lease.home and lease.user == store.current_user() and (lease.cluster, lease.owner) == (cluster, owner)
     ]
     return list(dict(found).items())
 

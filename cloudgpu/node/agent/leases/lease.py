@@ -52,14 +52,14 @@ def _take(spec: dict[str, Any]) -> dict[str, Any]:
 
 
 def _free(wanted: int, ids: dict[str, int], token: str) -> tuple[int, ...]:
-    others = [one for one in store.active() if one.token != token]
-    leased = {gpu for one in others for gpu in one.gpus}
-    foreign = [one for one in gpu_use.processes(ids) if one.gpu not in leased]
-    free = sorted(set(ids.values()) - leased - {one.gpu for one in foreign})
+    others = [lease for lease in store.active() if lease.token != token]
+    leased = {gpu for lease in others for gpu in lease.gpus}
+    foreign = [process for process in gpu_use.processes(ids) if process.gpu not in leased]
+    free = sorted(set(ids.values()) - leased - {process.gpu for process in foreign})
     if len(ids) < wanted:
         raise AgentError(f"this host has {len(ids)} GPUs, not the {wanted} that are asked for", code="no-gpu")
     if len(free) < wanted:
-        why = [one.description for one in others] + [one.description for one in foreign]
+        why = [lease.description for lease in others] + [process.description for process in foreign]
         raise AgentError(
             f"{len(free)} of {len(ids)} GPUs are free, {wanted} are asked for; taken: {'; '.join(why)}",
             code="leased" if others else "in-use",
@@ -83,11 +83,14 @@ def _show(spec: dict[str, Any]) -> dict[str, Any]:
         "problem": problem,
         "epoch_s": int(time.time()),
         "leases": [
-            {"cluster": one.cluster, "owner": one.owner, "user": one.user, "gpus": list(one.gpus),
-             "expires_epoch_s": one.expires_epoch_s, "mine": one.token == token, "told": one.description}
-            for one in stands
+            {"cluster": lease.cluster, "owner": lease.owner, "user": lease.user, "gpus": list(lease.gpus),
+             "expires_epoch_s": lease.expires_epoch_s, "mine": lease.token == token, "told": lease.description}
+            for lease in stands
         ],
-        "processes": [{"gpu": one.gpu, "pid": one.pid, "user": one.user, "told": one.description} for one in busy],
+        "processes": [
+            {"gpu": process.gpu, "pid": process.pid, "user": process.user, "told": process.description}
+            for process in busy
+        ],
     }  # fmt: skip
 
 

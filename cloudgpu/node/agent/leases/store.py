@@ -84,13 +84,13 @@ def held() -> Iterator[None]:
 def active() -> list[Lease]:
     """Return every lease that has not expired. Without the lock, the result may be out of date."""
     found = [_read(name) for name in _names()]
-    return sorted((one for one in found if one is not None and not one.expired), key=lambda one: one.gpus)
+    return sorted((lease for lease in found if lease is not None and not lease.expired), key=lambda lease: lease.gpus)
 
 
 def own(token: str) -> Lease | None:
     """Return the lease of this token if this user took it, expired or not."""
-    one = _read(_name(token))
-    return one if one is not None and one.user == current_user() else None
+    lease = _read(_name(token))
+    return lease if lease is not None and lease.user == current_user() else None
 
 
 def write(lease: Lease) -> None:
@@ -152,7 +152,7 @@ def _read(name: str) -> Lease | None:
         with os.fdopen(handle, "rb") as stream:
             owner = user_name(os.fstat(stream.fileno()).st_uid)
             description = parsed_object(stream.read(65536))
-        gpus = tuple(sorted({whole(one, _MOST_GPUS) for one in description["gpus"]}))
+        gpus = tuple(sorted({whole(index, _MOST_GPUS) for index in description["gpus"]}))
         expires = whole(description["expires_epoch_s"], _LATEST_S)
         return Lease(
             text(description["token"]),

@@ -76,7 +76,7 @@ def _mount(wanted: dict[str, Any], run: str, emit: Emit) -> bool:
 def _carry_out(wanted: dict[str, Any], target: str, emit: Emit) -> None:
     what = f"dataset {wanted['name']}: {wanted['source']}"
     seconds = float(wanted.get("seconds") or 60)
-    argv = [str(one) for one in wanted["argv"]]
+    argv = [str(word) for word in wanted["argv"]]
     _make_directory(target, what)
     _install(wanted, what, emit)
     before = superuser.descendants()
@@ -140,7 +140,7 @@ def _leave(run: str | None, folder: str = "") -> tuple[list[str], list[str]]:
         with _record(record["target"], folder) as (path, known):
             if known is None or (run is not None and run not in known["runs"]):
                 continue
-            rest = [one for one in known["runs"] if run is not None and one != run]
+            rest = [other for other in known["runs"] if run is not None and other != run]
             if rest:
                 files.write_json(path, {**known, "runs": rest})
             elif _take_down(known["target"]):

@@ -34,8 +34,8 @@ def _describe(world: World, region: str, params: Params) -> dict[str, Any]:
     for row in params.get("Filters") or ():
         if row.get("Name") != "file-system-id":
             raise JsonError("BadRequest", f"The rehearsal cloud does not simulate the filter {row.get('Name')}.")
-        found = [one for one in found if one.request["FileSystemId"] in row["Values"]]
-    rows, more = paged([_shown(world, one) for one in found], params)
+        found = [link for link in found if link.request["FileSystemId"] in row["Values"]]
+    rows, more = paged([_shown(world, link) for link in found], params)
     return {"Associations": rows, **more}
 
 
@@ -84,17 +84,17 @@ def _link(links: Mapping[str, Made], name: str) -> Made:
     return links[name]
 
 
-def _shown(world: World, one: Made) -> dict[str, Any]:
+def _shown(world: World, resource: Made) -> dict[str, Any]:
     kept = ("FileSystemId", "FileSystemPath", "DataRepositoryPath", "BatchImportMetaDataOnCreate", *_CHANGEABLE)
     row = {
-        "AssociationId": one.id,
-        "ResourceARN": one.arn,
-        "Lifecycle": one.lifecycle(world.clock.now()),
-        "CreationTime": one.created.timestamp(),
-        "Tags": [{"Key": key, "Value": value} for key, value in one.tags.items()],
-        **{key: one.request[key] for key in kept if key in one.request},
+        "AssociationId": resource.id,
+        "ResourceARN": resource.arn,
+        "Lifecycle": resource.lifecycle(world.clock.now()),
+        "CreationTime": resource.created.timestamp(),
+        "Tags": [{"Key": key, "Value": value} for key, value in resource.tags.items()],
+        **{key: resource.request[key] for key in kept if key in resource.request},
     }
-    return {**row, "FailureDetails": {"Message": one.failure}} if row["Lifecycle"] == "FAILED" else row
+    return {**row, "FailureDetails": {"Message": resource.failure}} if row["Lifecycle"] == "FAILED" else row
 
 
 ACTIONS: Mapping[str, Action] = {

@@ -37,7 +37,7 @@ def _describe(world: World, region: str, params: Params) -> dict[str, Any]:
     shelf = shelf_of(region_of(region), world.clock.now())
     wanted = [str(name) for name in params.get("FileSystemIds") or ()]
     found = [system(shelf, name) for name in wanted] if wanted else list(shelf.systems.values())
-    rows, more = paged([_shown(world, region, one) for one in found], params)
+    rows, more = paged([_shown(world, region, system) for system in found], params)
     return {"FileSystems": rows, **more}
 
 
@@ -126,24 +126,24 @@ def _subnet(backend: Any, params: Params) -> Any:  # noqa: ANN401 - moto's subne
     return found
 
 
-def _shown(world: World, region: str, one: Made) -> dict[str, Any]:
-    request = one.request
+def _shown(world: World, region: str, resource: Made) -> dict[str, Any]:
+    request = resource.request
     lustre = {"DeploymentType": "SCRATCH_1", **(request.get("LustreConfiguration") or {})}
     row = {
-        "FileSystemId": one.id,
+        "FileSystemId": resource.id,
         "FileSystemType": "LUSTRE",
         "FileSystemTypeVersion": request.get("FileSystemTypeVersion", "2.10"),
-        "CreationTime": one.created.timestamp(),
+        "CreationTime": resource.created.timestamp(),
         "OwnerId": _ACCOUNT,
-        "Lifecycle": one.lifecycle(world.clock.now()),
+        "Lifecycle": resource.lifecycle(world.clock.now()),
         "StorageCapacity": request["StorageCapacity"],
         "StorageType": request.get("StorageType", "SSD"),
         "SubnetIds": request["SubnetIds"],
-        "NetworkInterfaceIds": [one.interface],
-        "DNSName": f"{one.id}.fsx.{region}.amazonaws.com",
-        "ResourceARN": one.arn,
-        "LustreConfiguration": {**lustre, "MountName": one.mount_name},
-        "Tags": [{"Key": key, "Value": value} for key, value in one.tags.items()],
+        "NetworkInterfaceIds": [resource.interface],
+        "DNSName": f"{resource.id}.fsx.{region}.amazonaws.com",
+        "ResourceARN": resource.arn,
+        "LustreConfiguration": {**lustre, "MountName": resource.mount_name},
+        "Tags": [{"Key": key, "Value": value} for key, value in resource.tags.items()],
     }
     return {**row, "KmsKeyId": request["KmsKeyId"]} if request.get("KmsKeyId") else row
 

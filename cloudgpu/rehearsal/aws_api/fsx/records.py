@@ -55,7 +55,9 @@ class Shelf:
 
     def tagged(self, arn: str) -> Made | None:
         """Return the record with this ARN, or None."""
-        return next((one for one in (*self.systems.values(), *self.links.values()) if one.arn == arn), None)
+        return next(
+            (resource for resource in (*self.systems.values(), *self.links.values()) if resource.arn == arn), None
+        )
 
 
 def region_of(name: str) -> Any:  # noqa: ANN401 - moto's back end
@@ -108,11 +110,11 @@ def repeated(rows: Mapping[str, Made], params: Mapping[str, Any]) -> Made | None
         JsonError: The token was used with other parameters.
     """
     token = params.get("ClientRequestToken")
-    for one in rows.values() if token else ():
-        if one.request.get("ClientRequestToken") == token:
-            if dict(params) != one.asked:
+    for resource in rows.values() if token else ():
+        if resource.request.get("ClientRequestToken") == token:
+            if dict(params) != resource.asked:
                 raise JsonError("IncompatibleParameterError", "The token was used with other parameters.")
-            return one
+            return resource
     return None
 
 

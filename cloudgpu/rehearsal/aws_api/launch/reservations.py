@@ -73,12 +73,12 @@ def purchase(call: Call) -> dict[str, Any]:
 def describe(call: Call) -> dict[str, Any]:
     """Describe reservations by id and filter, in pages."""
     ids = call.texts("CapacityReservationIds")
-    for missing in (one for one in ids if one not in call.records.reservations):
+    for missing in (reservation_id for reservation_id in ids if reservation_id not in call.records.reservations):
         raise _unknown(missing)
-    found = [one for name, one in call.records.reservations.items() if not ids or name in ids]
+    found = [reservation for name, reservation in call.records.reservations.items() if not ids or name in ids]
     for name, values in call.filters().items():
-        found = [one for one in found if _value(call, one, name) in values]
-    rows, token = page([_shown(call, one) for one in found], call.params)
+        found = [reservation for reservation in found if _value(call, reservation, name) in values]
+    rows, token = page([_shown(call, reservation) for reservation in found], call.params)
     return {"CapacityReservations": rows, "NextToken": token}
 
 
@@ -123,7 +123,11 @@ def _takes(call: Call, found: CapacityReservation) -> bool:
 
 
 def _free(call: Call, found: CapacityReservation) -> int:
-    living = {one.id for one in call.backend.all_instances() if one.state not in ("terminated", "shutting-down")}
+    living = {
+        instance.id
+        for instance in call.backend.all_instances()
+        if instance.state not in ("terminated", "shutting-down")
+    }
     used = sum(name in living and node.reservation == found.id for name, node in call.records.nodes.items())
     return max(0, found.count - used)
 

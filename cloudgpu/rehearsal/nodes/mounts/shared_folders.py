@@ -174,7 +174,7 @@ def _blkid(arguments: Sequence[str], disks: Disks) -> Answer:
     found = [word for word in arguments if disks.folder(word) in disks.formatted]
     if not found:
         return Answer(exit_code=_NOTHING_FOUND)
-    return Answer(stdout="".join(f'{one}: TYPE="ext4"\n' for one in found))
+    return Answer(stdout="".join(f'{path}: TYPE="ext4"\n' for path in found))
 
 
 def _format(arguments: Sequence[str], disks: Disks) -> Answer:

@@ -117,7 +117,7 @@ def room(cloud, home, told, ledger):
 
 def test_what_is_made_is_recorded_before_the_first_call(room, cloud, home):
     def seen(stack):
-        record = StorageRecords(home).one("sets")
+        record = StorageRecords(home).get("sets")
         assert (record.state, record.token) == ("making", stack.config["token"])
 
     cloud.seen = seen
@@ -154,7 +154,7 @@ def test_it_is_carried_on_by_the_engine_that_began_it(room, cloud, home):
         room.create(REQUEST)
     cloud.engine_asked_for = ""  # whoever names none gets the right one
     assert not room.create(REQUEST).made
-    assert StorageRecords(home).one("sets").engine == "pulumi"
+    assert StorageRecords(home).get("sets").engine == "pulumi"
 
 
 def test_an_engine_that_cannot_work_is_told_before_anything_is_written(room, cloud, home, monkeypatch):
@@ -183,7 +183,7 @@ def test_what_could_not_be_made_is_ended_at_once(room, cloud, home):
     with pytest.raises(CapacityError, match="no Lustre left"):
         room.create(REQUEST)
     assert cloud.calls == ["up", "empty", "destroy"]
-    assert StorageRecords(home).one("sets") is None
+    assert StorageRecords(home).get("sets") is None
     assert cloud.there == []
 
 
@@ -195,14 +195,14 @@ def test_what_could_neither_be_made_nor_ended_is_told_as_both(room, cloud, home)
         room.create(REQUEST)
     assert caught.value.left == ("lustre fs-1: busy",)
     assert caught.value.hint == "cloudgpu storage delete sets"
-    assert StorageRecords(home).one("sets").state == "making"
+    assert StorageRecords(home).get("sets").state == "making"
 
 
 def test_a_killed_create_goes_on_under_its_own_token(room, cloud, home):
     cloud.refuses = KeyboardInterrupt()
     with pytest.raises(KeyboardInterrupt):
         room.create(REQUEST)
-    token = StorageRecords(home).one("sets").token
+    token = StorageRecords(home).get("sets").token
     cloud.refuses = None
     assert room.create(REQUEST).record.token == token
 
@@ -223,7 +223,7 @@ def test_disposable_data_goes_by_its_name(room, cloud, home):
     room.create(replace(REQUEST, disposable=True))
     room.delete("sets", "us-east-1", delete_data=False)
     assert cloud.there == []
-    assert StorageRecords(home).one("sets") is None
+    assert StorageRecords(home).get("sets") is None
 
 
 def test_what_never_stood_holds_nothing(room, cloud):
@@ -263,7 +263,7 @@ def test_it_is_gone_only_when_a_second_search_is_empty(room, cloud, home):
     with pytest.raises(TeardownError, match="storage sets is not deleted") as caught:
         room.delete("sets", "us-east-1", delete_data=True)
     assert caught.value.left == ("lustre fs-1 (AVAILABLE) in us-east-1", "security-group sg-1 in us-east-1")
-    assert StorageRecords(home).one("sets").state == "deleting"
+    assert StorageRecords(home).get("sets").state == "deleting"
     with pytest.raises(BusyError, match="being deleted"):
         room.create(REQUEST)
 
