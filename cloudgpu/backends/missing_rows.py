@@ -70,9 +70,9 @@ def gap_of(record: ClusterRecord, nodes: tuple[str, ...]) -> Gap:
 
 def gap_error(found: Sequence[Gap]) -> LedgerError:
     """Return the error of a bill that is not whole."""
-    repairs = " and ".join(dict.fromkeys(f"`{record.repair}`" for record in found))
+    repairs = " and ".join(dict.fromkeys(f"`{gap.repair}`" for gap in found))
     hint = f"{repairs} writes the rows again from the records and AWS's own times; was another ledger meant?"
-    return LedgerError("; ".join(record.message for record in found), hint=hint)
+    return LedgerError("; ".join(gap.message for gap in found), hint=hint)
 
 
 def rows_of(ledger: Ledger, name: str, token: str) -> tuple[Entry, ...]:

@@ -260,7 +260,7 @@ def _profiles(clients: Clients, prefix: str) -> Iterator[Found]:
     with answered("searching IAM for instance profiles"):
         pages = iam.get_paginator("list_instance_profiles").paginate()
         found = [profile["InstanceProfileName"] for page in pages for profile in page["InstanceProfiles"]]
-    for name in (resource for resource in found if resource.startswith(prefix)):
+    for name in (profile for profile in found if profile.startswith(prefix)):
         tags = _iam_tags(partial(_profile, iam, name))
         if tags is not None:
             yield Found("instance-profile", name, GLOBAL, name, tags)

@@ -167,26 +167,22 @@ class AwsCloud:
         nodes: dict[str, Node] = {}
         pause = _POLL_S
         while True:
-            for node in self._came(
-                record, instance_ids, [instance_id for instance_id in instance_ids if instance_id not in nodes]
-            ):
+            missing = [instance_id for instance_id in instance_ids if instance_id not in nodes]
+            for node in self._reached(record, instance_ids, missing):
                 nodes[node.instance_id] = node
                 emit(Note(f"{node.instance_id} is up at {node.address}, host key {node.host_keys[0]}", node.index))
             if len(nodes) == len(instance_ids):
                 return Inventory(record.name, tuple(sorted(nodes.values(), key=lambda node: node.index)))
             if self._clock.monotonic() > deadline:
-                silent = [instance_id for instance_id in instance_ids if instance_id not in nodes]
+                silent = [instance_id for instance_id in missing if instance_id not in nodes]
                 waited = f"after {self._settings.boot_seconds} s"
                 message = f"{waited} {', '.join(silent)} printed no host key on the console"
                 raise CloudError(message, hint=command("cloudgpu", "down", record.name))
             self._clock.sleep(pause)
             pause = min(pause * 1.5, _POLL_SLOWEST_S)
 
-    def _came(self, record: ClusterRecord, gang: Sequence[str], awaited: Sequence[str]) -> list[Node]:
-        """Return the awaited nodes that now have an address and a host key.
-
-        A console is read until it has shown the key, and never again after that.
-        """
+    def _reached(self, record: ClusterRecord, gang: Sequence[str], awaited: Sequence[str]) -> list[Node]:
+        """Return the awaited nodes that now have an address and a host key. Their consoles are not read again."""
         clients = self._session(record.region)
         found = instances.describe(clients, list(awaited))
         for instance in found:
@@ -226,10 +222,8 @@ class AwsCloud:
         """Return the state of each instance; `terminated` if AWS no longer describes it."""
         states = dict.fromkeys(instance_ids, "terminated")
         if instance_ids:
-            states |= {
-                instance.id: instance.state
-                for instance in instances.describe(self._session(region), list(instance_ids))
-            }
+            described = instances.describe(self._session(region), list(instance_ids))
+            states |= {instance.id: instance.state for instance in described}
         return states
 
     def lifetimes(self, region: str, instance_ids: Sequence[str]) -> Mapping[str, Lifetime]:
@@ -258,8 +252,8 @@ class AwsCloud:
 
     def retag(self, found: Sequence[TaggedResource], tags: Mapping[str, str]) -> None:
         """Set these tags on instances, volumes and interfaces that do not have them yet."""
-        for region in sorted({instance.region for instance in found} - {GLOBAL}):
-            here = [instance for instance in found if instance.region == region]
+        for region in sorted({resource.region for resource in found} - {GLOBAL}):
+            here = [resource for resource in found if resource.region == region]
             relabel(self._session(region), here, tags)
 
     def terminate(self, region: str, instance_ids: Sequence[str]) -> None:
@@ -272,7 +266,7 @@ class AwsCloud:
         Raises:
             TeardownError: Something could not be deleted; the error lists all of it.
         """
-        self._regions.release([instance for instance in found if isinstance(instance, Found)])
+        self._regions.release([resource for resource in found if isinstance(resource, Found)])
 
     def put_objects(self, url: str, source: Path) -> int:
         """Upload a directory to an S3 URL unless it is already there, and return the bytes sent."""
