@@ -1,4 +1,4 @@
-"""Cost items of a cluster: nodes, disks, addresses, NAT gateway and data transfer, each with the source of its price."""
+"""Cost items of a cluster, each with the source of its price: nodes, disks, addresses, NAT gateway and data transfer."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -76,9 +76,7 @@ class CostItem:
         return decoded(cls, stored)
 
 
-def items_besides_nodes(
-    nodes: int, disk_gib: int, region: str, public_address: PublicAddress
-) -> tuple[CostItem, ...]:
+def items_besides_nodes(nodes: int, disk_gib: int, region: str, public_address: PublicAddress) -> tuple[CostItem, ...]:
     """Return the disks, addresses and NAT gateway of a cluster, including those without a known price."""
     items = [_item("disks", nodes, f"{_s('disk', nodes)} of {disk_gib} GiB (gp3)", _disk(disk_gib, region))]
     addresses = nodes if public_address == "auto" else elastic_ips(public_address, nodes)

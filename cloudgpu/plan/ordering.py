@@ -21,9 +21,7 @@ def in_order(question: Question, candidates: Iterable[Candidate]) -> tuple[Candi
     """Sort candidates, given in the recipe's order, into the order in which they are tried."""
     sort_key = RULES[question.recipe.resources.prefer]
     refused = question.quotes.refused
-    return tuple(
-        sorted(candidates, key=lambda candidate: (candidate.key in refused, sort_key(question, candidate)))
-    )
+    return tuple(sorted(candidates, key=lambda candidate: (candidate.key in refused, sort_key(question, candidate))))
 
 
 def _by_order(_question: Question, _candidate: Candidate) -> SortKey:

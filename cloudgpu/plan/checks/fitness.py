@@ -19,7 +19,7 @@ def gpu_memory_short(question: Question, kind: InstanceType) -> Iterator[Reason]
     if needed is not None and kind.gpu_memory_gib < needed:
         alternative = _cheapest_with(question, kind, Decimal(needed))
         yield Reason(
-            f"{kind.name} has {kind.gpu_memory_gib:f} GiB on each {kind.gpu}, but the recipe requires {int(needed)} GiB",
+            f"{kind.name} has {kind.gpu_memory_gib:f} GiB on each {kind.gpu}, but the recipe needs {int(needed)} GiB",
             command("--set", f"resources.instance_type={alternative}") if alternative else "",
         )
 

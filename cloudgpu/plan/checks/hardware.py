@@ -60,9 +60,7 @@ def nothing_left(case: Case) -> Iterator[Issue]:
 @check("gang", "note", "Results from different GPUs are not comparable, and a checkpoint must fit both.")
 def gang_alike(case: Case) -> Iterator[Issue]:
     """Report that attempts may use different GPUs. All nodes of one attempt have the same type."""
-    kinds = dict.fromkeys(
-        f"{candidate.gpu} {candidate.gpu_memory_gib:f} GiB" for candidate in case.field.candidates
-    )
+    kinds = dict.fromkeys(f"{candidate.gpu} {candidate.gpu_memory_gib:f} GiB" for candidate in case.field.candidates)
     if len(kinds) > 1:
         yield Issue(f"availability decides the GPU, the same for all nodes: {' or '.join(kinds)}")
 
