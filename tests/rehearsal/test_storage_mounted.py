@@ -71,5 +71,5 @@ def test_zones_without_the_storage_are_left_out_and_a_disk_keeps_what_was_writte
 def test_what_is_not_there_is_refused_before_anything_is_bought(workspace):
     path = recipe(workspace, [{"name": "nowhere", "to": "/data/x"}], "true")
     refused = workspace.json("up", path, "--on", "rehearsal", "--yes", code=7)
-    assert "there is no storage nowhere" in json.dumps(refused)
+    assert "storage nowhere does not exist" in json.dumps(refused)
     assert workspace.left() == {}

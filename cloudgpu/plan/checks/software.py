@@ -58,7 +58,10 @@ def torch_brought(case: Case) -> Iterator[Issue]:
     newest = python.model_copy(update={"requirements": ("torch",)})
     for name in dict.fromkeys(candidate.gpu for candidate in case.field.candidates):
         if torch_misfit(newest, case.question.catalog.gpus[name], case.question.software.torch):
-            message = f"{', '.join(packages)} may install a PyTorch without code for {name}: the recipe does not pin its version"
+            packages_text = ", ".join(packages)
+            message = (
+                f"{packages_text} may install a PyTorch without code for {name}: the recipe does not pin its version"
+            )
             yield Issue(message, "add torch to the requirements")
 
 

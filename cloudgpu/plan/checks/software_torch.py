@@ -69,7 +69,7 @@ def torch_misfit(python: PythonEnvironment, gpu: Gpu, releases: Sequence[TorchWh
     if any(runs_code(code, gpu) for code in wheels.capabilities):
         return ""
     which = f"the {wheels.build} wheels" if python.torch_backend else f"the default wheels ({wheels.build})"
-    reason = f"their lowest compute capability is {wheels.capabilities[0]}, it has {gpu.compute_capability}"
+    reason = f"their lowest compute capability is {wheels.capabilities[0]}, but {gpu.name} has {gpu.compute_capability}"
     return f"{which} of PyTorch {wheels.series} do not run on {gpu.name}: {reason}; the requirements allow them"
 
 

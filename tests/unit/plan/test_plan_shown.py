@@ -170,7 +170,7 @@ p3dn.24xlarge: driver 580 proprietary (bootstrap), CUDA 12.6.3 (container)
   1 disk of 100 GiB (gp3)  unknown    unknown
   1 public IPv4 address      0.005       0.04  2026-11-21
 
-worst case on AWS: 320.04 USD until the expiry after 8h, without 1 disk of 100 GiB (gp3): no price is known \
+worst case on AWS: 320.04 USD until the expiry after 8h, excluding 1 disk of 100 GiB (gp3) (price unknown) \
 (simulated: nothing is charged)
 expected: 163.23 USD for 4 h 04 min: 115,300,000 img at 7,850 img/s, as reached on 8 x V100
 stays when the cluster ends: 1 storage data (efs, kept) at a price that is not known"""

@@ -35,7 +35,7 @@ def test_other_zones_are_left_out_and_the_plan_says_why():
     made = plan(SETS, seen={"sets": (SEEN,)})
     assert {one.zone for one in made.candidates} == {"us-east-1d"}
     assert told(made, "storage-zone") == [
-        ("note", "storage sets stands in us-east-1d: other zones are left out"),
+        ("note", "storage sets is in us-east-1d: other zones are excluded"),
     ]
 
 
@@ -47,16 +47,16 @@ def test_what_stands_in_every_zone_leaves_all_of_them():
 def test_a_region_without_it_is_left_out():
     made = plan(SETS, seen={"sets": (replace(SEEN, region="us-west-2", zone="us-west-2b"),)})
     assert made.candidates == ()
-    assert ("error", "storage sets stands in us-west-2, not in us-east-1") in told(made)
+    assert ("error", "storage sets is in us-west-2, not in us-east-1") in told(made)
 
 
 @pytest.mark.parametrize(
     ("seen", "nodes", "severity", "words"),
     [
-        ({"sets": ()}, 1, "error", "there is no storage sets in us-east-1"),
-        ({}, 1, "unknown", "was not looked at"),
+        ({"sets": ()}, 1, "error", "storage sets does not exist in us-east-1"),
+        ({}, 1, "unknown", "was not queried"),
         ({"sets": (replace(SEEN, ready=False),)}, 1, "error", "is not available"),
-        ({"sets": (replace(SEEN, kind="ebs"),)}, 2, "error", "one node can have, and there are 2"),
+        ({"sets": (replace(SEEN, kind="ebs"),)}, 2, "error", "which only one node can mount, but there are 2"),
         ({"sets": (replace(SEEN, kind="ebs", users=("i-1",)),)}, 1, "warning", "is attached to i-1"),
     ],
 )

@@ -16,7 +16,7 @@ from cloudgpu.node.bootstrap import script
 from cloudgpu.node.bootstrap.rendering import EFA_INSTALLER
 from cloudgpu.plan import exclusions, planner
 from cloudgpu.plan.checks.software_container import container_choices, fitting, repository
-from cloudgpu.plan.checks.software_tags import said
+from cloudgpu.plan.checks.software_tags import parse_image_tag
 from cloudgpu.plan.checks.software_torch import allows, backends_for, series_for, torch_bounds, torch_misfit, wheels_of
 from cloudgpu.plan.driver import machine_image, node_driver
 from cloudgpu.plan.plan import Quotes
@@ -134,7 +134,7 @@ def test_how_a_container_fits_a_gpu(image, gpu, fit):
     ],
 )
 def test_what_the_tag_of_an_image_says(image, cuda, torch):
-    assert (said(image).cuda, said(image).torch) == (cuda, torch)
+    assert (parse_image_tag(image).cuda, parse_image_tag(image).torch) == (cuda, torch)
 
 
 def test_the_cuda_of_a_tag_needs_a_driver_too():
@@ -314,7 +314,7 @@ def test_what_names_no_pytorch_says_nothing_of_it(line):
 def test_an_index_without_a_pytorch_within_the_bounds_is_refused_and_an_unknown_one_is_not():
     old = PythonEnvironment(requirements=("torch>=2.10",), torch_backend="cu126")
     assert torch_misfit(old, GPUS["V100"], MADE.torch) == (
-        "the cu126 wheels have no PyTorch that these requirements allow; they end with 2.9"
+        "the cu126 wheels have no PyTorch that these requirements allow; the last one is 2.9"
     )
     unheard = PythonEnvironment(requirements=("torch",), torch_backend="cu140")
     assert torch_misfit(unheard, GPUS["V100"], MADE.torch) == ""

@@ -67,7 +67,7 @@ def test_a_plan_survives_its_file_and_is_applied_as_it_was():
 def test_a_price_that_rose_is_a_change_and_one_that_fell_is_none():
     plan = make()
     assert changed(plan, make(quoted("32", "us-east-1c"))) == [
-        "us-east-1c p3dn.24xlarge on-demand costs 32 USD/h a node, not 31.212"
+        "us-east-1c p3dn.24xlarge on-demand costs 32 USD/h per node, not 31.212"
     ]
     assert changed(plan, make(quoted("30", "us-east-1c", "us-east-1d"))) == []
 
@@ -75,7 +75,7 @@ def test_a_price_that_rose_is_a_change_and_one_that_fell_is_none():
 def test_a_zone_that_offers_the_type_no_more_is_named():
     gone = Quotes(zones={("p3dn.24xlarge", "us-east-1"): ("us-east-1d",)}, live=True)
     (line,) = changed(make(), make(gone))
-    assert line.startswith("us-east-1c p3dn.24xlarge on-demand can no longer be had")
+    assert line.startswith("us-east-1c p3dn.24xlarge on-demand is no longer available")
 
 
 def test_another_image_another_way_and_dearer_disks_are_named():
@@ -90,12 +90,12 @@ def test_another_image_another_way_and_dearer_disks_are_named():
         ),
     )
     lines = changed(plan, fresh)
-    what = "what goes with the nodes of us-east-1c p3dn.24xlarge on-demand"
-    assert lines[0] == f"{what} costs 2.054444445 USD/h, not 0.054444445"
+    label = "us-east-1c p3dn.24xlarge on-demand"
+    assert lines[0] == f"{label} costs 2.054444445 USD/h besides the nodes, not 0.054444445"
     assert lines[1] == f"the machine image of us-east-1c p3dn.24xlarge on-demand is ami-2, not {first.image}"
     assert [line.partition(" of us-east")[0] for line in lines[2:]] == [
         "the number of EFA interfaces",
-        "the way to its nodes",
+        "the public_address",
     ]
 
 
@@ -104,10 +104,10 @@ def test_another_image_another_way_and_dearer_disks_are_named():
     [
         ("target", "the target is other, not aws"),
         ("account", "the account is other, not 123456789012"),
-        ("endpoint", "the endpoint is another one"),
-        ("recipe_digest", "the recipe is another one"),
-        ("workdir_digest", "the work directory is another one"),
-        ("catalogue", "the catalogue is another one"),
+        ("endpoint", "the endpoint has changed"),
+        ("recipe_digest", "the recipe has changed"),
+        ("workdir_digest", "the work directory has changed"),
+        ("catalogue", "the catalog has changed"),
     ],
 )
 def test_every_part_of_the_world_that_changed_is_named(field, line):
@@ -142,11 +142,11 @@ def test_no_letter_of_the_file_can_be_changed_unnoticed(place, letter):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "is no plan"),
-        ("[]", "is no plan"),
-        ('{"cloudgpu_plan": 1}', "is no plan"),
-        ('{"cloudgpu_plan": 2, "sha256": ""}', "has format 2; this cloudgpu reads 1"),
-        ('{"cloudgpu_plan": 1, "sha256": ""}', "was changed after it was written"),
+        ("", "is not a plan saved by"),
+        ("[]", "is not a plan saved by"),
+        ('{"cloudgpu_plan": 1}', "is not a plan saved by"),
+        ('{"cloudgpu_plan": 2, "sha256": ""}', "has format 2, but this cloudgpu reads format 1"),
+        ('{"cloudgpu_plan": 1, "sha256": ""}', "was edited after it was saved"),
     ],
 )
 def test_what_is_no_plan_is_refused(text, message):

@@ -94,8 +94,8 @@ def test_what_the_plan_refuses_is_told_for_all_at_once_with_its_fix(plan):
         plan("batch=64,7,5", "kvstore=a,b")
     told = [line for line in caught.value.findings if "p3dn" in line]
     assert len(told) == 2
-    assert told[0].startswith("batch=7 kvstore=a; batch=7 kvstore=b: batch: a batch of 7 over 16 ranks")
-    assert told[1].startswith("batch=5 kvstore=a; batch=5 kvstore=b: batch: a batch of 5 over 16 ranks")
+    assert told[0].startswith("batch=7 kvstore=a; batch=7 kvstore=b: batch: a batch of 7 is too small for 16 ranks")
+    assert told[1].startswith("batch=5 kvstore=a; batch=5 kvstore=b: batch: a batch of 5 is too small for 16 ranks")
     assert all("(fix: --set batch=16)" in line for line in told)
     assert caught.value.hint == "leave those values out"
 

@@ -38,17 +38,18 @@ DATA = (
             replace(mounted("s3://bucket/a", writable=True), quotes=quotes(WITH_ROLE)),
             (
                 "warning",
-                "role nodes is not changed by cloudgpu: it needs s3:ListBucket, s3:GetObject, s3:PutObject for s3://bucket/a",
+                "cloudgpu does not change role nodes, which needs s3:ListBucket, s3:GetObject, "
+                "s3:PutObject for s3://bucket/a",
                 "",
             ),
         ),
         fails(
             replace(PlanInputs({"checkpoint": {"path": "c", "to": "s3://bucket/x"}}), quotes=quotes(WITH_ROLE)),
-            ("warning", "role nodes is not changed by cloudgpu: it needs s3:PutObject for s3://bucket/x", ""),
+            ("warning", "cloudgpu does not change role nodes, which needs s3:PutObject for s3://bucket/x", ""),
         ),
         fails(
             replace(PlanInputs({"outputs": ["out"], "outputs_to": "s3://bucket/out"}), quotes=quotes(WITH_ROLE)),
-            ("warning", "role nodes is not changed by cloudgpu: it needs s3:PutObject for s3://bucket/out", ""),
+            ("warning", "cloudgpu does not change role nodes, which needs s3:PutObject for s3://bucket/out", ""),
         ),
     ),
     row(
@@ -102,8 +103,8 @@ DATA = (
             data(DatasetSeen("there", size_bytes=10**11, region="us-west-2")),
             (
                 "warning",
-                "dataset images is in us-west-2, but nodes may run in us-east-1: "
-                "2 copies of 93.1 GiB cost 4.00 USD (0.02 USD a GB)",
+                "dataset images is in us-west-2, but nodes may run in us-east-1: 2 copies of 93.1 GiB"
+                " cost 4.00 USD (0.02 USD/GB)",
                 "--set resources.regions=us-west-2",
             ),
         ),
@@ -111,8 +112,8 @@ DATA = (
             data(DatasetSeen("there", size_bytes=10**11, region="us-west-2"), share="head"),
             (
                 "warning",
-                "dataset images is in us-west-2, but nodes may run in us-east-1: "
-                "one copy of 93.1 GiB cost 2.00 USD (0.02 USD a GB)",
+                "dataset images is in us-west-2, but nodes may run in us-east-1: one copy of 93.1 GiB"
+                " costs 2.00 USD (0.02 USD/GB)",
                 "--set resources.regions=us-west-2",
             ),
         ),
@@ -120,8 +121,8 @@ DATA = (
             data(DatasetSeen("there", region="eu-north-1"), resources=ONE),
             (
                 "warning",
-                "dataset images is in eu-north-1, but nodes may run in us-east-1: "
-                "the transfer costs 0.02 USD a GB and node; its size is unknown",
+                "dataset images is in eu-north-1, but nodes may run in us-east-1: the transfer costs "
+                "0.02 USD/GB per node, but the size is unknown",
                 "",
             ),
         ),
@@ -141,7 +142,7 @@ DATA = (
             surveyed(Survey(workdir_bytes=3 * GIB)),
             (
                 "warning",
-                "the work directory has 3.0 GiB, all of which is uploaded to every node",
+                "the work directory is 3.0 GiB, all of which is uploaded to every node",
                 "exclude what the run does not read with .cloudgpuignore; declare data as a dataset",
             ),
         ),

@@ -55,7 +55,7 @@ HARDWARE = (
             replace(
                 PlanInputs(), quotes=Quotes(live=True, zones={("p3dn.24xlarge", "us-east-1"): ("us-east-1-bos-1a",)})
             ),
-            ("error", "no zone of us-east-1 is usable for this recipe", ""),
+            ("error", "the recipe cannot use any zone of us-east-1", ""),
         ),
     ),
     row(
@@ -166,7 +166,7 @@ MARKET = (
             ),
             (
                 "warning",
-                "spot prices change; the worst case uses the highest observed; none exceeds the on-demand price",
+                "spot prices change: the worst case uses the highest one observed, at most the on-demand price",
                 "",
             ),
         ),

@@ -41,8 +41,8 @@ IMAGES = (
             boxed(BOXED, disk="69GiB", share="head"),
             (
                 "error",
-                f"{BOXED} takes about 20 GiB, three times that while the first node hands it on, "
-                "and the disk has 69 GiB",
+                f"{BOXED} takes about 20 GiB and three times that while the first node sends it to the others, "
+                "but the disk has 69 GiB",
                 "--set resources.disk=150GiB",
             ),
         ),
@@ -50,7 +50,7 @@ IMAGES = (
             boxed("ubuntu:22.04", disk="149GiB", share="head"),
             (
                 "unknown",
-                "the size of ubuntu:22.04 is unknown, and the disk has 149 GiB",
+                "the size of ubuntu:22.04 is unknown, so 149 GiB of disk may be too little",
                 "--set resources.disk=150GiB",
             ),
         ),
@@ -58,7 +58,7 @@ IMAGES = (
             boxed("nvcr.io/nvidia/pytorch:24.12-py3", disk="49GiB"),
             (
                 "error",
-                "nvcr.io/nvidia/pytorch:24.12-py3 takes about 20 GiB, twice that during the pull, "
+                "nvcr.io/nvidia/pytorch:24.12-py3 takes about 20 GiB and twice that during the pull, "
                 "but the disk has 49 GiB",
                 "--set resources.disk=150GiB",
             ),
@@ -67,7 +67,7 @@ IMAGES = (
             boxed("ubuntu:22.04", disk="149GiB"),
             (
                 "unknown",
-                "the size of ubuntu:22.04 is unknown, and the disk has 149 GiB",
+                "the size of ubuntu:22.04 is unknown, so 149 GiB of disk may be too little",
                 "--set resources.disk=150GiB",
             ),
         ),
@@ -75,7 +75,8 @@ IMAGES = (
             seen("there", image=BOXED, disk="189GiB", packed_bytes=60 * 2**30),
             (
                 "error",
-                f"{BOXED} has 60.0 GiB packed, about three times that while it is unpacked, and the disk has 189 GiB",
+                f"{BOXED} is 60.0 GiB compressed and needs about three times that while it is unpacked, "
+                "but the disk has 189 GiB",
                 "--set resources.disk=190GiB",
             ),
         ),
@@ -105,7 +106,7 @@ IMAGES = (
             ),
             (
                 "unknown",
-                "127.0.0.1:5000 has no 127.0.0.1:5000/own:1; a node asks a registry of its own at this address",
+                "127.0.0.1:5000 has no 127.0.0.1:5000/own:1; on a node, this address is a different registry",
                 "",
             ),
         ),
@@ -113,7 +114,7 @@ IMAGES = (
             baked(seen("missing", "docker.io has no lab/own:1")),
             (
                 "warning",
-                "docker.io has no lab/own:1; only nodes that have the image already can run it",
+                "docker.io has no lab/own:1; only nodes that already have the image can run it",
                 "correct environment.container.image",
             ),
         ),
@@ -129,15 +130,15 @@ IMAGES = (
             seen("there", platforms=("linux/arm64", "linux/s390x")),
             (
                 "error",
-                "lab/own:1 is made for linux/arm64, linux/s390x, and the nodes are linux/amd64",
-                "choose a tag that is made for linux/amd64",
+                "lab/own:1 is built for linux/arm64, linux/s390x, but the nodes are linux/amd64",
+                "choose a tag that is built for linux/amd64",
             ),
         ),
         fails(
             replace(seen("there", platforms=("linux/arm64",)), hosts=OWN_HOSTS),
             (
                 "unknown",
-                "lab/own:1 is made for linux/arm64; the architecture of these hosts was not checked",
+                "lab/own:1 is built for linux/arm64; the architecture of these hosts was not checked",
                 "",
             ),
         ),

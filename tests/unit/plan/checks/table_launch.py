@@ -221,11 +221,11 @@ LAUNCH = (
         launch(ranks_per_node=8),
         fails(
             launch(ranks_per_node=9),
-            ("error", "9 ranks on a node, but p3dn.24xlarge has 8 GPUs", "--set launch.ranks_per_node=gpus"),
+            ("error", "9 ranks per node, but p3dn.24xlarge has 8 GPUs", "--set launch.ranks_per_node=gpus"),
         ),
         fails(
             rehearsed(launch(ranks_per_node=9)),
-            ("warning", "all 18 ranks run on this machine", "--set rehearsal.ranks_per_node=1"),
+            ("warning", "a rehearsal runs all 18 ranks on this machine", "--set rehearsal.ranks_per_node=1"),
         ),
     ),
     row(
@@ -261,13 +261,17 @@ LAUNCH = (
                     "launch": {"with": "torchrun", "command": "train.py", "global_batch": "{batch}"},
                 },
             ),
-            ("error", "a batch of 15 over 16 ranks (2 x p3dn.24xlarge): some have none", "--set batch=16"),
+            (
+                "error",
+                "a batch of 15 is too small for 16 ranks (2 x p3dn.24xlarge): some get no samples",
+                "--set batch=16",
+            ),
         ),
         fails(
             launch(global_batch=100),
             (
                 "warning",
-                "a batch of 100 over 16 ranks (2 x p3dn.24xlarge) leaves 4 over",
+                "a batch of 100 does not divide evenly over 16 ranks (2 x p3dn.24xlarge): 4 left over",
                 "--set launch.global_batch=96",
             ),
         ),
@@ -284,7 +288,7 @@ LAUNCH = (
             (
                 "warning",
                 "environment.env.API_PORT and environment.env.WEB_PORT are both 8080",
-                "choose another port for one",
+                "choose another port for one of them",
             ),
         ),
         fails(
@@ -309,7 +313,7 @@ LAUNCH = (
         ),
         fails(
             boxed("nvcr.io/nvidia/mxnet:24.06-py3"),
-            ("warning", "the torchrun launcher is for PyTorch, and the container holds mxnet", ""),
+            ("warning", "the torchrun launcher is for PyTorch, but the container is mxnet", ""),
         ),
         fails(
             environment(python={"requirements": ["numpy"]}),
@@ -323,7 +327,7 @@ LAUNCH = (
             started("kvstore", kvstore="nccl", python=["mxnet"]),
             (
                 "error",
-                "KVStore nccl works within one process, and there are 2 workers",
+                "KVStore nccl works within one process, but there are 2 workers",
                 "--set launch.kvstore=dist_sync, or --set resources.nodes=1 with one rank",
             ),
         ),
@@ -339,8 +343,8 @@ LAUNCH = (
             started("mpirun", image="tensorflow/tensorflow:2.15.0-gpu"),
             (
                 "error",
-                "tensorflow/tensorflow:2.15.0-gpu holds no mpirun",
-                "choose an image with Open MPI, for instance of NGC",
+                "tensorflow/tensorflow:2.15.0-gpu does not contain mpirun",
+                "choose an image with Open MPI, for instance one from NGC",
             ),
         ),
         fails(
@@ -348,12 +352,12 @@ LAUNCH = (
             (
                 "error",
                 "the machine image of p3dn.24xlarge has no Open MPI",
-                "use a container with Open MPI, for instance of NGC, or an image of your own",
+                "use a container with Open MPI, for instance one from NGC, or your own machine image",
             ),
         ),
         fails(
             rehearsed(started("mpirun", ranks_per_node=1)),
-            ("note", "simulated nodes are one machine to Open MPI: all ranks run on node 0", ""),
+            ("note", "to Open MPI, all simulated nodes are one machine: all ranks run on node 0", ""),
         ),
         fails(
             started("deepspeed", image="nvcr.io/nvidia/pytorch:24.12-py3"),
@@ -365,13 +369,17 @@ LAUNCH = (
         ),
         fails(
             started("deepspeed", secrets=["HF_TOKEN"]),
-            ("warning", "secrets reach only the process on the head, not those it starts on other nodes: HF_TOKEN", ""),
+            (
+                "warning",
+                "only the process on the head gets the secrets, not those it starts on other nodes: HF_TOKEN",
+                "",
+            ),
         ),
         fails(
             started("head-only"),
             (
                 "warning",
-                "head-only starts its command on the head, and the other node has no rank",
+                "head-only runs its command only on the head, so the other node has no rank",
                 "--set resources.nodes=1, unless the command itself uses them",
             ),
         ),

@@ -34,7 +34,7 @@ STORAGE = (
             PlanInputs({"storage": [MOUNTED]}, Quotes()),
             (
                 "unknown",
-                "storage results was not looked at: whether it is there, and in which zone, is unknown",
+                "cannot tell whether storage results exists, and in which zone: it was not queried",
                 "plan without --offline",
             ),
         ),
@@ -42,28 +42,28 @@ STORAGE = (
             mounting(),
             (
                 "error",
-                "there is no storage results in us-east-1",
-                "cloudgpu storage create results, or give it `make` in the recipe",
+                "storage results does not exist in us-east-1",
+                "cloudgpu storage create results, or add `make` to it in the recipe",
             ),
         ),
         fails(
             mounting(replace(LUSTRE, kind="ebs", users=("i-1",))),
             (
                 "error",
-                "storage results is a disk, which one node can have, and there are 2",
+                "storage results is an EBS volume, which only one node can mount, but there are 2",
                 "--set resources.nodes=1",
             ),
             (
                 "warning",
                 "storage results is attached to i-1",
-                "end that cluster first, unless it is the one that this run is to use",
+                "delete that cluster first, unless this run uses it",
             ),
         ),
         fails(
             mounting(replace(LUSTRE, region="us-west-2", zone="us-west-2b")),
             (
                 "error",
-                "storage results stands in us-west-2, not in us-east-1",
+                "storage results is in us-west-2, not in us-east-1",
                 "--set resources.regions=us-west-2",
             ),
         ),
@@ -71,7 +71,7 @@ STORAGE = (
     row(
         "storage-zone",
         (PlanInputs(), mounting(replace(LUSTRE, kind="efs", zone=""))),
-        fails(mounting(LUSTRE), ("note", "storage results stands in us-east-1c: other zones are left out", "")),
+        fails(mounting(LUSTRE), ("note", "storage results is in us-east-1c: other zones are excluded", "")),
     ),
     row(
         "storage-kept",
@@ -80,13 +80,13 @@ STORAGE = (
             mounting(make={"kind": "efs"}, keep=True),
             (
                 "note",
-                "storage results is made and stays when the cluster ends",
-                "cloudgpu storage delete results --delete-data ends it",
+                "storage results is created and stays when the cluster is deleted",
+                "cloudgpu storage delete results --delete-data deletes it",
             ),
         ),
         fails(
             mounting(make={"kind": "s3"}, keep=False),
-            ("note", "storage results is made for this cluster and deleted with it, data included", ""),
+            ("note", "storage results is created for this cluster and deleted with it, including its data", ""),
         ),
     ),
 )

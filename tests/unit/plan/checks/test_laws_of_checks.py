@@ -122,7 +122,7 @@ def test_a_market_whose_quota_is_too_small_leaves_the_other_one_and_is_told():
     world = PlanInputs({"resources": resources}, Quotes(live=True, quotas=rooms))
     assert {one.market for one in world.plan().candidates} == {"spot", "on-demand"}
     (told,) = world.found("quota")
-    assert (told.severity, "0 of 0 are in use" in told.message) == ("warning", True)
+    assert (told.severity, "0 of 0 vCPUs are in use" in told.message) == ("warning", True)
     none = replace(world, quotes=replace(world.quotes, quotas={key: QuotaRoom(0, 0) for key in rooms}))
     assert none.plan().candidates == ()
     assert [one.severity for one in none.found("quota")] == ["error", "error"]
