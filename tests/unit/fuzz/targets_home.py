@@ -237,7 +237,7 @@ def _plan_file(content: bytes) -> None:
 def _sealed_plan(value: Any) -> None:
     """A plan whose hash is right whatever it holds: the hash keeps out accidents, nobody's intentions."""
     if isinstance(value, dict):
-        value = {**value, "sha256": stored._sealed(value)}
+        value = {**value, "sha256": stored._checksum(value)}
     _check_plan(stored.read(json.dumps(value), "a.plan"))
 
 
@@ -248,7 +248,7 @@ def _check_plan(plan: stored.StoredPlan) -> None:
         assert one.node_hourly_usd >= 0
         hourly_usd(one.beside)
     assert stored.read(stored.written(plan), "a.plan") == plan
-    list(stored._world_changes(plan.world, PLAN.world))
+    list(stored._input_changes(plan.world, PLAN.world))
 
 
 def _ledger_time(text: str) -> None:

@@ -86,7 +86,7 @@ NOT_ATTACKED = {
     "node/agent/leases/termination.py:_warden": OWN,
     "node/agent/leases/daemon.py:stop": OWN,
     "node/agent/fetch/http_request.py:Client.send": WIRED,
-    "plan/checks/hosts.py:_meant": OTHER,
+    "plan/checks/hosts.py:_matching_hosts": OTHER,
     "plan/checks/hosts.py:hosts_fit": OTHER,
     "plan/edits.py:Edit.applied": OTHER,
     "plan/host_sets.py:weigh": OTHER,

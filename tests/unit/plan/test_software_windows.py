@@ -370,7 +370,7 @@ def test_efa_asks_for_software_of_its_time():
         if one.check == "efa-software"
     ]
     assert warning.severity == "warning"
-    assert warning.message.startswith("EFA on p5.48xlarge needs CUDA 12.4 or newer, and nvcr.io/nvidia/pytorch:23.01")
+    assert warning.message.startswith("EFA on p5.48xlarge needs CUDA 12.4 or newer, but nvcr.io/nvidia/pytorch:23.01")
     tcp = boxed("nvcr.io/nvidia/pytorch:23.01-py3", instance_type="p5.48xlarge", network="tcp")
     assert "efa-software" not in {check for check, _ in found(tcp, target="rehearsal", known=late)}
 

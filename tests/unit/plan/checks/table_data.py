@@ -38,18 +38,18 @@ DATA = (
             replace(mounted("s3://bucket/a", writable=True), quotes=quotes(WITH_ROLE)),
             (
                 "warning",
-                "cloudgpu does not change role nodes, which needs s3:ListBucket, s3:GetObject, "
-                "s3:PutObject for s3://bucket/a",
+                "role nodes needs s3:ListBucket, s3:GetObject, s3:PutObject for s3://bucket/a, which "
+                "cloudgpu does not grant",
                 "",
             ),
         ),
         fails(
             replace(PlanInputs({"checkpoint": {"path": "c", "to": "s3://bucket/x"}}), quotes=quotes(WITH_ROLE)),
-            ("warning", "cloudgpu does not change role nodes, which needs s3:PutObject for s3://bucket/x", ""),
+            ("warning", "role nodes needs s3:PutObject for s3://bucket/x, which cloudgpu does not grant", ""),
         ),
         fails(
             replace(PlanInputs({"outputs": ["out"], "outputs_to": "s3://bucket/out"}), quotes=quotes(WITH_ROLE)),
-            ("warning", "cloudgpu does not change role nodes, which needs s3:PutObject for s3://bucket/out", ""),
+            ("warning", "role nodes needs s3:PutObject for s3://bucket/out, which cloudgpu does not grant", ""),
         ),
     ),
     row(
