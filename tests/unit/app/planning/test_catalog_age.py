@@ -106,7 +106,7 @@ def test_what_runs_already_counts(plan):
     assert about_quota(plan(Cloud({P: 192}))) == []
     (short,) = about_quota(plan(Cloud({P: 192}, {quota_of("p3dn", "on-demand"): 96})))
     assert short[0] == "warning"
-    assert "96 of 192 are in use, but 192 vCPUs are needed" in short[1]
+    assert "96 of 192 vCPUs are in use, but 192 are needed" in short[1]
 
 
 def test_a_quota_that_may_not_be_read_is_unknown_and_never_passed(plan):
