@@ -34,7 +34,7 @@ _RULES = """\
 ## Rules that throw candidates out
 
 A candidate is an instance type in a zone of a region. A rule that throws a type or a region out is
-an error when nothing else is left, and a warning that begins with `left out:` as long as something
+an error when nothing else is left, and a warning that begins with `excluded:` as long as something
 is; of a zone that is dropped only `cloudgpu plan --explain` tells, which says for every candidate
 which rule kept it or threw it out.
 """

@@ -1,4 +1,4 @@
-"""Cost items of a cluster: nodes, disks, addresses, NAT gateway and data transfer, with their price sources."""
+"""Cost items of a cluster: nodes, disks, addresses, NAT gateway, data transfer. Each has the source of its price."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

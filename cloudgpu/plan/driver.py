@@ -26,7 +26,7 @@ class NodeDriver:
 def machine_image(recipe: Recipe, gpu: Gpu) -> str:
     """Return the recipe's machine image, or the default for the GPU: `ami-...` or an SSM parameter.
 
-    A recipe with a driver branch gets an image without a driver, because a preinstalled one is not replaced.
+    A recipe that requests a driver branch gets an image without a driver, because a preinstalled one is not replaced.
     """
     resources = recipe.resources
     return resources.image or (gpu.image if resources.driver is None else bare_image().parameter)

@@ -93,7 +93,7 @@ def _marketed_sizes_gb(question: Question, host: OwnHost, gib: Decimal) -> set[i
 
 
 def _sets(question: Question, group: Sequence[OwnHost], spec: GpuSpec) -> Iterator[HostSet]:
-    """Yield disjoint sets of usable hosts, an overlapping one if hosts remain, and the sets of running clusters."""
+    """Yield disjoint sets of usable hosts, one that overlaps if hosts remain, and the sets of running clusters."""
     view, nodes, count = question.hosts, question.recipe.resources.nodes, spec.count or 0
     usable = [host for host in group if view is not None and view.usable(host, count)]
     starts = list(range(0, len(usable) - nodes + 1, nodes))

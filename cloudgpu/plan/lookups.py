@@ -22,7 +22,7 @@ def known_regions(recipe: Recipe, catalog: Catalog, default_region: str) -> tupl
 
 
 def wanted_addresses(recipe: Recipe, catalog: Catalog, default_region: str, network: NetworkRequest) -> tuple[str, ...]:
-    """Return the regions that may need Elastic IPs: as configured, or for types with several network interfaces."""
+    """Return the regions that may need Elastic IPs, because of the settings or types with several interfaces."""
     question = Question(recipe, "aws", catalog, Quotes(), default_region, date.min)
     several = any(several_interfaces(kind, question.efa_of(kind)) for kind in question.types if not kind.retired)
     return question.known_regions if several or network.public_address in ("elastic", *GATEWAYS) else ()

@@ -35,12 +35,12 @@ def test_what_changed_since_is_named_and_nothing_is_bought(workspace):
     assert "already sets RECIPE" in refused.stderr
     (folder / "train.py").write_text("print('something else')\n")
     error = workspace.json("up", "--plan", "agreed.json", "--yes", code=7)["error"]
-    assert error["details"] == ["the work directory is another one"]
-    assert "has changed since agreed.json was made" in error["message"]
+    assert error["details"] == ["the work directory has changed"]
+    assert "have changed since agreed.json was created" in error["message"]
     stored = json.loads((workspace.work / "agreed.json").read_text())
     stored["plan"]["candidates"][0]["node_hourly_usd"] = "1"
     (workspace.work / "forged.json").write_text(json.dumps(stored))
-    assert "was changed after it was written" in workspace.run("train", "--plan", "forged.json", "--yes", code=2).stderr
+    assert "was edited after it was saved" in workspace.run("train", "--plan", "forged.json", "--yes", code=2).stderr
     assert workspace.left() == {}
 
 

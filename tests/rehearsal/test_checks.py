@@ -48,7 +48,7 @@ def test_a_quota_of_96_vcpus_has_room_for_one_node_and_not_for_two(workspace):
     severity, message = said(workspace, code=7)["quota"]
     assert severity == "error"
     assert "need 192 vCPUs" in message
-    assert message.endswith("(L-417A185B) allow 96")
+    assert message.endswith("(L-417A185B) allow only 96")
     assert client.faults(workspace.cloud)["mutating_calls"] == 0
     assert "quota" not in said(workspace, "--set", "resources.nodes=1")
     # The rehearser's own change is known at once; an account's limits are remembered for some minutes.
@@ -67,7 +67,7 @@ def test_what_runs_already_is_counted_and_what_is_denied_is_unknown(workspace):
     client.put_faults(workspace.cloud, [{"action": "DescribeRegions", "code": "UnauthorizedOperation", "http": 403}])
     severity, message = said(workspace)["named"]
     assert severity == "unknown"
-    assert message.startswith("which regions the account has enabled is unknown")
+    assert message.startswith("cannot tell which regions the account has enabled")
 
 
 def test_data_is_missed_weighed_and_found_in_another_region_before_anything_is_bought(shared):
@@ -92,8 +92,8 @@ def test_a_key_pair_and_a_role_that_are_not_there_are_named_with_their_settings(
     told = shared.json("plan", "plain", code=7, env={"CLOUDGPU_KEY_NAME": "ann", "CLOUDGPU_ROLE_NAME": "gpu"})
     named = [(one["message"], one["fix"]) for one in told["findings"] if one["check"] == "named"]
     assert named == [
-        ("there is no key pair ann in us-east-1", "correct the setting key_name: `cloudgpu config`"),
-        ("there is no role gpu", "correct the setting role_name: `cloudgpu config`"),
+        ("key pair ann does not exist in us-east-1", "correct the setting key_name: `cloudgpu config`"),
+        ("role gpu does not exist", "correct the setting role_name: `cloudgpu config`"),
     ]
 
 
@@ -105,7 +105,7 @@ def test_a_network_that_is_not_there_is_named_with_its_settings(shared):
     named = [(one["message"], one["fix"]) for one in told["findings"] if one["check"] == "named"]
     assert named == [
         (
-            "there is no security group sg-0123456789abcdef0 in us-east-1",
+            "security group sg-0123456789abcdef0 does not exist in us-east-1",
             "correct the setting security_group_id: `cloudgpu config`",
         )
     ]

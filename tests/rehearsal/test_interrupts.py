@@ -82,7 +82,7 @@ def test_ctrl_c_while_train_buys_says_what_may_be_left(workspace):
     out, _ = interrupted_at(workspace, "CreateFleet", "train", "plain", "--yes", "--json", phase="after_effect")
     told = json.loads(out)
     assert (told["state"], told["interrupted"]) == ("interrupted", True)
-    assert "may be half made" in told["left"][0]
+    assert "may be incomplete" in told["left"][0]
     assert workspace.json("status")["clusters"][0]["cluster"] == told["cluster"]
     workspace.run("down", "--yes")
     assert workspace.left() == {}

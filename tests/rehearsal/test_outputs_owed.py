@@ -69,4 +69,4 @@ def test_attach_after_the_expiry_says_that_the_outputs_are_lost(workspace, until
     assert lost["lost"][0] in lost["notes"]
     assert workspace.left() == {}
     again = workspace.json("attach", run["run_id"], code=5)
-    assert "were fetched: its cluster was deleted" in again["error"]["message"]
+    assert "were downloaded: its cluster was deleted" in again["error"]["message"]

@@ -59,7 +59,7 @@ def test_zones_without_the_storage_are_left_out_and_a_disk_keeps_what_was_writte
     (row,) = workspace.json("storage", "list")["storage"]
     assert row["used_by"][0].endswith(f"(cluster {run['cluster']})")
     several = workspace.json("plan", path, "--on", "rehearsal", "--set", "resources.nodes=2", code=None)
-    assert any("one node can have" in one["message"] for one in several["findings"])
+    assert any("only one node can mount" in one["message"] for one in several["findings"])
     ended = workspace.json("down", run["cluster"])
     assert [one["name"] for one in ended["storage_kept"]] == ["disk"]
     path = recipe(workspace, [{"name": "disk", "to": "/elsewhere", "mode": "ro"}], "cat {storage.disk}/stamp")
@@ -71,5 +71,5 @@ def test_zones_without_the_storage_are_left_out_and_a_disk_keeps_what_was_writte
 def test_what_is_not_there_is_refused_before_anything_is_bought(workspace):
     path = recipe(workspace, [{"name": "nowhere", "to": "/data/x"}], "true")
     refused = workspace.json("up", path, "--on", "rehearsal", "--yes", code=7)
-    assert "there is no storage nowhere" in json.dumps(refused)
+    assert "storage nowhere does not exist" in json.dumps(refused)
     assert workspace.left() == {}

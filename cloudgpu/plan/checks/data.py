@@ -42,10 +42,10 @@ def role_reads(case: Case) -> Iterator[Issue]:
         for data in mounted:
             more = ", s3:PutObject" if data.writable else ""
             yield Issue(
-                f"role {role} needs s3:ListBucket, s3:GetObject{more} for {data.source}; existing roles are not changed"
+                f"role {role} needs s3:ListBucket, s3:GetObject{more} for {data.source}, which cloudgpu does not grant"
             )
         for to in filter(None, (recipe.checkpoint.to if recipe.checkpoint else None, recipe.outputs_to)):
-            yield Issue(f"role {role} needs s3:PutObject for {to}; existing roles are not changed")
+            yield Issue(f"role {role} needs s3:PutObject for {to}, which cloudgpu does not grant")
 
 
 @check("dataset", "error", "Missing data is reported before nodes are launched that would wait for it.")

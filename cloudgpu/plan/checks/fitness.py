@@ -18,8 +18,9 @@ def gpu_memory_short(question: Question, kind: InstanceType) -> Iterator[Reason]
     needed = question.recipe.resources.gpu_memory
     if needed is not None and kind.gpu_memory_gib < needed:
         alternative = _cheapest_with(question, kind, Decimal(needed))
+        memory = f"{kind.name} has {kind.gpu_memory_gib:f} GiB on each {kind.gpu}"
         yield Reason(
-            f"{kind.name} has {kind.gpu_memory_gib:f} GiB on each {kind.gpu}, but {int(needed)} GiB are required",
+            f"{memory}, but the recipe requires {int(needed)} GiB",
             command("--set", f"resources.instance_type={alternative}") if alternative else "",
         )
 

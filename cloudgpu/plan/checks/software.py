@@ -1,4 +1,4 @@
-"""Checks of software that deserves attention without excluding a type."""
+"""Check the software for problems that do not exclude an instance type."""
 
 import re
 from collections.abc import Iterator
@@ -10,76 +10,85 @@ from cloudgpu.plan.checks.software_container import fitting
 from cloudgpu.plan.checks.software_torch import nearest_build, packages_requiring_torch, torch_misfit
 
 
-@check("container-code", "warning", "A container made before the GPU was known runs slowly, or not as it was tested.")
+@check("container-code", "warning", "A container older than the GPU runs slowly or behaves differently than tested.")
 def container_untuned(case: Case) -> Iterator[Issue]:
-    """Report a container that runs the GPU only in compatibility mode, or whose content is unknown."""
+    """Report images that only contain code for an older GPU, or whose code is unknown."""
     container = case.question.recipe.environment.container
     if container is None:
         return
     for name in dict.fromkeys(candidate.gpu for candidate in case.field.candidates):
-        found = fitting(container.image, case.question.catalog.gpus[name], case.question)
-        if found.fit == "untuned":
-            yield Issue(f"{container.image} is not tuned for {name}: {found.why}")
-        elif found.fit is None:
-            yield Issue(f"whether {container.image} holds code for {name} is unknown: {found.why}", severity="unknown")
-
-
-@check("torch-on-aws", "note", "What is rehearsed without a GPU may have no code for the GPU that is rehearsed for.")
-def torch_rehearsed(case: Case) -> Iterator[Issue]:
-    """Report PyTorch wheels without support for the GPU as a note in a rehearsal, which runs on the CPU."""
-    python = case.question.recipe.environment.python
-    if python is None or not case.question.rehearsed:
-        return
-    known = case.question.software.torch
-    for name in dict.fromkeys(candidate.gpu for candidate in case.field.candidates):
-        gpu = case.question.catalog.gpus[name]
-        wrong = torch_misfit(python, gpu, known)
-        if wrong:
-            yield Issue(f"on AWS: {wrong}", nearest_build(python, gpu, known))
+        support = fitting(container.image, case.question.catalog.gpus[name], case.question)
+        if support.fit == "untuned":
+            yield Issue(f"{container.image} is not tuned for {name}: {support.why}")
+        elif support.fit is None:
+            yield Issue(
+                f"cannot tell whether {container.image} contains code for {name}: {support.why}", severity="unknown"
+            )
 
 
 @check(
-    "torch-brought", "unknown", "A package that requires PyTorch brings the newest, which may have no code for the GPU."
+    "torch-on-aws",
+    "note",
+    "A rehearsal needs no GPU, so it does not show that PyTorch lacks code for the GPU used on AWS.",
+)
+def torch_rehearsed(case: Case) -> Iterator[Issue]:
+    """Report PyTorch wheels that would not run on AWS, because a rehearsal runs them without a GPU."""
+    python = case.question.recipe.environment.python
+    if python is None or not case.question.rehearsed:
+        return
+    releases = case.question.software.torch
+    for name in dict.fromkeys(candidate.gpu for candidate in case.field.candidates):
+        gpu = case.question.catalog.gpus[name]
+        problem = torch_misfit(python, gpu, releases)
+        if problem:
+            yield Issue(f"on AWS: {problem}", nearest_build(python, gpu, releases))
+
+
+@check(
+    "torch-brought",
+    "unknown",
+    "A package that depends on PyTorch installs the newest one, which may have no code for the GPU.",
 )
 def torch_brought(case: Case) -> Iterator[Issue]:
-    """Report a PyTorch that another package requires, and whose latest version does not support the GPU."""
+    """Report PyTorch installed as a dependency, if the newest release has no code for the GPU."""
     python = case.question.recipe.environment.python
-    brings = packages_requiring_torch(python.requirements) if python is not None else ()
-    if python is None or not brings or case.question.rehearsed:
+    packages = packages_requiring_torch(python.requirements) if python is not None else ()
+    if python is None or not packages or case.question.rehearsed:
         return
     newest = python.model_copy(update={"requirements": ("torch",)})
     for name in dict.fromkeys(candidate.gpu for candidate in case.field.candidates):
         if torch_misfit(newest, case.question.catalog.gpus[name], case.question.software.torch):
+            packages_text = ", ".join(packages)
             message = (
-                f"{', '.join(brings)} may bring a PyTorch without code for {name}: which one, the recipe leaves open"
+                f"{packages_text} may install a PyTorch without code for {name}: the recipe does not pin its version"
             )
-            yield Issue(message, "name torch in the requirements")
+            yield Issue(message, "add torch to the requirements")
 
 
-@check("driver-known", "unknown", "What runs on a node depends on a driver that nobody has looked at.")
+@check("driver-known", "unknown", "The driver of a custom machine image is unknown until the node boots.")
 def driver_known(case: Case) -> Iterator[Issue]:
     """Report a custom machine image whose driver is unknown."""
     image = case.question.recipe.resources.image
-    carried = carried_driver(image) if image else None
-    if carried is not None and carried.branch is None:
+    preinstalled = carried_driver(image) if image else None
+    if preinstalled is not None and preinstalled.branch is None:
         yield Issue(
-            f"whether {image} carries a driver is unknown: one that it has stays, else the bootstrap installs one"
+            f"cannot tell whether {image} has a driver: the bootstrap keeps an existing one, or else installs one"
         )
 
 
-@check("driver-given", "error", "A driver that is asked for beside an image with a driver of its own is not installed.")
+@check("driver-given", "error", "A requested driver is not installed on a machine image that already has one.")
 def driver_ignored(case: Case) -> Iterator[Issue]:
-    """Report `resources.driver` with a machine image that has its own driver."""
+    """Report `resources.driver` together with a machine image that has a driver."""
     resources = case.question.recipe.resources
-    carried = carried_driver(resources.image) if resources.image else None
-    if resources.driver is not None and carried is not None and carried.branch is not None:
-        message = f"resources.driver is {resources.driver}, but {resources.image} carries R{carried.branch}"
+    preinstalled = carried_driver(resources.image) if resources.image else None
+    if resources.driver is not None and preinstalled is not None and preinstalled.branch is not None:
+        message = f"resources.driver is {resources.driver}, but {resources.image} already has R{preinstalled.branch}"
         yield Issue(message, "--set resources.image=")
 
 
-@check("efa-software", "warning", "EFA with software that is older than its hardware is slow, or hangs.")
+@check("efa-software", "warning", "EFA with software that is older than its hardware is slow or hangs.")
 def efa_software(case: Case) -> Iterator[Issue]:
-    """Report a container whose CUDA is too old for EFA on the type, and what else it must contain."""
+    """Report a container whose CUDA is too old for EFA on the type, and the libraries that it must contain."""
     container = case.question.recipe.environment.container
     if container is None:
         return
@@ -91,21 +100,21 @@ def efa_software(case: Case) -> Iterator[Issue]:
         if minimum is None:
             continue
         if minimum.cuda is not None and release is not None and _older(release.cuda, minimum.cuda):
-            message = f"EFA on {name} needs CUDA {minimum.cuda} or newer, and {container.image} holds {release.cuda}"
+            message = f"EFA on {name} needs CUDA {minimum.cuda} or newer, but {container.image} has {release.cuda}"
             yield Issue(message, "--set resources.network=tcp")
         parts = [
-            f"{what} {version} or newer"
-            for what, version in (("NCCL", minimum.nccl), ("aws-ofi-nccl", minimum.ofi_nccl))
+            f"{library} {version} or newer"
+            for library, version in (("NCCL", minimum.nccl), ("aws-ofi-nccl", minimum.ofi_nccl))
             if version is not None
         ]
         if parts:
             message = f"EFA on {name} needs {' and '.join(parts)} in the container"
-            yield Issue(message, "images/efa-nccl lays both over a framework image", "note")
+            yield Issue(message, "images/efa-nccl adds both to a framework image", "note")
 
 
-def _older(text: str, other: str) -> bool:
-    """Return True if a version is older than another, such as `12.6.3` and `12.8`."""
-    return _numbers(text) < _numbers(other)
+def _older(version: str, minimum: str) -> bool:
+    """Compare numerically: `12.6.3` is older than `12.8`."""
+    return _numbers(version) < _numbers(minimum)
 
 
 def _numbers(version: str) -> tuple[int, ...]:

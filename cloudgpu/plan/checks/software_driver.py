@@ -1,4 +1,4 @@
-"""Does the driver of the nodes know the GPU, and does it carry the CUDA of what runs on them?"""
+"""Rules: exclude types whose NVIDIA driver does not support their GPU or the CUDA version of the software."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -14,68 +14,70 @@ from cloudgpu.plan.question import Question
 from cloudgpu.text import command
 
 _OLDEST_FOR_MAJOR: Final = {11: 450, 12: 525, 13: 580}
-"""CUDA major version -> the oldest driver branch that carries all of its minor ones.
+"""CUDA major version -> the oldest driver branch that supports all of its minor versions.
 
-NVIDIA, CUDA Compatibility, Minor Version Compatibility, table 1. Before CUDA 11 there was no such promise.
+NVIDIA, CUDA Compatibility, Minor Version Compatibility, table 1. NVIDIA guarantees this from CUDA 11.
 """
 
 
-@type_rule("machine-image", "A driver whose kernel modules do not know the GPU leaves a node without one.")
+@type_rule("machine-image", "A driver whose kernel modules do not support the GPU leaves the node without a GPU.")
 def modules_unfit(question: Question, kind: InstanceType) -> Iterator[Reason]:
-    """Yield the reason if the kernel modules of the machine image do not support the GPU."""
+    """Exclude types whose GPU the machine image's kernel modules do not support."""
     gpu = question.catalog.gpus[kind.gpu]
-    there = node_driver(question.recipe, gpu)
-    if there.installed or there.flavour is None or there.flavour in gpu.modules:
+    driver = node_driver(question.recipe, gpu)
+    if driver.installed or driver.flavour is None or driver.flavour in gpu.modules:
         return
-    ours = driver_for(gpu.architecture)
+    default = driver_for(gpu.architecture)
     yield Reason(
-        f"{question.recipe.resources.image} carries NVIDIA's {there.flavour} kernel modules, which do not drive "
-        f"{gpu.name} ({gpu.architecture}); without resources.image the nodes get plain Ubuntu, and our bootstrap "
-        f"installs R{ours.branch} with the {ours.flavour} ones",
+        f"{question.recipe.resources.image} has NVIDIA's {driver.flavour} kernel modules, which do not support "
+        f"{gpu.name} ({gpu.architecture}); without resources.image the nodes get plain Ubuntu, and the bootstrap "
+        f"installs R{default.branch} with the {default.flavour} modules",
         "--set resources.image=",
     )
 
 
-@type_rule("driver", "A driver that does not know the GPU, or has forgotten it, finds none on the node.")
+@type_rule("driver", "A driver that does not support the GPU yet, or no longer does, does not find it on the node.")
 def driver_unfit(question: Question, kind: InstanceType) -> Iterator[Reason]:
-    """Yield the reason if the driver branch is outside the range of the GPU."""
+    """Exclude types whose GPU the driver branch does not support."""
     gpu = question.catalog.gpus[kind.gpu]
-    there = node_driver(question.recipe, gpu)
-    if there.branch is None or (there.flavour is not None and there.flavour not in gpu.modules):
+    driver = node_driver(question.recipe, gpu)
+    if driver.branch is None or (driver.flavour is not None and driver.flavour not in gpu.modules):
         return
-    wrong = _outside(gpu, there.branch)
-    if wrong:
-        fitting = driver_for(gpu.architecture)
-        fix = command("--set", f"resources.driver={fitting.branch}") if there.installed else "--set resources.image="
-        yield Reason(f"driver R{there.branch} does not drive {gpu.name} ({kind.name}): {wrong}", fix)
+    problem = _unsupported_branch(gpu, driver.branch)
+    if problem:
+        supported = driver_for(gpu.architecture)
+        fix = command("--set", f"resources.driver={supported.branch}") if driver.installed else "--set resources.image="
+        yield Reason(f"driver R{driver.branch} does not support {gpu.name} ({kind.name}): {problem}", fix)
 
 
-@type_rule("cuda", "Software made for a newer CUDA than the driver carries ends when it asks for the GPU.")
+@type_rule("cuda", "Software built for a newer CUDA than the driver supports fails when it opens the GPU.")
 def cuda_unfit(question: Question, kind: InstanceType) -> Iterator[Reason]:
-    """Yield the reason if the driver is too old for the CUDA of the container or of PyTorch."""
+    """Exclude types whose driver is too old for the CUDA version of the container or of PyTorch."""
     gpu = question.catalog.gpus[kind.gpu]
     branch = node_driver(question.recipe, gpu).branch
     if branch is None:
         return
-    for what, cuda, accepted in _wanted(question, gpu):
-        # Without the promise it is the branch that it was made with, and the older ones by name alone.
+    for software, cuda, accepted in _cuda_requirements(question, gpu):
+        # Before CUDA 11, only the branch it was built with, later ones, and explicitly listed older ones are supported.
         oldest = _OLDEST_FOR_MAJOR.get(int(cuda.split(".")[0]), max(accepted, default=0))
         if branch < oldest and branch not in accepted:
-            fitting = driver_for(gpu.architecture)
-            fix = command("--set", f"resources.driver={fitting.branch}") if fitting.branch >= oldest else ""
-            yield Reason(f"{what} is made for CUDA {cuda}, which needs driver R{oldest} or newer, not R{branch}", fix)
+            supported = driver_for(gpu.architecture)
+            fix = command("--set", f"resources.driver={supported.branch}") if supported.branch >= oldest else ""
+            yield Reason(
+                f"{software} is built for CUDA {cuda}, which needs driver R{oldest} or newer, not R{branch}", fix
+            )
 
 
-def _outside(gpu: Gpu, branch: int) -> str:
+def _unsupported_branch(gpu: Gpu, branch: int) -> str:
     if gpu.last_driver is not None and branch > gpu.last_driver:
         return f"the last branch for {gpu.architecture} is R{gpu.last_driver}"
     if gpu.first_driver is not None and branch < gpu.first_driver:
-        return f"the first branch for it is R{gpu.first_driver}"
+        return f"the first branch for {gpu.architecture} is R{gpu.first_driver}"
     return ""
 
 
-def _wanted(question: Question, gpu: Gpu) -> Iterator[tuple[str, str, frozenset[int]]]:
-    """Yield each component with its own CUDA, its CUDA version, and the driver branches that are accepted by name."""
+def _cuda_requirements(question: Question, gpu: Gpu) -> Iterator[tuple[str, str, frozenset[int]]]:
+    """Yield each software with its own CUDA, its version, and the driver branches that it lists as supported."""
     environment = question.recipe.environment
     if environment.container is not None:
         image = environment.container.image
@@ -84,9 +86,9 @@ def _wanted(question: Question, gpu: Gpu) -> Iterator[tuple[str, str, frozenset[
             yield image, month.cuda, frozenset({month.driver, *month.other_drivers})
         elif tag.cuda is not None:
             yield image, tag.cuda, frozenset()
-    # Wheels without code for the GPU are refused for that: no driver would help them.
-    known, python = question.software.torch, environment.python
-    if python is not None and not question.rehearsed and not torch_misfit(python, gpu, known):
-        wheels = wheels_of(python, known)
+    # Wheels without code for the GPU are excluded by their own rule, because no driver makes them run.
+    releases, python = question.software.torch, environment.python
+    if python is not None and not question.rehearsed and not torch_misfit(python, gpu, releases):
+        wheels = wheels_of(python, releases)
         if wheels is not None and wheels.cuda is not None:
             yield f"PyTorch ({wheels.build})", wheels.cuda, frozenset()

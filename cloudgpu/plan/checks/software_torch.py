@@ -1,4 +1,4 @@
-"""Determine which build of PyTorch an environment gets, and whether it supports the GPU."""
+"""Rule: exclude types on whose GPU the PyTorch wheels of the environment cannot run."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -22,22 +22,22 @@ _NAME: Final = re.compile(r"^\s*([A-Za-z0-9][A-Za-z0-9._-]*)")
 _BRING_TORCH: Final = frozenset(
     ("accelerate", "deepspeed", "fastai", "lightning", "pytorch-lightning", "timm", "torchaudio", "torchmetrics")
 ) | {"torchvision", "vllm", "xformers"}
-"""Packages that require PyTorch themselves, of whatever version."""
+"""Packages that depend on PyTorch without pinning its version."""
 _OF_SERIES: Final = 2
-"""Parts of a series' number; a release has more."""
+"""Number of version parts that name a series; a release has more."""
 _LATER: Final[Version] = (9999, 0)
-"""Stands for whatever comes after the newest PyTorch that is known."""
+"""Represents every release after the newest one in the catalog."""
 
 
 @dataclass(frozen=True)
 class Wheels:
-    """The newest PyTorch that requirements and index allow.
+    """The PyTorch that is installed: the newest one that requirements and index allow.
 
     Attributes:
-        build: Name of the build in its index, `cu126`.
+        build: Name of the index, `cu126`.
         cuda: `12.6`; None for a build without CUDA.
-        series: `2.14`, including later ones if it is the newest known.
-        capabilities: Compute capabilities that it supports.
+        series: `2.14`, or `2.14 and later`.
+        capabilities: Compute capabilities that it contains code for.
     """
 
     build: str
@@ -46,35 +46,35 @@ class Wheels:
     capabilities: tuple[str, ...]
 
 
-@type_rule("torch", "A PyTorch without code for the GPU fails at its first tensor, when the nodes are paid for.")
+@type_rule("torch", "A PyTorch without code for the GPU fails at its first tensor, after the nodes are launched.")
 def torch_unfit(question: Question, kind: InstanceType) -> Iterator[Reason]:
-    """Yield the reason if the newest PyTorch that the requirements allow does not support the GPU."""
+    """Exclude types for whose GPU the newest allowed PyTorch has no code."""
     python = question.recipe.environment.python
     if python is None or question.rehearsed:
         return
     gpu = question.catalog.gpus[kind.gpu]
-    wrong = torch_misfit(python, gpu, question.software.torch)
-    if wrong:
-        yield Reason(f"{wrong} ({kind.name})", nearest_build(python, gpu, question.software.torch))
+    problem = torch_misfit(python, gpu, question.software.torch)
+    if problem:
+        yield Reason(f"{problem} ({kind.name})", nearest_build(python, gpu, question.software.torch))
 
 
-def torch_misfit(python: PythonEnvironment, gpu: Gpu, known: Sequence[TorchWheels]) -> str:
+def torch_misfit(python: PythonEnvironment, gpu: Gpu, releases: Sequence[TorchWheels]) -> str:
     """Return why the required PyTorch does not run on a GPU; empty if it does or if that is unknown."""
     bounds = torch_bounds(python.requirements)
-    if bounds is None or not known:
+    if bounds is None or not releases:
         return ""
-    wheels = wheels_of(python, known)
+    wheels = wheels_of(python, releases)
     if wheels is None:
-        return _none_of(python.torch_backend, known)
+        return _none_of(python.torch_backend, releases)
     if any(runs_code(code, gpu) for code in wheels.capabilities):
         return ""
-    how = f"the {wheels.build} wheels" if python.torch_backend else f"the default wheels ({wheels.build})"
-    holds = f"their code begins with {wheels.capabilities[0]}, {gpu.name} has {gpu.compute_capability}"
-    return f"{how} of PyTorch {wheels.series} do not run on {gpu.name}: {holds}; these requirements allow them"
+    which = f"the {wheels.build} wheels" if python.torch_backend else f"the default wheels ({wheels.build})"
+    reason = f"their lowest compute capability is {wheels.capabilities[0]}, but {gpu.name} has {gpu.compute_capability}"
+    return f"{which} of PyTorch {wheels.series} do not run on {gpu.name}: {reason}; the requirements allow them"
 
 
 def packages_requiring_torch(requirements: Iterable[str]) -> tuple[str, ...]:
-    """Return the required packages that depend on PyTorch; none if the requirements name PyTorch itself."""
+    """Return the required packages that depend on PyTorch; empty if the requirements name PyTorch directly."""
     if torch_bounds(requirements) is not None:
         return ()
     names = [
@@ -83,46 +83,46 @@ def packages_requiring_torch(requirements: Iterable[str]) -> tuple[str, ...]:
     return tuple(name for name in names if name in _BRING_TORCH)
 
 
-def wheels_of(python: PythonEnvironment, known: Sequence[TorchWheels]) -> Wheels | None:
-    """Return the newest PyTorch that the environment allows, or None if it needs none or none is known."""
+def wheels_of(python: PythonEnvironment, releases: Sequence[TorchWheels]) -> Wheels | None:
+    """Return the newest PyTorch that the environment allows; None if it requires none or none is known."""
     bounds = torch_bounds(python.requirements)
     if bounds is None:
         return None
-    found = [
+    allowed = [
         (series, row)
-        for row in known
+        for row in releases
         if python.torch_backend is None or row.cuda == python.torch_backend
         for series in _newest(row, bounds, by_default=python.torch_backend is None)
     ]
-    if not found:
+    if not allowed:
         return None
-    series, row = max(found, key=lambda pair: pair[0])
+    series, row = max(allowed, key=lambda pair: pair[0])
     match = _CUDA.fullmatch(row.cuda)
     return Wheels(row.cuda, f"{match[1]}.{match[2]}" if match else None, _named(series, row), row.capabilities)
 
 
-def wheels_named(build: str, series: str, known: Sequence[TorchWheels]) -> TorchWheels | None:
-    """Return the wheels of a build and series such as `2.11`, or None if unknown."""
-    wanted = _version(series)
-    for row in known:
-        if row.cuda == build and _version(row.first) <= wanted <= (_version(row.last) if row.last else _LATER):
+def wheels_named(build: str, series: str, releases: Sequence[TorchWheels]) -> TorchWheels | None:
+    """Return the catalog row of a build that covers a series, `2.11`; None if there is none."""
+    version = _version(series)
+    for row in releases:
+        if row.cuda == build and _version(row.first) <= version <= (_version(row.last) if row.last else _LATER):
             return row
     return None
 
 
-def backends_for(python: PythonEnvironment, gpu: Gpu, known: Sequence[TorchWheels]) -> Iterator[str]:
-    """Yield the indexes with a PyTorch for the GPU that meets the same requirements, newest PyTorch first."""
-    rows = sorted(known, key=lambda row: (_version(row.last) if row.last else _LATER, row.cuda), reverse=True)
+def backends_for(python: PythonEnvironment, gpu: Gpu, releases: Sequence[TorchWheels]) -> Iterator[str]:
+    """Yield indexes from which the same requirements get a PyTorch with code for a GPU, newest PyTorch first."""
+    rows = sorted(releases, key=lambda row: (_version(row.last) if row.last else _LATER, row.cuda), reverse=True)
     for build in dict.fromkeys(row.cuda for row in rows):
-        there = python.model_copy(update={"torch_backend": build})
-        if build != python.torch_backend and wheels_of(there, known) and not torch_misfit(there, gpu, known):
+        variant = python.model_copy(update={"torch_backend": build})
+        if build != python.torch_backend and wheels_of(variant, releases) and not torch_misfit(variant, gpu, releases):
             yield build
 
 
-def series_for(python: PythonEnvironment, gpu: Gpu, known: Sequence[TorchWheels]) -> str:
-    """Return the newest series within the bounds that supports the GPU in the same index; empty if none does."""
+def series_for(python: PythonEnvironment, gpu: Gpu, releases: Sequence[TorchWheels]) -> str:
+    """Return the newest allowed PyTorch series in the same index with code for a GPU; empty if there is none."""
     bounds, default = torch_bounds(python.requirements), python.torch_backend is None
-    rows = [row for row in known if default or row.cuda == python.torch_backend]
+    rows = [row for row in releases if default or row.cuda == python.torch_backend]
     fit = [row for row in rows if any(runs_code(code, gpu) for code in row.capabilities)]
     ends = [end for row in fit if (end := row.default_to if default else row.last) is not None]
     allowed = [end for end in ends if bounds is not None and allows(bounds, _version(end))]
@@ -130,23 +130,23 @@ def series_for(python: PythonEnvironment, gpu: Gpu, known: Sequence[TorchWheels]
 
 
 def runs_code(code: str, gpu: Gpu) -> bool:
-    """Return True if a GPU runs code for a compute capability: its own, or a lower one of the same major version."""
+    """Return True if a GPU runs code for a compute capability: its own, or a lower one of its major version."""
     number = int(code.replace(".", ""))
     return number // 10 == gpu.sm // 10 and number <= gpu.sm
 
 
 def torch_bounds(requirements: Iterable[str]) -> Bounds | None:
-    """Return the version bounds of PyTorch in the requirements, or None if they do not name it or name a file."""
+    """Return the requirements' bounds on PyTorch's version; None if they do not name it or name a file."""
     for requirement in requirements:
         match = _TORCH.match(requirement)
         if match is not None:
-            found = _BOUND.findall(match["bounds"] or "")
-            return tuple((operator, _version(version)) for operator, version in found)
+            bounds = _BOUND.findall(match["bounds"] or "")
+            return tuple((operator, _version(version)) for operator, version in bounds)
     return None
 
 
 def allows(bounds: Bounds, series: Version) -> bool:
-    """Return True if a release of a series such as `(2, 11)` is within the bounds."""
+    """Return True if a release of a series, `(2, 11)`, is within the bounds."""
     return all(_allows(operator, version, series) for operator, version in bounds)
 
 
@@ -174,12 +174,12 @@ def _newest(row: TorchWheels, bounds: Bounds, *, by_default: bool) -> Iterator[V
     if last is None and allows(bounds, _LATER):
         yield _LATER
         return
-    # Bounds may name a series that is not known by name yet.
+    # Bounds may name a series that the catalog does not list yet.
     mentioned = [(*version, 0)[:_OF_SERIES] for _, version in bounds]
     mentioned += [(major, minor - 1) for major, minor in mentioned if minor]
     ends = [_version(first), *([_version(last)] if last else []), *mentioned]
-    within = [version for version in ends if _version(first) <= version and (last is None or version <= _version(last))]
-    yield from sorted((version for version in within if allows(bounds, version)), reverse=True)[:1]
+    within = [end for end in ends if _version(first) <= end and (last is None or end <= _version(last))]
+    yield from sorted((end for end in within if allows(bounds, end)), reverse=True)[:1]
 
 
 def _named(series: Version, row: TorchWheels) -> str:
@@ -188,18 +188,18 @@ def _named(series: Version, row: TorchWheels) -> str:
     return ".".join(map(str, series))
 
 
-def _none_of(backend: str | None, known: Sequence[TorchWheels]) -> str:
-    rows = [row for row in known if row.cuda == backend]
+def _none_of(backend: str | None, releases: Sequence[TorchWheels]) -> str:
+    rows = [row for row in releases if row.cuda == backend]
     if backend is None or not rows:
         return ""
     lasts = [row.last for row in rows]
-    until = "" if None in lasts else f"; they end with {max((version for version in lasts if version), key=_version)}"
+    until = "" if None in lasts else f"; the last one is {max((last for last in lasts if last), key=_version)}"
     return f"the {backend} wheels have no PyTorch that these requirements allow{until}"
 
 
-def nearest_build(python: PythonEnvironment, gpu: Gpu, known: Sequence[TorchWheels]) -> str:
-    """Return the option that selects a build for the GPU; empty if there is none."""
-    build = next(backends_for(python, gpu, known), "")
+def nearest_build(python: PythonEnvironment, gpu: Gpu, releases: Sequence[TorchWheels]) -> str:
+    """Return the option for a build with code for the GPU; empty if there is none."""
+    build = next(backends_for(python, gpu, releases), "")
     return command("--set", f"environment.python.torch_backend={build}") if build else ""
 
 
@@ -208,7 +208,7 @@ def _version(text: str) -> Version:
 
 
 def _trimmed(version: Version) -> Version:
-    """Strip trailing zeros, because `<2.11.0` excludes every release of 2.11."""
+    """Remove trailing zeros, because `<2.11.0` allows no release of 2.11."""
     while len(version) > 1 and not version[-1]:
         version = version[:-1]
     return version

@@ -248,7 +248,7 @@ def _check_plan(plan: stored.StoredPlan) -> None:
         assert one.node_hourly_usd >= 0
         hourly_usd(one.beside)
     assert stored.read(stored.written(plan), "a.plan") == plan
-    list(stored._world_changes(plan.world, PLAN.world))
+    list(stored._input_changes(plan.world, PLAN.world))
 
 
 def _ledger_time(text: str) -> None:

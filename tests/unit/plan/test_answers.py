@@ -92,15 +92,15 @@ ANSWERS = [
     pytest.param(
         recipe(container("nvcr.io/nvidia/pytorch:25.03-py3"), instance_type="p3dn.24xlarge"),
         "image",
-        "25.03 needs compute capability 7.5, V100 has 7.0; the last NGC month for it is 24.12",
+        "25.03 needs compute capability 7.5, but V100 has 7.0; the last NGC month that supports it is 24.12",
         ["--set environment.container.image=nvcr.io/nvidia/pytorch:24.12-py3"],
         id="V100 and a month whose tag nobody lists",
     ),
     pytest.param(
         recipe(instance_type="p3dn.24xlarge", image=DLAMI),
         "machine-image",
-        "open kernel modules, which do not drive V100 (Volta); without resources.image the nodes get plain Ubuntu, "
-        "and our bootstrap installs R580 with the proprietary ones",
+        "open kernel modules, which do not support V100 (Volta); without resources.image the nodes get plain Ubuntu, "
+        "and the bootstrap installs R580 with the proprietary modules",
         ["--set resources.image="],
         id="V100 and open modules",
     ),
@@ -121,7 +121,7 @@ ANSWERS = [
     pytest.param(
         recipe(instance_type="p2.xlarge", driver=580),
         "driver",
-        "driver R580 does not drive K80 (p2.xlarge): the last branch for Kepler is R470",
+        "driver R580 does not support K80 (p2.xlarge): the last branch for Kepler is R470",
         ["--set resources.driver=470"],
         id="K80 and R580",
     ),

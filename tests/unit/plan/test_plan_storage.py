@@ -54,9 +54,9 @@ def test_a_region_without_it_is_left_out():
     ("seen", "nodes", "severity", "words"),
     [
         ({"sets": ()}, 1, "error", "storage sets does not exist in us-east-1"),
-        ({}, 1, "unknown", "it was not queried"),
+        ({}, 1, "unknown", "was not queried"),
         ({"sets": (replace(SEEN, ready=False),)}, 1, "error", "is not available"),
-        ({"sets": (replace(SEEN, kind="ebs"),)}, 2, "error", "only one node can mount, but there are 2"),
+        ({"sets": (replace(SEEN, kind="ebs"),)}, 2, "error", "which only one node can mount, but there are 2"),
         ({"sets": (replace(SEEN, kind="ebs", users=("i-1",)),)}, 1, "warning", "is attached to i-1"),
     ],
 )

@@ -314,7 +314,7 @@ def test_what_names_no_pytorch_says_nothing_of_it(line):
 def test_an_index_without_a_pytorch_within_the_bounds_is_refused_and_an_unknown_one_is_not():
     old = PythonEnvironment(requirements=("torch>=2.10",), torch_backend="cu126")
     assert torch_misfit(old, GPUS["V100"], MADE.torch) == (
-        "the cu126 wheels have no PyTorch that these requirements allow; they end with 2.9"
+        "the cu126 wheels have no PyTorch that these requirements allow; the last one is 2.9"
     )
     unheard = PythonEnvironment(requirements=("torch",), torch_backend="cu140")
     assert torch_misfit(unheard, GPUS["V100"], MADE.torch) == ""
@@ -370,7 +370,7 @@ def test_efa_asks_for_software_of_its_time():
         if one.check == "efa-software"
     ]
     assert warning.severity == "warning"
-    assert warning.message.startswith("EFA on p5.48xlarge needs CUDA 12.4 or newer, and nvcr.io/nvidia/pytorch:23.01")
+    assert warning.message.startswith("EFA on p5.48xlarge needs CUDA 12.4 or newer, but nvcr.io/nvidia/pytorch:23.01")
     tcp = boxed("nvcr.io/nvidia/pytorch:23.01-py3", instance_type="p5.48xlarge", network="tcp")
     assert "efa-software" not in {check for check, _ in found(tcp, target="rehearsal", known=late)}
 

@@ -142,9 +142,9 @@ def test_no_letter_of_the_file_can_be_changed_unnoticed(place, letter):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "is not a plan"),
-        ("[]", "is not a plan"),
-        ('{"cloudgpu_plan": 1}', "is not a plan"),
+        ("", "is not a plan saved by"),
+        ("[]", "is not a plan saved by"),
+        ('{"cloudgpu_plan": 1}', "is not a plan saved by"),
         ('{"cloudgpu_plan": 2, "sha256": ""}', "has format 2, but this cloudgpu reads format 1"),
         ('{"cloudgpu_plan": 1, "sha256": ""}', "was edited after it was saved"),
     ],

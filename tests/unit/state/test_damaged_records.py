@@ -161,5 +161,5 @@ def test_a_damaged_index_of_the_catalogue_is_named(workspace, index):
 
 @pytest.mark.parametrize("text", ["[" * 100_000, "9" * 5000, '{"sha256": NaN}'], ids=["deep", "long", "nan"])
 def test_a_plan_file_that_is_none(text):
-    with pytest.raises(UsageError, match=r"it\.json is not a plan"):
+    with pytest.raises(UsageError, match=r"it\.json is not a plan saved by"):
         plan_file.read(text, "it.json")

@@ -168,8 +168,8 @@ ACCOUNT = (
             quota(384, 256),
             (
                 "warning",
-                "Running On-Demand P instances (L-417A185B) in us-east-1: 256 of 384 vCPUs are in use, but 192 are "
-                "needed",
+                "Running On-Demand P instances (L-417A185B) in us-east-1: 256 of 384 vCPUs are in "
+                "use, but 192 are needed",
                 f"terminate running instances, or request a higher quota at {QUOTA_PAGE}",
             ),
         ),
@@ -177,8 +177,8 @@ ACCOUNT = (
             quota(384, None),
             (
                 "unknown",
-                "Running On-Demand P instances (L-417A185B) in us-east-1: 192 of 384 vCPUs are needed, but the usage "
-                "is unknown",
+                "Running On-Demand P instances (L-417A185B) in us-east-1: 192 of 384 vCPUs are "
+                "needed, but the usage is unknown",
                 "",
             ),
         ),
@@ -186,8 +186,8 @@ ACCOUNT = (
             PlanInputs(),
             (
                 "unknown",
-                "Running On-Demand P instances (L-417A185B) in us-east-1: the limit is unknown, and 192 vCPUs are "
-                "needed",
+                "Running On-Demand P instances (L-417A185B) in us-east-1: the limit is unknown, and "
+                "192 vCPUs are needed",
                 f"see {QUOTA_PAGE}",
             ),
         ),

@@ -38,18 +38,18 @@ DATA = (
             replace(mounted("s3://bucket/a", writable=True), quotes=quotes(WITH_ROLE)),
             (
                 "warning",
-                "role nodes needs s3:ListBucket, s3:GetObject, s3:PutObject for s3://bucket/a; existing roles are "
-                "not changed",
+                "role nodes needs s3:ListBucket, s3:GetObject, s3:PutObject for s3://bucket/a, which "
+                "cloudgpu does not grant",
                 "",
             ),
         ),
         fails(
             replace(PlanInputs({"checkpoint": {"path": "c", "to": "s3://bucket/x"}}), quotes=quotes(WITH_ROLE)),
-            ("warning", "role nodes needs s3:PutObject for s3://bucket/x; existing roles are not changed", ""),
+            ("warning", "role nodes needs s3:PutObject for s3://bucket/x, which cloudgpu does not grant", ""),
         ),
         fails(
             replace(PlanInputs({"outputs": ["out"], "outputs_to": "s3://bucket/out"}), quotes=quotes(WITH_ROLE)),
-            ("warning", "role nodes needs s3:PutObject for s3://bucket/out; existing roles are not changed", ""),
+            ("warning", "role nodes needs s3:PutObject for s3://bucket/out, which cloudgpu does not grant", ""),
         ),
     ),
     row(
@@ -103,8 +103,8 @@ DATA = (
             data(DatasetSeen("there", size_bytes=10**11, region="us-west-2")),
             (
                 "warning",
-                "dataset images is in us-west-2, but nodes may run in us-east-1: 2 copies of 93.1 GiB cost 4.00 USD "
-                "(0.02 USD/GB)",
+                "dataset images is in us-west-2, but nodes may run in us-east-1: 2 copies of 93.1 GiB"
+                " cost 4.00 USD (0.02 USD/GB)",
                 "--set resources.regions=us-west-2",
             ),
         ),
@@ -112,8 +112,8 @@ DATA = (
             data(DatasetSeen("there", size_bytes=10**11, region="us-west-2"), share="head"),
             (
                 "warning",
-                "dataset images is in us-west-2, but nodes may run in us-east-1: one copy of 93.1 GiB costs 2.00 USD "
-                "(0.02 USD/GB)",
+                "dataset images is in us-west-2, but nodes may run in us-east-1: one copy of 93.1 GiB"
+                " costs 2.00 USD (0.02 USD/GB)",
                 "--set resources.regions=us-west-2",
             ),
         ),
@@ -121,8 +121,8 @@ DATA = (
             data(DatasetSeen("there", region="eu-north-1"), resources=ONE),
             (
                 "warning",
-                "dataset images is in eu-north-1, but nodes may run in us-east-1: the transfer costs 0.02 USD/GB per "
-                "node, but the size is unknown",
+                "dataset images is in eu-north-1, but nodes may run in us-east-1: the transfer costs "
+                "0.02 USD/GB per node, but the size is unknown",
                 "",
             ),
         ),

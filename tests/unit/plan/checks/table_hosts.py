@@ -72,8 +72,8 @@ HOSTS = (
             MIXED,
             (
                 "error",
-                "2 hosts are requested, but only 1 with V100:8 exist of the same kind (2 kinds or pools, which a "
-                "cluster cannot mix)",
+                "2 hosts are requested, but only 1 with V100:8 exist of the same kind (2 kinds or "
+                "pools, which a cluster cannot mix)",
                 "--set resources.nodes=1",
             ),
         ),
@@ -113,14 +113,14 @@ HOSTS = (
             lab(*PAIR, environment={"container": {"image": "nvcr.io/nvidia/pytorch:25.05-py3"}}),
             (
                 "error",
-                "nvcr.io/nvidia/pytorch:25.05-py3 cannot run on V100: 25.05 needs compute capability 7.5, "
-                "V100 has 7.0; the last NGC month for it is 24.12",
+                "nvcr.io/nvidia/pytorch:25.05-py3 cannot run on V100: 25.05 needs compute capability "
+                "7.5, but V100 has 7.0; the last NGC month that supports it is 24.12",
                 "--set environment.container.image=nvcr.io/nvidia/pytorch:24.12-py3",
             ),
         ),
         fails(
             lab(*(replace(one, driver="595.10") for one in PAIR)),
-            ("error", "driver R595 does not drive V100: the last branch for Volta is R580", ""),
+            ("error", "driver R595 does not support V100: the last branch for Volta is R580", ""),
         ),
     ),
     row(

@@ -58,8 +58,8 @@ IMAGES = (
             boxed("nvcr.io/nvidia/pytorch:24.12-py3", disk="49GiB"),
             (
                 "error",
-                "nvcr.io/nvidia/pytorch:24.12-py3 takes about 20 GiB and twice that during the pull, but the disk "
-                "has 49 GiB",
+                "nvcr.io/nvidia/pytorch:24.12-py3 takes about 20 GiB and twice that during the pull, "
+                "but the disk has 49 GiB",
                 "--set resources.disk=150GiB",
             ),
         ),

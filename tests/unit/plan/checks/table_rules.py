@@ -27,7 +27,7 @@ RULES = (
             resources(instance_type="p3dn.24xlarge", gpu_memory="33GiB"),
             (
                 "error",
-                "p3dn.24xlarge has 32 GiB on each V100, but 33 GiB are required",
+                "p3dn.24xlarge has 32 GiB on each V100, but the recipe requires 33 GiB",
                 "--set resources.instance_type=p4d.24xlarge",
             ),
         ),

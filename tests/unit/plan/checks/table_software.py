@@ -39,7 +39,7 @@ SOFTWARE = (
         ),
         fails(
             boxed("lab/own:1"),
-            ("unknown", "whether lab/own:1 holds code for V100 is unknown: nobody looked into it", ""),
+            ("unknown", "cannot tell whether lab/own:1 contains code for V100: the image is not in the catalog", ""),
         ),
     ),
     row(
@@ -49,8 +49,9 @@ SOFTWARE = (
             python("torch>=2.11"),
             (
                 "error",
-                "the default wheels (cu130) of PyTorch 2.11 and later do not run on V100: their code begins with 7.5, "
-                "V100 has 7.0; these requirements allow them (p3dn.24xlarge)",
+                "the default wheels (cu130) of PyTorch 2.11 and later do not run on V100: their "
+                "lowest compute capability is 7.5, but V100 has 7.0; the requirements allow them "
+                "(p3dn.24xlarge)",
                 "--set environment.python.torch_backend=cu126",
             ),
         ),
@@ -63,7 +64,8 @@ SOFTWARE = (
             (
                 "note",
                 "on AWS: the default wheels (cu130) of PyTorch 2.11 and later do not run on V100: "
-                "their code begins with 7.5, V100 has 7.0; these requirements allow them",
+                "their lowest compute capability is 7.5, but V100 has 7.0; the requirements allow "
+                "them",
                 "--set environment.python.torch_backend=cu126",
             ),
         ),
@@ -80,8 +82,8 @@ SOFTWARE = (
             python("PyTorch_Lightning>=2", "einops"),
             (
                 "unknown",
-                "pytorch-lightning may bring a PyTorch without code for V100: which one, the recipe leaves open",
-                "name torch in the requirements",
+                "pytorch-lightning may install a PyTorch without code for V100: the recipe does not pin its version",
+                "add torch to the requirements",
             ),
         ),
     ),
@@ -92,9 +94,9 @@ SOFTWARE = (
             resources(**ONE, image=DLAMI),
             (
                 "error",
-                f"{DLAMI} carries NVIDIA's open kernel modules, which do not drive V100 (Volta); "
-                "without resources.image the nodes get plain Ubuntu, and our bootstrap installs R580 "
-                "with the proprietary ones",
+                f"{DLAMI} has NVIDIA's open kernel modules, which do not support V100 (Volta); "
+                "without resources.image the nodes get plain Ubuntu, and the bootstrap installs R580 "
+                "with the proprietary modules",
                 "--set resources.image=",
             ),
         ),
@@ -106,7 +108,7 @@ SOFTWARE = (
             resources(**ONE, driver=595),
             (
                 "error",
-                "driver R595 does not drive V100 (p3dn.24xlarge): the last branch for Volta is R580",
+                "driver R595 does not support V100 (p3dn.24xlarge): the last branch for Volta is R580",
                 "--set resources.driver=580",
             ),
         ),
@@ -118,7 +120,7 @@ SOFTWARE = (
             on(boxed("nvcr.io/nvidia/pytorch:26.06-py3"), "g5.xlarge", driver=470),
             (
                 "error",
-                "nvcr.io/nvidia/pytorch:26.06-py3 is made for CUDA 13.3.0, which needs driver R580 or newer, not R470",
+                "nvcr.io/nvidia/pytorch:26.06-py3 is built for CUDA 13.3.0, which needs driver R580 or newer, not R470",
                 "--set resources.driver=580",
             ),
         ),
@@ -130,8 +132,8 @@ SOFTWARE = (
             resources(**ONE, image="ami-0123456789abcdef0"),
             (
                 "unknown",
-                "whether ami-0123456789abcdef0 carries a driver is unknown: one that it has stays, "
-                "else the bootstrap installs one",
+                "cannot tell whether ami-0123456789abcdef0 has a driver: the bootstrap keeps an "
+                "existing one, or else installs one",
                 "",
             ),
         ),
@@ -141,7 +143,7 @@ SOFTWARE = (
         (resources(**ONE, driver=580), resources(**ONE, driver=580, image="ami-0123456789abcdef0")),
         fails(
             on(PlanInputs(), "g4dn.12xlarge", driver=580, image=DLAMI),
-            ("error", f"resources.driver is 580, but {DLAMI} carries R595", "--set resources.image="),
+            ("error", f"resources.driver is 580, but {DLAMI} already has R595", "--set resources.image="),
         ),
     ),
     row(
@@ -152,7 +154,7 @@ SOFTWARE = (
             (
                 "note",
                 "EFA on p5.48xlarge needs NCCL 2.18.5 or newer and aws-ofi-nccl 1.7.3 or newer in the container",
-                "images/efa-nccl lays both over a framework image",
+                "images/efa-nccl adds both to a framework image",
             ),
         ),
     ),
