@@ -50,7 +50,7 @@ class ClusterBilling:
             what = entry.spending
             if entry.state == "open" and not what.simulated and (what.account, what.endpoint) != here:
                 message = f"the ledger has a cluster {name} in account {what.account}, not in {here[0]}"
-                raise StateError(message, hint="use the credentials that it was made with")
+                raise StateError(message, hint="use the credentials that it was created with")
         return tuple(entry for entry in own if (entry.spending.account, entry.spending.endpoint) == here)
 
     def refuse_taken(self, record: ClusterRecord) -> None:
@@ -117,5 +117,7 @@ class ClusterBilling:
 
 def taken(name: str, owner: str, until: str) -> BusyError:
     """Return the error for a cluster name that is already in use."""
-    message = f"there is a cluster {name} of {owner or 'nobody known'} already, until {until}, made from elsewhere"
+    message = (
+        f"there is a cluster {name} of {owner or 'nobody known'} already, until {until}, created from another home"
+    )
     return BusyError(message, hint="choose another name with --name or --cluster")

@@ -68,8 +68,8 @@ def check_identity(record: ClusterRecord, cloud: BackendIdentity) -> None:
     if (record.account, record.endpoint) != (account, endpoint):
         there = f"account {record.account}{' at ' + record.endpoint if record.endpoint else ''}"
         here = f"account {account}{' at ' + endpoint if endpoint else ''}"
-        message = f"cluster {record.name} was made in {there}, but the present credentials belong to {here}"
-        raise StateError(message, hint="use the credentials and the --on that it was made with")
+        message = f"cluster {record.name} was made in {there}, but the current credentials belong to {here}"
+        raise StateError(message, hint="use the credentials and the --on that it was created with")
 
 
 def check_recorded(context: Context, ended: Ended, what: str) -> None:
@@ -91,8 +91,8 @@ def check_recorded(context: Context, ended: Ended, what: str) -> None:
 
 def _check_saved(unsaved: Sequence[str], what: str) -> None:
     if unsaved:
-        message = f"{what}, but the state home does not say so: {'; '.join(unsaved)}"
-        raise StateError(message, hint="free some space on its disk")
+        message = f"{what}, but the state home could not be updated: {'; '.join(unsaved)}"
+        raise StateError(message, hint="free some disk space")
 
 
 def end_after(end: Callable[[ClusterRecord], Ended], record: ClusterRecord, cause: Exception) -> None:
@@ -110,5 +110,5 @@ def end_after(end: Callable[[ClusterRecord], Ended], record: ClusterRecord, caus
 def unended(name: str, cause: Exception, err: CloudGpuError) -> TeardownError:
     """Combine a failure and the failed cleanup after it into one error with the exit code of the cleanup."""
     left = tuple(getattr(err, "left", ())) or (f"cluster {name}",)
-    message = f"{cause}; and what was made could not be ended: {err.message}"
+    message = f"{cause}; and the cleanup failed: {err.message}"
     return TeardownError(message, left=left, hint=command("cloudgpu", "down", name))

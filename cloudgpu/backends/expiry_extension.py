@@ -51,7 +51,7 @@ def moments(record: ClusterRecord, until: datetime | None, by: timedelta | None)
     wanted = wanted.replace(microsecond=0)
     if wanted <= before:
         message = f"cluster {record.name} lives until {utc(before)} already; {utc(wanted)} is not later"
-        raise UsageError(message, hint=f"`{command('cloudgpu', 'down', record.name)}` ends it now")
+        raise UsageError(message, hint=f"`{command('cloudgpu', 'down', record.name)}` deletes it now")
     return before, wanted
 
 
@@ -65,7 +65,7 @@ def refuse_costly(later: ClusterRecord) -> None:
     if later.max_usd and worst > Decimal(later.max_usd):
         until = f"until {utc(later.expires_at)} the cluster costs up to {worst} USD"
         message = f"{until}, above budget.max_usd {later.max_usd} USD"
-        raise BudgetError(message, hint=f"a shorter extension, or {command('--max-usd', str(worst))}")
+        raise BudgetError(message, hint=f"extend it by less, or raise the budget: {command('--max-usd', str(worst))}")
 
 
 def written_down(context: Context, later: ClusterRecord) -> ClusterRecord:

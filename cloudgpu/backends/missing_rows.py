@@ -71,7 +71,7 @@ def gap_of(record: ClusterRecord, nodes: tuple[str, ...]) -> Gap:
 def gap_error(found: Sequence[Gap]) -> LedgerError:
     """Return the error of a bill that is not whole."""
     repairs = " and ".join(dict.fromkeys(f"`{gap.repair}`" for gap in found))
-    hint = f"{repairs} writes the rows again from the records and AWS's own times; was another ledger meant?"
+    hint = f"{repairs} writes the rows again from the records and AWS's own times; or select another ledger"
     return LedgerError("; ".join(gap.message for gap in found), hint=hint)
 
 

@@ -54,10 +54,10 @@ def require_usable(context: Context, record: ClusterRecord) -> None:
     """
     check_identity(record, context.cloud)
     if record.state == "ending":
-        raise BusyError(f"cluster {record.name} is being ended", hint=command("cloudgpu", "down", record.name))
+        raise BusyError(f"cluster {record.name} is being deleted", hint=command("cloudgpu", "down", record.name))
     if record.expires_at <= context.clock.now():
         raise UsageError(
-            f"cluster {record.name} expired at {record.expires_at:%Y-%m-%d %H:%M} UTC; its nodes ended themselves",
+            f"cluster {record.name} expired at {record.expires_at:%Y-%m-%d %H:%M} UTC; its nodes have powered off",
             hint=command("cloudgpu", "down", record.name),
         )
 
@@ -74,7 +74,7 @@ def require_same_engine(context: CloudContext, record: ClusterRecord) -> None:
     if asked and asked != record.engine:
         message = f"cluster {record.name} was made by the {record.engine} engine, not the {asked} engine"
         same, end = command("--engine", record.engine), command("cloudgpu", "down", record.name)
-        hint = f"{same}; or `{end}` first, which uses the right one by itself"
+        hint = f"{same}; or `{end}` first, which selects the engine itself"
         raise UsageError(message, hint=hint)
 
 
@@ -102,7 +102,7 @@ def require_matching(plan: Plan, record: ClusterRecord) -> None:
         half = "half-made " if record.state == "making" else ""
         raise UsageError(
             f"{half}cluster {record.name} is {record.nodes} x {record.instance_type}, "
-            f"not the {plan.nodes} x {wanted} that is asked for",
+            f"not the {plan.nodes} x {wanted} requested",
             hint=f"another name with --name, or `{command('cloudgpu', 'down', record.name)}` first",
         )
 
@@ -116,5 +116,5 @@ def require_all_nodes_running(context: Context, record: ClusterRecord) -> None:
     states = context.cloud.nodes_alive(record.region, record.instance_ids)
     dead = [f"{node} is {state}" for node, state in states.items() if state not in ALIVE]
     if dead or not states:
-        message = f"cluster {record.name} is no longer whole: {', '.join(dead) or 'it has no nodes'}"
+        message = f"cluster {record.name} is incomplete: {', '.join(dead) or 'it has no nodes'}"
         raise StateError(message, hint=command("cloudgpu", "down", record.name))

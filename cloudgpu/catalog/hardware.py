@@ -50,7 +50,7 @@ class Gpu:
     last_cuda_major: int | None
     """None while newer ones still come."""
     first_ngc: str | None
-    """First month of NVIDIA's framework containers that knows it, for instance `17.09`; None where none ever did."""
+    """First month of NVIDIA's framework containers that knows it, for example `17.09`; None where none ever did."""
     last_ngc: str | None
     """Last such month; None while newer ones still come."""
     first_torch_without: str | None
@@ -75,7 +75,7 @@ class Gpu:
     nccl_link_gb_s: Decimal | None = None
     """What NCCL reckons with for each NVLink link, one way, GB a second; None without NVLink."""
     pcie: str | None = None
-    """Generation and lanes, for instance `3.0 x16`."""
+    """Generation and lanes, for example `3.0 x16`."""
     tdp_w: int | None = None
     ecc: bool | None = None
     replacement: str | None = None
@@ -124,7 +124,7 @@ class InstanceType:
     network_gbps: Decimal | None = None
     """Of all its cards together; None where it is unknown."""
     network: str = ""
-    """In the provider's own words, for instance `Up to 10 Gigabit`."""
+    """In the provider's own words, for example `Up to 10 Gigabit`."""
     nvme_disks: int = 0
     nvme_gb: int = 0
     """Of each local disk, in GB (1e9 bytes); gone with the instance."""

@@ -21,7 +21,7 @@ def gib(said: str) -> Decimal:
     match = _SAID.fullmatch(said)
     amount = Decimal(match[1]) * _BYTES[(match[2] or "GB").lower()] / 2**30 if match else Decimal(0)
     if not amount:
-        message = "expected memory with its unit, for instance 32GB or 24GiB"
+        message = "expected memory with its unit, for example 32GB or 24GiB"
         raise ValueError(message)
     if amount > MAX_SIZE_GIB:
         message = f"expected at most {MAX_SIZE_GIB}GiB of memory"

@@ -28,7 +28,7 @@ class TypeFacts:
     efa_interfaces: int
     network_cards: int
     network: str
-    """In EC2's own words, for instance `Up to 10 Gigabit`."""
+    """In EC2's own words, for example `Up to 10 Gigabit`."""
     usage_classes: tuple[str, ...]
     nvme_disks: int
     nvme_gb: int
@@ -44,7 +44,7 @@ class Reading(Generic[T]):
     at: datetime
     """When it was asked, UTC."""
     source: str
-    """The call that told it, for instance `EC2 DescribeInstanceTypes`."""
+    """The call that told it, for example `EC2 DescribeInstanceTypes`."""
     rows: Mapping[str, T]
 
 

@@ -38,7 +38,7 @@ def overlay_of(stored: Any) -> Overlay:  # noqa: ANN401 - JSON of unknown shape
         message = f"it lacks {err}"
         raise ValueError(message) from err
     except (TypeError, LookupError, AttributeError, ArithmeticError, RecursionError) as err:
-        message = f"it holds what does not belong there: {err}"
+        message = f"it has unexpected fields: {err}"
         raise ValueError(message) from err
 
 
@@ -78,14 +78,14 @@ def _money(text: Any) -> Decimal:  # noqa: ANN401
     try:
         return bounds.positive_usd(_text(text))
     except ValueError:
-        message = f"{text!r} is not a figure above 0"
+        message = f"{text!r} is not a positive number"
         raise ValueError(message) from None
 
 
 def _span(pair: Any) -> tuple[Decimal, Decimal]:  # noqa: ANN401
     low, high = (_money(amount) for amount in pair)
     if low > high:
-        message = f"{low} to {high} runs backwards"
+        message = f"{low} to {high} is reversed"
         raise ValueError(message)
     return low, high
 
@@ -147,7 +147,7 @@ def _readings(stored: Mapping[str, Any]) -> RegionReadings:
             reading = stored[part]
             rows = {name: read(row) for name, row in reading["rows"].items()}
             if not re.search(r"(?:Z|[+-][0-9:]{5})$", _text(reading["at"])):
-                message = f"{reading['at']!r} says no time zone"
+                message = f"{reading['at']!r} has no time zone"
                 raise ValueError(message)
             parts[part] = Reading(bounds.moment(reading["at"]), _text(reading["source"]), rows)
     return RegionReadings(**parts)

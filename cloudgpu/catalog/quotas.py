@@ -42,7 +42,7 @@ _SPOT_BY_GENERATION: Final = {"5": _SPOT_P5, "6": _SPOT_P6}
 
 
 def quota_of(instance_type: str, market: str) -> Quota:
-    """Return the quota for instances of this type and market. It has no code for families with quotas of their own."""
+    """Return the quota for examples of this type and market. It has no code for families with quotas of their own."""
     match = _FAMILY.match(instance_type)
     letters, generation = (match[1], match[2]) if match else (instance_type, "")
     spot = market == "spot"

@@ -48,7 +48,7 @@ class TorchWheels:
     """PyTorch wheels for one CUDA version, over the PyTorch versions that support the same GPUs."""
 
     cuda: str
-    """As its index calls it, for instance `cu126`."""
+    """As its index calls it, for example `cu126`."""
     first: str
     last: str | None
     """None while newer ones still come."""

@@ -255,7 +255,7 @@ class Lease:
 def _busy(path: Path, holder: Holder) -> BusyError:
     who = f"{holder.owner} (process {holder.pid} on {holder.host})"
     message = f"{who} has been working on {path.parent.name} since {holder.since}"
-    return BusyError(message, hint="wait for it to end, or end that process")
+    return BusyError(message, hint="wait for it to finish, or stop that process")
 
 
 def _boot_id() -> str:

@@ -69,9 +69,9 @@ def _text(path: Path, shown: str) -> str:
         content = read_bytes(path, _MAX_BYTES)
     except OSError as err:
         if err.errno == errno.EFBIG:
-            message = f"{shown} is larger than 1 MiB, which no inventory is"
-            raise HostsFileError(message, hint="is it the file that was meant?") from err
-        hint = "write one (docs/tutorials/own-hosts.md shows how), or name it: --hosts FILE, CLOUDGPU_HOSTS=FILE"
+            message = f"{shown} is larger than 1 MiB, the limit for inventories"
+            raise HostsFileError(message, hint="check that this is the right file") from err
+        hint = "create one (see docs/tutorials/own-hosts.md), or name another: --hosts FILE, CLOUDGPU_HOSTS=FILE"
         absent = isinstance(err, FileNotFoundError)
         message = f"there is no inventory of hosts {shown}" if absent else f"cannot read {shown}: {err.strerror}"
         raise HostsFileError(message, hint=hint) from err
@@ -80,7 +80,7 @@ def _text(path: Path, shown: str) -> str:
     except UnicodeDecodeError as err:
         raise HostsFileError(f"{shown} is not UTF-8 text", hint="save the file as UTF-8") from err
     if not text.strip():
-        raise HostsFileError(f"{shown} is empty, which no inventory is", hint="is it the file that was meant?")
+        raise HostsFileError(f"{shown} is empty", hint="check that this is the right file")
     return text
 
 

@@ -33,11 +33,11 @@ class Shared(Section):
     key: str | None = None
     """Private key without a passphrase; the setting `ssh_key` when left out."""
     gpus: str | None = None
-    """Model and count, for instance `V100:8`, or `V100-32GB:8`."""
+    """Model and count, for example `V100:8`, or `V100-32GB:8`."""
     memory: SizeGib | None = None
     """Main memory."""
     network_interface: str | None = Field(default=None, pattern=r"^[A-Za-z0-9_.:-]{1,15}$")
-    """Network interface that its private address is on, for instance `ib0`."""
+    """Network interface that its private address is on, for example `ib0`."""
     rate_usd_per_hour: Usd | None = None
     """What an hour of the whole host counts for; unknown when left out."""
     pool: Name | None = None
@@ -49,7 +49,7 @@ class Shared(Section):
     @classmethod
     def _are_gpus(cls, value: str | None) -> str | None:
         if value is not None and _GPUS.fullmatch(value) is None:
-            message = f'expected a GPU model and how many, for instance V100:8, got "{value}"'
+            message = f'expected a GPU model and count, for example V100:8, got "{value}"'
             raise ValueError(message)
         return value
 

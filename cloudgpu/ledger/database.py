@@ -51,9 +51,9 @@ def connect(url: str, *, may_read_only: bool = False) -> sa.Engine:
         engine = sa.create_engine(address, pool_pre_ping=True)
     except (exc.ArgumentError, exc.NoSuchModuleError, ModuleNotFoundError) as err:
         raise LedgerError(
-            f"the ledger's address cannot be used: {type(err).__name__}",
+            f"the ledger URL cannot be used: {type(err).__name__}",
             hint="CLOUDGPU_LEDGER_URL wants an SQLAlchemy address whose driver is installed, "
-            "for instance sqlite:////var/lib/ledger.sqlite3",
+            "for example sqlite:////var/lib/ledger.sqlite3",
         ) from err
     with _closed_on_error(engine):
         prepare(engine)

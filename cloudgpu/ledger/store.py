@@ -68,7 +68,7 @@ class Ledger:
                 late = ", ".join(instance_ids)
                 raise LedgerError(
                     f"ledger entry {entry_id} is closed, but {late} was launched for it",
-                    hint="`cloudgpu down` with the name of the cluster finds it by its tag and ends it",
+                    hint="`cloudgpu down` with the cluster's name finds it by its tag and deletes it",
                 )
             purchase = {"entry_id": entry_id, "attempt": last.attempt}
             known = _instances(connection, purchase)
@@ -241,11 +241,11 @@ def _refuse_senseless(spending: Spending) -> None:
     """Reject a row that billing could not process, because rows cannot be removed."""
     price = spending.node_hourly_usd
     if not _sensible(price) or spending.nodes < (0 if spending.beside else 1):
-        message = f"{spending.nodes} nodes at {price} USD an hour is no purchase"
+        message = f"{spending.nodes} nodes at {price} USD per hour is not a valid entry"
         raise LedgerError(f"ledger entry {spending.entry_id}: {message}", hint=_PLEASE_REPORT)
     for surcharge in spending.beside:
         if surcharge.hourly_usd is not None and not _sensible(surcharge.hourly_usd):
-            message = f"{surcharge.count} {surcharge.kind} at {surcharge.hourly_usd} USD an hour is no purchase"
+            message = f"{surcharge.count} {surcharge.kind} at {surcharge.hourly_usd} USD per hour is not a valid entry"
             raise LedgerError(f"ledger entry {spending.entry_id}: {message}", hint=_PLEASE_REPORT)
 
 

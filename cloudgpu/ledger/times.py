@@ -14,7 +14,8 @@ def to_text(moment: datetime) -> str:
     """
     if moment.tzinfo is None:
         raise LedgerError(
-            f"a time without a zone cannot go into the ledger: {moment.isoformat()}", hint="please report this"
+            f"a time without a time zone cannot be stored in the ledger: {moment.isoformat()}",
+            hint="please report this",
         )
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
@@ -30,5 +31,5 @@ def from_text(text: str) -> datetime:
         # As `to_text` writes it, which thousands of rows are.
         return at if at.tzinfo is UTC else decoded(datetime, text)
     except ValueError as err:
-        message = f"the ledger holds a time that is none: {err}"
-        raise LedgerError(message, hint="restore the ledger from a copy, or correct that row") from err
+        message = f"the ledger has an invalid time: {err}"
+        raise LedgerError(message, hint="restore the ledger from a backup, or correct that row") from err

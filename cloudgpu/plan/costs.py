@@ -29,7 +29,7 @@ class CostItem:
     kind: ItemKind
     count: int
     what: str
-    """The counted thing, for instance `disks of 200 GiB (gp3)`."""
+    """The counted thing, for example `disks of 200 GiB (gp3)`."""
     usd: Decimal | None
     """Price of all `count` together in USD, per `per`; None if no price is known."""
     priced_on: date | None

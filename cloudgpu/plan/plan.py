@@ -24,7 +24,7 @@ __all__ = ["Candidate", "Expected", "Finding", "Market", "Plan", "Quotes", "Seve
 
 Target = Literal["aws", "rehearsal", "ssh"]
 Severity = Literal["error", "warning", "unknown", "note"]
-"""`unknown` means that the check could not run, for instance because an API denied access. It never means passed."""
+"""`unknown` means that the check could not run, for example because an API denied access. It never means passed."""
 _OPTIONS = re.compile(rf"(?:,? or )?--set {SHELL_WORD},?(?: or )?")
 """Matches `--set` options in a check's fix, which verified remedies replace."""
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 Presence = Literal["there", "missing", "unknown"]
-"""`unknown`: it could not be checked, for instance because AWS denied access."""
+"""`unknown`: it could not be checked, for example because AWS denied access."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class ImageSeen:
         image: The image as written in the recipe.
         presence: `refused`: the registry denies access with this login, or without one.
         why: Why it is missing, refused or unknown; empty otherwise. Contains no secret.
-        platforms: Platforms that it is built for, for instance `linux/amd64`; empty if the registry does not say.
+        platforms: Platforms that it is built for, for example `linux/amd64`; empty if the registry does not say.
         packed_bytes: Compressed size of its x86_64 layers; None if unknown.
         on_loopback: The registry's address is a loopback address, which is a different registry on each node.
     """

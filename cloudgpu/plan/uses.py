@@ -20,7 +20,7 @@ class Use:
     """Machine image: `ami-...`, or the SSM parameter that it is resolved from at launch."""
     image_parameter: str
     driver: str
-    """Branch and flavour of the NVIDIA driver, for instance `580 proprietary`."""
+    """Branch and flavour of the NVIDIA driver, for example `580 proprietary`."""
     driver_from: str
     """`bootstrap` or `machine image`; empty for an image that the recipe names."""
     cuda: str

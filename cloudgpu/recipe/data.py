@@ -36,7 +36,7 @@ class Data(Section):
     client: Literal["mount-s3", "s3fs"] = "mount-s3"
     """Client that mounts an S3 bucket; see `storage.client`."""
     endpoint: str | None = Field(default=None, pattern=r"^https?://[^\s/?#@]+$")
-    """Endpoint of a mounted bucket that is not on AWS, for instance `https://oss-cn-hangzhou-internal.aliyuncs.com`;
+    """Endpoint of a mounted bucket that is not on AWS, for example `https://oss-cn-hangzhou-internal.aliyuncs.com`;
     required for `oss://`."""
     options: str = Field(default="", pattern=r"^[A-Za-z0-9_=.:/,-]*$")
     """Additional mount options, separated by commas: `vers=3,nolock`. They come last and override the defaults."""
@@ -54,11 +54,11 @@ class Checkpoint(Section):
     path: PurePosixPath
     """Directory for checkpoints, below the work directory."""
     to: str | None = None
-    """Where the head uploads checkpoints during the run, for instance `s3://bucket/runs/{run}`. Without `{run}`, the
+    """Where the head uploads checkpoints during the run, for example `s3://bucket/runs/{run}`. Without `{run}`, the
     next run resumes from what is stored there."""
     resume: str | None = Field(default=None, pattern=r"^s3://\S+$")
     """Checkpoint to resume from: `s3://bucket/runs/OLD-RUN`; it is downloaded to `path` before the ranks start."""
     signal: Literal["SIGUSR1", "SIGUSR2", "SIGTERM", "SIGINT"] = "SIGTERM"
     """Signal that tells the ranks to write a checkpoint."""
     grace: DurationS = DurationS(90)
-    """How long the ranks may take to write it, for instance `90s`."""
+    """How long the ranks may take to write it, for example `90s`."""

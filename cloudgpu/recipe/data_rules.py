@@ -39,7 +39,7 @@ def dataset_target_problems(recipe: Recipe) -> Iterator[Problem]:
         if data.name in names:
             yield Problem(("data", index, "name"), f"another dataset is already named {data.name}")
         if not data.to.is_absolute() or ".." in data.to.parts:
-            yield Problem(path, f"expected an absolute directory, for instance /data/x, got {data.to}")
+            yield Problem(path, f"expected an absolute directory, for example /data/x, got {data.to}")
         elif _is_system_target(data):
             yield Problem(path, f"{data.to} belongs to the node's operating system; use a directory like /data/x")
         else:
@@ -84,7 +84,7 @@ def outputs_target_problems(recipe: Recipe) -> Iterator[Problem]:
 def _s3_target_problems(to: str, path: FieldPath) -> Iterator[Problem]:
     bucket = to.removeprefix(_S3).partition("/")[0]
     if not to.startswith(_S3) or "{" in bucket:
-        yield Problem(path, f"expected an S3 URL, for instance {_S3}bucket/runs/{{run}}")
+        yield Problem(path, f"expected an S3 URL, for example {_S3}bucket/runs/{{run}}")
         return
     if re.search(r"[{}]", to.replace("{run}", "")):
         yield Problem(path, "the only placeholder allowed here is {run}")
@@ -116,11 +116,11 @@ def _mode_problems(data: Data, source: Source, path: FieldPath) -> Iterator[Prob
 def _oss_problems(data: Data, path: FieldPath) -> Iterator[Problem]:
     if not data.endpoint:
         yield Problem(
-            (*path, "endpoint"), "required for oss://, for instance https://oss-cn-hangzhou-internal.aliyuncs.com"
+            (*path, "endpoint"), "required for oss://, for example https://oss-cn-hangzhou-internal.aliyuncs.com"
         )
     if not any(f"{key}=" in data.options for key in _OSS_KEYS):
         role = "ram_role=http://100.100.100.200/latest/meta-data/ram/security-credentials/ROLE"
-        yield Problem((*path, "options"), f"oss:// needs credentials here, for instance {role}")
+        yield Problem((*path, "options"), f"oss:// needs credentials here, for example {role}")
 
 
 def _download_problems(data: Data, path: FieldPath) -> Iterator[Problem]:

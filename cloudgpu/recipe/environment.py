@@ -20,10 +20,10 @@ class Container(Section):
     """The container image that the ranks run in. Every node runs one container per run."""
 
     image: str = Field(pattern=IMAGE)
-    """Image with tag or digest, for instance `nvcr.io/nvidia/pytorch:24.12-py3`. A tag is resolved once, so every node
+    """Image with tag or digest, for example `nvcr.io/nvidia/pytorch:24.12-py3`. A tag is resolved once, so every node
     runs the same image."""
     login: str | None = None
-    """User name for the registry, for instance `$oauthtoken` for NGC. The secret does not belong here: see `password`.
+    """User name for the registry, for example `$oauthtoken` for NGC. The secret does not belong here: see `password`.
     ECR needs no login; its token is requested with your AWS credentials."""
     password: EnvName | None = None
     """Name of the environment variable that holds the password or token for `login`. Default: the first entry of
@@ -36,27 +36,27 @@ class Container(Section):
     node to node. `head` spares a slow or rate-limited registry, and temporarily needs twice the image's size on
     disk."""
     user: str | None = Field(default=None, pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]*(:[A-Za-z0-9_][A-Za-z0-9_.-]*)?$")
-    """User and group inside the container, for instance `1000:1000`. Default: the image's user."""
+    """User and group inside the container, for example `1000:1000`. Default: the image's user."""
     shm: SizeGib | None = None
-    """Size of the container's `/dev/shm`, for instance `16GiB`. Default: it shares the node's."""
+    """Size of the container's `/dev/shm`, for example `16GiB`. Default: it shares the node's."""
     memlock: SizeGib | Literal["unlimited"] | None = "unlimited"
     """How much memory the ranks may lock, which RDMA needs; null keeps the container engine's default, for engines that
     may not raise it."""
     stack_mib: int | None = Field(default=64, ge=1, le=4096, strict=True)
     """Stack limit in MiB; null keeps the container engine's default."""
     flags: tuple[str, ...] = ()
-    """Additional `docker run` options, each as a single word, for instance `--cap-add=SYS_PTRACE`."""
+    """Additional `docker run` options, each as a single word, for example `--cap-add=SYS_PTRACE`."""
 
 
 class PythonEnvironment(Section):
     """A Python environment on the node, without a container."""
 
     version: str | None = Field(default=None, pattern=r"^3\.[0-9]{1,3}$")
-    """Python version, for instance `3.11`. Default: the node's Python."""
+    """Python version, for example `3.11`. Default: the node's Python."""
     requirements: tuple[str, ...] = ()
-    """Requirements in pip syntax, for instance `torch>=2.6`."""
+    """Requirements in pip syntax, for example `torch>=2.6`."""
     torch_backend: str | None = Field(default=None, pattern=r"^cu[0-9]{2,3}$")
-    """CUDA build of PyTorch, for instance `cu126`, installed from PyTorch's package index. Default: PyTorch's default
+    """CUDA build of PyTorch, for example `cu126`, installed from PyTorch's package index. Default: PyTorch's default
     build. Ignored in a rehearsal, which has no GPU."""
 
 

@@ -55,7 +55,7 @@ class Launch(Section):
     service: Service | None = None
     """With `service`: the port that the command listens on."""
     beside: tuple[SideService, ...] = ()
-    """Services that run on the head next to the ranks, for instance TensorBoard."""
+    """Services that run on the head next to the ranks, for example TensorBoard."""
 
     @property
     def ranks(self) -> int | Literal["gpus"]:

@@ -19,7 +19,7 @@ from cloudgpu.text import command
 
 MOST: Final = 256
 """Maximum number of combinations. They run one after another on instances that are billed by the hour."""
-_EXAMPLE: Final = "for instance --matrix kvstore=dist_sync,dist_async"
+_EXAMPLE: Final = "for example --matrix kvstore=dist_sync,dist_async"
 
 
 @dataclass(frozen=True)

@@ -28,12 +28,12 @@ class Metric(Section):
     take: Literal["last", "mean", "median", "max", "min"] = "last"
     """How to combine the values that one rank prints."""
     skip: int = Field(default=0, ge=0, strict=True)
-    """How many of a rank's first values to ignore, for instance those printed during warm-up."""
+    """How many of a rank's first values to ignore, for example those printed during warm-up."""
     over_ranks: Literal["first", "sum", "mean", "max", "min"] = "first"
     """How to combine the values of several ranks: take the `first` rank's, which already covers all ranks, or the sum,
     mean, maximum or minimum of all ranks' values."""
     unit: str = ""
-    """Unit of the value, for instance `img/s`."""
+    """Unit of the value, for example `img/s`."""
     better: Literal["higher", "lower"]
     """Which direction is better."""
     reference: Reference | None = None
@@ -46,6 +46,6 @@ class Work(Section):
     """How much there is to do, so that the plan can estimate time and cost at the reference rate."""
 
     metric: str
-    """The metric whose reference is the rate; its unit ends with `/s`, for instance `img/s`."""
+    """The metric whose reference is the rate; its unit ends with `/s`, for example `img/s`."""
     amount: Amount
     """The amount in the metric's unit without `/s`; 128000000 images are a hundred epochs of ImageNet."""

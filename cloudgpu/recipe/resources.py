@@ -14,13 +14,13 @@ class Resources(Section):
     """The nodes that the run needs. Request either GPUs or instance types."""
 
     gpu: str | None = None
-    """GPU model and count per node, for instance `V100:8`, or `V100-32GB:8` to require a memory size."""
+    """GPU model and count per node, for example `V100:8`, or `V100-32GB:8` to require a memory size."""
     any_of: tuple[str, ...] = ()
     """Several GPUs (`V100:8`) or instance types (`p3dn.24xlarge`), in order of preference."""
     instance_type: str | None = None
-    """One instance type, for instance `p3dn.24xlarge`."""
+    """One instance type, for example `p3dn.24xlarge`."""
     gpu_memory: SizeGib | None = None
-    """Minimum memory per GPU, for instance `24GiB`; instance types with less are excluded."""
+    """Minimum memory per GPU, for example `24GiB`; instance types with less are excluded."""
     nodes: int = Field(default=1, ge=1, le=1000, strict=True)
     """Number of identical nodes. They are launched together or not at all."""
     market: Literal["on-demand", "spot", "reservation", "capacity-block"] = "on-demand"
@@ -32,7 +32,7 @@ class Resources(Section):
     regions: tuple[str, ...] = ()
     """Regions in order of preference. Default: the default region of the settings."""
     zones: tuple[str, ...] = ()
-    """Availability zones to use, for instance `us-east-1c`. Default: all that offer the type."""
+    """Availability zones to use, for example `us-east-1c`. Default: all that offer the type."""
     prefer: Prefer = "order"
     """What to try first: hardware, regions and zones in the given `order`, the lowest hourly `price` of the cluster,
     the highest peak `speed` per node, the first `region` with any of the hardware, or `spot` capacity before on-demand
@@ -42,9 +42,9 @@ class Resources(Section):
     network: Literal["efa", "tcp", "auto"] = "auto"
     """`efa` requires RDMA networking, `tcp` never uses it, `auto` uses it if the instance type supports it."""
     disk: VolumeGib = SizeGib(200)
-    """Size of the root disk of every node, for instance `300GiB`; at most `64TiB`."""
+    """Size of the root disk of every node, for example `300GiB`; at most `64TiB`."""
     image: str | None = None
     """Machine image: `ami-...` or the name of an SSM parameter. Default: an image that supports the GPU."""
     driver: Annotated[int, Field(strict=True, ge=300, le=999)] | None = None
-    """NVIDIA driver branch that the bootstrap installs on plain Ubuntu, for instance `580`. Default: a branch that
+    """NVIDIA driver branch that the bootstrap installs on plain Ubuntu, for example `580`. Default: a branch that
     supports the GPU."""

@@ -56,7 +56,7 @@ def rule_problems(recipe: Recipe, *, without: Set[str] = frozenset()) -> Iterato
 def _hardware_problems(recipe: Recipe) -> Iterator[Problem]:
     given = [name for name in ("gpu", "any_of", "instance_type") if getattr(recipe.resources, name)]
     if not given:
-        yield Problem(("resources",), "requires one of gpu, any_of or instance_type, for instance gpu: V100:8")
+        yield Problem(("resources",), "requires one of gpu, any_of or instance_type, for example gpu: V100:8")
     for name in given[1:]:
         yield Problem(("resources", name), f"{given[0]} is already set; set only one of gpu, any_of and instance_type")
 
@@ -64,9 +64,7 @@ def _hardware_problems(recipe: Recipe) -> Iterator[Problem]:
 def _reservation_problems(recipe: Recipe) -> Iterator[Problem]:
     market, reservation = recipe.resources.market, recipe.resources.reservation
     if market in ("reservation", "capacity-block") and reservation is None:
-        yield Problem(
-            ("resources", "reservation"), f"required with market: {market}, for instance cr-0a1b2c3d4e5f60718"
-        )
+        yield Problem(("resources", "reservation"), f"required with market: {market}, for example cr-0a1b2c3d4e5f60718")
     if reservation is not None and market in ("on-demand", "spot"):
         yield Problem(
             ("resources", "reservation"),
@@ -83,7 +81,7 @@ def _gpu_format_problems(recipe: Recipe) -> Iterator[Problem]:
             gpus.append((("resources", "any_of", index), name))
     for path, name in gpus:
         if not re.fullmatch(r"[A-Za-z0-9-]+:[1-9][0-9]?", name):
-            yield Problem(path, f"expected a GPU model and count per node, for instance V100:8, got {name}")
+            yield Problem(path, f"expected a GPU model and count per node, for example V100:8, got {name}")
 
 
 def _zone_problems(recipe: Recipe) -> Iterator[Problem]:
@@ -166,7 +164,7 @@ def _metric_problems(recipe: Recipe) -> Iterator[Problem]:
             yield Problem(path, f"not a regular expression: {err}")
             continue
         if "value" not in groups:
-            yield Problem(path, "expected a group named `value`, for instance acc=(?P<value>[0-9.]+)")
+            yield Problem(path, "expected a group named `value`, for example acc=(?P<value>[0-9.]+)")
 
 
 def _prefer_spot_problems(recipe: Recipe) -> Iterator[Problem]:

@@ -49,9 +49,9 @@ class Budget(Section):
     max_usd: PositiveUsd | None = None
     """Maximum cost in USD. The plan is rejected if its worst case exceeds it."""
     expiry: DurationS = DurationS(8 * 3600)
-    """The nodes terminate themselves after this long, for instance `8h`; at most `366d`."""
+    """The nodes terminate themselves after this long, for example `8h`; at most `366d`."""
     idle: DurationS | None = None
-    """Delete the cluster after this long without a run, for instance `20m`."""
+    """Delete the cluster after this long without a run, for example `20m`."""
 
 
 class Rehearsal(Section):
@@ -66,7 +66,7 @@ class Rehearsal(Section):
     params: dict[str, Scalar] = Field(default_factory=dict)
     """Overrides individual parameters."""
     objects: dict[str, str] = Field(default_factory=dict)
-    """Local replacements for data, for instance `s3://bucket/prefix/: sample` with a path relative to the recipe. S3
+    """Local replacements for data, for example `s3://bucket/prefix/: sample` with a path relative to the recipe. S3
     sources are uploaded to the rehearsal's S3 before the run; other sources, like `nfs://host/sets`, are copied to the
     nodes from that path."""
 
@@ -101,7 +101,7 @@ class Recipe(Section):
     outputs: tuple[str, ...] = ()
     """Files and directories below the work directory to download at the end; globs allowed."""
     outputs_to: str | None = None
-    """Where every node also uploads its `outputs` when the run ends, for instance `s3://bucket/results/{run}`; those of
+    """Where every node also uploads its `outputs` when the run ends, for example `s3://bucket/results/{run}`; those of
     node 1 go below `node-1/`."""
     checkpoint: Checkpoint | None = None
     """Checkpoint directory, upload and resume."""

@@ -16,11 +16,11 @@ class Ready(Section):
     """When a service counts as ready."""
 
     http: PathOnPort | None = None
-    """HTTP path to request, for instance `/api`. Default: the port accepting a TCP connection is enough."""
+    """HTTP path to request, for example `/api`. Default: the port accepting a TCP connection is enough."""
     status: Annotated[int, Field(strict=True, ge=100, le=599)] | None = None
     """HTTP status that means ready. Default: any below 400."""
     within: DurationS = DurationS(180)
-    """Timeout for becoming ready, for instance `2m`."""
+    """Timeout for becoming ready, for example `2m`."""
 
 
 class Endpoint(Section):
@@ -33,7 +33,7 @@ class Endpoint(Section):
     page: str = Field(default="/", pattern=r"^/\S*$")
     """Page to open in a browser; `{token}` is the service's token."""
     token: Variable | None = None
-    """Environment variable that receives a secret generated for this run, for instance `JUPYTER_TOKEN`. The secret is
+    """Environment variable that receives a secret generated for this run, for example `JUPYTER_TOKEN`. The secret is
     shown with the address and never written to logs, arguments or state."""
 
 
@@ -46,7 +46,7 @@ class Service(Endpoint):
 
 
 class SideService(Endpoint):
-    """A service on the head next to the ranks, for instance TensorBoard; it stops when the run ends."""
+    """A service on the head next to the ranks, for example TensorBoard; it stops when the run ends."""
 
     name: Name
     """Name of the service in messages."""

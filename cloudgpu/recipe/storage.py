@@ -18,7 +18,7 @@ class Make(Section):
     """`efs` is a shared file system, `lustre` a parallel file system in one zone, `ebs` a volume for one node in one
     zone, `s3` a bucket."""
     size: SizeGib | None = None
-    """Size of a volume or Lustre file system, for instance `1200GiB`; the other kinds grow as needed."""
+    """Size of a volume or Lustre file system, for example `1200GiB`; the other kinds grow as needed."""
     deployment: Literal["scratch_2", "persistent_2"] | None = None
     """Lustre deployment type: `scratch_2` is cheaper and not replicated (the default), `persistent_2` is replicated."""
     linked: str | None = Field(default=None, pattern=r"^s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](?:/\S*)?$")

@@ -40,7 +40,7 @@ def storage_mount_problems(recipe: Recipe) -> Iterator[Problem]:
         if storage.name in names:
             yield Problem(("storage", index, "name"), f"another storage is already named {storage.name}")
         if not storage.to.is_absolute() or ".." in storage.to.parts or storage.to == PurePosixPath("/"):
-            yield Problem(path, f"expected an absolute directory, for instance /data/x, got {storage.to}")
+            yield Problem(path, f"expected an absolute directory, for example /data/x, got {storage.to}")
         elif system_place(storage.to):
             yield Problem(path, f"{storage.to} belongs to the node's operating system; use a directory like /data/x")
         for other, place in taken:

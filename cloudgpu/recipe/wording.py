@@ -112,7 +112,7 @@ def _number(details: ErrorDetails) -> str:
 _PATTERNS = {
     r"^[a-z][a-z0-9-]{0,39}$": "up to 40 lowercase letters, digits and dashes, a letter first",
     r"^[A-Za-z_][A-Za-z0-9_]*$": "the name of an environment variable (letters, digits, underscores)",
-    r"^3\.[0-9]{1,3}$": 'a Python version in quotes, for instance "3.11"',
+    r"^3\.[0-9]{1,3}$": 'a Python version in quotes, for example "3.11"',
 }
 _WORDS: Mapping[str, Callable[[ErrorDetails], str]] = {
     "extra_forbidden": _unknown_field,

@@ -135,8 +135,8 @@ class Agent:
             message = f"node {node.index} ({node.instance_id}): {_text_field(answer, 'error')}"
             raise AgentError(message, code=_text_field(answer, "code"), hint=_text_field(answer, "hint"))
         if not answer:
-            message = f"node {node.index} ({node.instance_id}): the agent gave no answer to `{verb}`"
-            raise RemoteCommandError(message, hint="is there a python3 on the node?")
+            message = f"node {node.index} ({node.instance_id}): the agent did not respond to `{verb}`"
+            raise RemoteCommandError(message, hint="check that the node has python3")
         return Answer(answer, f"node {node.index} ({node.instance_id}): the agent's answer")
 
 
@@ -200,8 +200,8 @@ def _put(host: Host, path: str) -> None:
         if "No space left" not in err.message:
             raise
         node = host.node
-        message = f"node {node.index} ({node.instance_id}) is not fit to run: its disk is full: cannot write {path}"
-        raise RemoteCommandError(message, hint="take a larger disk: resources.disk; or make room on the host") from err
+        message = f"node {node.index} ({node.instance_id}) cannot run: its disk is full: cannot write {path}"
+        raise RemoteCommandError(message, hint="set a larger resources.disk, or free space on the host") from err
 
 
 def ask_once(host: Host, verb: str, request: Mapping[str, Any], shape: type[Any] = dict) -> dict[str, Any]:
@@ -235,7 +235,7 @@ def require_shape(node: Node, verb: str, answer: dict[str, Any], shape: type[Any
     try:
         decoded(shape, answer)
     except MALFORMED as err:
-        message = f"node {node.index} ({node.instance_id}): its answer to `{verb}` makes no sense: {described(err)}"
+        message = f"node {node.index} ({node.instance_id}): its answer to `{verb}` is malformed: {described(err)}"
         raise RemoteCommandError(message, hint=_LOOK_AT_SHELL) from err
     return answer
 
@@ -252,7 +252,7 @@ def number(answer: Mapping[str, Any], name: str, default: int | None = None) -> 
     try:
         return bounds.count(value)
     except ValueError as err:
-        raise AgentError(f"the agent sent a {name} that makes no sense: {err}") from None
+        raise AgentError(f"the agent sent an invalid value for {name}: {err}") from None
 
 
 def _lines(
@@ -274,7 +274,7 @@ def _lines(
             if answer != _ALIVE:
                 yield answer
     except TimeLimitError as err:
-        message = f"node {node.index} ({node.instance_id}): its agent has not answered `{verb}` within {limit_s:g} s"
+        message = f"node {node.index} ({node.instance_id}): its agent did not respond to `{verb}` within {limit_s:g} s"
         hint = f"log in and look for a hung process, for example a file system or nvidia-smi: {log_in(node)}"
         raise SilentAgentError(message, hint=hint) from err
 
@@ -300,6 +300,6 @@ def _answers(stream: Stream, limit_s: float, node: Node) -> Iterator[dict[str, A
         noise += len(line) + 1
         if noise > _MOST_NOISE:
             raise RemoteCommandError(
-                f"node {node.index} ({node.instance_id}) prints without end where its agent should answer",
+                f"node {node.index} ({node.instance_id}) prints endless output instead of the agent's response",
                 hint=_LOOK_AT_SHELL,
             )

@@ -102,7 +102,7 @@ def _fetch_batch(
         except AgentError as err:
             if err.code != "expired" or renewal == _RENEWALS:
                 raise
-        way.report(Note(f"data {dataset.name}: its addresses have expired and are renewed", agent.host.node.index))
+        way.report(Note(f"data {dataset.name}: its URLs have expired and are being renewed", agent.host.node.index))
         batch = _renewed(dataset, batch, way)
     return 0
 
@@ -118,7 +118,7 @@ def _renewed(dataset: Data, batch: Sequence[RemoteFile], way: Way) -> Sequence[R
         found = fresh.get(file.relative)
         if found is None or (found.size, found.etag) != (file.size, file.etag):
             message = f"dataset {dataset.name}: {file.relative} was changed at the source during the copy"
-            raise AgentError(message, code="changed", hint="run the command again: it is listed anew")
+            raise AgentError(message, code="changed", hint="run the command again")
     return [fresh[file.relative] for file in batch]
 
 

@@ -133,11 +133,11 @@ def _check_facts(node: Node, facts: Mapping[str, Any]) -> Health:
 
 
 def _malformed(node: Node, why: str) -> RemoteCommandError:
-    return _unhealthy(node, f"what it shows of itself makes no sense: {why}")
+    return _unhealthy(node, f"its health report is malformed: {why}")
 
 
 def _unhealthy(node: Node, why: str) -> RemoteCommandError:
     return RemoteCommandError(
-        f"node {node.index} ({node.instance_id}, {node.zone}) is not fit to run: {why}",
-        hint="the run was not started; `cloudgpu down` ends the cluster, a new `train` gets new nodes",
+        f"node {node.index} ({node.instance_id}, {node.zone}) is not ready: {why}",
+        hint="the run was not started; delete the cluster with `cloudgpu down`; a new `train` launches new nodes",
     )

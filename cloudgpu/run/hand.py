@@ -103,9 +103,9 @@ def handing(agent: Agent, what: Mapping[str, Any], report: Report) -> Iterator[H
             report(Note(str(answer.get("progress", "")), node.index))
         if "port" not in answer:
             raise RemoteCommandError(
-                f"node {node.index} ({node.instance_id}) hands nothing over: its agent ended",
+                f"node {node.index} ({node.instance_id}) stopped serving files: its agent exited",
                 tail=stream.stderr.strip().splitlines()[-10:],
-                hint="share: each, then every node fetches for itself",
+                hint="set share: each, so that every node downloads for itself",
             )
         host = f"[{node.private_address}]" if ":" in node.private_address else node.private_address
         yield {

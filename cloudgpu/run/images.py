@@ -137,8 +137,8 @@ def _same_everywhere(container: Container, agents: Sequence[Agent], provided: Ma
     if len(ids) > 1:
         named = ", ".join(f"node {index} has {image.id[7:19]}" for index, image in sorted(provided.items()))
         raise RemoteCommandError(
-            f"the {len(agents)} nodes hold different images called {container.image}: {named}",
-            hint="set environment.container.pull to always, or name the image by its digest",
+            f"the {len(agents)} nodes have different images named {container.image}: {named}",
+            hint="set environment.container.pull to always, or use the image's digest",
         )
 
 
@@ -151,7 +151,7 @@ def _read(index: int, answer: Mapping[str, Any]) -> _Provided:
     try:
         return decoded(_Provided, dict(answer))
     except ValueError as err:
-        message = f"node {index}: what its agent says of the image makes no sense: {described(err)}"
+        message = f"node {index}: its agent's answer about the image is malformed: {described(err)}"
         raise RemoteCommandError(message, hint="run the command again") from None
 
 

@@ -26,7 +26,7 @@ def share(dataset: Data, agents: Sequence[Agent], listed: Sequence[RemoteFile], 
     head, *rest = sorted(agents, key=lambda agent: agent.host.node.index)
     local = source_of(dataset.source).kind == "local"
     moved = copy(dataset, [head], listed, way)
-    way.report(Note(f"data {dataset.name}: it goes on from node {head.host.node.index} to the others"))
+    way.report(Note(f"data {dataset.name}: copying from node {head.host.node.index} to the others"))
 
     def hand(agent: Agent) -> Mapping[str, Any]:
         target = _target(dataset, agent)
@@ -72,7 +72,7 @@ def _take_tree(agent: Agent, dataset: Data, listed: Sequence[RemoteFile], way: W
             batch = orders[start : start + FILES_AN_ORDER]
             agent.ask("fetch", {"files": batch, "roots": [target], "hand": handed["hand"]})
     except RemoteCommandError as err:
-        way.report(Note(f"data {dataset.name}: the rest is sent from here: {err.message}", agent.host.node.index))
+        way.report(Note(f"data {dataset.name}: sending the rest from here: {err.message}", agent.host.node.index))
     return agent.host.send_tree(root, names, target)
 
 

@@ -89,7 +89,7 @@ def secret_values(names: Sequence[str], environ: Mapping[str, str]) -> dict[str,
         size = len(f"{name}={environ[name]}".encode(errors="surrogateescape"))
         if fault or size > bounds.MAX_ARGUMENT_BYTES:
             reason = fault or f"{size:,} bytes with its name; Linux takes at most {bounds.MAX_ARGUMENT_BYTES:,}"
-            raise UsageError(f"the secret {name} cannot be handed to the nodes: {reason}", hint=f"set {name} anew")
+            raise UsageError(f"the secret {name} cannot be sent to the nodes: {reason}", hint=f"set {name} anew")
     return {name: environ[name] for name in names}
 
 
@@ -110,7 +110,7 @@ def start(job: Job, agents: Sequence[Agent], staged: Staged, secrets: Mapping[st
                 raise
         else:
             return gang
-    message = f"no free port for the gang in {_PORT_ATTEMPTS} attempts"
+    message = f"no free port for the gang after {_PORT_ATTEMPTS} attempts"
     raise RemoteCommandError(message)
 
 

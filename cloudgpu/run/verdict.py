@@ -44,7 +44,7 @@ class Chunk:
             chunk = cls(rank, offset, size, str(answer["data"]))
             size = len(chunk.raw)
         except (KeyError, TypeError, ValueError, OverflowError) as err:
-            raise RemoteCommandError(f"the agent sent a piece of a log that makes no sense: {err!r}"[:500]) from err
+            raise RemoteCommandError(f"the agent sent a malformed log chunk: {err!r}"[:500]) from err
         if not 0 < size == chunk.size:
             raise RemoteCommandError(f"the agent sent {size} bytes of a log and called them {chunk.size}")
         return chunk
@@ -118,7 +118,7 @@ def _whole(first: Mapping[str, Any], name: str, least: int, most: int) -> int | 
 
 
 def _senseless(what: str) -> RemoteCommandError:
-    return RemoteCommandError(f"the agent sent a status that makes no sense: {what}")
+    return RemoteCommandError(f"the agent sent a malformed status: {what}")
 
 
 def believable(verdicts: Sequence[Verdict], ranks: Mapping[int, Sequence[int]]) -> list[Verdict]:

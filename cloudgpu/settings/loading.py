@@ -129,7 +129,7 @@ def _truth(setting: Setting) -> bool:
 
 def _senseless(setting: Setting, why: str) -> UsageError:
     like = FIELDS[setting.name].metadata["like"]
-    hint = f"for instance {setting.name} = {like}" if like else ""
+    hint = f"for example {setting.name} = {like}" if like else ""
     return UsageError(f"{setting.origin}: {setting.name}: {why}", hint=hint)
 
 

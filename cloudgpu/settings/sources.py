@@ -74,8 +74,8 @@ def _refuse_planted(path: Path) -> None:
     """Refuse a project file that a stranger left in a shared folder: it could redirect the ledger or open port 22."""
     shared = path.parent.stat().st_mode & stat.S_IWOTH
     if shared and path.stat().st_uid not in (0, os.getuid()):
-        message = f"{path} belongs to another user and lies in a folder that everybody can write to"
-        raise UsageError(message, hint="work in a folder of your own, or remove the file")
+        message = f"{path} belongs to another user and is in a world-writable folder"
+        raise UsageError(message, hint="work in your own folder, or remove the file")
 
 
 def _file(path: Path) -> Source:

@@ -277,7 +277,7 @@ class SshHost:
         with self._lock:
             ours = shared and any(tunnel.port == port for tunnel in self._tunnels.values())
         silent = SilentPortError(
-            f"{describe(self.node)} cannot connect to {port}: a tunnel stands there", hint="close it"
+            f"{describe(self.node)} cannot connect to {port}: a tunnel occupies that port", hint="close it"
         )
         for address in dict.fromkeys(addresses):
             if ours and address == "127.0.0.1":
@@ -346,7 +346,7 @@ class SshHost:
                 raise ConnectError(
                     f"lost the connection to {describe(self.node)}: {err}", hint=still_there(self.node)
                 ) from err
-        raise ConnectError(f"{describe(self.node)} accepts no more sessions", hint="close some of those that are open")
+        raise ConnectError(f"{describe(self.node)} accepts no more sessions", hint="close some of the open ones")
 
     def _lane(self, index: int) -> Link:
         """Return the connection at `index`, opening it if it is missing or broken."""

@@ -79,14 +79,14 @@ def open_link(node: Node, key: Path, *, clock: Clock, timeout_s: float, connect:
         if "timeout" in str(err):
             raise _silent(node, timeout_s) from err
         raise ConnectError(
-            f"{describe(node)} hung up while logging in: {err or 'end of stream'}",
-            hint="the node may still be booting, or may be ending; `cloudgpu status --refresh` tells which",
+            f"{describe(node)} closed the connection during login: {err or 'end of stream'}",
+            hint="the node may still be booting, or may be terminating: check with `cloudgpu status --refresh`",
         ) from err
     if further or not link.is_authenticated():
         link.hang_up()
         raise AuthRefusedError(
-            f"{describe(node)} accepts the key {key} for user {node.user}, and asks for more: {', '.join(further)}",
-            hint="let that key alone log in there: AuthenticationMethods in its sshd_config",
+            f"{describe(node)} accepts the key {key} for user {node.user}, but requires more: {', '.join(further)}",
+            hint="allow that key alone in AuthenticationMethods of its sshd_config",
         )
     return link
 
@@ -133,7 +133,7 @@ def exchanged(node: Node, opened: Opened, timeout_s: float) -> Link:
     """
     link = _exchange(node, opened, (), timeout_s)
     if link is None:
-        message = f"{describe(node)} hung up in the key exchange"
+        message = f"{describe(node)} closed the connection during the key exchange"
         raise ConnectError(message, hint="try again")
     return link
 
@@ -163,14 +163,14 @@ def _exchange(
         if without_keys and not isinstance(err, OSError):
             return None
         reply = printable(str(err))[:_LONGEST_SAID]
-        message = f"{describe(node)} answers, but not with SSH: {reply or 'it closed the connection'}"
+        message = f"{describe(node)} responds, but not with SSH: {reply or 'it closed the connection'}"
         raise ConnectError(message, hint="the node may still be booting; try again") from err
     return link
 
 
 def _silent(node: Node, timeout_s: float) -> ConnectError:
     return ConnectError(
-        f"{describe(node)} accepts connections and did not complete the SSH handshake within {timeout_s:.2g} s",
+        f"{describe(node)} accepts connections but did not complete the SSH handshake within {timeout_s:.2g} s",
         hint=f"look at its console: it may be out of memory, or a disk may hang; does this work: {log_in(node)}"
         if node.own
         else "the node may still be booting; try again",
@@ -179,7 +179,7 @@ def _silent(node: Node, timeout_s: float) -> ConnectError:
 
 def _wrong_key(node: Node, shown: Sequence[str]) -> HostKeyError:
     return HostKeyError(
-        f"{describe(node)} is not the host we know: expected host key {' or '.join(node.host_keys)}, got {shown[0]}",
+        f"{describe(node)} has an unexpected host key: expected {' or '.join(node.host_keys)}, got {shown[0]}",
         expected=node.host_keys,
         got=shown[0],
         hint="another host may be answering at this address; nothing was sent to it. "
@@ -217,7 +217,7 @@ def _private_key(path: Path) -> paramiko.PKey:
 def _unreachable(node: Node, err: OSError, timeout_s: float) -> ConnectError:
     who = describe(node)
     if isinstance(err, ConnectionRefusedError):
-        return ConnectError(f"{who} refused the connection", hint="its SSH server is not up (yet)")
+        return ConnectError(f"{who} refused the connection", hint="its SSH server may not be running yet")
     if isinstance(err, TimeoutError):
         return ConnectError(
             f"{who} did not answer within {timeout_s:.0f} s",
@@ -231,5 +231,5 @@ def _unreachable(node: Node, err: OSError, timeout_s: float) -> ConnectError:
         )
     return ConnectError(
         f"{who} cannot be reached: {err.strerror or err}",
-        hint="check your network, then that the node runs: `cloudgpu status --refresh`",
+        hint="check your network, and that the node is running: `cloudgpu status --refresh`",
     )

@@ -16,7 +16,7 @@ class ServerKey:
     """A complete host key. A `known_hosts` file needs the key itself, not just the fingerprint."""
 
     kind: str
-    """Key type, for instance `ssh-ed25519`."""
+    """Key type, for example `ssh-ed25519`."""
     base64: str
 
     def known_hosts_line(self, node: Node) -> str:

@@ -172,14 +172,14 @@ class Session:
         left_s = self._left_s()
         if left_s is not None and left_s <= 0:
             self.end()
-            message = f"{self.who}: the command did not end within {self._limit_s:g} s"
+            message = f"{self.who}: the command did not finish within {self._limit_s:g} s"
             raise TimeLimitError(message, hint=self.hint)
 
     def _check_alive(self, silent_s: float) -> None:
         if silent_s >= self._patience.dead_after_s:
             self._link.hang_up()
             raise ConnectError(
-                f"{self.who} gave no sign of life for {silent_s:.0f} s; the command may still run there",
+                f"{self.who} has been silent for {silent_s:.0f} s; the command may still run there",
                 hint=self.hint,
             )
         if silent_s >= self._patience.probe_after_s:
@@ -188,7 +188,7 @@ class Session:
 
     def _check_ended(self) -> None:
         if self._channel.refused:
-            raise ConnectError(f"{self.who} refuses to run commands", hint="does this account have a shell?")
+            raise ConnectError(f"{self.who} refuses to run commands", hint="check that this user has a login shell")
         whole = self._channel.eof_received and self._channel.exit_status >= 0
         if not (whole or self._closed_here or self._channel.closed_by_peer):
             raise self._lost(self._link.get_exception())

@@ -101,7 +101,7 @@ class CatalogSnapshots:
                 raise ValueError(message)
             found = decoded(History, stored)
             if found.current != SHIPPED and found.entry(found.current) is None:
-                message = f"it names overlay {found.current}, which it does not have"
+                message = f"it names snapshot {found.current}, which it does not have"
                 raise ValueError(message)
         return found
 
@@ -136,12 +136,12 @@ class CatalogSnapshots:
             history = self.history()
             present = history.entry(history.current)
             if number is None and present is None:
-                message = f"no overlay holds for {self._target}: the catalogue is as it came with cloudgpu"
+                message = f"no snapshot is active for {self._target}: the bundled catalog is in use"
                 raise UsageError(message, hint=command("cloudgpu", "catalog", "history", "--on", self._target))
             wanted = number if number is not None else present.after if present else SHIPPED
             if wanted != SHIPPED:
                 if history.entry(wanted) is None:
-                    message = f"there is no overlay {wanted} for {self._target}"
+                    message = f"there is no snapshot {wanted} for {self._target}"
                     raise UsageError(message, hint=command("cloudgpu", "catalog", "history", "--on", self._target))
                 self._overlay(wanted)
             self._keep(replace(history, current=wanted))
@@ -207,9 +207,9 @@ class CatalogSnapshots:
             raise self._damaged(path, str(err)) from err
 
     def _damaged(self, path: Path, why: str) -> StateError:
-        message = f"the catalogue's overlay {path} cannot be used: {why}"
+        message = f"the catalog snapshot {path} cannot be used: {why}"
         revert = command("cloudgpu", "catalog", "revert", "0", "--on", self._target)
-        return StateError(message, hint=f"`{revert}` goes back to the catalogue that came with cloudgpu")
+        return StateError(message, hint=f"`{revert}` returns to the bundled catalog")
 
     @contextmanager
     def _alone(self) -> Iterator[None]:

@@ -93,7 +93,7 @@ class MatrixRecords:
             raise StateError(message, hint="make it readable") from err
         except MALFORMED as err:
             message = f"the record {path} is damaged: {err}"
-            raise StateError(message, hint="delete it to begin the matrix anew; its runs stay") from err
+            raise StateError(message, hint="delete it to start the matrix again; its runs are kept") from err
 
     def all(self) -> tuple[list[MatrixRecord], list[str]]:
         """Return every readable matrix, oldest first, and the names of the unreadable ones."""

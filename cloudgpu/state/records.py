@@ -271,7 +271,7 @@ def _listed(folder: Path, name: str) -> list[Path]:
         return []
     except OSError as err:
         message = f"cannot read {folder}: {err.strerror}"
-        hint = "set CLOUDGPU_HOME to a directory that you can read; `cloudgpu sweep` finds clusters without any record"
+        hint = "set CLOUDGPU_HOME to a directory that you can read; `cloudgpu sweep` finds clusters without records"
         raise StateError(message, hint=hint) from err
 
 
@@ -341,7 +341,7 @@ def _write(path: Path, record: "ClusterRecord | RunRecord") -> None:
 def _plain(value: object) -> object:
     if isinstance(value, datetime):
         return value.isoformat()
-    message = f"{type(value).__name__} has no place in a record"
+    message = f"{type(value).__name__} cannot be stored in a record"
     raise TypeError(message)
 
 

@@ -69,6 +69,6 @@ def _first(ids: list[str], zone: str) -> str:
 
 def _in_zone(subnet: aws.ec2.GetSubnetResult, zone: str) -> str:
     if subnet.availability_zone != zone:
-        message = f"cloudgpu:subnetId {subnet.id} lies in {subnet.availability_zone}, not in {zone}"
+        message = f"cloudgpu:subnetId {subnet.id} is in {subnet.availability_zone}, not in {zone}"
         raise pulumi.RunError(message)
     return str(subnet.id)

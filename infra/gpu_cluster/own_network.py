@@ -151,6 +151,6 @@ def _place(zone: str, region: str) -> int | None:
     if len(letter) != 1:
         return None
     if letter not in _LETTERS:
-        message = f"zone {zone} has no block of addresses: name a subnet by cloudgpu:subnetId"
+        message = f"zone {zone} has no free address range: set cloudgpu:subnetId"
         raise pulumi.RunError(message)
     return _LETTERS.index(letter)

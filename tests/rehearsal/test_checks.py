@@ -76,7 +76,10 @@ def test_data_is_missed_weighed_and_found_in_another_region_before_anything_is_b
     s3(shared, "us-west-2").create_bucket(
         Bucket="our-images", CreateBucketConfiguration={"LocationConstraint": "us-west-2"}
     )
-    assert said(shared, code=7)["dataset"] == ("error", "dataset images: nothing lies under s3://our-images/set/")
+    assert said(shared, code=7)["dataset"] == (
+        "error",
+        "dataset images: there are no objects under s3://our-images/set/",
+    )
     s3(shared, "us-west-2").put_object(Bucket="our-images", Key="set/a", Body=b"x" * 1024)
     found = said(shared)
     assert "dataset" not in found

@@ -135,7 +135,7 @@ def test_data_comes_to_the_first_node_and_goes_on_from_there(workspace):
         assert done.stdout.count(line) == 3, done.stdout
     assert "data sets: 6 B moved" in done.stdout, "once, from S3"
     assert "data notes: 4 B moved" in done.stdout, "once, from here"
-    assert done.stdout.count("it goes on from node 0 to the others") == 2
+    assert done.stdout.count("copying from node 0 to the others") == 2
     (folder / "notes/first").write_text("sung")
     (folder / "notes/again").unlink()
     more = workspace.run("train", "plain", "--cluster", "trio", "--on", "rehearsal", "--yes")

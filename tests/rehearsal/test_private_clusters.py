@@ -100,7 +100,7 @@ def test_no_agent_calls_in_without_permission_or_way_out(workspace, account):
     with pytest.raises(ClientError, match="TargetNotConnected"):
         account.session(node["instance_id"])
     refused = workspace.run("ssh", "plain", "--", "true", code=9)
-    assert "has not called in" in refused.stderr
+    assert "is not connected" in refused.stderr
     assert "its role lacks the Session Manager permissions" in refused.stderr
     iam.put_role_policy(RoleName=role, PolicyName=policy, PolicyDocument=json.dumps(document))
     assert workspace.run("ssh", "plain", "--", "echo", "again").stdout == "again\n"

@@ -45,7 +45,7 @@ class MatrixCluster:
             message = f"matrix {record.name} has cluster {mine.name}, which is {mine.state}"
             raise UsageError(message, hint=f"leave --cluster out, or `{command('cloudgpu', 'down', mine.name)}` first")
         if mine is not None and self._over(mine):
-            self._context.emit(Note(f"cluster {mine.name} is over: it is ended, and another one made"))
+            self._context.emit(Note(f"cluster {mine.name} has expired: deleting it and creating another one"))
             record, mine = self.end(record, mine), None
         if mine is not None and mine.state == "up":
             self._context.emit(Note(f"using cluster {mine.name}, which is up until {mine.expires_at:%H:%M} UTC"))

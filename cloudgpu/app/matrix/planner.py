@@ -92,7 +92,7 @@ def _check_one_cluster(loaded: LoadedRecipe, axes: Sequence[Axis]) -> None:
     for axis, path in fields_of(axes, loaded):
         if path[0] in _OF_THE_CLUSTER and path != _NETWORK:
             name = ".".join(map(str, path))
-            message = f"--matrix {axis.name}: {name} changes the cluster itself, and a matrix runs in one cluster"
+            message = f"--matrix {axis.name}: {name} changes the cluster itself, but a matrix runs in one cluster"
             raise UsageError(message, hint=_one_after_the_other(loaded.recipe.name, axis, axes))
 
 
@@ -100,9 +100,9 @@ def _refuse_services(combinations: Sequence[Combination]) -> None:
     for combination in combinations:
         if combination.recipe.launch.launcher == "service":
             message = (
-                f"{combination.label}: a service runs until it is ended, and the next combination would wait for that"
+                f"{combination.label}: a service runs until it is stopped, so the next combination would never start"
             )
-            raise UsageError(message, hint="`cloudgpu train` without --matrix, once for each")
+            raise UsageError(message, hint="`cloudgpu train` without --matrix, once per combination")
 
 
 def _one_after_the_other(recipe: str, axis: Axis, axes: Sequence[Axis]) -> str:
@@ -164,7 +164,5 @@ def _no_common_cluster(recipe: str, axes: Sequence[Axis], runs: Sequence[Planned
             f"{use.instance_type} with image {use.image}, driver {use.driver or 'unknown'}" for use in run.plan.uses
         ]
         lines.append(f"{run.combination.label}: {'; '.join(uses)}")
-    message = (
-        f"recipe {recipe}: the combinations of this matrix need nodes that differ, and a matrix runs in one cluster"
-    )
+    message = f"recipe {recipe}: the combinations of this matrix need different nodes, but a matrix runs in one cluster"
     return PlanError(message, findings=lines, hint=_one_after_the_other(recipe, axes[0], axes))

@@ -177,7 +177,7 @@ class _Session:
         )
 
     def _attached(self, going: RunRecord) -> RunOutcome:
-        self._context.emit(Note(f"run {going.run_id} was started before: following it to its end"))
+        self._context.emit(Note(f"run {going.run_id} was started earlier: following it to its end"))
         watching = Watching(self._context, self._connect)
         try:
             return watching.attach(going.run_id)
@@ -237,7 +237,7 @@ class _Session:
         if left_s < longest:
             told = f"cluster {cluster.name} has {left_s / 60:.0f} min left, and the longest run so far took"
             extend = command("cloudgpu", "extend", cluster.name)
-            self._context.emit(Note(f"{told} {longest / 60:.0f} min: `{extend}` gives it more"))
+            self._context.emit(Note(f"{told} {longest / 60:.0f} min: `{extend}` extends it"))
         return ""
 
     def _finished(self, stopped: str) -> MatrixOutcome:

@@ -107,7 +107,7 @@ def ready(clients: Clients, clock: Clock, name: str) -> OwnImage:
             if image.state == "available":
                 return image
             if image.state in ("failed", "error", "invalid"):
-                message = f"AWS could not make the image {name} ({image.id} is {image.state})"
+                message = f"AWS could not create the image {name} ({image.id} is {image.state})"
                 delete = command("cloudgpu", "image", "delete", name)
                 raise CloudError(message, code="ImageFailed", hint=f"{delete}, then bake it again")
         return None

@@ -13,7 +13,7 @@ _FINGERPRINT = re.compile(r"\bSHA256:[A-Za-z0-9+/]{43}=?")
 _KEY = re.compile(r"\b(?:ssh|ecdsa)-[a-z0-9-]+ ((?:[A-Za-z0-9+/]{4})+(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?)(?=\s)")
 _BEGIN = "-----BEGIN SSH HOST KEY"
 _NO_LATEST = frozenset({"UnsupportedOperation", "Unsupported", "InvalidParameterCombination", "InvalidParameterValue"})
-"""How AWS refuses `Latest` for instances that do not run on Nitro."""
+"""How AWS refuses `Latest` for examples that do not run on Nitro."""
 
 
 def fingerprints(clients: Clients, instance_id: str) -> tuple[str, ...]:

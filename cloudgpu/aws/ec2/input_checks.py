@@ -38,7 +38,7 @@ def dataset_seen(clients: Clients, url: str) -> DatasetSeen:
             return DatasetSeen("missing", f"there is no bucket {Address.parse(url).bucket}")
         return DatasetSeen("unknown", err.message, region=region)
     if not found:
-        return DatasetSeen("missing", f"nothing lies under {url}", region=region)
+        return DatasetSeen("missing", f"there are no objects under {url}", region=region)
     counted = found[:_COUNTED]
     return DatasetSeen(
         "there", size_bytes=sum(item.size for item in counted), whole=len(found) <= _COUNTED, region=region

@@ -58,7 +58,7 @@ def described(clients: Clients, ids: Sequence[str]) -> Iterator[Mapping[str, Any
         CloudError: AWS refused or cannot be reached.
     """
     for chunk in _chunks(ids):
-        with answered("looking for instances"):
+        with answered("looking for examples"):
             filters = [{"Name": "instance-id", "Values": list(chunk)}]
             pages = clients.client("ec2").get_paginator("describe_instances").paginate(Filters=filters)
             rows = [
@@ -77,7 +77,7 @@ def matching(clients: Clients, filters: Mapping[str, Sequence[str]]) -> tuple[In
         CloudError: AWS refused or cannot be reached.
     """
     wanted = [{"Name": name, "Values": list(values)} for name, values in filters.items()]
-    with answered("looking for instances"):
+    with answered("looking for examples"):
         pages = clients.client("ec2").get_paginator("describe_instances").paginate(Filters=wanted)
         return tuple(sorted(_instances(pages), key=lambda instance: instance.id))
 

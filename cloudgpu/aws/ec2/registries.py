@@ -24,7 +24,7 @@ def ecr_login(clients: Clients) -> tuple[str, str]:
         ]
         user, colon, password = base64.b64decode(tokens[0]).decode().partition(":") if tokens else ("", "", "")
     if not (colon and password):
-        raise CloudError(f"ECR in {clients.region} gave no login", hint="try again")
+        raise CloudError(f"ECR in {clients.region} returned no login", hint="try again")
     return user, password
 
 

@@ -48,7 +48,7 @@ def start(clients: Clients, instance_id: str, port: int, profile: str = "") -> S
             response = {key: answer[key] for key in ("SessionId", "TokenValue", "StreamUrl")}
     except CloudError as err:
         if err.code == _NOT_CONNECTED:
-            raise ConnectError(f"the SSM agent of {instance_id} has not called in", hint=_WHY) from err
+            raise ConnectError(f"the SSM agent of {instance_id} is not connected", hint=_WHY) from err
         raise
     arguments = (_RESPONSE, clients.region, "StartSession", profile, json.dumps(request), ssm.meta.endpoint_url)
     return Started(arguments, {_RESPONSE: json.dumps(response)})

@@ -112,7 +112,7 @@ def release(clients: Clients, found: Sequence[Found], clock: Clock) -> None:
             left.append(f"{resource.label}: {err.message}")
             reasons.append(err)
     if left:
-        message = f"{len(left)} of {len(found)} things could not be ended"
+        message = f"{len(left)} of {len(found)} resources could not be deleted"
         raise TeardownError(message, left=left, hint="run the same command again") from reasons[0]
 
 
@@ -257,7 +257,7 @@ def _roles(clients: Clients, prefix: str) -> Iterator[Found]:
 
 def _profiles(clients: Clients, prefix: str) -> Iterator[Found]:
     iam = clients.client("iam")
-    with answered("searching IAM for instance profiles"):
+    with answered("searching IAM for example profiles"):
         pages = iam.get_paginator("list_instance_profiles").paginate()
         found = [profile["InstanceProfileName"] for page in pages for profile in page["InstanceProfiles"]]
     for name in (profile for profile in found if profile.startswith(prefix)):

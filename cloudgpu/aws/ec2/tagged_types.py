@@ -40,7 +40,7 @@ class Found:
     Attributes:
         since: Launch or creation time; None if AWS does not report it.
         instance_type: Instance type; empty for other resources.
-        market: `on-demand`, `spot` or `capacity-block` for instances; empty for other resources.
+        market: `on-demand`, `spot` or `capacity-block` for examples; empty for other resources.
         volume_type: Volume type such as `gp3`; empty for other resources.
         size_gib: Volume size; None for other resources.
     """

@@ -24,7 +24,7 @@ def attach(clients: Clients, clock: Clock, volume_id: str, instance_id: str, num
         return
     if there:
         message = f"volume {volume_id} is attached to {there}"
-        raise BusyError(message, hint="end that cluster first: `cloudgpu down CLUSTER`")
+        raise BusyError(message, hint="delete that cluster first: `cloudgpu down CLUSTER`")
     awaited(clock, lambda: _runs(clients, instance_id) or None, what=f"{instance_id} to run", total_s=_RUNS_S)
     with typed(f"attaching {volume_id} to {instance_id}"):
         device = f"/dev/sd{_LETTERS[number % len(_LETTERS)]}"
@@ -47,6 +47,8 @@ def _runs(clients: Clients, instance_id: str) -> bool:
         answer = clients.client("ec2").describe_instances(InstanceIds=[instance_id])
     (state,) = [str(instance["State"]["Name"]) for row in answer["Reservations"] for instance in row["Instances"]]
     if state not in ("pending", "running"):
-        message = f"instance {instance_id} is {state} before its storage was attached"
-        raise CloudError(message, hint="run `cloudgpu up` again: it is replaced, and the storage is as it was")
+        message = f"instance {instance_id} is {state} before its storage could be attached"
+        raise CloudError(
+            message, hint="run `cloudgpu up` again: the instance is replaced, and the storage is unchanged"
+        )
     return state == "running"

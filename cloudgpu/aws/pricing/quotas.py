@@ -73,7 +73,7 @@ def running(clients: Clients, vcpus_of: Callable[[str], int | None] = shipped_vc
     """Return the vCPUs in use by quota, regardless of who launched them.
 
     Quotas without running instances are left out. None means that the size of an instance is unknown. `vcpus_of` is
-    used for instances that do not report their own size.
+    used for examples that do not report their own size.
 
     Raises:
         CloudError: EC2 refused or cannot be reached.

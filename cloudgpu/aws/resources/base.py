@@ -44,7 +44,7 @@ class Handler(Protocol):
     """Handler of one resource type. Methods raise only errors from `cloudgpu.errors`."""
 
     type: ClassVar[str]
-    """Pulumi type token, for instance `aws:ec2/securityGroup:SecurityGroup`."""
+    """Pulumi type token, for example `aws:ec2/securityGroup:SecurityGroup`."""
 
     def check(self, inputs: Properties) -> Properties:
         """Refuse unsupported properties (UnsupportedError names them) and fill the provider's defaults."""

@@ -70,7 +70,9 @@ class Described:
         missing = sorted(self.requires - given.keys())
         if missing:
             message = f"{self.type}: {', '.join(missing)} must be given"
-            raise BadRequestError(message, code="MissingProperty", hint="this engine makes up no values or names")
+            raise BadRequestError(
+                message, code="MissingProperty", hint="the direct engine generates no values or names"
+            )
         return {**self.defaults, **given}
 
     def diff(self, old: Properties, new: Properties) -> Diff:
@@ -81,7 +83,7 @@ class Described:
     def _refuse(self, unknown: Iterable[str]) -> None:
         names = sorted(unknown)
         if names:
-            message = f"{self.type}: the direct engine does not implement {', '.join(names)}"
+            message = f"{self.type}: the direct engine does not support {', '.join(names)}"
             raise UnsupportedError(message, code="UnsupportedProperty", hint="leave it out, or use the pulumi engine")
 
 
@@ -124,8 +126,8 @@ def existing(found: dict[str, Any] | None, what: str) -> dict[str, Any]:
         CloudError: The result is None because the resource was deleted in the meantime.
     """
     if found is None:
-        message = f"{what} does not exist any more"
-        raise CloudError(message, code="NotFound", hint="somebody else deleted it: run the same command again")
+        message = f"{what} no longer exists"
+        raise CloudError(message, code="NotFound", hint="it was deleted by other means: run the same command again")
     return found
 
 

@@ -53,7 +53,9 @@ class Fleet(Described):
         checked = super().check(inputs)
         if checked["type"] != "instant" or checked["terminateInstances"] is not True:
             message = f"{self.type}: the direct engine carries out type `instant` with terminateInstances only"
-            raise UnsupportedError(message, code="UnsupportedProperty", hint="other fleets launch without saying so")
+            raise UnsupportedError(
+                message, code="UnsupportedProperty", hint="other fleet types launch instances asynchronously"
+            )
         return checked
 
     def create(self, ctx: HandlerContext, inputs: Properties) -> Physical:
@@ -120,7 +122,9 @@ def _launched(ctx: HandlerContext, inputs: Properties) -> tuple[str, list[str]]:
                 raise
         ctx.clock.sleep(min(5.0, 1.0 + attempt))
     message = "EC2 does not know the instance profile"
-    raise BadRequestError(message, code="InvalidParameterValue", hint="run it again: IAM takes a while to be seen")
+    raise BadRequestError(
+        message, code="InvalidParameterValue", hint="run the command again: changes in IAM take a while to take effect"
+    )
 
 
 def _sent(ctx: HandlerContext, inputs: Properties, token: str) -> tuple[str, list[str]]:
@@ -157,9 +161,9 @@ def incomplete(errors: Sequence[Mapping[str, Any]], got: int, wanted: int) -> Cl
     found = [refusal(error.get("ErrorCode", ""), error.get("ErrorMessage", ""), doing) for error in errors]
     if not found:
         return CapacityError(
-            f"{doing}: AWS launched {got} and gave no reason",
+            f"{doing}: AWS launched {got} and reported no reason",
             code="UnfulfillableCapacity",
-            hint="another zone may have some",
+            hint="another zone may have capacity",
         )
     return min(found, key=lambda err: _WIDEST.index(rule_of(err).skips))
 

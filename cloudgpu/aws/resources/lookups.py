@@ -24,7 +24,7 @@ def get_vpc(args: Arguments, clients: Clients) -> dict[str, Any]:
         filters.append({"Name": "is-default", "Values": ["true"]})
     with typed("looking for the VPC"):
         found = clients.client("ec2").describe_vpcs(Filters=filters)["Vpcs"]
-    hint = "make one with `aws ec2 create-default-vpc`, name one, or have one made (createVpc)"
+    hint = "create one with `aws ec2 create-default-vpc`, name one, or set createVpc"
     vpc = _only(found, f"VPC in {clients.region}", hint)
     return {
         "id": vpc["VpcId"],
@@ -225,7 +225,7 @@ LOOKUPS: Mapping[str, Lookup] = {
 def _accept(token: str, args: Arguments, known: set[str]) -> None:
     unknown = sorted(key for key, value in args.items() if value is not None and key not in known)
     if unknown:
-        message = f"{token}: the direct engine does not implement {', '.join(unknown)}"
+        message = f"{token}: the direct engine does not support {', '.join(unknown)}"
         raise UnsupportedError(message, code="UnsupportedProperty", hint="leave it out, or use the pulumi engine")
 
 

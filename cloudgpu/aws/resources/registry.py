@@ -57,7 +57,7 @@ def handler(type_token: str) -> Handler:
         UnsupportedError: The direct engine does not support the type.
     """
     if type_token not in HANDLERS:
-        message = f"the direct engine does not implement the resource type {type_token}"
+        message = f"the direct engine does not support the resource type {type_token}"
         raise UnsupportedError(message, code="UnsupportedType", hint="use the pulumi engine for this program")
     return HANDLERS[type_token]
 
@@ -70,7 +70,7 @@ def invoke(token: str, args: Mapping[str, Any], clients: Clients) -> dict[str, A
         CloudError: AWS refused or cannot be reached.
     """
     if token not in LOOKUPS:
-        message = f"the direct engine does not implement the function {token}"
+        message = f"the direct engine does not support the function {token}"
         raise UnsupportedError(message, code="UnsupportedType", hint="use the pulumi engine for this program")
     with answered(f"asking for {token}"):
         return LOOKUPS[token](args, clients)

@@ -30,7 +30,7 @@ class RolePolicy(Described):
         """Put it in. Sending it again writes the same text again.
 
         Raises:
-            BadRequestError: The policy makes no sense to IAM, or there is no such role.
+            BadRequestError: IAM rejects the policy, or the role does not exist.
         """
         retried(ctx.clock, lambda: _put(ctx.clients, inputs), when=is_gone, total_s=_SPREAD_S)
         return _physical(inputs)

@@ -151,7 +151,9 @@ def _required(clients: Clients, group_id: str) -> dict[str, Any]:
         groups = clients.client("ec2").describe_security_groups(GroupIds=[group_id])["SecurityGroups"]
     if not groups:
         message = f"security group {group_id} does not exist"
-        raise CloudError(message, code="InvalidGroup.NotFound", hint="`cloudgpu down` and `cloudgpu up` make a new one")
+        raise CloudError(
+            message, code="InvalidGroup.NotFound", hint="`cloudgpu down` and `cloudgpu up` create a new one"
+        )
     found: dict[str, Any] = groups[0]
     return found
 

@@ -33,7 +33,7 @@ class VpcEndpoint(NetworkPart):
         """
         checked = super().check(inputs)
         if checked["vpcEndpointType"] != "Gateway":
-            message = f"{self.type}: the direct engine does not implement type {checked['vpcEndpointType']}"
+            message = f"{self.type}: the direct engine does not support type {checked['vpcEndpointType']}"
             raise UnsupportedError(message, code="UnsupportedProperty", hint="use Gateway, or the pulumi engine")
         return checked
 

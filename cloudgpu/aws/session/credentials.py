@@ -185,7 +185,7 @@ def _no_profile(cause: BaseException, _: Login) -> tuple[str, str, str]:
 
 
 def _half(cause: BaseException, login: Login) -> tuple[str, str, str]:
-    return "PartialCredentials", str(cause), f"complete them, for instance with `{login.aws('configure')}`"
+    return "PartialCredentials", str(cause), f"complete them, for example with `{login.aws('configure')}`"
 
 
 def _process(cause: BaseException, _: Login) -> tuple[str, str, str]:

@@ -47,10 +47,10 @@ _HINTS: Mapping[str, str] = {
     "`aws iam create-service-linked-role --aws-service-name spot.amazonaws.com`",
     "OptInRequired": "the account has to accept the offer or enable the region first",
     "PendingVerification": "AWS is still verifying the account for this region; try again in a few hours",
-    "ExpiredToken": "log in again, for instance `aws sso login`",
-    "ExpiredTokenException": "log in again, for instance `aws sso login`",
-    "RequestExpired": "log in again, for instance `aws sso login`; if that is fresh, set this machine's clock",
-    "AuthFailure": "log in again, for instance `aws sso login`, or check the keys",
+    "ExpiredToken": "log in again, for example `aws sso login`",
+    "ExpiredTokenException": "log in again, for example `aws sso login`",
+    "RequestExpired": "log in again, for example `aws sso login`; if that is fresh, set this machine's clock",
+    "AuthFailure": "log in again, for example `aws sso login`, or check the keys",
     "SignatureDoesNotMatch": "check the secret key, and this machine's clock",
 }
 

@@ -42,7 +42,7 @@ def awaited(clock: Clock, look: Callable[[], T | None], *, what: str, total_s: f
         if seen is not None:
             return seen
         if clock.monotonic() + pause_s > deadline:
-            message = f"waited {total_s:.0f} s in vain for {what}"
+            message = f"waited {total_s:.0f} s without success for {what}"
             raise CloudError(message, code="TimedOut", hint="run the same command again")
         clock.sleep(pause_s)
         pause_s = min(_LONGEST_S, pause_s * _GROWTH)

@@ -86,6 +86,8 @@ def _delete(s3: Any, name: str, keys: list[dict[str, str]]) -> None:  # noqa: AN
     refused = s3.delete_objects(Bucket=name, Delete={"Objects": keys, "Quiet": True}).get("Errors") or []
     if refused:
         first = refused[0]
-        message = f"{len(refused)} objects of bucket {name} stay: {first.get('Key')}: {first.get('Message')}"
+        message = (
+            f"{len(refused)} objects of bucket {name} were not deleted: {first.get('Key')}: {first.get('Message')}"
+        )
         hint = "a retention rule or a missing s3:DeleteObjectVersion permission keeps them"
         raise CloudError(message, code=str(first.get("Code") or ""), hint=hint)

@@ -145,7 +145,7 @@ def _links(fsx: Any) -> Iterator[Mapping[str, Any]]:  # noqa: ANN401
             return
         if token in seen:
             # As botocore's own paginators do; FSx has none for this call.
-            raise CloudError("the list of FSx's links to buckets has no end", code=UNREACHABLE, hint="run it again")
+            raise CloudError("the list of FSx's links to buckets does not end", code=UNREACHABLE, hint="run it again")
         seen.add(token)
         request = {"NextToken": token}
 

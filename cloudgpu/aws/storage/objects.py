@@ -68,7 +68,7 @@ class Address:
         scheme, _, rest = url.partition("://")
         bucket, _, prefix = rest.partition("/")
         if scheme != "s3" or not bucket:
-            message = f"{url!r} is no address in S3"
+            message = f"{url!r} is not an S3 URL"
             raise BadRequestError(message, code="InvalidURI", hint="write s3://BUCKET/PREFIX")
         return cls(bucket, prefix.strip("/"))
 
@@ -102,7 +102,7 @@ def listing(clients: Clients, url: str) -> tuple[ObjectInfo, ...]:
 def _bounded(url: str, found: Iterator[ObjectInfo]) -> tuple[ObjectInfo, ...]:
     kept = tuple(islice(found, _MOST_OBJECTS + 1))
     if len(kept) > _MOST_OBJECTS:
-        message = f"more than {_MOST_OBJECTS} objects lie under {url}"
+        message = f"more than {_MOST_OBJECTS} objects are under {url}"
         raise BadRequestError(message, code="TooMany", hint="pack them into archives, or set `mode: mount`")
     return kept
 
@@ -143,8 +143,8 @@ def presigned(clients: Clients, url: str, keys: Iterable[str], expires_s: int) -
         BadRequestError: The URLs would have to be valid for more than 7 days, the limit of S3.
     """
     if expires_s > _LONGEST_LINK_S:
-        message = f"links can live {_LONGEST_LINK_S} s at most, {expires_s} s were asked for"
-        raise BadRequestError(message, code="AuthorizationQueryParametersError", hint="ask for a shorter life")
+        message = f"presigned URLs are valid for at most {_LONGEST_LINK_S} s, but {expires_s} s were requested"
+        raise BadRequestError(message, code="AuthorizationQueryParametersError", hint="request a shorter validity")
     address, s3 = Address.parse(url), clients.client("s3")
     with typed(f"signing links to {url}"):
         return {
@@ -203,7 +203,7 @@ def ending(pages: Iterable[Mapping[str, Any]], *kinds: str) -> Iterator[Mapping[
             raise _no_listing("what came is no listing")
         empty_ones = 0 if told else empty_ones + 1
         if empty_ones > _MOST_EMPTY_PAGES:
-            raise _no_listing("it has no end")
+            raise _no_listing("it does not end")
         yield page
 
 
@@ -215,7 +215,7 @@ def _row(row: Mapping[str, Any]) -> ObjectInfo:
 
 
 def _no_listing(why: str) -> CloudError:
-    message = f"the listing of a bucket cannot be used: {why}"
+    message = f"the listing of a bucket is malformed: {why}"
     return CloudError(
         message, code=UNREACHABLE, hint="S3 or a proxy returned an invalid response; run the command again"
     )
@@ -281,7 +281,7 @@ def _nothing(clients: Clients, address: Address, url: str) -> BadRequestError:
         names = [
             name.rpartition("/")[2] for name in (*folders, *(entry["Key"] for entry in page.get("Contents") or ()))
         ]
-    message = f"nothing lies under {url}"
+    message = f"there are no objects under {url}"
     return BadRequestError(message, code="NoSuchKey", hint=_nearest(name, names, f"s3://{address.bucket}/{below}{{}}"))
 
 

@@ -395,5 +395,5 @@ def own_address() -> str:
             # An IPv6 address is refused: with /32 behind it, it would let half a continent in.
             return f"{ipaddress.IPv4Address(answer.read(64).decode().strip())}/32"
     except (OSError, ValueError) as err:
-        message = f"could not find out this machine's public address from {_ADDRESS_SERVICE}"
-        raise ConnectError(message, hint="say it: --ssh-cidr 203.0.113.7/32") from err
+        message = f"cannot determine this machine's public address from {_ADDRESS_SERVICE}"
+        raise ConnectError(message, hint="set it: --ssh-cidr 203.0.113.7/32") from err

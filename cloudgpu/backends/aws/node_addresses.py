@@ -42,6 +42,6 @@ def region_of(zone: str) -> str:
     """
     found = _REGION.match(zone)
     if found is None:
-        message = f"{zone!r} is no zone"
+        message = f"{zone!r} is not a zone"
         raise StateError(message, hint="`cloudgpu status --refresh` reads the nodes again")
     return found[0]

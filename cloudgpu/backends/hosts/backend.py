@@ -169,7 +169,7 @@ def _seen(answer: object) -> HostSeen:
     try:
         state = decoded(LeasesResponse, answer)
     except ValueError as err:
-        return HostSeen(problem=f"its answer makes no sense: {described(err)}")
+        return HostSeen(problem=f"its answer is malformed: {described(err)}")
     leased = {gpu for lease in state.leases for gpu in lease.gpus}
     foreign = [process for process in state.processes if process.gpu not in leased]
     return HostSeen(

@@ -108,7 +108,7 @@ class HostProvisioning:
             except CapacityError as err:
                 if clock.monotonic() >= deadline:
                     raise
-                self._context.emit(Note(f"{err.message}; looking again in {_LOOK_EVERY_S:.0f} s"))
+                self._context.emit(Note(f"{err.message}; retrying in {_LOOK_EVERY_S:.0f} s"))
                 clock.sleep(_LOOK_EVERY_S)
 
     def _round(self, plan: Plan, name: str, run_id: str) -> ProvisionedCluster:
@@ -131,7 +131,7 @@ class HostProvisioning:
         tried = [f"{host_set.label}: {why.message}" for host_set, why in refused]
         passing = any(isinstance(why, CapacityError) for _, why in refused)
         raise NoCapacityError(
-            f"no set of hosts could be had for {name}", tried=tried, passing=passing, hint="cloudgpu hosts check"
+            f"no set of hosts is available for {name}", tried=tried, passing=passing, hint="cloudgpu hosts check"
         )
 
     def _new(self, plan: Plan, name: str, run_id: str, chosen: HostSet) -> ClusterRecord:
@@ -248,6 +248,6 @@ def _with_devices(node: Node, answer: Mapping[str, Any]) -> Node:
     try:
         devices = tuple(bounds.count(device) for device in answer["devices"])
     except (TypeError, ValueError) as err:
-        message = f"{node.zone}: its agent named GPUs that make no sense: {described(err)}"
+        message = f"{node.zone}: its agent reported invalid GPUs: {described(err)}"
         raise RemoteCommandError(message, hint="run the command again") from None
     return replace(node, devices=() if len(devices) == number(answer, "of") else devices)

@@ -52,7 +52,7 @@ class HostTeardown:
         path = self._context.home.cluster(checked_cluster(name)).root / "lease"
         with Lease(path, self._context.clock, self._context.owner).hold(tidy=True, required=False) as lease:
             if lease.problem:
-                self._context.emit(Note(f"{lease.problem}; deleting cluster {name} all the same"))
+                self._context.emit(Note(f"{lease.problem}; deleting cluster {name} anyway"))
             record = self._recorded(name)
             ended = self._end_unrecorded(name) if record is None else self.end(record, runs_too=True)
         check_recorded(self._context, ended, f"cluster {name} is gone, confirmed by its hosts")
@@ -158,7 +158,7 @@ class HostTeardown:
             try:
                 still = decoded(LeaveResponse, answer).left
             except ValueError as err:
-                left.append(f"{node.zone} sent an answer that makes no sense: {described(err)}")
+                left.append(f"{node.zone} sent a malformed answer: {described(err)}")
                 continue
             if still:
                 left.append(f"{node.zone} still has {', '.join(still)}")

@@ -64,9 +64,7 @@ def steps(found: Sequence[tuple[Scanned, tuple[str, ...]]], wanted: Sequence[str
     """
     for what in wanted:
         if what not in _COMMANDS:
-            raise UsageError(
-                f"--install {what}: not something that prepare installs", hint=f"one of: {', '.join(WHAT)}"
-            )
+            raise UsageError(f"--install {what}: not supported by prepare", hint=f"one of: {', '.join(WHAT)}")
     planned = []
     for scanned, lacks in found if wanted else ():
         if scanned.problem:
@@ -111,10 +109,10 @@ def _step(scanned: Scanned, what: str) -> Step:
     name, tool = scanned.host.name, str(scanned.facts["packages"])
     known = _COMMANDS[what].get(tool)
     if known is None:
-        message = f"{name} has no package tool that we know for {what}"
-        raise UsageError(message, hint=f"install {what} on {name} by hand")
+        message = f"{name} has no supported package manager for {what}"
+        raise UsageError(message, hint=f"install {what} on {name} manually")
     if not scanned.facts["root"]:
         message = f"{scanned.host.user} on {name} is not root and may not use sudo without a password"
-        raise RemoteCommandError(message, hint=f"let its administrator run: {'; '.join(known)}")
+        raise RemoteCommandError(message, hint=f"ask its administrator to run: {'; '.join(known)}")
     become = "" if scanned.host.user == "root" else "sudo -n "
     return Step(scanned.host, what, tuple(f"{become}env DEBIAN_FRONTEND=noninteractive {line}" for line in known))

@@ -118,7 +118,9 @@ def _scanned(
     except AgentError as err:
         return Scanned(host, err.message, err.hint, key)
     except MALFORMED as err:
-        return Scanned(host, f"its answer makes no sense: {described(err)}", "is its python3 3.8 or newer?", key)
+        return Scanned(
+            host, f"its answer is malformed: {described(err)}", "check that its python3 is 3.8 or newer", key
+        )
     return Scanned(host, pinned=key, facts={**answer, "fields": fields}, differs=differs)
 
 

@@ -80,7 +80,7 @@ def history(number: Number = None, on: On = None, json: Json = False) -> None:
     refreshes = wiring.catalog_snapshots.history()
     entry = None if number is None else refreshes.entry(number)
     if number is not None and entry is None:
-        message = f"there is no overlay {number} for {wiring.settings.target}"
+        message = f"there is no snapshot {number} for {wiring.settings.target}"
         raise UsageError(message, hint=command("cloudgpu", "catalog", "history", "--on", wiring.settings.target))
     if json:
         wiring.screen.document(history_json(refreshes, wiring.settings.target, entry))

@@ -156,7 +156,7 @@ def read_rows(rows: Sequence[str]) -> dict[str, int]:
             table[key] = bounds.whole(count if key.count("/") == 2 else "", most=_MOST)  # noqa: PLR2004
         except ValueError:
             message = f"{row!r} is not of the form A/B/C=NUMBER"
-            hint = f"for instance 'us-east-1c/p3dn.24xlarge/on-demand=0' or '*/*/spot=2'; {_MOST:,} at most"
+            hint = f"for example 'us-east-1c/p3dn.24xlarge/on-demand=0' or '*/*/spot=2'; {_MOST:,} at most"
             raise UsageError(message, hint=hint) from None
     return table
 
@@ -173,7 +173,7 @@ def read_prices(rows: Sequence[str]) -> dict[str, str]:
         market = key.rpartition("/")[2]
         if key.count("/") != 2 or not _PRICE.fullmatch(usd) or market not in ("on-demand", "spot", "*"):  # noqa: PLR2004
             message = f"{row!r} is not of the form REGION/TYPE/MARKET=USD"
-            raise UsageError(message, hint="for instance us-east-1/p3dn.24xlarge/on-demand=29.5")
+            raise UsageError(message, hint="for example us-east-1/p3dn.24xlarge/on-demand=29.5")
         table[key] = usd
     return table
 
@@ -193,7 +193,7 @@ def read_rules(file: str) -> list[Any]:
         raise UsageError(message, hint="expected a JSON list of rules; see docs/guides/faults.md") from err
     if not isinstance(rules, list):
         message = f"the fault script {file} is not a list"
-        raise UsageError(message, hint='for instance [{"action": "CreateFleet", "code": "InternalError"}]')
+        raise UsageError(message, hint='for example [{"action": "CreateFleet", "code": "InternalError"}]')
     return rules
 
 

@@ -104,5 +104,5 @@ def read_given(rows: list[str]) -> dict[str, str]:
     for row in rows:
         if not row.partition("=")[0] or "=" not in row:
             message = f"{row!r} is not of the form NAME=VALUE"
-            raise UsageError(message, hint="for instance --set zone=us-east-1d")
+            raise UsageError(message, hint="for example --set zone=us-east-1d")
     return {name: value for name, _, value in (row.partition("=") for row in rows)}

@@ -27,7 +27,7 @@ class Questions:
         if yes:
             return
         if not (sys.stdin.isatty() and sys.stderr.isatty()):
-            message = f"this needs an answer ({question}), and there is no terminal to ask on"
+            message = f"this needs confirmation ({question}), but there is no terminal"
             raise QuestionError(message, hint="to skip the prompt, add --yes")
         try:
             agreed = ask(question)
@@ -45,7 +45,7 @@ class Questions:
             QuestionError: There is no terminal to ask on.
         """
         if not (sys.stdin.isatty() and sys.stderr.isatty()):
-            raise QuestionError(f"this needs an answer ({question}), and there is no terminal to ask on", hint=hint)
+            raise QuestionError(f"this needs confirmation ({question}), but there is no terminal", hint=hint)
         return ask(question)
 
     def confirm_by_name(self, question: str, name: str, *, yes: bool, by_name: bool) -> None:
@@ -59,7 +59,7 @@ class Questions:
             self.confirm(question, yes=yes)
             return
         if not (sys.stdin.isatty() and sys.stderr.isatty()):
-            message = f"this needs the name {name} typed ({question}), and there is no terminal to type it on"
+            message = f"this needs the name {name} typed ({question}), but there is no terminal"
             raise QuestionError(message, hint="to skip the prompt, add --yes")
         try:
             typed = ask_for_text(f"{question} Type its name to agree")

@@ -127,7 +127,7 @@ def _unwrap_struct(inner: struct_pb2.Struct, path: Path, secret_paths: set[Path]
         return inner.fields[named].string_value or UNKNOWN
     kind = _FILES.get(signature, f"a value with signature {signature}")
     where = ".".join(map(str, path))
-    message = f"property {where} holds {kind}, which the direct engine does not carry out"
+    message = f"property {where} holds {kind}, which the direct engine does not support"
     raise UnsupportedError(message, hint="pass the content as text")
 
 

@@ -96,7 +96,7 @@ class Registrar:
         context = self._deployment.context(present.region, present.token)
         physical = handler.read(context, present.id)
         if physical is None:
-            message = f"{request.type} {request.name!r} ({present.id}) does not exist any more"
+            message = f"{request.type} {request.name!r} ({present.id}) no longer exists"
             raise StateError(message, hint="run `cloudgpu status --refresh`, then `cloudgpu up` again")
         return dict(physical.outputs)
 

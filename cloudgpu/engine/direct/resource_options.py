@@ -52,7 +52,7 @@ def read_options(request: _Request, digest: Callable[[object], str]) -> Options:
 
     Raises:
         UnsupportedError: An option that this engine does not carry out; the message names it.
-        BadRequestError: An option's value makes no sense.
+        BadRequestError: The value of an option is invalid.
     """
     refuse(request)
     timeouts = request.customTimeouts

@@ -34,7 +34,7 @@ def checked(values: Mapping[str, Any]) -> None:
     """
     unknown = sorted(name for name in values if name not in _KNOWN | _HARMLESS)
     if unknown:
-        message = f"the rehearsal plugin does not implement the provider setting {', '.join(unknown)}"
+        message = f"the rehearsal plugin does not support the provider setting {', '.join(unknown)}"
         raise UnsupportedError(message, code="UnsupportedProperty", hint="leave it out")
 
 
@@ -64,7 +64,7 @@ def loopback_endpoint(environ: Mapping[str, str]) -> Endpoint:
     url = environ.get("AWS_ENDPOINT_URL", "")
     if not _is_loopback(url):
         named = f"the endpoint {url} is not on this machine" if url else "AWS_ENDPOINT_URL is not set"
-        message = f"{named}: this plugin serves the rehearsal cloud alone"
+        message = f"{named}: this plugin only works with the rehearsal cloud"
         hint = 'eval "$(cloudgpu rehearsal env)"; for real AWS use another PULUMI_HOME'
         raise BadRequestError(message, code="NotLoopback", hint=hint)
     key, secret = environ.get("AWS_ACCESS_KEY_ID", ""), environ.get("AWS_SECRET_ACCESS_KEY", "")

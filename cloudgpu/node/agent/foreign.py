@@ -50,7 +50,7 @@ def number(value: object, largest: float = LARGEST) -> float:
         ValueError: The value is not such a number.
     """
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= largest:
-        raise ValueError("not a number in the range that makes sense")
+        raise ValueError("not a number in the valid range")
     return value
 
 

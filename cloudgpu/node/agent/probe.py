@@ -49,7 +49,7 @@ def parse_gpus(text: str) -> list[dict[str, Any]]:
     """Parse the CSV output of `nvidia-smi`.
 
     Raises:
-        ValueError: The text is not CSV, for instance an error message.
+        ValueError: The text is not CSV, for example an error message.
     """
     gpus = []
     for line in text.splitlines():

@@ -47,7 +47,7 @@ def as_kind(text: str) -> Kind:
     for kind in _LINES:
         if kind == text:
             return kind
-    message = f"there is no kind of storage {text!r}"
+    message = f"unknown kind of storage {text!r}"
     raise ValueError(message)
 
 

@@ -76,7 +76,7 @@ def order(mount: DataMount) -> MountOrder:
         ValueError: The source cannot be mounted.
     """
     if mount.source.kind not in _ORDERS:
-        message = f"{mount.source.text} is not mounted, it is copied"
+        message = f"{mount.source.text} cannot be mounted, only copied"
         raise ValueError(message)
     return _ORDERS[mount.source.kind](mount)
 

@@ -39,5 +39,5 @@ def nothing_hidden(case: Case) -> Iterator[Issue]:
     for name, path in [*data_paths, *storage_paths]:
         if hides_the_system(path):
             yield Issue(
-                f"{name} at {path} would hide the image's own files", "choose another directory, for instance /data"
+                f"{name} at {path} would hide the image's own files", "choose another directory, for example /data"
             )

@@ -86,7 +86,7 @@ def registry_login(case: Case) -> Iterator[Issue]:
         yield Issue(message, "name the variable in environment.container.password")
     elif container.login is None and container.password is not None:
         message = f"environment.container.password names {container.password}, but login is not set"
-        yield Issue(message, "set environment.container.login, for instance $oauthtoken for NGC")
+        yield Issue(message, "set environment.container.login, for example $oauthtoken for NGC")
     elif container.login is None and _PRIVATE.match(container.image) and not container.image.startswith(_PUBLIC):
         message = f"the registry of {container.image} requires a login, but the recipe sets none"
         yield Issue(message, "set environment.container.login and password", "warning")

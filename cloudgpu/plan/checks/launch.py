@@ -173,12 +173,12 @@ def _kvstore(case: Case) -> Iterator[Issue]:
 def _mpirun(case: Case) -> Iterator[Issue]:
     container = case.question.recipe.environment.container
     if container is not None and _WITHOUT_MPI.search(container.image):
-        fix = "choose an image with Open MPI, for instance one from NGC"
+        fix = "choose an image with Open MPI, for example one from NGC"
         yield Issue(f"{container.image} does not contain mpirun", fix, "error")
     for use in case.plan.uses if container is None and not case.question.rehearsed else ():
         if use.driver_from == "bootstrap":
             message = f"the machine image of {use.instance_type} has no Open MPI"
-            fix = "use a container with Open MPI, for instance one from NGC, or your own machine image"
+            fix = "use a container with Open MPI, for example one from NGC, or your own machine image"
             yield Issue(message, fix, "error")
     if case.question.rehearsed and case.plan.nodes > 1:
         yield Issue("to Open MPI, all simulated nodes are one machine: all ranks run on node 0", severity="note")

@@ -45,7 +45,7 @@ def files_to_send(root: Path) -> Listing:
         UsageError: `root` is not a readable directory.
     """
     if not root.is_dir():
-        raise UsageError(f"{root} is not a directory", hint="name a directory, or make it")
+        raise UsageError(f"{root} is not a directory", hint="name an existing directory")
     top = root.resolve()
     walk = _Walk(os.fsencode(top) + b"/")
     pending = [_Directory(b"", *_above(top))]

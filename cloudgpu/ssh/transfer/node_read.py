@@ -45,7 +45,7 @@ def relative_link(root: bytes, path: bytes) -> tuple[bytes, str]:
     """Return the text that makes a link mean the same in a copy of `root`, or an empty one and the reason.
 
     A link that stays inside keeps its text. Any other link that resolves to something below `root`, an absolute one
-    for instance, becomes a relative one. `root` must be a real path.
+    for example, becomes a relative one. `root` must be a real path.
     """
     full = os.path.join(root, path)
     text = os.readlink(full)

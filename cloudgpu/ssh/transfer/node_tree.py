@@ -68,7 +68,7 @@ def place(path: str) -> bytes:
 
 def cut_off(_number: int, _frame: object) -> None:
     """Give up a sender that fell silent: where a router forgot its connection, sshd waits for it for ever."""
-    raise RefusedError(f"the transfer was cut off: nothing arrived for {SILENT_S} s")
+    raise RefusedError(f"the transfer was interrupted: nothing arrived for {SILENT_S} s")
 
 
 @contextlib.contextmanager
@@ -88,7 +88,7 @@ def take(source: IO[bytes], count: int) -> bytes:
         with awaited():
             piece: bytes = source.read1(count)  # type: ignore[attr-defined]  # buffered streams have it
         if not piece:
-            raise RefusedError("the transfer was cut off")
+            raise RefusedError("the transfer was interrupted")
         pieces.append(piece)
         count -= len(piece)
     return b"".join(pieces)
@@ -98,18 +98,18 @@ def take_json(source: IO[bytes]) -> object:
     """Read one message: its length in eight bytes, then JSON."""
     size = struct.unpack(">Q", take(source, 8))[0]
     if size > LONGEST_MESSAGE_BYTES:
-        raise RefusedError("the transfer makes no sense")
+        raise RefusedError("the transfer is malformed")
     try:
         return json.loads(take(source, size).decode("ascii"))
     except (ValueError, RecursionError):
-        raise RefusedError("the transfer makes no sense") from None
+        raise RefusedError("the transfer is malformed") from None
 
 
 def take_entries(source: IO[bytes]) -> list[Entry]:
     """Read a message that is a manifest."""
     message = take_json(source)
     if not isinstance(message, list) or not all(is_entry(fields) for fields in message):
-        raise RefusedError("the transfer makes no sense")
+        raise RefusedError("the transfer is malformed")
     return [Entry(*fields) for fields in message]
 
 
@@ -291,7 +291,7 @@ def poured(source: IO[bytes], size: int, file: int) -> int:
             with awaited():
                 moved = os.splice(source.fileno(), file, min(CHUNK_BYTES, size - done))
             if not moved:
-                raise RefusedError("the transfer was cut off")
+                raise RefusedError("the transfer was interrupted")
             done += moved
     return done
 

@@ -58,7 +58,7 @@ def trusted(who: str, fields: object) -> Entry:
     plain = not any(name in ("", ".", "..") for name in names)
     if not plain or not (link is None or _inside(path, link)):
         raise StateError(
-            f"{who} sent a file that would land outside the directory it was fetched to: {path!r}",
+            f"{who} sent a file with a path outside the download directory: {path!r}",
             hint=_DISTRUST,
         )
     return entry
@@ -94,7 +94,7 @@ def _writable(name: str) -> bool:
 
 
 def _malformed(who: str) -> StateError:
-    return StateError(f"{who} sent a file list that makes no sense", hint=_DISTRUST)
+    return StateError(f"{who} sent a malformed file list", hint=_DISTRUST)
 
 
 class Arriving:
@@ -236,12 +236,14 @@ class Landing:
         for name in PurePosixPath(entry.path).parts[:-1]:
             here = here / name
             if here.is_symlink() or (here.exists() and not here.is_dir()):
-                raise StateError(f"{here} is in the way of {entry.path}, which is to be fetched", hint="move it away")
+                raise StateError(
+                    f"{here} is in the way of {entry.path}, which would be downloaded", hint="move it away"
+                )
             here.mkdir(exist_ok=True)
         try:
             self._part.replace(self._to / entry.path)
         except IsADirectoryError as err:
-            raise StateError(f"{self._to / entry.path} is a directory, and a file of that name is to be fetched",
+            raise StateError(f"{self._to / entry.path} is a directory, but a file of that name would be downloaded",
                              hint="move it away") from err  # fmt: skip
 
 

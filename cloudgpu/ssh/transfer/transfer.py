@@ -52,7 +52,7 @@ part=$to.part.$$
 umask 077
 trap 'rm -f -- "$part"' EXIT
 cat > "$part" || exit 1
-[ "$(wc -c < "$part")" -eq "$2" ] || { echo "the transfer was cut off" >&2; exit 1; }
+[ "$(wc -c < "$part")" -eq "$2" ] || { echo "the transfer was interrupted" >&2; exit 1; }
 chmod "$3" "$part" && mv -f -- "$part" "$to"
 """
 _GET = """
@@ -156,7 +156,7 @@ def send_tree(host: Carrier, source: Path, files: Sequence[str], to: str) -> int
             return sent
     raise StateError(
         f"{source} keeps changing while it is sent: {', '.join(changed[:3])}",
-        hint="stop the program that writes there, or list those files in .cloudgpuignore",
+        hint="stop the program that writes to it, or list those files in .cloudgpuignore",
     )
 
 
@@ -337,8 +337,8 @@ def _unsent(landing: Landing, files: Sequence[Entry], failed: object) -> list[Sk
 
 def _senseless(host: Carrier, problem: str) -> RemoteCommandError:
     return RemoteCommandError(
-        f"{describe(host.node)}: {problem}: its answer makes no sense",
-        hint="look for what the login shell of the node prints or replaces: `cloudgpu ssh`",
+        f"{describe(host.node)}: {problem}: its response is malformed",
+        hint="check what the node's login shell prints or replaces: `cloudgpu ssh`",
     )
 
 

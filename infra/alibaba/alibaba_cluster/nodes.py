@@ -77,6 +77,6 @@ def _newest_ubuntu(parent: pulumi.Resource) -> pulumi.Output[str]:
 
 def _first(images: list[alicloud.ecs.outputs.GetImagesImageResult]) -> str:
     if not images:
-        message = "this region has no image of Ubuntu 22.04: set cloudgpu:image"
+        message = "this region has no Ubuntu 22.04 image: set cloudgpu:image"
         raise pulumi.RunError(message)
     return str(images[0].id)

@@ -1,4 +1,4 @@
-"""From node to node: who may ask, what is handed out, and that nobody listens when the caller has gone."""
+"""From node to node: who may ask, what is handed out, and that nobody listens when the caller disconnected."""
 
 import http.client
 import json

@@ -40,7 +40,7 @@ def test_hosts_that_cannot_be_reached_or_trusted(lea: Caller, lab_hosts: Lab):
     lea.inventory.write_text(text.replace(f"    host_key: {other}\n", ""))
     found = {one["name"]: one["problem"] for one in lea.json("hosts", "check", code=15)["hosts"]}
     assert "refused the key" in found["red"]
-    assert "is not the host we know" in found["blue"]
+    assert "has an unexpected host key" in found["blue"]
     assert "the jump host" in found["green"] or "10.77.0.99" in found["green"]
     # Deep is behind red, whose user is wrong now.
     assert "refused the key" in found["deep"]
@@ -77,7 +77,7 @@ def test_a_host_that_was_installed_anew_is_a_stranger(lea: Caller, lab_hosts: La
     with lab_hosts["green"].another_host_key():
         code, said = lea.all(f"plan tiny --on ssh {ONE} --set resources.gpu=T4:4")[0]
     assert code == 7
-    assert "is not the host we know" in said
+    assert "has an unexpected host key" in said
 
 
 def test_nothing_is_installed_without_being_asked(lea: Caller, lab_hosts: Lab):

@@ -25,7 +25,7 @@ NEVER = {
     "after the TCP handshake": (0, "did not complete the SSH handshake within"),
     "within the key exchange": (1100, "did not complete the SSH handshake within"),
     "after the login": (2000, "Timeout opening channel"),
-    "within a command": (2200, "gave no sign of life for"),
+    "within a command": (2200, "has been silent for"),
 }
 """Bytes from blue's SSH server that still pass, and what is said of it."""
 HELD = PROGRAM.replace("time.sleep(1000)", 'while not os.path.exists("/tmp/finish"): time.sleep(0.05)')

@@ -68,15 +68,15 @@ def bashrc(text: str) -> tuple[tuple[str, str], ...]:
 
 CHECK, UP = "hosts check blue", "up tiny --on ssh --name odd --yes"
 REFUSED = [
-    Misbehaviour("agent-silent", "has not answered `lease` within 3 s", CHECK, python(HANGS.format(words="runpy"))),
-    Misbehaviour("python-hangs", "has not answered `lease` within 3 s", CHECK, python("#!/bin/sh\nsleep 1000\n")),
-    Misbehaviour("shell-waits", "has not answered `lease` within 3 s", CHECK, bashrc("sleep 1000\n")),
-    Misbehaviour("stderr-endless", "has not answered `lease` within 3 s", CHECK, bashrc("yes >&2\n")),
+    Misbehaviour("agent-silent", "did not respond to `lease` within 3 s", CHECK, python(HANGS.format(words="runpy"))),
+    Misbehaviour("python-hangs", "did not respond to `lease` within 3 s", CHECK, python("#!/bin/sh\nsleep 1000\n")),
+    Misbehaviour("shell-waits", "did not respond to `lease` within 3 s", CHECK, bashrc("sleep 1000\n")),
+    Misbehaviour("stderr-endless", "did not respond to `lease` within 3 s", CHECK, bashrc("yes >&2\n")),
     Misbehaviour("python-missing", "not found", CHECK, python("#!/bin/sh\nexec /nonexistent/python3\n")),
     Misbehaviour("python-3.6", "SyntaxError", CHECK, python("#!/bin/sh\necho SyntaxError >&2; exit 1\n")),
     Misbehaviour("nologin", "`lease` ended with exit code 1", CHECK, shell="/usr/sbin/nologin"),
-    Misbehaviour("json-only", "`lease` makes no sense", CHECK, python("#!/bin/sh\necho '{\"motd\": 1}'\n")),
-    Misbehaviour("take-hangs", "its agent has not answered `lease`", UP, python(HANGS.format(words="agent-"))),
+    Misbehaviour("json-only", "`lease` is malformed", CHECK, python("#!/bin/sh\necho '{\"motd\": 1}'\n")),
+    Misbehaviour("take-hangs", "its agent did not respond to `lease`", UP, python(HANGS.format(words="agent-"))),
     Misbehaviour(
         "clock-ahead", "blue: its clock is 60 minutes ahead", UP,
         (
@@ -170,7 +170,7 @@ def test_a_host_that_cannot_be_asked_to_leave_is_named_and_the_other_is_given_ba
     restore = misbehave(Misbehaviour("leave-hangs", files=python(HANGS.format(words="leave"))))
     code, said = shortened(lea, "down pair")
     assert code == 6
-    assert "blue could not be asked: node 1 (blue@pair): its agent has not answered `leave` within 3 s" in said
+    assert "blue could not be asked: node 1 (blue@pair): its agent did not respond to `leave` within 3 s" in said
     assert left_in(lab_hosts["red"]) == []
     restore()
     assert "pair is gone" in lea.run("down", "pair").stdout

@@ -352,10 +352,10 @@ def test_a_node_that_answers_rubbish(tmp_path: Path, start_sshd: Any, source: Pa
     server = start_sshd(tmp_path / "sshd", extra=f"ForceCommand {lying}")
     try:
         with connect(server.node(), server.key, clock=SystemClock()) as host:
-            with pytest.raises(RemoteCommandError, match="its answer makes no sense"):
+            with pytest.raises(RemoteCommandError, match="its response is malformed"):
                 send(host, source)
             if answer != "12345678[]":  # an empty list is a fine answer to `list`
-                with pytest.raises((RemoteCommandError, StateError), match="makes no sense"):
+                with pytest.raises((RemoteCommandError, StateError), match="malformed"):
                     host.fetch_tree("~/work", [], tmp_path / "back")
     finally:
         server.kill()

@@ -23,7 +23,7 @@ MATRIX = ["--matrix", "epochs=1,2"]
         ([*MATRIX, "--csv", "nowhere/x.csv"], "folder nowhere does not exist", "choose a file in an existing folder"),
         (["--matrix", "epoch=1,2"], 'did you mean "epochs"?', "this recipe's parameters: epochs, batch"),
         (["--matrix", "epochs=1,two"], "--matrix epochs=two: expected a whole number", "cloudgpu recipe show"),
-        (["--matrix", "epochs="], "a value is empty", "for instance --matrix"),
+        (["--matrix", "epochs="], "a value is empty", "for example --matrix"),
         ([*MATRIX, *MATRIX], "--matrix epochs is given twice", "--matrix epochs=A,B,C"),
         (["--matrix", "resources.nodes=1,2"], "changes the cluster itself", "--set resources.nodes=1"),
         (

@@ -55,7 +55,7 @@ def test_a_run_that_failed_names_rank_node_and_last_lines(outcome):
 
 def test_a_run_left_running_says_how_to_go_on_and_claims_no_cost(outcome):
     record = replace(outcome.record, state="running", ended_at=None, outputs=())
-    left = ("cluster s1 (2 x p3dn.24xlarge) is up until 2026-11-21 04:20 UTC; `cloudgpu down s1` ends it now",)
+    left = ("cluster s1 (2 x p3dn.24xlarge) is up until 2026-11-21 04:20 UTC; `cloudgpu down s1` deletes it now",)
     text = shown(replace(outcome, record=record, measured=(), kept="detached", left=left))
     assert text.startswith("\nquickstart-k3fz8w is running (simulated)\n")
     assert "cost" not in text
@@ -65,7 +65,7 @@ def test_a_run_left_running_says_how_to_go_on_and_claims_no_cost(outcome):
   finish  cloudgpu attach quickstart-k3fz8w
   end it  cloudgpu cancel quickstart-k3fz8w
   left    cluster s1 (2 x p3dn.24xlarge) is up until 2026-11-21 04:20 UTC
-          `cloudgpu down s1` ends it now"""
+          `cloudgpu down s1` deletes it now"""
         in text
     )
 

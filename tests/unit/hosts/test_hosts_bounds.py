@@ -31,7 +31,7 @@ def refused(folder: Path, text: str) -> list[str]:
         ("cores: 99999999999999999999", "cores: expected a whole number of at most"),
         ("cores: true", "cores: "),
         ("gpus: V100:65", "gpus: expected 1 to 64 GPUs, got 65"),
-        ("gpus: V100:٨", "gpus: expected a GPU model and how many"),
+        ("gpus: V100:٨", "gpus: expected a GPU model and count"),
         ("gpus: V100-99999GB:8", "gpus: unknown GPU V100-99999GB"),
         ("memory: 99999999999999GiB", "memory: expected a size"),
         ("port: 65536", "port: expected at most 65535"),

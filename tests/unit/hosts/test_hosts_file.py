@@ -97,7 +97,7 @@ MISTAKES = {
     "defaults:\n  usr: ann\nhosts: []\n": '2: defaults.usr: unknown field; did you mean "user"?',
     "hosts: []\n": "1: hosts: expected at least one host",
     "hosts:\n  - name: a\n    address: b\n    gpus: V100\n": (
-        '4: hosts[0].gpus: expected a GPU model and how many, for instance V100:8, got "V100"'
+        '4: hosts[0].gpus: expected a GPU model and count, for example V100:8, got "V100"'
     ),
     "hosts:\n  - name: a\n    address: b\n    name: c\n": "4: hosts[0].name: duplicate field, first given on line 2",
     "hosts:\n  - !!python/object:os.system {}\n": (

@@ -139,7 +139,7 @@ def test_a_read_only_ledger_is_said(ledger, make_spending):
     "url", ["nonsense", "", "sqlite:///relative.db", "sqlite://", "nosuchdb://host/ledger", "postgresql+nodriver://h/l"]
 )
 def test_an_address_that_cannot_be_used_is_said(url):
-    with pytest.raises(LedgerError, match=r"address|absolute path") as caught:
+    with pytest.raises(LedgerError, match=r"URL|absolute path") as caught:
         open_ledger(url)
     assert caught.value.hint
 

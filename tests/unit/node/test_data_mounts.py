@@ -38,5 +38,5 @@ def test_the_command_lines_are_the_golden_ones():
 
 
 def test_what_is_copied_has_no_command():
-    with pytest.raises(ValueError, match="is copied"):
+    with pytest.raises(ValueError, match="only copied"):
         order(DataMount("x", source_of("https://host/x"), "/data/x", "us-east-1"))

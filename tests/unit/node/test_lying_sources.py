@@ -130,7 +130,7 @@ def test_a_name_that_no_file_can_have_is_refused_before_anything_is_asked(name: 
 def test_a_size_that_is_none_is_refused(size, tmp_path: Path):
     found = outcome(lambda: fetched("http://127.0.0.1:9/x", tmp_path / "f", size, None))
     assert isinstance(found, AgentError)
-    assert "make no sense" in found.message
+    assert "is invalid" in found.message
 
 
 class Line:

@@ -58,12 +58,12 @@ budgt: {max_usd: 3}
         f'{SHOWN}:5: resources.node: unknown field; did you mean "nodes"?',
         f"{SHOWN}:6: resources.market: expected on-demand, spot, reservation or capacity-block, got spto; "
         'did you mean "spot"?',
-        f"{SHOWN}:7: resources.disk: expected a size with its unit, for instance 300GiB",
+        f"{SHOWN}:7: resources.disk: expected a size with its unit, for example 300GiB",
         f"{SHOWN}:9: launch.with: expected torchrun, mpirun, deepspeed, kvstore, tf-config, each-node, head-only or "
         'service, got torchrum; did you mean "torchrun"?',
         f"{SHOWN}:14: metrics.accuracy.better: expected higher or lower, got up",
         f"{SHOWN}:17: data[0].from: no such file or directory: 'nowhere/'",
-        f"{SHOWN}:18: data[0].to: expected an absolute directory, for instance /data/x, got data",
+        f"{SHOWN}:18: data[0].to: expected an absolute directory, for example /data/x, got data",
         f"{SHOWN}:21: environment.python: environment.container is already set; set either container or python",
         f'{SHOWN}:22: budgt: unknown field; did you mean "budget"?',
     ]

@@ -39,7 +39,7 @@ def test_what_a_service_is_by_itself():
 @pytest.mark.parametrize(
     ("found", "expected"),
     [
-        (recipe(), "launch.service: required with: service; set the port it listens on, for instance {port: 8888}"),
+        (recipe(), "launch.service: required with: service; set the port it listens on, for example {port: 8888}"),
         (
             recipe({"port": 8888}, launcher="torchrun"),
             "launch.service: applies only to with: service, but with is torchrun; move the service to launch.beside",

@@ -57,7 +57,7 @@ def asked(monkeypatch):
 def test_an_agent_that_never_answers_is_given_up_and_named(asked, verb):
     stream = Stream()
     error = asked(stream, verb)
-    assert error.message == f"node 1 (blue@pair): its agent has not answered `{verb}` within {stream.limit_s:g} s"
+    assert error.message == f"node 1 (blue@pair): its agent did not respond to `{verb}` within {stream.limit_s:g} s"
     assert "ssh -p 2222 lab@10.77.0.12" in error.hint
     assert 60 <= stream.limit_s <= 600
 
@@ -72,7 +72,7 @@ def test_only_long_verbs_may_take_longer_as_long_as_they_answer(asked, verb):
 def test_a_host_that_is_only_asked_has_the_same_limit(monkeypatch):
     host = FakeHost(NODE)
     monkeypatch.setattr(host, "stream", lambda *_, **__: Stream())
-    with pytest.raises(ConnectError, match=r"blue@pair.*has not answered `leave`"):
+    with pytest.raises(ConnectError, match=r"blue@pair.*did not respond to `leave`"):
         ask_once(host, "leave", {})
 
 
@@ -86,7 +86,7 @@ def test_heartbeats_come_well_within_the_limit_and_are_no_answers():
 
 @pytest.mark.parametrize("answer", [{"motd": 1}, {"devices": "all", "of": 1}, {"devices": [0.5], "of": 1}])
 def test_an_answer_of_another_shape_is_a_typed_error(answer):
-    with pytest.raises(RemoteCommandError, match=r"node 1 \(blue@pair\): its answer to `lease` makes no sense"):
+    with pytest.raises(RemoteCommandError, match=r"node 1 \(blue@pair\): its answer to `lease` is malformed"):
         require_shape(NODE, "lease", answer, TakenResponse)
 
 

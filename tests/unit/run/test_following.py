@@ -119,10 +119,10 @@ def test_an_agent_that_hangs_while_its_host_answers_is_told_and_given_up(tmp_pat
 
     monkeypatch.setattr(one.host, "stream", lambda *_, **__: Hung())
     store = LogStore(RunPaths(tmp_path))
-    with pytest.raises(SilentAgentError, match=r"has not answered `follow` within 120 s"):
+    with pytest.raises(SilentAgentError, match=r"did not respond to `follow` within 120 s"):
         list(follow([one], {0: [0]}, {0: "/run"}, store, clock, lambda node, err: heard.append(err.message)))
     assert clock.monotonic() < 300
-    assert "has not answered `follow`" in heard[0]
+    assert "did not respond to `follow`" in heard[0]
 
 
 @pytest.mark.timeout(30)

@@ -130,7 +130,7 @@ def test_a_reason_is_safe_for_a_terminal_and_short():
 
 def test_deep_json_and_noise_are_passed_over_and_noise_without_end_is_not(verdict):
     assert verdict(agent(0, DEEP, "Welcome!", "1", "null", DONE)).succeeded
-    with pytest.raises(RemoteCommandError, match="prints without end"):
+    with pytest.raises(RemoteCommandError, match="prints endless output"):
         verdict(agent(0, *["noise " * 100_000] * 40, DONE))
 
 

@@ -126,7 +126,7 @@ def test_a_greeting_without_end_is_given_up_early() -> None:
 
 
 class Flood:
-    """A command that prints without end."""
+    """A command that prints endless output."""
 
     who, hint = "node 0", ""
     exit_code = 0

@@ -18,7 +18,7 @@ from cloudgpu.ssh.transfer.receive import Arriving, Landing, trusted
     "path", ["/etc/passwd", "../x", "a/../../x", "..", ".", "", "a//b", "a/./b", "a/", "/", "a\0b", "a/.."]
 )
 def test_names_that_lead_out_are_refused(path: str) -> None:
-    with pytest.raises(StateError, match="land outside"):
+    with pytest.raises(StateError, match="outside the download directory"):
         trusted("node 3", [path, 1, 1, 0o644, None])
 
 
@@ -27,7 +27,7 @@ def test_names_that_lead_out_are_refused(path: str) -> None:
     [("l", "/etc"), ("l", ".."), ("a/l", "../.."), ("l", "a/../.."), ("l", "a/../b"), ("l", ""), ("a/l", "../../a")],
 )
 def test_links_that_lead_out_are_refused(path: str, link: str) -> None:
-    with pytest.raises(StateError, match="land outside"):
+    with pytest.raises(StateError, match="outside the download directory"):
         trusted("node 3", [path, 0, 0, 0, link])
 
 
@@ -45,7 +45,7 @@ def test_links_that_lead_out_are_refused(path: str, link: str) -> None:
     ],
 )
 def test_lists_that_make_no_sense_are_refused(fields: object) -> None:
-    with pytest.raises(StateError, match="node 3 sent a file list that makes no sense"):
+    with pytest.raises(StateError, match="node 3 sent a malformed file list"):
         trusted("node 3", fields)
 
 

@@ -89,7 +89,7 @@ class Login:
     [
         (paramiko.AuthenticationException("Authentication failed."), AuthRefusedError, "refused the key"),
         (paramiko.BadAuthenticationType("Bad", ["password"]), AuthRefusedError, "refused the key"),
-        (["password"], AuthRefusedError, "asks for more: password"),
+        (["password"], AuthRefusedError, "requires more: password"),
         (
             paramiko.AuthenticationException("Authentication timeout."),
             ConnectError,
@@ -98,9 +98,9 @@ class Login:
         (
             paramiko.AuthenticationException("Authentication failed: transport shut down or saw EOF"),
             ConnectError,
-            "hung up while logging in",
+            "closed the connection during login",
         ),
-        (EOFError(), ConnectError, "hung up while logging in"),
+        (EOFError(), ConnectError, "closed the connection during login"),
     ],
 )
 def test_a_refusal_is_told_from_a_server_that_did_not_answer(monkeypatch, clock, outcome, kind, text):

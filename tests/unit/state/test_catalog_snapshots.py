@@ -67,10 +67,10 @@ def test_every_refresh_can_be_gone_back_to(home, kept):
 
 
 def test_going_back_where_there_is_nothing_says_so(kept):
-    with pytest.raises(UsageError, match="no overlay holds for aws"):
+    with pytest.raises(UsageError, match="no snapshot is active for aws"):
         kept.revert(None)
     add(kept, 30)
-    with pytest.raises(UsageError, match="there is no overlay 7 for aws"):
+    with pytest.raises(UsageError, match="there is no snapshot 7 for aws"):
         kept.revert(7)
 
 

@@ -34,7 +34,7 @@ class Bucket(Described):
         """
         name = inputs["bucket"]
         if bucket_tags(ctx.clients, name) is not None:
-            message = f"making bucket {name}: a bucket of this name exists"
+            message = f"making bucket {name}: a bucket of this name already exists"
             raise BadRequestError(message, code="BucketAlreadyExists", hint="delete it, or choose another name")
         configuration: dict[str, Any] = {"Tags": listed(all_tags(ctx, inputs))}
         if ctx.clients.region != _HOME:

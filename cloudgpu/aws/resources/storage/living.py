@@ -89,7 +89,7 @@ class Living(Described):
             found = self._seen(ctx.clients, physical_id)
             if found and self._state(found) in self.failed:
                 message = f"{self.noun} {physical_id} is {self._state(found)}: {self._reason(found)}"
-                raise CloudError(message, code="Failed", hint="deal with the reason, then make it again")
+                raise CloudError(message, code="Failed", hint="resolve the cause, then create it again")
             return found if found and self._state(found) in self.ready else None
 
         what = f"{self.noun} {physical_id} to become available"

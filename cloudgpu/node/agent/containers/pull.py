@@ -138,7 +138,7 @@ def header(login: Login) -> str:
 
 
 def size_text(count: int) -> str:
-    """Format a size, for instance `1.5 GiB`."""
+    """Format a size, for example `1.5 GiB`."""
     size = float(count)
     for unit in ("B", "KiB", "MiB"):
         if size < 1024:  # noqa: PLR2004

@@ -81,9 +81,9 @@ def _read(spec: dict[str, Any]) -> EnvironmentRequest:
     ):
         raise AgentError("env: requirements must be lines of text")
     if version is not None and not isinstance(version, str):
-        raise AgentError("env: version must be text, for instance 3.11")
+        raise AgentError("env: version must be text, for example 3.11")
     if backend is not None and not (isinstance(backend, str) and _BACKEND.fullmatch(backend)):
-        raise AgentError("env: torch_backend must be one of PyTorch's CUDA builds, for instance cu126")
+        raise AgentError("env: torch_backend must be one of PyTorch's CUDA builds, for example cu126")
     root = spec.get("root") or os.environ.get("CLOUDGPU_ENVS") or "~/.cloudgpu/envs"
     return EnvironmentRequest(tuple(requirements), version, os.path.abspath(os.path.expanduser(root)), backend)
 

@@ -153,13 +153,13 @@ def redirected(here: str, location: str) -> str:
     """Return the address that a redirect from `here` leads to.
 
     Raises:
-        ValueError: It is not an address of the web, or it leads from TLS to plain HTTP.
+        ValueError: It is not an address of the web, or it redirects from TLS to plain HTTP.
     """
     # As browsers do: headers hold bytes, addresses only some of them.
     url = urllib.parse.urljoin(here, urllib.parse.quote(location, safe=string.punctuation, encoding="iso-8859-1"))
     check_address(url)
     if here.startswith("https:") and not url.startswith("https:"):
-        raise ValueError("it leads from TLS to plain HTTP")
+        raise ValueError("it redirects from TLS to plain HTTP")
     return url
 
 
@@ -173,9 +173,9 @@ def check_address(url: str) -> None:
     host = parts.hostname or ""
     labels = host.rstrip(".").split(".")
     if parts.scheme not in ("http", "https") or not host or parts.port == 0:
-        raise ValueError("it is no address of the web")
+        raise ValueError("it is not an http or https URL")
     if len(host) > _LONGEST_NAME or (":" not in host and not all(0 < len(label) <= _LONGEST_LABEL for label in labels)):
-        raise ValueError("no host can have this name")
+        raise ValueError("it is not a valid host name")
 
 
 def must_guard(first: str, url: str) -> bool:

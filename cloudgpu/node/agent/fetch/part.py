@@ -78,7 +78,7 @@ def verify(part: int, wanted: RequestedFile, have: int, digest: str, *, resumed:
         AgentError: It is wrong.
     """
     if have < wanted.size:
-        raise TransientError(f"only {have} of {wanted.size} bytes came")
+        raise TransientError(f"only {have} of {wanted.size} bytes arrived")
     wrong = ""
     if have > wanted.size:
         wrong = f"more bytes came than the {wanted.size} that were expected"

@@ -100,7 +100,7 @@ def _step(downloads: Downloads, part: int, wanted: RequestedFile, arrived: PartM
                 break
         if have < end:
             downloads.web.drop()
-            raise TransientError(f"only {have - first} of {end - first} bytes came")
+            raise TransientError(f"only {have - first} of {end - first} bytes arrived")
 
     if downloads.attempts(wanted, go_on):
         arrived.mark(number)

@@ -60,7 +60,7 @@ def _roots(given: Any) -> list[str]:  # noqa: ANN401 - unchecked input
     if not isinstance(given, list):
         raise AgentError("fetch: roots must be a list")
     if not all(isinstance(root, str) and "\0" not in root for root in given):
-        raise AgentError("fetch: a root is no path")
+        raise AgentError("fetch: a root is not a path")
     return given
 
 
@@ -90,10 +90,10 @@ def _wanted(given: Any) -> RequestedFile:  # noqa: ANN401 - unchecked input
     if not isinstance(url, str) or not url.startswith(("http://", "https://")):
         raise AgentError(f"fetch: the address of {path} is not http or https")
     if not isinstance(size, int) or not _is_whole(size) or size < 0 or not (sha256 is None or isinstance(sha256, str)):
-        raise AgentError(f"fetch: size or sha256 of {path} make no sense")
+        raise AgentError(f"fetch: size or sha256 of {path} is invalid")
     mtime_ns, mode = given.get("mtime_ns"), given.get("mode")
     if not all(value is None or _is_whole(value) for value in (mtime_ns, mode)):
-        raise AgentError(f"fetch: time or mode of {path} make no sense")
+        raise AgentError(f"fetch: time or mode of {path} is invalid")
     digest = None if sha256 is None else sha256.lower()
     return RequestedFile(url, path, size, digest, str(given.get("etag") or ""), mtime_ns, mode)
 

@@ -61,7 +61,7 @@ def verb(spec: dict[str, Any], emit: Emit) -> None:
     """Follow until the run has ended and everything is delivered; the last line is `{"status": {...}}`.
 
     Raises:
-        AgentError: There is no run, or an offset makes no sense.
+        AgentError: There is no run, or an offset is invalid.
         BrokenPipeError: The caller has gone.
     """
     folder = status.run_dir(spec)
@@ -86,7 +86,7 @@ class Caller:
             BrokenPipeError: The caller has gone meanwhile.
         """
         if self._poll.poll(seconds * 1000):
-            raise BrokenPipeError("the caller has gone")
+            raise BrokenPipeError("the caller disconnected")
 
 
 def _follow(folder: str, readers: dict[int, LogReader], emit: Emit, caller: Caller) -> None:

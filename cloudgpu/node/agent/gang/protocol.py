@@ -79,13 +79,13 @@ class GangProtocol:
     def _open(self, line: bytes) -> dict[str, Any]:
         mac, _, body = line.partition(b" ")
         if not hmac.compare_digest(mac, self._mac(self._receives, self._received, body)):
-            raise ProtocolError("a frame is not genuine")
+            raise ProtocolError("a frame failed authentication")
         self._received += 1
         return _object(body)
 
     def _mac(self, direction: str, number: int, body: bytes) -> bytes:
         if self._key is None:
-            raise ProtocolError("nothing may be sent before the greeting ended")
+            raise ProtocolError("nothing may be sent before the handshake is complete")
         return hmac.new(self._key, f"{direction} {number} ".encode() + body, hashlib.sha256).hexdigest().encode()
 
     def _proof(self, role: str, node: int, head: str, worker: str) -> str:

@@ -241,7 +241,7 @@ def _read(read: Callable[[dict[str, Any]], dict[str, Any]], message: dict[str, A
     Raises:
         WireError: The message is malformed.
     """
-    with malformed_as(lambda why: ProtocolError(f"a message makes no sense: {why}")):
+    with malformed_as(lambda why: ProtocolError(f"malformed message: {why}")):
         return read(message)
 
 

@@ -37,7 +37,7 @@ def verb(spec: dict[str, Any], emit: Callable[[dict[str, Any]], None]) -> None:
 def _signal(spec: dict[str, Any]) -> str:
     name = spec.get("signal", "SIGTERM")
     if not isinstance(name, str) or name not in signal.Signals.__members__:
-        raise AgentError(f"stop: unknown signal {name!r}", hint="for instance SIGTERM")
+        raise AgentError(f"stop: unknown signal {name!r}", hint="for example SIGTERM")
     return name
 
 
@@ -62,6 +62,6 @@ def _await_end(folder: str, limit_s: float) -> dict[str, Any]:
             return known
         if time.monotonic() > deadline:
             raise AgentError(
-                f"the run did not end within {limit_s:.0f} s", code="busy", hint="try again, or end the node"
+                f"the run did not stop within {limit_s:.0f} s", code="busy", hint="try again, or terminate the node"
             )
         time.sleep(0.05)

@@ -74,7 +74,7 @@ def _checked_home(home: str) -> str:
     """
     path = os.path.normpath(home)
     if not os.path.isabs(path) or Path(path).parts[-3:-1] != (".cloudgpu", "hosts"):
-        raise AgentError(f"leave: {home!r} is no directory of a cluster")
+        raise AgentError(f"leave: {home!r} is not a cluster's directory")
     return path
 
 

@@ -57,7 +57,7 @@ def _free(wanted: int, ids: dict[str, int], token: str) -> tuple[int, ...]:
     foreign = [process for process in gpu_use.processes(ids) if process.gpu not in leased]
     free = sorted(set(ids.values()) - leased - {process.gpu for process in foreign})
     if len(ids) < wanted:
-        raise AgentError(f"this host has {len(ids)} GPUs, not the {wanted} that are asked for", code="no-gpu")
+        raise AgentError(f"this host has {len(ids)} GPUs, not the {wanted} requested", code="no-gpu")
     if len(free) < wanted:
         why = [lease.description for lease in others] + [process.description for process in foreign]
         raise AgentError(
@@ -98,7 +98,7 @@ def _extend(spec: dict[str, Any]) -> dict[str, Any]:
     with store.held():
         current = store.own(_text(spec, "token"))
         if current is None or current.expired:
-            raise AgentError("the lease has lapsed", code="no-lease", hint="`cloudgpu down`, then begin anew")
+            raise AgentError("the lease has expired", code="no-lease", hint="run `cloudgpu down`, then start again")
         until = _number(spec, "expires_epoch_s")
         store.write(replace(current, expires_epoch_s=until))
     daemon.ensure_running(current.token, current.home or _text(spec, "home"))

@@ -185,7 +185,7 @@ def _locked() -> int:
                 pass
             os.close(handle)
         if time.monotonic() > deadline:
-            raise AgentError(f"somebody has held the lock on {FOLDER} for {_PATIENCE_S:.0f} s", code="busy")
+            raise AgentError(f"another process has held the lock on {FOLDER} for {_PATIENCE_S:.0f} s", code="busy")
         time.sleep(0.05)
 
 
@@ -196,10 +196,10 @@ def _make() -> None:
     except FileExistsError:
         about = os.lstat(FOLDER)
         if not stat.S_ISDIR(about.st_mode):
-            raise AgentError(f"{FOLDER} is no directory", hint="somebody should remove it") from None
+            raise AgentError(f"{FOLDER} is not a directory", hint="ask its owner to remove it") from None
         if about.st_mode & stat.S_IWOTH and not about.st_mode & stat.S_ISVTX:
             raise AgentError(
-                f"anybody may remove leases from {FOLDER}", hint=f"chmod 1777 {shlex.quote(FOLDER)}"
+                f"any user may remove leases from {FOLDER}", hint=f"chmod 1777 {shlex.quote(FOLDER)}"
             ) from None
     except OSError as error:
         raise AgentError(f"cannot make {FOLDER}: {error.strerror}", hint="is the disk full?") from error

@@ -91,18 +91,18 @@ def _failure(what: str, program: str, argv: list[str], target: str, seconds: flo
     """Mount it and look; what it failed with."""
     answer = superuser.run(argv, seconds)
     if answer.timed_out:
-        hint = "is it reachable from the nodes (address, security groups, role)? data.within gives it longer"
+        hint = "check that the nodes can reach it (address, security groups, role), or raise data.within"
         return AgentError(f"{what} was not mounted at {target} within {seconds:g} s", hint=hint, code="mount-hangs")
     if answer.code:
         said = f": {answer.text}" if answer.text else ""
         message = f"{what} could not be mounted at {target} ({program} ended with {answer.code}{said})"
-        return AgentError(message, hint="may the nodes read it? is it in the same network?", code="mount")
+        return AgentError(message, hint="check that the nodes may read it and are in the same network", code="mount")
     # Some file systems are mounted at once and answer never.
     limit = min(seconds, _LOOK_S)
     look = superuser.run(["ls", "-d", f"{target}/."], limit)
     if look.timed_out:
-        message = f"{what} was mounted at {target} and did not answer within {limit:g} s"
-        return AgentError(message, hint="is its server there?", code="mount-hangs")
+        message = f"{what} was mounted at {target} but did not respond within {limit:g} s"
+        return AgentError(message, hint="check that its server is running", code="mount-hangs")
     if look.code or not is_mounted(target):
         shown = f": {look.text}" if look.text else ""
         return AgentError(f"{what} was mounted at {target} and cannot be read{shown}", code="mount")
@@ -190,7 +190,7 @@ def _target(wanted: dict[str, Any], root: str) -> str:
     parts = inside.strip("/").split("/")
     home = os.path.realpath(os.path.expanduser("~"))
     if parts[0] in ("", *_SYSTEM) or real == home or (parts[0] == "home" and len(parts) < 3):  # noqa: PLR2004
-        raise AgentError(f"mount: {target} belongs to the node's own system", code="outside")
+        raise AgentError(f"mount: {target} is a system directory of the node", code="outside")
     return real
 
 

@@ -38,13 +38,13 @@ def test_a_session_is_started_for_every_connection_and_its_refusal_is_told(tmp_p
 
     def session(one):
         asked.append(one.instance_id)
-        raise ConnectError("the SSM agent has not called in")
+        raise ConnectError("the SSM agent is not connected")
 
     carrier = ways(tmp_path, session).carrier(replace(node, reach="ssm"))
     assert isinstance(carrier, ProgramCarrier)
     assert asked == []
     for _ in range(2):
-        with pytest.raises(ConnectError, match="has not called in"):
+        with pytest.raises(ConnectError, match="is not connected"):
             carrier.open_tcp("i-0", 22, 1.0)
     assert asked == ["i-0", "i-0"]
 
@@ -105,7 +105,7 @@ def test_a_zone_names_its_region(zone, region):
 
 
 def test_what_is_no_zone_is_told():
-    with pytest.raises(StateError, match="'' is no zone"):
+    with pytest.raises(StateError, match="'' is not a zone"):
         region_of("")
 
 

@@ -153,9 +153,7 @@ def test_what_a_killed_up_had_bought_is_on_the_bill(workspace, make):
 def test_the_first_cause_and_what_is_left_are_both_told(workspace, make):
     workspace.cloud.refusals = {"us-east-1c": BadRequestError("no such subnet", code="InvalidSubnetID.NotFound")}
     workspace.cloud.destroy_fails = TeardownError("1 is left", left=["vpc vpc-1"])
-    with pytest.raises(
-        TeardownError, match="no such subnet; and what was made could not be ended: 1 is left"
-    ) as caught:
+    with pytest.raises(TeardownError, match="no such subnet; and the cleanup failed: 1 is left") as caught:
         up(workspace, make)
     assert caught.value.left == ("vpc vpc-1",)
     assert isinstance(caught.value.__cause__, BadRequestError)

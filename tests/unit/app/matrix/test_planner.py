@@ -117,7 +117,7 @@ def test_a_service_has_no_end_to_wait_for(plan, tmp_path):
         ", global_batch: '{batch}'", ""
     )
     (tmp_path / "pair" / "recipe.yaml").write_text(text)
-    with pytest.raises(UsageError, match="a service runs until it is ended"):
+    with pytest.raises(UsageError, match="a service runs until it is stopped"):
         plan("kvstore=a,b")
 
 

@@ -196,7 +196,7 @@ def test_a_run_that_may_go_on_holds_its_gpus_so_nothing_is_started_beside_it(bed
     outcome = bed.run()
     assert states(outcome) == ["succeeded"] * 3
     assert outcome.rows[1].run_id == going
-    assert f"run {going} was started before: following it to its end" in bed.workspace.notes
+    assert f"run {going} was started earlier: following it to its end" in bed.workspace.notes
     assert len(bed.bought) == 1
     assert bed.workspace.records.clusters() == []
 
@@ -359,7 +359,7 @@ def test_again_runs_what_has_a_result(bed):
 
 def test_a_lost_node_ends_it_with_what_is_left_to_do(bed):
     bed.on_run(2, lambda: bed.workspace.cloud.alive.update({"i-us-east-1c-0": "terminated"}))
-    with pytest.raises(StateError, match="no longer whole"):
+    with pytest.raises(StateError, match="is incomplete"):
         bed.run()
     bed.gang.before.clear()
     outcome = bed.run()

@@ -76,7 +76,7 @@ HONEST_ENOUGH = {
     "packed",
     "an S3 error with status 200",
 }
-"""Only the node that fetches the file can find out: here, a length is all that is asked for."""
+"""Only the node that fetches the file can find out: here, a length is all requested."""
 
 
 def tokens_from(realm: str):

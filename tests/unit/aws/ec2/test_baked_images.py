@@ -63,7 +63,7 @@ def test_it_is_waited_for(scripted, clock) -> None:
 
 def test_one_that_failed_is_not_waited_for(scripted, clock) -> None:
     scripted.stub("ec2").add_response("describe_images", {"Images": [{**ROW, "State": "failed"}]}, asked("base"))
-    with pytest.raises(CloudError, match="could not make") as caught:
+    with pytest.raises(CloudError, match="could not create") as caught:
         ready(scripted, clock, "base")
     assert "image delete base" in caught.value.hint
 

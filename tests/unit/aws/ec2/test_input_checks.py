@@ -33,7 +33,7 @@ def test_more_than_anybody_would_list_is_told_as_the_least(session: Session, mon
 def test_nothing_below_an_address_and_no_bucket_are_missing(session: Session) -> None:
     bucket(session, "data", a=3)
     assert dataset_seen(session, "s3://data/sett/") == DatasetSeen(
-        "missing", "nothing lies under s3://data/sett/", region="us-east-1"
+        "missing", "there are no objects under s3://data/sett/", region="us-east-1"
     )
     assert dataset_seen(session, "s3://dat/set/") == DatasetSeen("missing", "there is no bucket dat")
 

@@ -200,7 +200,7 @@ def test_an_answer_that_asks_for_patience_gets_the_next_token(script: Script, ct
 def test_no_instances_and_no_reason_is_no_capacity(script: Script, ctx: HandlerContext) -> None:
     script.launched([])
     script.released()
-    with pytest.raises(CapacityError, match="gave no reason"):
+    with pytest.raises(CapacityError, match="reported no reason"):
         FLEET.create(ctx, inputs())
 
 

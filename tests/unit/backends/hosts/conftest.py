@@ -83,7 +83,7 @@ class Machine:
             return {"devices": devices, "of": GPUS}
         if request["action"] == "extend":
             if request["token"] not in self.leases:
-                return {"error": "the lease has lapsed", "code": "no-lease"}
+                return {"error": "the lease has expired", "code": "no-lease"}
             lease = self.leases[request["token"]]
             lease["expires_epoch_s"] = request["expires_epoch_s"]
             return {"devices": lease["devices"]}

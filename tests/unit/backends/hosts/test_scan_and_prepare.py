@@ -40,7 +40,7 @@ def test_unreachable_and_odd_hosts_are_problems(lab):
     lab.machines["blue"].facts = {"gpus": [{"name": "V100"}]}
     red, blue = scan(lab.backend, lab.hosts, CATALOG, None)
     assert red.problem == "red is unreachable"
-    assert "makes no sense" in blue.problem
+    assert "invalid value for memory_mib" in blue.problem
     assert red.as_json()["reachable"] is False
 
 
@@ -98,7 +98,7 @@ def test_prepare_shows_the_commands_of_what_is_missing(lab):
     ("facts", "what", "error", "words"),
     [
         ({}, "emacs", UsageError, "emacs"),
-        ({"packages": "pacman"}, "docker", UsageError, "no package tool"),
+        ({"packages": "pacman"}, "docker", UsageError, "no supported package manager"),
         ({"root": False}, "docker", RemoteCommandError, "not root"),
     ],
 )

@@ -24,9 +24,9 @@ def test_endpoints_on_this_machine(url):
     ["", "https://ec2.us-east-1.amazonaws.com", "http://10.0.0.1:1", "http://127.0.0.1.example.org", "127.0.0.1:1"],
 )
 def test_every_other_endpoint_is_refused(url):
-    with pytest.raises(BadRequestError, match="this plugin serves the rehearsal cloud alone"):
+    with pytest.raises(BadRequestError, match="this plugin only works with the rehearsal cloud"):
         loopback_endpoint({**KEYS, "AWS_ENDPOINT_URL": url})
-    with pytest.raises(BadRequestError, match="this plugin serves the rehearsal cloud alone"):
+    with pytest.raises(BadRequestError, match="this plugin only works with the rehearsal cloud"):
         configuration({"region": "us-east-1"}, {**KEYS, "AWS_ENDPOINT_URL": url})
 
 

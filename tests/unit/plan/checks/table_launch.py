@@ -56,7 +56,7 @@ ENVIRONMENT = (
             boxed("nvcr.io/nvidia/pytorch:24.12-py3", flags=["--gpus all"]),
             (
                 "error",
-                "--gpus all: expected one `docker run` option in a single word, for instance --cap-add=SYS_PTRACE",
+                "--gpus all: expected one `docker run` option in a single word, for example --cap-add=SYS_PTRACE",
                 "remove it from environment.container.flags",
             ),
         ),
@@ -74,7 +74,7 @@ ENVIRONMENT = (
             (
                 "error",
                 "data own at /proc/x would hide the image's own files",
-                "choose another directory, for instance /data",
+                "choose another directory, for example /data",
             ),
         ),
     ),
@@ -97,7 +97,7 @@ ENVIRONMENT = (
             (
                 "error",
                 "environment.container.password names NGC_API_KEY, but login is not set",
-                "set environment.container.login, for instance $oauthtoken for NGC",
+                "set environment.container.login, for example $oauthtoken for NGC",
             ),
         ),
         fails(
@@ -344,7 +344,7 @@ LAUNCH = (
             (
                 "error",
                 "tensorflow/tensorflow:2.15.0-gpu does not contain mpirun",
-                "choose an image with Open MPI, for instance one from NGC",
+                "choose an image with Open MPI, for example one from NGC",
             ),
         ),
         fails(
@@ -352,7 +352,7 @@ LAUNCH = (
             (
                 "error",
                 "the machine image of p3dn.24xlarge has no Open MPI",
-                "use a container with Open MPI, for instance one from NGC, or your own machine image",
+                "use a container with Open MPI, for example one from NGC, or your own machine image",
             ),
         ),
         fails(

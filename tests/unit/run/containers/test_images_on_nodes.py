@@ -62,9 +62,9 @@ def test_a_tag_that_moves_while_it_is_pulled_ends_as_the_heads():
 
 def test_images_of_the_nodes_own_must_be_the_same():
     assert provided(Nodes("", "built", "built"))[1].image == "id-of-built"
-    with pytest.raises(RemoteCommandError, match=r"hold different images .*: node 0 has .*, node 1 has") as caught:
+    with pytest.raises(RemoteCommandError, match=r"have different images .*: node 0 has .*, node 1 has") as caught:
         provided(Nodes("", "built-by-me", "built-by-you"))
-    assert "by its digest" in caught.value.hint
+    assert "image's digest" in caught.value.hint
 
 
 def test_the_login_goes_by_standard_input_only():
@@ -121,7 +121,7 @@ def test_an_ecr_login_is_fetched_once_and_again_before_it_ends():
     assert [logins("eu-west-1").password, logins("eu-west-1").password] == ["token-1", "token-1"]
     clock.sleep(11 * 3600 + 1)
     assert logins("eu-west-1") == Login("AWS", "token-2")
-    with pytest.raises(CloudError, match="ECR in us-east-1 gave no login"):
+    with pytest.raises(CloudError, match="ECR in us-east-1 returned no login"):
         logins("us-east-1")
 
 
