@@ -1,4 +1,4 @@
-"""What a matrix has come to: every combination with its run's state and figures, and which of them are the best."""
+"""The outcome of a matrix: the state and metrics of every combination, and which of them are best."""
 
 import csv
 import io
@@ -20,7 +20,7 @@ from cloudgpu.state.records import Records, RunRecord
 
 _WAITING = "waiting"
 _FEWEST = 2
-"""With fewer figures none is the best."""
+"""With fewer values none is marked as best."""
 
 
 @dataclass(frozen=True)
@@ -28,11 +28,11 @@ class RowOutcome:
     """One combination.
 
     Attributes:
-        state: As of a run; `waiting` where there is none yet.
-        run_id: Its latest run; empty where there is none.
-        seconds: From its start to its end; None before that.
-        usd: What the run cost.
-        best: The metrics of which no other combination has a better figure.
+        state: The state of its run, or `waiting` if it has none yet.
+        run_id: Its latest run, or empty.
+        seconds: Duration of the run; None until it ends.
+        usd: Cost of the run.
+        best: Metrics for which no other combination has a better value.
     """
 
     values: Values
@@ -47,53 +47,53 @@ class RowOutcome:
 
     @property
     def label(self) -> str:
-        """`kvstore=dist_sync compression=2bit`."""
+        """Values by axis, for example `kvstore=dist_sync compression=2bit`."""
         return shown(self.values)
 
     @property
     def good(self) -> bool:
-        """Whether nothing is left to do for it."""
+        """Whether the combination has its result."""
         return self.state in ("succeeded", "not-run")
 
     def as_json(self) -> dict[str, Any]:
-        """Its documented form."""
+        """Return the documented JSON form."""
         return {
             "values": dict(self.values),
             "state": self.state,
             "reason": self.reason,
             "run_id": self.run_id,
             "recipe_digest": self.digest,
-            "metrics": {one.name: self._metric(one) for one in self.measured},
+            "metrics": {metric.name: self._metric(metric) for metric in self.measured},
             "seconds": self.seconds,
             "usd": str(self.usd),
         }
 
-    def _metric(self, one: Measured) -> dict[str, Any]:
-        reference = one.metric.reference
+    def _metric(self, measured: Measured) -> dict[str, Any]:
+        reference = measured.metric.reference
         return {
-            "value": one.value,
-            "unit": one.metric.unit,
-            "better": one.metric.better,
-            "best": one.name in self.best,
+            "value": measured.value,
+            "unit": measured.metric.unit,
+            "better": measured.metric.better,
+            "best": measured.name in self.best,
             "reference": None if reference is None else reference.model_dump(),
-            "share_of_reference": one.share,
+            "share_of_reference": measured.share,
         }
 
 
 @dataclass(frozen=True)
 class MatrixOutcome:
-    """A matrix as it stands.
+    """The current state of a matrix.
 
     Attributes:
-        usd: What its clusters cost so far, or would have cost; where it used somebody else's, what its runs did.
-        table: The file that holds the same as CSV.
-        kept: Why its cluster was left; empty when it was ended or is not its to end.
-        stopped: Why combinations are left that were not tried; empty where none is.
+        usd: Cost of the clusters that it created so far (simulated or real); if it created none, the cost of its runs.
+        table: The CSV file with the same content.
+        kept: Why the cluster was kept; empty if it was deleted or the matrix did not create it.
+        stopped: Why some combinations were not tried; empty if all were.
         left: What is still running, one line each.
-        unended: Why its cluster could not be ended.
+        unended: Why the cluster could not be deleted.
         interrupted: Whether Ctrl-C ended the command.
         unfetched: Outputs that are still on the nodes, one line each, with the run.
-        lost: Outputs that can no longer be fetched, one line each, with the run.
+        lost: Outputs that can no longer be downloaded, one line each, with the run.
     """
 
     record: MatrixRecord
@@ -110,8 +110,8 @@ class MatrixOutcome:
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """The names of all metrics, in the recipes' order."""
-        return tuple(dict.fromkeys(one.name for row in self.rows for one in row.measured))
+        """Names of all metrics, in the order of the recipe."""
+        return tuple(dict.fromkeys(metric.name for row in self.rows for metric in row.measured))
 
     @property
     def complete(self) -> bool:
@@ -119,7 +119,7 @@ class MatrixOutcome:
         return all(row.good for row in self.rows)
 
     def as_json(self) -> dict[str, Any]:
-        """The documented form of `train --matrix --json` and `matrix show --json`."""
+        """Return the documented form of `train --matrix --json` and `matrix show --json`."""
         record = self.record
         return {
             "matrix": record.name,
@@ -143,7 +143,7 @@ class MatrixOutcome:
         }
 
     def as_csv(self) -> str:
-        """One line a combination; empty where there is no figure."""
+        """Return the CSV table, one line per combination; unknown values are empty."""
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow(self._headings())
@@ -157,19 +157,19 @@ class MatrixOutcome:
         return [*axes, "state", *figures, "seconds", "usd", "simulated", "run_id", "recipe_digest", "reason"]
 
     def _cells(self, row: RowOutcome) -> Iterator[object]:
-        by_name = {one.name: one for one in row.measured}
+        by_name = {metric.name: metric for metric in row.measured}
         yield from (value for _, value in row.values)
         yield row.state
         for name in self.metrics:
-            one = by_name.get(name)
-            yield "" if one is None or one.value is None else one.value
-            yield "" if one is None or one.share is None else round(one.share, 4)
+            metric = by_name.get(name)
+            yield "" if metric is None or metric.value is None else metric.value
+            yield "" if metric is None or metric.share is None else round(metric.share, 4)
         yield "" if row.seconds is None else row.seconds
         yield from (row.usd, str(self.record.simulated).lower(), row.run_id, row.digest, row.reason)
 
 
 def outcome_of(record: MatrixRecord, records: Records, ledger: Ledger, now: datetime, table: str) -> MatrixOutcome:
-    """The matrix as the records and the ledger have it now.
+    """Return the current state of a matrix from the records and the ledger.
 
     Raises:
         LedgerError: The bill cannot be read.
@@ -182,7 +182,7 @@ def outcome_of(record: MatrixRecord, records: Records, ledger: Ledger, now: date
 
 
 def known_run(row: MatrixRow, records: Records) -> RunRecord | None:
-    """The run of a combination; None where it was never started, or nobody can read how it went."""
+    """Return the run of a combination, or None if it was never started or its record is unreadable."""
     try:
         return records.run(row.run_id) if row.run_id else None
     except StateError:
@@ -216,22 +216,23 @@ def _clusters_usd(record: MatrixRecord, ledger: Ledger, now: datetime) -> Decima
     if not record.token or record.token in (record.spent or {}):
         return ended
     entries = ledger.entries(cluster=record.cluster)
-    own = [one for one in entries if one.spending.entry_id.startswith(f"{record.token}/")]
-    return ended + sum((entry_usd(one, now) for one in own), Decimal(0))
+    of_cluster = [entry for entry in entries if entry.spending.entry_id.startswith(f"{record.token}/")]
+    return ended + sum((entry_usd(entry, now) for entry in of_cluster), Decimal(0))
 
 
 def _with_best(rows: Sequence[RowOutcome]) -> tuple[RowOutcome, ...]:
-    figures: dict[str, list[tuple[float, int]]] = {}
+    """Mark the best value of each metric among the combinations that succeeded."""
+    values: dict[str, list[tuple[float, int]]] = {}
     better: dict[str, str] = {}
-    for place, row in enumerate(rows):
-        for one in row.measured if row.state == "succeeded" else ():
-            if one.value is not None and isfinite(one.value):
-                figures.setdefault(one.name, []).append((one.value, place))
-                better[one.name] = one.metric.better
+    for index, row in enumerate(rows):
+        for metric in row.measured if row.state == "succeeded" else ():
+            if metric.value is not None and isfinite(metric.value):
+                values.setdefault(metric.name, []).append((metric.value, index))
+                better[metric.name] = metric.metric.better
     best: dict[int, set[str]] = {}
-    for name, found in figures.items():
-        top = (max if better[name] == "higher" else min)(value for value, _ in found)
-        for value, place in found:
-            if value == top and len(found) >= _FEWEST:
-                best.setdefault(place, set()).add(name)
-    return tuple(replace(row, best=frozenset(best.get(place, ()))) for place, row in enumerate(rows))
+    for name, of_metric in values.items():
+        top = (max if better[name] == "higher" else min)(value for value, _ in of_metric)
+        for value, index in of_metric:
+            if value == top and len(of_metric) >= _FEWEST:
+                best.setdefault(index, set()).add(name)
+    return tuple(replace(row, best=frozenset(best.get(index, ()))) for index, row in enumerate(rows))

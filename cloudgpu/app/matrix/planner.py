@@ -1,4 +1,4 @@
-"""The plan of a matrix: one cluster in which every combination can run, or all that is in the way at once."""
+"""Plan a matrix: find one cluster on which every combination can run, or report all obstacles together."""
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
@@ -14,10 +14,10 @@ from cloudgpu.recipe.schema import Recipe
 from cloudgpu.text import command
 
 _OF_THE_CLUSTER: Final = frozenset({"schema", "name", "resources", "storage", "budget"})
-"""Sections that say what the cluster is, and not what runs on it."""
+"""Recipe sections that describe the cluster rather than what runs on it."""
 _NETWORK: Final = ("resources", "network")
 _NETWORKS: Final = ("tcp", "auto", "efa")
-"""What asks for more stands behind: in a cluster with EFA runs can talk over TCP too."""
+"""Ordered by requirement: runs on a cluster with EFA can also use TCP."""
 
 
 @dataclass(frozen=True)
@@ -30,11 +30,11 @@ class PlannedRun:
 
 @dataclass(frozen=True)
 class MatrixPlan:
-    """What would be done.
+    """The plan of a matrix.
 
     Attributes:
-        lead: What the cluster is made of: the plan of the combination that asks for most, at the candidates that all
-            of them can run on.
+        lead: The plan that the cluster is created from: that of the most demanding combination, limited to the
+            candidates on which all combinations can run.
         runs: Every combination, in the order in which they run.
     """
 
@@ -44,15 +44,17 @@ class MatrixPlan:
 
     @property
     def expected_s(self) -> int | None:
-        """What the work of all runs takes at the reference rates, seconds; None where one of them does not say."""
-        expected = [one.plan.expected for one in self.runs]
-        return sum(one.seconds for one in expected if one is not None) if all(expected) else None
+        """Expected duration of all runs at the reference rates in seconds; None if unknown for one of them."""
+        expected = [run.plan.expected for run in self.runs]
+        return sum(duration.seconds for duration in expected if duration is not None) if all(expected) else None
 
     @property
     def further_findings(self) -> list[tuple[str, Finding]]:
-        """What the plans of other combinations found beside the one that is shown, with whose it is."""
-        shown = {(one.check, one.message) for one in self.lead.plan.findings}
-        return [(whose, one) for whose, one in _grouped(self.runs) if (one.check, one.message) not in shown]
+        """Findings of the other combinations that the lead plan does not have, with the combinations they concern."""
+        shown = {(finding.check, finding.message) for finding in self.lead.plan.findings}
+        return [
+            (whose, finding) for whose, finding in _grouped(self.runs) if (finding.check, finding.message) not in shown
+        ]
 
 
 def plan_matrix(
@@ -61,21 +63,26 @@ def plan_matrix(
     combinations: Sequence[Combination],
     ask: Callable[[Combination], Planned],
 ) -> MatrixPlan:
-    """Plan every combination; `ask` plans one with what the cloud says.
+    """Plan every combination. `ask` plans one of them by querying the cloud.
 
     Raises:
         UsageError: An axis changes the cluster itself.
-        PlanError: A combination cannot run as planned; the findings of all of them.
-        CloudGpuError: The cloud could not be asked.
+        PlanError: A combination cannot run as planned; the error has the findings of all combinations.
+        CloudGpuError: The cloud could not be queried.
     """
     _check_one_cluster(loaded, axes)
     _refuse_services(combinations)
-    first = max(combinations, key=lambda one: _NETWORKS.index(one.recipe.resources.network))
-    lead = ask(first)
-    runs = tuple(PlannedRun(one, lead.plan if one is first else _plan(one, lead, ask)) for one in combinations)
+    most_demanding = max(combinations, key=lambda combination: _NETWORKS.index(combination.recipe.resources.network))
+    lead = ask(most_demanding)
+    runs = tuple(
+        PlannedRun(combination, lead.plan if combination is most_demanding else _plan(combination, lead, ask))
+        for combination in combinations
+    )
     _refuse(loaded.recipe.name, axes, runs)
-    candidates = tuple(one for one in lead.plan.candidates if all(_can_run(run.plan, one.key) for run in runs))
-    types = {one.instance_type for one in candidates}
+    candidates = tuple(
+        candidate for candidate in lead.plan.candidates if all(_can_run(run.plan, candidate.key) for run in runs)
+    )
+    types = {candidate.instance_type for candidate in candidates}
     if not candidates or len({_software(run.plan, types) for run in runs}) > 1:
         raise _no_common_cluster(loaded.recipe.name, axes, runs)
     return MatrixPlan(replace(lead, plan=replace(lead.plan, candidates=candidates)), tuple(axes), runs)
@@ -85,75 +92,80 @@ def _check_one_cluster(loaded: LoadedRecipe, axes: Sequence[Axis]) -> None:
     for axis, path in fields_of(axes, loaded):
         if path[0] in _OF_THE_CLUSTER and path != _NETWORK:
             name = ".".join(map(str, path))
-            message = f"--matrix {axis.name}: {name} changes the cluster itself, and a matrix runs in one cluster"
-            raise UsageError(message, hint=_one_after_the_other(loaded.recipe.name, axis, axes))
+            message = f"--matrix {axis.name}: {name} changes the cluster itself, but a matrix runs in one cluster"
+            raise UsageError(message, hint=_separate_clusters_hint(loaded.recipe.name, axis, axes))
 
 
 def _refuse_services(combinations: Sequence[Combination]) -> None:
-    for one in combinations:
-        if one.recipe.launch.launcher == "service":
-            message = f"{one.label}: a service runs until it is ended, and the next combination would wait for that"
-            raise UsageError(message, hint="`cloudgpu train` without --matrix, once for each")
+    for combination in combinations:
+        if combination.recipe.launch.launcher == "service":
+            message = (
+                f"{combination.label}: a service runs until it is stopped, so the next combination would not start"
+            )
+            raise UsageError(message, hint="run `cloudgpu train` without --matrix once per combination")
 
 
-def _one_after_the_other(recipe: str, axis: Axis, axes: Sequence[Axis]) -> str:
-    """A command for each value of one axis, with the other axes as they are."""
-    others = [word for one in axes if one is not axis for word in ("--matrix", f"{one.name}={','.join(one.values)}")]
+def _separate_clusters_hint(recipe: str, axis: Axis, axes: Sequence[Axis]) -> str:
+    """Suggest one command per value of an axis, with the other axes unchanged."""
+    others = [
+        word for other in axes if other is not axis for word in ("--matrix", f"{other.name}={','.join(other.values)}")
+    ]
     commands = [command("cloudgpu", "train", recipe, "--set", f"{axis.name}={value}", *others) for value in axis.values]
-    return f"one cluster after the other: {', then '.join(f'`{one}`' for one in commands)}"
+    return f"use one cluster per value: {', then '.join(f'`{line}`' for line in commands)}"
 
 
-def _plan(one: Combination, lead: Planned, ask: Callable[[Combination], Planned]) -> Plan:
-    """Where nothing changed that the cloud is asked about, its answers for the lead are as good for this one."""
-    if _asked_about(one.recipe) == _asked_about(lead.question.recipe):
-        return planner.answer(replace(lead.question, recipe=one.recipe))
-    return ask(one).plan
+def _plan(combination: Combination, lead: Planned, ask: Callable[[Combination], Planned]) -> Plan:
+    """Plan a combination; reuse the responses for the lead plan if the cloud would be asked the same."""
+    if _queried_fields(combination.recipe) == _queried_fields(lead.question.recipe):
+        return planner.answer(replace(lead.question, recipe=combination.recipe))
+    return ask(combination).plan
 
 
-def _asked_about(recipe: Recipe) -> tuple[object, ...]:
-    kept = (recipe.checkpoint, recipe.outputs_to)
-    return (recipe.environment, recipe.data, recipe.storage, kept, recipe.workdir)
+def _queried_fields(recipe: Recipe) -> tuple[object, ...]:
+    """Return the parts of a recipe on which queries to the cloud depend, apart from the cluster."""
+    uploads = (recipe.checkpoint, recipe.outputs_to)
+    return (recipe.environment, recipe.data, recipe.storage, uploads, recipe.workdir)
 
 
 def _refuse(recipe: str, axes: Sequence[Axis], runs: Sequence[PlannedRun]) -> None:
-    errors = [(whose, one) for whose, one in _grouped(runs) if one.severity == "error"]
+    errors = [(whose, finding) for whose, finding in _grouped(runs) if finding.severity == "error"]
     if errors:
         lines = [f"{whose}: {f.check}: {f.message}{f' (fix: {f.cure})' if f.cure else ''}" for whose, f in errors]
         message = f"recipe {recipe} cannot run with every combination of this matrix"
-        # What would set an axis itself is no cure: it is said beside the finding, for whoever wants another value.
-        cures = [one.cure for _, one in errors if one.cure]
-        beside = next((cure for cure in cures if not any(f"{axis.name}=" in cure for axis in axes)), "")
-        raise PlanError(message, findings=lines, hint=f"leave those values out{f', or {beside}' if beside else ''}")
+        # A fix that sets an axis is no fix for the matrix. It is still shown next to its finding.
+        cures = [finding.cure for _, finding in errors if finding.cure]
+        alternative = next((cure for cure in cures if not any(f"{axis.name}=" in cure for axis in axes)), "")
+        raise PlanError(
+            message, findings=lines, hint=f"omit those values{f', or {alternative}' if alternative else ''}"
+        )
 
 
 def _grouped(runs: Sequence[PlannedRun]) -> list[tuple[str, Finding]]:
-    """Every finding once, with the combinations that it is about."""
+    """Return each distinct finding with the combinations that it concerns."""
     whose: dict[tuple[str, str], list[str]] = {}
     findings: dict[tuple[str, str], Finding] = {}
     for run in runs:
-        for one in run.plan.findings:
-            findings.setdefault((one.check, one.message), one)
-            whose.setdefault((one.check, one.message), []).append(run.combination.label)
-    return [(about(whose[key], len(runs)), one) for key, one in findings.items()]
+        for finding in run.plan.findings:
+            findings.setdefault((finding.check, finding.message), finding)
+            whose.setdefault((finding.check, finding.message), []).append(run.combination.label)
+    return [(about(whose[key], len(runs)), finding) for key, finding in findings.items()]
 
 
 def _can_run(plan: Plan, key: tuple[str, str, str]) -> bool:
-    return any(one.key == key for one in plan.candidates)
+    return any(candidate.key == key for candidate in plan.candidates)
 
 
 def _software(plan: Plan, types: Collection[str]) -> frozenset[tuple[str, str, str]]:
-    """What every node of these types gets when it boots."""
-    return frozenset((one.instance_type, one.image, one.driver) for one in plan.uses if one.instance_type in types)
+    """Return the image and driver of each of these instance types."""
+    return frozenset((use.instance_type, use.image, use.driver) for use in plan.uses if use.instance_type in types)
 
 
 def _no_common_cluster(recipe: str, axes: Sequence[Axis], runs: Sequence[PlannedRun]) -> CloudGpuError:
     lines = []
     for run in runs:
         uses = [
-            f"{one.instance_type} with image {one.image}, driver {one.driver or 'unknown'}" for one in run.plan.uses
+            f"{use.instance_type} with image {use.image}, driver {use.driver or 'unknown'}" for use in run.plan.uses
         ]
         lines.append(f"{run.combination.label}: {'; '.join(uses)}")
-    message = (
-        f"recipe {recipe}: the combinations of this matrix need nodes that differ, and a matrix runs in one cluster"
-    )
-    return PlanError(message, findings=lines, hint=_one_after_the_other(recipe, axes[0], axes))
+    message = f"recipe {recipe}: the combinations of this matrix need different nodes, but a matrix runs in one cluster"
+    return PlanError(message, findings=lines, hint=_separate_clusters_hint(recipe, axes[0], axes))
