@@ -1,4 +1,4 @@
-"""What a spending costs: by the second, at least a minute an instance, in micro-dollars so that sums are exact."""
+"""Compute costs: per second with a minimum of one minute, in whole micro-dollars so that sums are exact."""
 
 import math
 from collections.abc import Sequence
@@ -19,14 +19,14 @@ class Charge:
     """The part of an entry that a bill needs.
 
     Attributes:
-        nodes: How many were launched; how many were asked for as long as the answer is not known.
-        start: Launch. Of an entry whose call was never answered: when it was opened, because it may be costing money.
-        end: Confirmed end; None as long as the entry is open.
-        launched: Whether the call was answered. A closed entry that was not costs nothing.
-        beside_nano_usd: What goes with the nodes, nano-dollars an hour, charged by the second as they are.
-        whole_hour_nano_usd: The same of what is charged by whole hours.
-        unpriced: Whether something beside the nodes has no known price, and is in no sum.
-        estimated: Whether an end is an upper bound, because the cloud gave no time.
+        nodes: Number of launched nodes; the requested number until the response of the launch call is known.
+        start: Time of the launch, or of opening the entry if the call had no response: it may have launched nodes.
+        end: Confirmed end, or None while the entry is open.
+        launched: Whether the launch is confirmed. A closed entry without a confirmed launch costs nothing.
+        beside_nano_usd: Surcharges in nano-dollars per hour, charged by the second.
+        whole_hour_nano_usd: Surcharges in nano-dollars per hour, charged by the started hour.
+        unpriced: Whether a surcharge has no known price; it is in no sum.
+        estimated: Whether the end is an upper bound, because the cloud reported no time.
     """
 
     cluster: str
@@ -47,18 +47,18 @@ class Charge:
 
     @property
     def free(self) -> bool:
-        """Whether nothing was bought after all."""
+        """Whether nothing was launched."""
         return self.end is not None and not self.launched
 
     def seconds(self, now: datetime) -> int:
-        """Seconds charged for each node until its end, or until `now`."""
+        """Return the seconds charged per node until the end, or until `now`."""
         used = (self.end or now) - self.start
         return max(MINIMUM_S, math.ceil(used.total_seconds()))
 
 
 @dataclass(frozen=True, slots=True)
 class Bill:
-    """What a charge comes to: when the charged time ends, the money, the milliseconds of all nodes together."""
+    """The amount of a charge: end of the charged time, cost, and milliseconds of all nodes together."""
 
     until: datetime
     micro_usd: int
@@ -66,75 +66,79 @@ class Bill:
 
 
 def charges(entry: Entry) -> list[Charge]:
-    """What a bill needs of `entry`: one charge for everything that ends at the same moment, the nodes' first."""
+    """Return the charges of an entry, one for all parts that end at the same time; that of the nodes comes first."""
     ends: dict[datetime | None, list[Part]] = {}
     for part in ("nodes", *entry.outlasting):
         ends.setdefault(_end(entry, part), []).append(part)
     return [
-        _charge(entry, parts, end, estimated=number == 0 and any(one.estimated for one in entry.parts.values()))
+        _charge(entry, parts, end, estimated=number == 0 and any(part.estimated for part in entry.parts.values()))
         for number, (end, parts) in enumerate(ends.items())
     ]
 
 
 def _end(entry: Entry, part: Part) -> datetime | None:
-    found = entry.parts.get(part)
-    return found.at if found is not None else entry.closed_at
+    part_end = entry.parts.get(part)
+    return part_end.at if part_end is not None else entry.closed_at
 
 
 def _charge(entry: Entry, parts: Sequence[Part], end: datetime | None, *, estimated: bool) -> Charge:
-    what = entry.spending
-    nodes = (len(entry.instance_ids) or what.nodes) if what.nodes and "nodes" in parts else 0
-    beside = [one for one in what.beside if (one.kind if one.kind in OUTLASTING else "nodes") in parts]
+    spending = entry.spending
+    nodes = (len(entry.instance_ids) or spending.nodes) if spending.nodes and "nodes" in parts else 0
+    surcharges = [
+        surcharge
+        for surcharge in spending.beside
+        if (surcharge.kind if surcharge.kind in OUTLASTING else "nodes") in parts
+    ]
     return Charge(
-        cluster=what.cluster,
-        run_id=what.run_id,
-        recipe=what.recipe,
-        owner=what.owner,
-        team=what.team,
-        simulated=what.simulated,
+        cluster=spending.cluster,
+        run_id=spending.run_id,
+        recipe=spending.recipe,
+        owner=spending.owner,
+        team=spending.team,
+        simulated=spending.simulated,
         nodes=nodes,
-        node_hourly_usd=format(what.node_hourly_usd, "f"),
+        node_hourly_usd=format(spending.node_hourly_usd, "f"),
         launched=entry.launched_at is not None,
-        start=entry.launched_at or what.opened_at,
+        start=entry.launched_at or spending.opened_at,
         end=end,
-        beside_nano_usd=_nano_usd(beside, whole_hours=False),
-        whole_hour_nano_usd=_nano_usd(beside, whole_hours=True),
-        unpriced=any(one.hourly_usd is None for one in beside),
+        beside_nano_usd=_nano_usd(surcharges, whole_hours=False),
+        whole_hour_nano_usd=_nano_usd(surcharges, whole_hours=True),
+        unpriced=any(surcharge.hourly_usd is None for surcharge in surcharges),
         estimated=estimated,
     )
 
 
 def nano_usd(price: Decimal) -> int:
-    """A price as whole nano-dollars, the smallest part that a bill knows; a part of one counts as one."""
+    """Convert a price to whole nano-dollars, the smallest unit of a bill, rounded up."""
     return int(price.scaleb(9).to_integral_value(ROUND_CEILING))
 
 
-def _nano_usd(beside: Sequence[Surcharge], *, whole_hours: bool) -> int:
-    known = (one.hourly_usd for one in beside if one.whole_hours is whole_hours)
+def _nano_usd(surcharges: Sequence[Surcharge], *, whole_hours: bool) -> int:
+    known = (surcharge.hourly_usd for surcharge in surcharges if surcharge.whole_hours is whole_hours)
     return sum(nano_usd(price) for price in known if price is not None)
 
 
 def entry_usd(entry: Entry, now: datetime) -> Decimal:
-    """What `entry` has cost by `now`, in USD."""
-    return usd(sum(Rates().bill(one, now).micro_usd for one in charges(entry)))
+    """Return the cost of an entry until `now` in USD."""
+    return usd(sum(Rates().bill(charge, now).micro_usd for charge in charges(entry)))
 
 
 class Rates:
-    """Prices as nano-dollars, parsed once for each different text: a ledger has few prices and many entries."""
+    """Cache of parsed prices: a ledger has few different prices and many entries."""
 
     def __init__(self) -> None:
         self._nano: dict[str, int] = {}
 
-    def bill(self, one: Charge, now: datetime) -> Bill:
-        """What `one` comes to by its end, or by `now`; half a micro-dollar counts as one."""
-        seconds = one.seconds(now)
-        node_s = 0 if one.free else one.nodes * seconds
-        nano_usd_s = self._rate(one.node_hourly_usd) * node_s
-        if not one.free:
+    def bill(self, charge: Charge, now: datetime) -> Bill:
+        """Return the amount of a charge until its end, or until `now`, rounded half up to micro-dollars."""
+        seconds = charge.seconds(now)
+        node_s = 0 if charge.free else charge.nodes * seconds
+        nano_usd_s = self._rate(charge.node_hourly_usd) * node_s
+        if not charge.free:
             whole_s = -(-seconds // _HOUR_S) * _HOUR_S
-            nano_usd_s += one.beside_nano_usd * seconds + one.whole_hour_nano_usd * whole_s
+            nano_usd_s += charge.beside_nano_usd * seconds + charge.whole_hour_nano_usd * whole_s
         micro_usd = (nano_usd_s + 1_800_000) // 3_600_000
-        return Bill(one.start + timedelta(seconds=seconds), micro_usd, node_s * 1000)
+        return Bill(charge.start + timedelta(seconds=seconds), micro_usd, node_s * 1000)
 
     def _rate(self, text: str) -> int:
         if text not in self._nano:
@@ -143,12 +147,12 @@ class Rates:
 
 
 def usd(micro_usd: int) -> Decimal:
-    """Micro-dollars as dollars, exactly."""
+    """Convert micro-dollars to dollars without rounding."""
     return Decimal(micro_usd).scaleb(-6)
 
 
 def apportion(total: int, weights: Sequence[int]) -> list[int]:
-    """Split `total` by `weights` into whole numbers that add up to `total` again."""
+    """Split `total` by `weights` into whole numbers whose sum is `total`."""
     if len(weights) == 1:
         return [total]
     whole = sum(weights)

@@ -1,4 +1,4 @@
-"""One row of the ledger: a node that costs money from one moment to another."""
+"""The rows of the ledger: what costs money, from when until when."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -8,19 +8,19 @@ from typing import Final, Literal
 
 EntryState = Literal["open", "closed"]
 Part = Literal["nodes", "gateway", "elastic-ips"]
-"""What ends by itself: the nodes, with everything that AWS deletes together with them, and what outlives the nodes."""
+"""Parts of an entry with their own end: the nodes with all that AWS deletes with them, and what outlives them."""
 OUTLASTING: Final[tuple[Part, ...]] = ("gateway", "elastic-ips")
-"""Kinds of `Surcharge` that cost money until they are released, whatever becomes of the nodes."""
+"""Kinds of `Surcharge` that cost money until they are released, even after the nodes are terminated."""
 
 
 @dataclass(frozen=True)
 class Surcharge:
-    """Something that costs money beside the nodes for as long as they do: disks, addresses, a NAT gateway.
+    """A cost in addition to the nodes: disks, addresses or a NAT gateway.
 
     Attributes:
-        kind: Names it within its entry.
-        hourly_usd: All `count` of them together, USD an hour; None where nobody knows the price.
-        whole_hours: Whether a part of an hour costs as much as the whole.
+        kind: Identifies the surcharge within its entry.
+        hourly_usd: Price of all `count` of them in USD per hour, or None if unknown.
+        whole_hours: Whether started hours are charged in full.
     """
 
     kind: str
@@ -31,16 +31,16 @@ class Surcharge:
 
 @dataclass(frozen=True)
 class Spending:
-    """What is about to be bought; written before the call that buys it.
+    """An expected cost, written to the ledger before the call that causes it.
 
     Attributes:
-        entry_id: Deterministic: writing it twice is one row.
-        simulated: Rehearsal money; never summed with real money.
-        node_hourly_usd: Price of one node, USD an hour.
-        nodes: How many nodes the call asks for; 0 for what costs money by itself, storage and images: all of it stands
-            in `beside`, and `cluster` names it in the bill.
-        run_id: The run it is for; empty for a bare `up`.
-        beside: What is paid for beside the nodes, however many of them there are.
+        entry_id: Deterministic, so that writing the entry again adds no row.
+        simulated: Whether it is a cost of the rehearsal cloud, which is never added to real costs.
+        node_hourly_usd: Price of one node in USD per hour.
+        nodes: Number of requested nodes; 0 for storage and images, whose cost is in `beside` and whose name is in
+            `cluster`.
+        run_id: The run that the nodes are for; empty for `up`.
+        beside: Surcharges, for all nodes together.
     """
 
     entry_id: str
@@ -66,7 +66,7 @@ class Spending:
 
 @dataclass(frozen=True)
 class PartEnd:
-    """When a part of an entry ended. `estimated`: the cloud gave no time, so `at` is an upper bound."""
+    """When a part of an entry ended. If `estimated`, the cloud reported no time and `at` is an upper bound."""
 
     at: datetime
     estimated: bool = False
@@ -74,10 +74,10 @@ class PartEnd:
 
 @dataclass(frozen=True)
 class Entry:
-    """A spending with what became of it. `closed_at` is set only after the cloud confirmed the end.
+    """A spending with its launch and end. `closed_at` is set only after the cloud has confirmed the end.
 
     Attributes:
-        parts: What ended at a moment of its own, before the entry was closed or with an estimated end.
+        parts: Parts that ended before the entry was closed, or whose end is estimated.
     """
 
     spending: Spending
@@ -89,6 +89,6 @@ class Entry:
 
     @property
     def outlasting(self) -> tuple[Part, ...]:
-        """The parts that cost money after the nodes have ended."""
-        kinds = {one.kind for one in self.spending.beside}
+        """The parts that cost money after the nodes are terminated."""
+        kinds = {surcharge.kind for surcharge in self.spending.beside}
         return tuple(part for part in OUTLASTING if part in kinds)

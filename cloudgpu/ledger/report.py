@@ -1,4 +1,4 @@
-"""The bill: what was spent, by user, team, run, recipe or cluster. Pure; the rows add up to the totals, always."""
+"""Sum up costs by user, team, run, recipe or cluster. The rows always add up to the totals. No I/O."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -15,9 +15,9 @@ from cloudgpu.ledger.billing import Bill, Charge, Rates, apportion, usd
 By = Literal["user", "team", "run", "recipe", "cluster"]
 
 NOBODY = "(none)"
-"""The key of what has no owner, team or recipe."""
+"""Key of costs without an owner, team or recipe."""
 _OF_RUNS = ("run", "recipe")
-_OWN: Mapping[By, Callable[[Charge], str]] = {
+_KEYS: Mapping[By, Callable[[Charge], str]] = {
     "user": attrgetter("owner"),
     "team": attrgetter("team"),
     "run": attrgetter("run_id"),
@@ -32,13 +32,13 @@ class ReportRow:
     """One line of the bill.
 
     Attributes:
-        key: The user, team, run id, recipe or cluster. `(idle) NAME` is time of the cluster NAME that no run used;
-            `storage NAME` and `image NAME` stand for themselves where no run can be named.
-        simulated: Rehearsal money. A key with both kinds has two rows.
-        open_entries: How many of its entries are still costing money, or may be.
-        runs: How many runs it had.
-        unpriced: How many of its entries hold something whose price nobody knew: it is in no sum.
-        estimated: How many of its entries end at an upper bound, because the cloud gave no time.
+        key: The user, team, run id, recipe or cluster. By run and recipe, `(idle) NAME` is time of cluster NAME that no
+            run used, and storage and images appear as `storage NAME` and `image NAME`.
+        simulated: Whether these are costs of the rehearsal cloud. A key with both kinds has two rows.
+        open_entries: Number of entries that cost money now, or may do so.
+        runs: Number of runs.
+        unpriced: Number of entries with a surcharge of unknown price, which is in no sum.
+        estimated: Number of entries whose end is an upper bound, because the cloud reported no time.
     """
 
     key: str
@@ -53,7 +53,7 @@ class ReportRow:
 
 @dataclass(frozen=True)
 class Report:
-    """The bill, dearest row first. Real and simulated money are never added."""
+    """The report, most expensive row first. Real and simulated costs are never added."""
 
     by: By
     since: datetime | None
@@ -75,7 +75,7 @@ class _Sum:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """A part of one charge that falls to one row; not `counted` is what was spent before the report begins."""
+    """The part of a charge that belongs to one row. Costs before the start of the report are not `counted`."""
 
     key: str
     weight: int
@@ -86,75 +86,75 @@ class _Part:
 def report(
     charges: Iterable[Charge], runs: Iterable[RunInterval], *, by: By, since: datetime | None, now: datetime
 ) -> Report:
-    """Add the charges up.
+    """Sum up charges.
 
     Args:
-        charges: What cost money.
-        runs: Who used which cluster when.
-        by: What one row stands for.
-        since: Only what was spent from this moment on; None for everything.
-        now: Until when open charges are counted.
+        charges: The charges.
+        runs: The runs to attribute them to.
+        by: Key of the rows.
+        since: Only count costs from this time on; None counts all.
+        now: Time until which open charges are counted.
     """
     sums: dict[tuple[str, bool], _Sum] = defaultdict(_Sum)
     rates, index = Rates(), RunIndex(runs)
-    for one in charges:
-        bill = rates.bill(one, now)
+    for charge in charges:
+        bill = rates.bill(charge, now)
         if since is None or bill.until > since:
-            parts = _parts(one, index.overlapping(one, bill.until), by, since, bill.until)
-            _add(sums, one, parts, bill)
+            parts = _parts(charge, index.overlapping(charge, bill.until), by, since, bill.until)
+            _add(sums, charge, parts, bill)
     rows = sorted((_row(key, total) for key, total in sums.items()), key=lambda row: (-row.usd, row.key, row.simulated))
     return Report(by, since, now, tuple(rows), real_usd=_total(sums, "real"), simulated_usd=_total(sums, "simulated"))
 
 
-def _parts(one: Charge, runs: Sequence[RunInterval], by: By, since: datetime | None, until: datetime) -> list[_Part]:
-    cut = since if since and since > one.start else None
-    shared = by in _OF_RUNS and any(run.run_id != one.run_id for run in runs)
+def _parts(charge: Charge, runs: Sequence[RunInterval], by: By, since: datetime | None, until: datetime) -> list[_Part]:
+    cut = since if since and since > charge.start else None
+    shared = by in _OF_RUNS and any(run.run_id != charge.run_id for run in runs)
     if cut is None and not shared:
-        return [_Part(key, 1, ids) for key, ids in _keys(one, runs[:1] if by in _OF_RUNS else runs, by)]
-    pieces = list(slices(one.start, until, runs, cut))
-    # Whole numbers throughout: a slice that k runs share is cut into k even parts.
+        return [_Part(key, 1, ids) for key, ids in _keys(charge, runs[:1] if by in _OF_RUNS else runs, by)]
+    pieces = list(slices(charge.start, until, runs, cut))
+    # Use whole numbers only: a slice that k runs share is split into k equal parts.
     even = lcm(*(max(1, len(piece.runs)) for piece in pieces))
-    return list(_cut(one, pieces, by, cut, even))
+    return list(_cut(charge, pieces, by, cut, even))
 
 
-def _cut(one: Charge, pieces: Iterable[Slice], by: By, cut: datetime | None, even: int) -> Iterator[_Part]:
+def _cut(charge: Charge, pieces: Iterable[Slice], by: By, cut: datetime | None, even: int) -> Iterator[_Part]:
     for piece in pieces:
-        keys = _keys(one, piece.runs, by)
+        keys = _keys(charge, piece.runs, by)
         for key, ids in keys:
             yield _Part(key, piece.microseconds * even // len(keys), ids, counted=cut is None or piece.start >= cut)
 
 
-def _keys(one: Charge, runs: Sequence[RunInterval], by: By) -> list[tuple[str, frozenset[str]]]:
-    """The rows that time used by `runs` falls to, in even parts, with the runs that each counts."""
+def _keys(charge: Charge, runs: Sequence[RunInterval], by: By) -> list[tuple[str, frozenset[str]]]:
+    """Return the keys that share a slice in equal parts, with the runs that each of them counts."""
     if by in _OF_RUNS and runs:
         return [((run.run_id if by == "run" else run.recipe or NOBODY), frozenset({run.run_id})) for run in runs]
-    return [(_own_key(one, by), _run_ids(one, runs))]
+    return [(_unattributed_key(charge, by), _run_ids(charge, runs))]
 
 
-def _own_key(one: Charge, by: By) -> str:
-    """The row of time that no run is known to have used."""
-    # What outlives a cluster's nodes is its idle time too; only storage and images have a space in their name.
-    unused = one.cluster if " " in one.cluster else f"(idle) {one.cluster}"
-    return _OWN[by](one) or (unused if by in _OF_RUNS else NOBODY)
+def _unattributed_key(charge: Charge, by: By) -> str:
+    """Return the key of time that no known run used."""
+    # The idle time includes resources that outlive the nodes. Only storage and images have a space in their name.
+    unused = charge.cluster if " " in charge.cluster else f"(idle) {charge.cluster}"
+    return _KEYS[by](charge) or (unused if by in _OF_RUNS else NOBODY)
 
 
-def _run_ids(one: Charge, runs: Iterable[RunInterval]) -> frozenset[str]:
-    return frozenset(run.run_id for run in runs) | ({one.run_id} if one.run_id else set())
+def _run_ids(charge: Charge, runs: Iterable[RunInterval]) -> frozenset[str]:
+    return frozenset(run.run_id for run in runs) | ({charge.run_id} if charge.run_id else set())
 
 
-def _add(sums: dict[tuple[str, bool], _Sum], one: Charge, parts: Sequence[_Part], bill: Bill) -> None:
+def _add(sums: dict[tuple[str, bool], _Sum], charge: Charge, parts: Sequence[_Part], bill: Bill) -> None:
     weights = [part.weight for part in parts]
     shares = zip(parts, apportion(bill.micro_usd, weights), apportion(bill.node_ms, weights), strict=True)
     for part, micro_usd, node_ms in shares:
         if part.counted:
-            total = sums[part.key, one.simulated]
+            total = sums[part.key, charge.simulated]
             total.micro_usd += micro_usd
             total.node_ms += node_ms
             total.runs |= part.runs
     for key in {part.key for part in parts if part.counted}:
-        sums[key, one.simulated].open_entries += one.end is None
-        sums[key, one.simulated].unpriced += one.unpriced and not one.free
-        sums[key, one.simulated].estimated += one.estimated and not one.free
+        sums[key, charge.simulated].open_entries += charge.end is None
+        sums[key, charge.simulated].unpriced += charge.unpriced and not charge.free
+        sums[key, charge.simulated].estimated += charge.estimated and not charge.free
 
 
 def _row(key: tuple[str, bool], total: _Sum) -> ReportRow:

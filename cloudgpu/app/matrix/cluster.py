@@ -62,7 +62,7 @@ class MatrixCluster:
         return self._matrices.save(replace(record, token=provisioned.record.token))
 
     def name(self, record: MatrixRecord, request: MatrixRequest) -> str:
-        """Return the requested cluster, a usable cluster named like the recipe, or a new cluster named like the matrix."""
+        """Return the requested cluster, a usable one named like the recipe, or a new name for this matrix."""
         return request.cluster or find_matching_cluster(self._context, request.plan.lead.plan) or record.name
 
     def end(self, record: MatrixRecord, cluster: ClusterRecord) -> MatrixRecord:

@@ -79,7 +79,7 @@ def test_an_unknown_entry_is_an_error(ledger, noon, act):
     ],
 )
 def test_what_no_bill_could_add_up_is_refused(ledger, make_spending, changes):
-    with pytest.raises(LedgerError, match="is no purchase"):
+    with pytest.raises(LedgerError, match="is not a valid purchase"):
         ledger.open(make_spending(**changes))
     assert ledger.entries() == ()
 
