@@ -57,7 +57,7 @@ def ports_of(services: Sequence[Served], cluster: str) -> list[str]:
     if not services:
         message = f"no port given, and no service is running on cluster {cluster}"
         raise UsageError(message, hint=f"for example {command('cloudgpu', 'tunnel', cluster, '8888')}")
-    return [str(one.endpoint.port) for one in services]
+    return [str(service.endpoint.port) for service in services]
 
 
 def parse_port_forwards(texts: Sequence[str], local: int | None = None) -> tuple[PortForward, ...]:
@@ -72,8 +72,8 @@ def parse_port_forwards(texts: Sequence[str], local: int | None = None) -> tuple
             raise UsageError("--local is for a single port", hint="use LOCAL:REMOTE, for example 9000:8888")
         forwards = (PortForward(forwards[0].remote, _port(str(local))),)
     for name, numbers in (
-        ("port", [one.remote for one in forwards]),
-        ("local port", [one.local for one in forwards if one.local]),
+        ("port", [forward.remote for forward in forwards]),
+        ("local port", [forward.local for forward in forwards if forward.local]),
     ):
         twice = next((number for number in numbers if numbers.count(number) > 1), None)
         if twice is not None:
@@ -89,21 +89,23 @@ def open_all(host: SshHost, forwards: Sequence[PortForward], emit: Emit) -> tupl
     """
     opened = []
     for forward in forwards:
-        told = _PortReporter(host.node.index, forward.remote, emit)
-        wanted = forward.local or usual_local(host.node, forward.remote)
+        reporter = _PortReporter(host.node.index, forward.remote, emit)
+        local_port = forward.local or usual_local(host.node, forward.remote)
         opened.append(
-            OpenTunnel(forward.remote, host.forward(forward.remote, local=wanted, near=not forward.local, told=told))
+            OpenTunnel(
+                forward.remote, host.forward(forward.remote, local=local_port, near=not forward.local, told=reporter)
+            )
         )
     return tuple(opened)
 
 
-def described(one: OpenTunnel, cluster: str, node: int, served: Sequence[Served] = ()) -> str:
+def described(tunnel: OpenTunnel, cluster: str, node: int, served: Sequence[Served] = ()) -> str:
     """Describe an open tunnel in one line, with the service of a run behind it if there is one."""
-    service = next((known for known in served if known.endpoint.port == one.remote), None)
-    what = f"port {one.remote} of node {node} of cluster {cluster}"
+    service = next((known for known in served if known.endpoint.port == tunnel.remote), None)
+    what = f"port {tunnel.remote} of node {node} of cluster {cluster}"
     if service is None:
-        return f"127.0.0.1:{one.local} forwards to {what}"
-    return f"{service.url(one.local)} is {service.name}, {what}"
+        return f"127.0.0.1:{tunnel.local} forwards to {what}"
+    return f"{service.url(tunnel.local)} is {service.name}, {what}"
 
 
 def hold(

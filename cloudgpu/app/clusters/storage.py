@@ -213,7 +213,7 @@ def _all_or_raise(pieces: Sequence[tuple[str, str]], end: Callable[[str, str], o
 
 def settled(record: ClusterRecord) -> ClusterRecord:
     """Return the record of a running cluster, in which storage to be kept no longer ends: users write data to it."""
-    temporary = {one.called for one in record.storage if one.name != one.called}
+    temporary = {row.called for row in record.storage if row.name != row.called}
     return replace(
         record, storage=tuple(replace(row, ends=row.ends and row.called in temporary) for row in record.storage)
     )
@@ -286,8 +286,8 @@ def _storage_request(
         "snapshotId": make.snapshot or "",
         **{key: existing.get(name, "") for key, name in named.items()},
     }
-    wanted = {key: text for key, text in config.items() if text}
-    return StorageRequest(row.name, make.kind, row.region, not storage.keep, wanted, "" if storage.keep else cluster)
+    given = {key: text for key, text in config.items() if text}
+    return StorageRequest(row.name, make.kind, row.region, not storage.keep, given, "" if storage.keep else cluster)
 
 
 def _refuse_own_vpc(rows: Sequence[AttachedStorage], existing: Mapping[str, str]) -> None:

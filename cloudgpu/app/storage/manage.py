@@ -81,7 +81,7 @@ class StorageManager:
             _refuse_used(name, found)
             if record is None and not found:
                 return Deleted(name, known=False)
-            parts = tuple(part.label for one in found for part in one.parts)
+            parts = tuple(part.label for stored in found for part in stored.parts)
             if record is not None:
                 if record.state == "ready":
                     self._restore(record)
@@ -187,8 +187,8 @@ class StorageManager:
         self._context.records.forget(record.name)
 
     def _closed(self, name: str, record: StorageRecord | None, found: Sequence[Stored]) -> None:
-        tokens = [*(one.token for one in found), *([record.token] if record else [])]
-        self._billing.ended(f"storage {name}", tokens, found=any(one.data for one in found))
+        tokens = [*(stored.token for stored in found), *([record.token] if record else [])]
+        self._billing.ended(f"storage {name}", tokens, found=any(stored.data for stored in found))
 
     def _stack(self, record: StorageRecord) -> Stack:
         return Stack(
@@ -209,12 +209,12 @@ class StorageManager:
         if record is not None:
             left = self._end_recorded(record, found)
             found = self._tagged(name, {record.region}, {record.token})
-        for part in [part for one in found for part in one.parts]:
+        for part in [part for stored in found for part in stored.parts]:
             self._context.emit(Note(f"deleting {part.label}"))
-        left += [line for one in found for line in self._context.cloud.end(one)]
+        left += [line for stored in found for line in self._context.cloud.end(stored)]
         if not left and found:
-            again = self._tagged(name, {one.region for one in found}, {one.token for one in found})
-            left = [part.label for one in again for part in one.parts]
+            again = self._tagged(name, {stored.region for stored in found}, {stored.token for stored in found})
+            left = [part.label for stored in again for part in stored.parts]
         if left:
             message = f"storage {name} is not deleted: {'; '.join(left)}"
             raise TeardownError(
@@ -226,9 +226,9 @@ class StorageManager:
     def _end_recorded(self, record: StorageRecord, found: Sequence[Stored]) -> list[str]:
         """Delete what the journal lists. S3 only deletes empty buckets, so empty them first."""
         left: list[str] = []
-        for one in found:
+        for stored in found:
             try:
-                self._context.cloud.empty(one)
+                self._context.cloud.empty(stored)
             except CloudGpuError as err:
                 left.append(err.message)
         try:
@@ -240,8 +240,8 @@ class StorageManager:
         return left
 
     def _tagged(self, name: str, regions: Set[str], tokens: Set[str]) -> list[Stored]:
-        found = [one for region in sorted(regions) for one in self._context.cloud.found(region, name)]
-        return [one for one in found if one.token in tokens]
+        found = [stored for region in sorted(regions) for stored in self._context.cloud.found(region, name)]
+        return [stored for stored in found if stored.token in tokens]
 
     def _known(self, name: str) -> StorageRecord | None:
         """Return the record; None if it cannot be read, since the tags are enough to delete by.
@@ -266,13 +266,13 @@ class StorageManager:
         """
         found = self._context.cloud.found(record.region if record else region, name)
         if record is not None:
-            return [one for one in found if one.token == record.token]
-        mine = [one for one in found if one.tag("cloudgpu:owner") in ("", self._context.owner)]
-        if found and not mine:
+            return [stored for stored in found if stored.token == record.token]
+        of_owner = [stored for stored in found if stored.tag("cloudgpu:owner") in ("", self._context.owner)]
+        if found and not of_owner:
             owner = found[0].tag("cloudgpu:owner")
             message = f"storage {name} in {region} belongs to {owner}; nothing was deleted"
             raise UsageError(message, hint=command("cloudgpu", "storage", "delete", name, CLOUDGPU_OWNER=owner))
-        return mine
+        return of_owner
 
     def _check_identity(self, record: StorageRecord) -> None:
         account, endpoint = self._context.cloud.account(), self._context.cloud.endpoint
@@ -339,7 +339,11 @@ def _refuse_kept(name: str, record: StorageRecord | None, found: Sequence[Stored
     """Reject the deletion of data to be kept, by the record or else by the tags. Unfinished storage holds no data."""
     if delete_data:
         return
-    kept = (not record.disposable and record.state != "making") if record else any(not one.disposable for one in found)
+    kept = (
+        (not record.disposable and record.state != "making")
+        if record
+        else any(not stored.disposable for stored in found)
+    )
     if kept:
         message = f"storage {name} holds data to be kept"
         raise UsageError(
@@ -348,7 +352,7 @@ def _refuse_kept(name: str, record: StorageRecord | None, found: Sequence[Stored
 
 
 def _refuse_used(name: str, found: Sequence[Stored]) -> None:
-    users = [user for one in found for user in one.users or ()]
+    users = [user for stored in found for user in stored.users or ()]
     if users:
         message = f"storage {name} may be in use by {', '.join(users)}"
         raise BusyError(message, hint="delete those instances first: `cloudgpu down CLUSTER`")

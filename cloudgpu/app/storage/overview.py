@@ -67,46 +67,46 @@ def overview(cloud: StorageCloud, records: Sequence[StorageRecord], default_regi
     Raises:
         CloudError: A region could not be queried.
     """
-    known = [one for one in records if (one.target, one.endpoint) == (cloud.target, cloud.endpoint)]
-    regions = sorted({default_region, *(one.region for one in known)})
-    found = [one for region in regions for one in cloud.found(region)]
+    known = [record for record in records if (record.target, record.endpoint) == (cloud.target, cloud.endpoint)]
+    regions = sorted({default_region, *(record.region for record in known)})
+    found = [stored for region in regions for stored in cloud.found(region)]
     simulated = cloud.target == "rehearsal"
-    rows = [_found_row(one, simulated=simulated) for one in found]
-    seen = {(one.name, one.token) for one in found}
-    rows += [_lost_row(one) for one in known if (one.name, one.token) not in seen]
+    rows = [_found_row(stored, simulated=simulated) for stored in found]
+    seen = {(stored.name, stored.token) for stored in found}
+    rows += [_lost_row(record) for record in known if (record.name, record.token) not in seen]
     return tuple(sorted(rows, key=lambda row: (row.name, row.region)))
 
 
-def _found_row(one: Stored, *, simulated: bool) -> StorageRow:
-    data = one.data
+def _found_row(stored: Stored, *, simulated: bool) -> StorageRow:
+    data = stored.data
     size = data.size_gib if data else Decimal(0)
     return StorageRow(
-        name=one.name,
-        kind=one.kind,
-        region=one.region,
-        owner=one.tag("cloudgpu:owner"),
+        name=stored.name,
+        kind=stored.kind,
+        region=stored.region,
+        owner=stored.tag("cloudgpu:owner"),
         state=(data.state.lower() or "available") if data else "half-made or half-deleted",
-        disposable=one.disposable,
+        disposable=stored.disposable,
         size_gib=size,
-        monthly_usd=_monthly(one, size),
+        monthly_usd=_monthly(stored, size),
         created_at=data.created_at if data else None,
-        users=one.users,
+        users=stored.users,
         simulated=simulated,
         id=data.id if data else "",
-        made_for=one.made_for,
+        made_for=stored.made_for,
     )
 
 
-def monthly_usd(one: Stored) -> Decimal | None:
+def monthly_usd(stored: Stored) -> Decimal | None:
     """Return the monthly cost of the present capacity in USD, or None if unknown."""
-    return _monthly(one, one.data.size_gib if one.data else Decimal(0))
+    return _monthly(stored, stored.data.size_gib if stored.data else Decimal(0))
 
 
-def _monthly(one: Stored, size_gib: Decimal | None) -> Decimal | None:
-    kind = next((kind for kind in KINDS if kind == one.kind), None)
-    if one.data is None:
+def _monthly(stored: Stored, size_gib: Decimal | None) -> Decimal | None:
+    kind = next((kind for kind in KINDS if kind == stored.kind), None)
+    if stored.data is None:
         return Decimal(0)
-    price = storage_price(kind, one.region, one.data.deployment.lower()) if kind else None
+    price = storage_price(kind, stored.region, stored.data.deployment.lower()) if kind else None
     return None if price is None or size_gib is None else price.monthly_usd(size_gib)
 
 

@@ -51,7 +51,10 @@ def storage_lines(records: StorageRecords, name: str) -> list[str]:
 
 def swept_clusters_lines(clusters: Sequence[ClusterResources]) -> list[str]:
     """Return the clusters whose deletion by `sweep` was begun and is not confirmed."""
-    lines = [f"cluster {printable(one.cluster)} may not be deleted yet: {', '.join(one.regions)}" for one in clusters]
+    lines = [
+        f"cluster {printable(cluster.cluster)} may not be deleted yet: {', '.join(cluster.regions)}"
+        for cluster in clusters
+    ]
     return [*lines, f"    delete them: {command('cloudgpu', 'sweep', '--yes')}"] if lines else [NOTHING]
 
 

@@ -22,9 +22,9 @@ from cloudgpu.app.sweep.cluster_resources import (
     grouped,
     verdict,
 )
-from cloudgpu.app.sweep.ledger_only import Searched, settled_at, unbacked
+from cloudgpu.app.sweep.ledger_only import SearchCoverage, settled_at, unbacked
 from cloudgpu.app.sweep.retained_resources import Around, RetainedResource, of_image, of_storage
-from cloudgpu.app.sweep.retained_resources import verdict as may_go
+from cloudgpu.app.sweep.retained_resources import verdict as decide_retained
 from cloudgpu.backends.base import Tagged, TaggedResource
 from cloudgpu.backends.billing import ClusterBilling
 from cloudgpu.backends.context import CloudContext
@@ -97,42 +97,48 @@ class Sweep:
             UsageError: A region is not enabled in the account.
             CloudError: No region was given and the enabled ones cannot be listed.
         """
-        wanted = self._wanted(regions)
-        self._context.emit(Note(f"searching {', '.join(wanted) if regions else f'{len(wanted)} regions and IAM'}"))
-        asked = wanted if regions else (*wanted, _IAM)
+        to_search = self._regions_to_search(regions)
+        self._context.emit(
+            Note(f"searching {', '.join(to_search) if regions else f'{len(to_search)} regions and IAM'}")
+        )
+        with_iam = to_search if regions else (*to_search, _IAM)
         with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="sweep") as pool:
-            answers = dict(zip(asked, pool.map(self._search_region, asked), strict=True))
-        unknown = {region: answer.unknown for region, answer in answers.items() if answer.unknown}
-        if unknown and answers.pop(_IAM, None) is not None:
+            results = dict(zip(with_iam, pool.map(self._search_region, with_iam), strict=True))
+        unknown = {region: result.unknown for region, result in results.items() if result.unknown}
+        if unknown and results.pop(_IAM, None) is not None:
             # A cluster in a region that cannot be searched may need its role, also for its expiry schedule.
             unknown.setdefault(_IAM, "left unchanged while a region cannot be searched")
-        found = [one for answer in answers.values() for one in answer.tagged]
-        answered = tuple(one for one in wanted if one not in unknown)
-        remains = (*grouped(found, load_catalog(), self._now()), *self._unbacked(found, answered))
-        clusters = tuple((one, self._verdict(one, request)) for one in remains if _meant(one, request))
-        going = {one.cluster for one, what in clusters if what.goes}
-        around = self._around(found, going, all_asked=not unknown and not regions)
-        outliving = [one for answer in answers.values() for one in answer.outliving if _meant(one, request)]
+        resources = [resource for result in results.values() for resource in result.tagged]
+        searched = tuple(region for region in to_search if region not in unknown)
+        candidates = (*grouped(resources, load_catalog(), self._now()), *self._unbacked(resources, searched))
+        clusters = tuple(
+            (cluster, self._decide(cluster, request)) for cluster in candidates if _is_covered(cluster, request)
+        )
+        going = {cluster.cluster for cluster, decision in clusters if decision.goes}
+        around = self._around(resources, going, all_asked=not unknown and not regions)
+        retained = [
+            resource for result in results.values() for resource in result.outliving if _is_covered(resource, request)
+        ]
         return SweepFindings(
-            regions=answered,
+            regions=searched,
             unknown=tuple(unknown.items()),
             clusters=clusters,
-            outliving=tuple((one, may_go(one, around, request)) for one in outliving),
-            unseen=tuple((region, answer.denied) for region, answer in answers.items() if answer.denied),
+            outliving=tuple((resource, decide_retained(resource, around, request)) for resource in retained),
+            unseen=tuple((region, result.denied) for region, result in results.items() if result.denied),
         )
 
     def end_storage(self, storage: Sequence[RetainedResource], clusters: "SweepResult") -> SweepResult:
         """Delete this storage, unless its cluster could not be deleted. A failure does not stop the others."""
-        remaining = {one.cluster for one, _ in clusters.failed if isinstance(one, ClusterResources)}
+        remaining = {cluster.cluster for cluster, _ in clusters.failed if isinstance(cluster, ClusterResources)}
         ended: list[RetainedResource] = []
         failed: list[tuple[RetainedResource, CloudGpuError]] = []
-        for one in (one for one in storage if one.made_for not in remaining):
+        for resource in (resource for resource in storage if resource.made_for not in remaining):
             try:
-                ClusterStorage(self._context).end_stray(one.name, one.token, one.region)
-                ended.append(one)
+                ClusterStorage(self._context).end_stray(resource.name, resource.token, resource.region)
+                ended.append(resource)
             except CloudGpuError as err:
-                self._context.emit(Note(f"{one.label}: {err.message}"))
-                failed.append((one, err))
+                self._context.emit(Note(f"{resource.label}: {err.message}"))
+                failed.append((resource, err))
         return SweepResult(tuple(ended), tuple(failed))
 
     def end(self, clusters: Sequence[ClusterResources], default_region: str) -> SweepResult:
@@ -141,8 +147,8 @@ class Sweep:
         with ThreadPoolExecutor(max(1, min(_AT_ONCE, len(clusters))), thread_name_prefix="sweep") as pool:
             outcomes = list(zip(clusters, pool.map(end, clusters), strict=True))
         return SweepResult(
-            ended=tuple(one for one, err in outcomes if err is None),
-            failed=tuple((one, err) for one, err in outcomes if err is not None),
+            ended=tuple(cluster for cluster, err in outcomes if err is None),
+            failed=tuple((cluster, err) for cluster, err in outcomes if err is not None),
         )
 
     def check_recorded(self, swept: "SweepResult") -> None:
@@ -152,13 +158,13 @@ class Sweep:
             LedgerError: The ledger could not be read or written.
             StateError: A record could not be written or removed.
         """
-        names = ", ".join(one.label for one in swept.ended)
+        names = ", ".join(resource.label for resource in swept.ended)
         check_ledger(self._context, f"confirmed deleted: {names}" if names else "the account was swept")
         if self._unsaved:
             message = f"confirmed deleted: {names}, but the records could not be updated: {'; '.join(self._unsaved)}"
             raise StateError(message, hint="free some disk space, then run `cloudgpu down NAME` to record it")
 
-    def _wanted(self, regions: Sequence[str]) -> tuple[str, ...]:
+    def _regions_to_search(self, regions: Sequence[str]) -> tuple[str, ...]:
         """Return the regions to search: the given ones, or all that are enabled."""
         try:
             enabled = tuple(self._context.cloud.regions())
@@ -176,46 +182,46 @@ class Sweep:
         if region == _IAM:
             return _RegionResult(result.found, unknown=unknown)
         denied = ""
-        outliving: tuple[RetainedResource, ...] = ()
+        retained: tuple[RetainedResource, ...] = ()
         try:
-            outliving = self._outliving(region)
+            retained = self._retained(region)
         except AuthError as err:
             # Users without storage permissions may still sweep clusters.
             denied = err.message
         except CloudGpuError as err:
             unknown = unknown or err.message
-        return _RegionResult(result.found, outliving, denied, unknown)
+        return _RegionResult(result.found, retained, denied, unknown)
 
-    def _outliving(self, region: str) -> "tuple[RetainedResource, ...]":
-        storage = [of_storage(one) for one in self._context.cloud.storage().found(region)]
-        return (*storage, *(of_image(one) for one in self._images.found(region)))
+    def _retained(self, region: str) -> "tuple[RetainedResource, ...]":
+        storage = [of_storage(stored) for stored in self._context.cloud.storage().found(region)]
+        return (*storage, *(of_image(image) for image in self._images.found(region)))
 
-    def _unbacked(self, found: Sequence[Tagged], answered: Sequence[str]) -> tuple[ClusterResources, ...]:
+    def _unbacked(self, resources: Sequence[Tagged], searched: Sequence[str]) -> tuple[ClusterResources, ...]:
         """Return the clusters that are only in the ledger."""
         rows = self._context.ledger.entries(state="open")
-        tokens = {one.tags.get(TOKEN, "") for one in found}
-        return unbacked(rows, self._context.cloud, Searched(frozenset(answered), tokens)) if rows else ()
+        tokens = {resource.tags.get(TOKEN, "") for resource in resources}
+        return unbacked(rows, self._context.cloud, SearchCoverage(frozenset(searched), tokens)) if rows else ()
 
-    def _around(self, found: Sequence[Tagged], going: Set[str], *, all_asked: bool) -> Around:
+    def _around(self, resources: Sequence[Tagged], going: Set[str], *, all_asked: bool) -> Around:
         """Return the clusters that storage may have been created for, without those that are being deleted."""
         here = {record.name for record in self._context.records.clusters()}
-        clusters = {one.tags[CLUSTER] for one in found if CLUSTER in one.tags}
+        clusters = {resource.tags[CLUSTER] for resource in resources if CLUSTER in resource.tags}
         return Around(clusters - going, here - going, all_asked)
 
-    def _verdict(self, one: ClusterResources, request: SweepRequest) -> SweepDecision:
-        record = self._context.records.last_known(one.cluster)
-        known = record is not None and record.token == one.token
+    def _decide(self, cluster: ClusterResources, request: SweepRequest) -> SweepDecision:
+        record = self._context.records.last_known(cluster.cluster)
+        known = record is not None and record.token == cluster.token
         up = known and record is not None and record.state == "up"
-        if one.billed_in and not known:
-            at = settled_at(self._billing.rows_of(one.cluster, one.token), self._context.cloud.endpoint)
+        if cluster.billed_in and not known:
+            at = settled_at(self._billing.rows_of(cluster.cluster, cluster.token), self._context.cloud.endpoint)
             if at > self._now():
                 why = f"no tagged resources; a launch may still appear until {at:%Y-%m-%d %H:%M:%S} UTC"
                 return SweepDecision(goes=False, why=why)
         try:
-            busy = record is not None and self._busy(one.cluster)
+            busy = record is not None and self._busy(cluster.cluster)
         except StateError as err:
             return SweepDecision(goes=False, why=err.message)
-        return verdict(one, LocalKnowledge(known, up, busy=busy), request, self._now())
+        return verdict(cluster, LocalKnowledge(known, up, busy=busy), request, self._now())
 
     def _busy(self, name: str) -> bool:
         path = self._context.home.cluster(name).root / "lease"
@@ -225,57 +231,57 @@ class Sweep:
         return self._context.clock.now()
 
     def _ender(self, default_region: str) -> Callable[[ClusterResources], CloudGpuError | None]:
-        def end(one: ClusterResources) -> CloudGpuError | None:
+        def end(cluster: ClusterResources) -> CloudGpuError | None:
             try:
-                self._end(one, default_region)
+                self._end(cluster, default_region)
             except CloudGpuError as err:
-                self._context.emit(Note(f"{one.cluster}: {err.message}"))
+                self._context.emit(Note(f"{cluster.cluster}: {err.message}"))
                 return err
             return None
 
         return end
 
-    def _end(self, one: ClusterResources, default_region: str) -> None:
-        known = self._context.records.last_known(one.cluster)
-        if known is not None and known.token == one.token and known.state != "damaged":
+    def _end(self, cluster: ClusterResources, default_region: str) -> None:
+        record = self._context.records.last_known(cluster.cluster)
+        if record is not None and record.token == cluster.token and record.state != "damaged":
             # The journal lists more than tag search finds.
-            self._unsaved += Teardown(self._context).delete(one.cluster, default_region).unsaved
+            self._unsaved += Teardown(self._context).delete(cluster.cluster, default_region).unsaved
             return
-        self._end_unknown(one)
+        self._end_unknown(cluster)
 
-    def _end_unknown(self, one: ClusterResources) -> None:
+    def _end_unknown(self, cluster: ClusterResources) -> None:
         """Delete a cluster without a record in this home by its token, region by region.
 
         Raises:
             TeardownError: Something is left, or a region could not be searched.
         """
-        begun_at = self._now()
-        regions = [region for region in one.regions if region != _IAM]
-        failures = RegionFailures(one.cluster, regions or one.regions)
+        started_at = self._now()
+        regions = [region for region in cluster.regions if region != _IAM]
+        failures = RegionFailures(cluster.cluster, regions or cluster.regions)
 
-        def whose(thing: TaggedResource) -> bool:
-            return has_token(thing, one.token)
+        def whose(resource: TaggedResource) -> bool:
+            return has_token(resource, cluster.token)
 
-        strays, launches = TagSearch(self._context), UnansweredLaunches(self._context)
-        rows = self._billing.rows_of(one.cluster, one.token)
+        tags, launches = TagSearch(self._context), UnansweredLaunches(self._context)
+        rows = self._billing.rows_of(cluster.cluster, cluster.token)
         closing = Closing.begun(self._context, rows)
-        done = strays.end_nodes(one.cluster, regions, whose, Recorded())
+        done = tags.end_nodes(cluster.cluster, regions, whose, Recorded())
         failures.add_all(done.errors)
         self._billing.note_launched(rows, done.seen)
-        launches.wait(unlaunched(rows), begun_at)
-        strays.end_rest(one.cluster, one.regions, whose, failures)
-        launches.note_ended(one.cluster, self._billing.rows_of(one.cluster, one.token), whose, failures)
+        launches.wait(unlaunched(rows), started_at)
+        tags.end_rest(cluster.cluster, cluster.regions, whose, failures)
+        launches.note_ended(cluster.cluster, self._billing.rows_of(cluster.cluster, cluster.token), whose, failures)
         closing.close(
             row
-            for row in self._billing.rows_of(one.cluster, one.token)
+            for row in self._billing.rows_of(cluster.cluster, cluster.token)
             if row.spending.region in regions and row.spending.region not in failures
         )
         failures.raise_any()
 
 
-def _meant(one: ClusterResources | RetainedResource, request: SweepRequest) -> bool:
+def _is_covered(resource: ClusterResources | RetainedResource, request: SweepRequest) -> bool:
     """Return True if the request covers the owner of the resource."""
-    return not request.owners or one.owner in request.owners
+    return not request.owners or resource.owner in request.owners
 
 
 @dataclass(frozen=True)
@@ -302,21 +308,29 @@ def check_regions(regions: Sequence[str], enabled: Sequence[str]) -> None:
         raise UsageError(message, hint=f"enabled regions: {', '.join(enabled)}")
 
 
-def problem(seen: SweepFindings, swept: SweepResult) -> TeardownError | None:
+def problem(findings: SweepFindings, swept: SweepResult) -> TeardownError | None:
     """Return one error for all that is left or unknown, or None."""
-    unknown = [f"{region}: unknown: {why}" for region, why in seen.unknown]
-    left = [f"{one.label}: {line}" for one, err in swept.failed for line in lines(err)]
+    unknown = [f"{region}: unknown: {why}" for region, why in findings.unknown]
+    left = [f"{resource.label}: {line}" for resource, err in swept.failed for line in lines(err)]
     if not unknown and not left:
         return None
-    silent = [region for region, _ in seen.unknown if region != _IAM]
+    unreachable = [region for region, _ in findings.unknown if region != _IAM]
     parts = [
-        _are(sum(isinstance(one, ClusterResources) for one, _ in swept.failed), "cluster", "not confirmed deleted"),
         _are(
-            sum(isinstance(one, RetainedResource) for one, _ in swept.failed),
+            sum(isinstance(resource, ClusterResources) for resource, _ in swept.failed),
+            "cluster",
+            "not confirmed deleted",
+        ),
+        _are(
+            sum(isinstance(resource, RetainedResource) for resource, _ in swept.failed),
             "piece of storage",
             "not confirmed deleted",
         ),
-        _are(len(silent), "region", "unreachable") if silent else "IAM could not be searched" if unknown else "",
+        _are(len(unreachable), "region", "unreachable")
+        if unreachable
+        else "IAM could not be searched"
+        if unknown
+        else "",
     ]
     message = " and ".join(part for part in parts if part)
     return TeardownError(
