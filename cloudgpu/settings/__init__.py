@@ -1,4 +1,4 @@
-"""What can be set outside a recipe, and where each value came from."""
+"""Settings outside recipes: names, sources, types and documentation."""
 
 from cloudgpu.settings.docs import settings_docs
 from cloudgpu.settings.fields import Setting, Settings, Target, env_name, mask_url

@@ -1,4 +1,4 @@
-"""Where settings are written: the command line, environment variables, the project file, the user file."""
+"""Read settings from the command line, environment variables, the project file and the user file."""
 
 import os
 import stat
@@ -17,46 +17,48 @@ PROJECT_FILE = "cloudgpu.toml"
 
 
 @dataclass(frozen=True)
-class Given:
-    """A setting that somebody wrote, with the directory that a relative path in it starts from."""
+class SourcedSetting:
+    """A setting from one source, with the base directory of a relative path in it."""
 
     setting: Setting
     base: Path
 
 
-Source = Mapping[str, Given]
+Source = Mapping[str, SourcedSetting]
 
 
 def sources(flags: Mapping[str, str | None], environ: Mapping[str, str], cwd: Path) -> Sequence[Source]:
-    """What each source says, strongest first.
+    """Return the settings of each source in order of precedence.
 
     Raises:
-        UsageError: A name that is no setting, or a file that cannot be read.
+        UsageError: A name is not a setting, or a file cannot be read.
     """
     return [_flags(flags, cwd), _variables(environ, cwd), *(_file(path) for path in _files(cwd))]
 
 
 def user_file() -> Path:
-    """The settings file of this user."""
+    """Return the path of the user's settings file."""
     return Path(platformdirs.user_config_dir("cloudgpu")) / "config.toml"
 
 
 def _flags(flags: Mapping[str, str | None], cwd: Path) -> Source:
-    found = {}
+    settings = {}
     for name, text in flags.items():
         if name not in FIELDS:
             raise unknown_setting(name, "the command line")
         if text is not None:
-            found[name] = Given(Setting(name, text, f"flag --{name.replace('_', '-')}"), cwd)
-    return found
+            settings[name] = SourcedSetting(Setting(name, text, f"flag --{name.replace('_', '-')}"), cwd)
+    return settings
 
 
 def _variables(environ: Mapping[str, str], cwd: Path) -> Source:
-    # An empty variable is how shells and CI systems spell "unset". Unknown ones are left alone: a run's own
-    # environment has CLOUDGPU_ variables too.
-    found = {name: environ.get(env_name(name), "") for name in NAMES}
+    # Shells and CI systems use an empty variable for "unset". Unknown CLOUDGPU_ variables are ignored, because the
+    # environment of a run has some.
+    values = {name: environ.get(env_name(name), "") for name in NAMES}
     return {
-        name: Given(Setting(name, text, f"environment {env_name(name)}"), cwd) for name, text in found.items() if text
+        name: SourcedSetting(Setting(name, text, f"environment {env_name(name)}"), cwd)
+        for name, text in values.items()
+        if text
     }
 
 
@@ -71,11 +73,11 @@ def _files(cwd: Path) -> Iterator[Path]:
 
 
 def _refuse_planted(path: Path) -> None:
-    """Refuse a project file that a stranger left in a shared folder: it could redirect the ledger or open port 22."""
+    """Reject another user's project file in a world-writable folder: it could redirect the ledger or open port 22."""
     shared = path.parent.stat().st_mode & stat.S_IWOTH
     if shared and path.stat().st_uid not in (0, os.getuid()):
-        message = f"{path} belongs to another user and lies in a folder that everybody can write to"
-        raise UsageError(message, hint="work in a folder of your own, or remove the file")
+        message = f"{path} belongs to another user and is in a world-writable folder"
+        raise UsageError(message, hint="use a folder that only you can write to, or remove the file")
 
 
 def _file(path: Path) -> Source:
@@ -86,13 +88,13 @@ def _file(path: Path) -> Source:
     return {name: _written(name, value, path) for name, value in document.items()}
 
 
-def _written(name: str, value: object, path: Path) -> Given:
+def _written(name: str, value: object, path: Path) -> SourcedSetting:
     if name not in FIELDS:
         raise unknown_setting(name, str(path))
     if not isinstance(value, str | int):
         raise UsageError(
-            f"{path}: {name}: expected text, a number or true/false, found {value!r}",
+            f"{path}: {name}: expected text, a number or true/false, got {value!r}",
             hint="see docs/reference/settings.md",
         )
     text = str(value).lower() if isinstance(value, bool) else str(value)
-    return Given(Setting(name, text, f"file {path}"), path.parent)
+    return SourcedSetting(Setting(name, text, f"file {path}"), path.parent)
