@@ -145,7 +145,7 @@ class TagSearch:
             err.hint = _again(name)
             raise
 
-    def mine(self, resource: TaggedResource, token: str) -> bool:
+    def is_own(self, resource: TaggedResource, token: str) -> bool:
         """Return True for resources of this cluster or owner, as another user may have a cluster of the same name."""
         return resource.tags.get(OWNER, "") in ("", self.context.owner) or (bool(token) and has_token(resource, token))
 

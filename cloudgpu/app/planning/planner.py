@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cloudgpu.app.planning.preflight import Preflight
-from cloudgpu.app.planning.quota_headroom import QuotaHeadroom
-from cloudgpu.app.planning.quota_headroom import rooms as rooms_of
+from cloudgpu.app.planning.quota_headroom import QuotaHeadroom, headroom_by_quota
 from cloudgpu.app.storage.overview import monthly_usd
 from cloudgpu.backends.base import Cloud
 from cloudgpu.catalog import Catalog
@@ -93,7 +92,7 @@ def make_plan(
         quotes = quotes if cooldowns is None else replace(quotes, refused=cooldowns.recent(connection))
     if rooms is not None:
         headroom = rooms.remembered(target, known) if connection is None else rooms.asked(connection, usable)
-        quotes = replace(quotes, quotas=rooms_of(headroom))
+        quotes = replace(quotes, quotas=headroom_by_quota(headroom))
     question = Question(recipe, target, catalog, quotes, default_region, today, network)
     return Planned(planner.answer(question), loaded.path, loaded.base, question)
 

@@ -46,8 +46,8 @@ class Serving:
         self._stays = recipe.launch.service.stays if recipe.launch.service else "expiry"
         self.services = services_of(recipe, record.run_id, context.home)
         self._ready: set[str] = set()
-        self._late = ""
-        self._over = threading.Event()
+        self._failure = ""
+        self._stopped = threading.Event()
         self._threads: list[threading.Thread] = []
 
     def __enter__(self) -> "Serving":
@@ -58,7 +58,7 @@ class Serving:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._over.set()
+        self._stopped.set()
         for thread in self._threads:
             thread.join(_LEAVE_S)
 
@@ -73,8 +73,8 @@ class Serving:
     def judged(self, verdict: Verdict) -> Verdict:
         """Return the final status: a main service that never became ready has failed."""
         main = next((service for service in self.services if service.main), None)
-        if self._late:
-            return Verdict("failed", None, _RANK, 0, self._late)
+        if self._failure:
+            return Verdict("failed", None, _RANK, 0, self._failure)
         if main is None or self._host is None or not self._fresh or main.name in self._ready:
             return verdict
         if verdict.succeeded:
@@ -84,13 +84,13 @@ class Serving:
     def _watch(self, host: Host, service: Served) -> None:
         """Probe a service until it is ready or the time is up. Runs in its own thread."""
         clock, within = self._context.clock, int(service.endpoint.ready.within)
-        began = clock.monotonic()
+        started = clock.monotonic()
         try:
             probe = Probe(host, service)
-            while not self._over.is_set():
+            while not self._stopped.is_set():
                 trouble = probe.ask()
-                seconds = clock.monotonic() - began
-                if self._over.is_set():
+                seconds = clock.monotonic() - started
+                if self._stopped.is_set():
                     return
                 if not trouble:
                     self._opened(service, probe, seconds)
@@ -98,7 +98,7 @@ class Serving:
                 if seconds >= within:
                     self._give_up(service, f" after {service.endpoint.ready.within}: {trouble}")
                     return
-                self._over.wait(_PAUSE_S)
+                self._stopped.wait(_PAUSE_S)
         except CloudGpuError as err:
             self._give_up(service, f": {err.message}")
 
@@ -127,7 +127,7 @@ class Serving:
         if not (service.main and self._fresh):
             self._context.emit(Note(f"{problem}; the run continues"))
             return
-        self._late = problem
+        self._failure = problem
         self._context.emit(Note(f"{problem}; stopping the run"))
         try:
             self._stop()

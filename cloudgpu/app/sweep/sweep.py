@@ -264,7 +264,7 @@ class Sweep:
 
         tags, launches = TagSearch(self._context), UnansweredLaunches(self._context)
         rows = self._billing.rows_of(cluster.cluster, cluster.token)
-        closing = Closing.begun(self._context, rows)
+        closing = Closing.started(self._context, rows)
         done = tags.end_nodes(cluster.cluster, regions, whose, Recorded())
         failures.add_all(done.errors)
         self._billing.note_launched(rows, done.seen)

@@ -111,7 +111,7 @@ def test_a_ledger_of_a_newer_version_is_refused(ledger, ledger_path: Path):
     with sqlite3.connect(ledger_path) as direct:
         direct.execute("INSERT INTO cloudgpu_ledger (version) VALUES (99)")
     direct.close()
-    with pytest.raises(LedgerError, match=f"format 99, but this version of cloudgpu supports up to {schema.VERSION}") as caught:
+    with pytest.raises(LedgerError, match=f"format 99, .* supports up to {schema.VERSION}") as caught:
         open_ledger(f"sqlite:///{ledger_path}")
     assert "upgrade cloudgpu" in caught.value.hint
 
