@@ -11,9 +11,9 @@ _HEAD = """\
 
 In order of precedence: a flag of the command, an environment variable, `cloudgpu.toml` in the
 working directory or the nearest folder above it, `config.toml` in the folder `cloudgpu` of the
-platform's configuration directory, the default. `cloudgpu config` shows every setting with its value
-and its source; passwords are masked. An empty environment variable counts as not set. Relative paths
-start from the working directory; in a file, from the folder of that file.
+platform's configuration directory, the default. `cloudgpu config` shows every setting with its
+value and its source; passwords are masked. An empty environment variable counts as not set.
+Relative paths start from the working directory; in a file, from the folder of that file.
 
 ```toml
 # cloudgpu.toml

@@ -46,7 +46,7 @@ def exhausted(plan: Plan, refusals: Sequence[Refusal], catalog: Catalog) -> NoCa
     capacity_errors = _of(refusals, CapacityError)
     return NoCapacityError(
         f"{requested} not available: {'; '.join(_reasons(plan, refusals)) or 'the plan has no candidates'}",
-        tried=[refusal.whole for refusal in refusals],
+        tried=[refusal.full_line for refusal in refusals],
         passing=bool(capacity_errors),
         hint="; or ".join(dict.fromkeys(_hints(plan, refusals, catalog))),
     )
