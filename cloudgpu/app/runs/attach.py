@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from cloudgpu.app.clusters.factory import authorize_caller
-from cloudgpu.app.runs.finish import Finishing, going_on
+from cloudgpu.app.runs.finish import Finishing, add_live_run_hint
 from cloudgpu.app.runs.follow import Followed, Running, judged
 from cloudgpu.app.runs.outcome import CLUSTER_DELETED, RunOutcome, never_fetched
 from cloudgpu.app.runs.services import stage_of
@@ -152,7 +152,7 @@ def _going_on(record: RunRecord) -> Iterator[None]:
     try:
         yield
     except ConnectError as err:
-        going_on(err, record)
+        add_live_run_hint(err, record)
         raise
 
 

@@ -157,7 +157,7 @@ class Finishing:
             return
         if record.ranks:
             # If the disk is full, the record may lack the final status.
-            going_on(err, record if record.judged else self._verdict or record)
+            add_live_run_hint(err, record if record.judged else self._verdict or record)
             _add_hint(err, still_up(cluster) if cluster else "")
             return
         record = replace(record, state="failed", reason=err.message)
@@ -260,7 +260,7 @@ def _why_unreachable(cluster: ClusterRecord | None, now: datetime) -> str:
     return "none of its nodes could be reached"
 
 
-def going_on(err: CloudGpuError, record: RunRecord) -> None:
+def add_live_run_hint(err: CloudGpuError, record: RunRecord) -> None:
     """Add to an error the state of the aborted run and how to attach to it."""
     state = f"has {record.state}" if record.judged else "may still be running"
     _add_hint(err, f"run {record.run_id} {state}; attach to it with `{command('cloudgpu', 'attach', record.run_id)}`")

@@ -5,7 +5,7 @@ import queue
 import socket
 from collections.abc import Sequence
 
-from cloudgpu.app.runs.service_urls import Served
+from cloudgpu.app.runs.service_urls import RunService
 from cloudgpu.errors import ConnectError, UsageError
 from cloudgpu.launch.inventory import loopback, usual_local
 from cloudgpu.ssh.base import Host
@@ -26,7 +26,7 @@ class Probe:
         why_moved: Why the local port differs from the service's port, if it does.
     """
 
-    def __init__(self, host: Host, service: Served) -> None:
+    def __init__(self, host: Host, service: RunService) -> None:
         """Open the tunnel.
 
         Raises:
@@ -87,7 +87,7 @@ class Probe:
         return f"nothing listens on port {self._port}" if "cannot connect to" in trouble.message else trouble.message
 
 
-def check_free(head: Host | None, services: Sequence[Served]) -> None:
+def check_free(head: Host | None, services: Sequence[RunService]) -> None:
     """Reject a port that is already in use on the node: its user would be mistaken for the service.
 
     Raises:

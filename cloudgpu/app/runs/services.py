@@ -7,7 +7,7 @@ from typing import Final
 
 from cloudgpu.app.runs.run_recipe import recipe_of
 from cloudgpu.app.runs.service_probe import Probe
-from cloudgpu.app.runs.service_urls import Served, hidden, services_of
+from cloudgpu.app.runs.service_urls import RunService, hidden, services_of
 from cloudgpu.backends.context import Context
 from cloudgpu.errors import CloudGpuError
 from cloudgpu.paths import RunPaths
@@ -81,7 +81,7 @@ class Serving:
             return Verdict("failed", 0, _RANK, 0, "the service ended before it was ready")
         return verdict
 
-    def _watch(self, host: Host, service: Served) -> None:
+    def _watch(self, host: Host, service: RunService) -> None:
         """Probe a service until it is ready or the time is up. Runs in its own thread."""
         clock, within = self._context.clock, int(service.endpoint.ready.within)
         started = clock.monotonic()
@@ -102,7 +102,7 @@ class Serving:
         except CloudGpuError as err:
             self._give_up(service, f": {err.message}")
 
-    def _opened(self, service: Served, probe: Probe, seconds: float) -> None:
+    def _opened(self, service: RunService, probe: Probe, seconds: float) -> None:
         self._ready.add(service.name)
         emit = self._context.emit
         emit(Note(f"{service.name} is ready after {seconds:.1f} s; open this address in a browser:"))
@@ -121,7 +121,7 @@ class Serving:
         ends = until or " with its cluster"
         return f"it keeps running after this command exits, and stops{ends}; `{again}` opens it again"
 
-    def _give_up(self, service: Served, why: str) -> None:
+    def _give_up(self, service: RunService, why: str) -> None:
         """Stop the run if its main service does not get ready; a side service does not affect it."""
         problem = f"{service.name} is not ready{why}"
         if not (service.main and self._fresh):
@@ -138,7 +138,7 @@ class Serving:
 class _MaskedLogStore(LogStore):
     """Masks tokens in the logs on this machine without changing byte offsets."""
 
-    def __init__(self, paths: RunPaths, services: tuple[Served, ...]) -> None:
+    def __init__(self, paths: RunPaths, services: tuple[RunService, ...]) -> None:
         super().__init__(paths)
         self._services = services
 
@@ -157,6 +157,6 @@ def ends_with_its_command(recipe: Recipe) -> bool:
     return recipe.launch.service is not None and recipe.launch.service.stays == "command"
 
 
-def _without(chunk: Chunk, services: tuple[Served, ...]) -> Chunk:
+def _without(chunk: Chunk, services: tuple[RunService, ...]) -> Chunk:
     text = hidden(chunk.text, services)
     return chunk if text == chunk.text else replace(chunk, text=text)
