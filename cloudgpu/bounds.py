@@ -186,11 +186,11 @@ def duration_s(text: object, most_s: int = MAX_DURATION_S) -> int:
     """
     stripped = text.strip(" \t") if isinstance(text, str) else ""
     if _DURATION.fullmatch(stripped) is None:
-        message = "expected a duration with its unit, for instance 90s, 20m or 8h"
+        message = "expected a duration with its unit, for example 90s, 20m or 8h"
         raise ValueError(message)
     seconds = sum(int(number) * _UNIT_S[unit] for number, unit in _PART.findall(stripped))
     if not seconds:
-        message = "expected a duration above zero, for instance 90s"
+        message = "expected a duration above zero, for example 90s"
         raise ValueError(message)
     if seconds > most_s:
         message = f"expected a duration of at most {most_s // 86400}d, got {_shown(stripped)}"
@@ -217,7 +217,7 @@ def size_gib(text: object, most: int = MAX_SIZE_GIB) -> int:
     match = _SIZE.fullmatch(text.strip(" \t")) if isinstance(text, str) else None
     gib = int(match[1]) * (1024 if match[2] == "TiB" else 1) if match else 0
     if not gib:
-        message = "expected a size with its unit, for instance 300GiB"
+        message = "expected a size with its unit, for example 300GiB"
         raise ValueError(message)
     if gib > most:
         message = f"expected a size of at most {most}GiB, got {_shown(text)}"

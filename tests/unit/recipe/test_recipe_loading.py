@@ -58,7 +58,7 @@ budgt: {max_usd: 3}
         f'{SHOWN}:5: resources.node: unknown field; did you mean "nodes"?',
         f"{SHOWN}:6: resources.market: expected on-demand, spot, reservation or capacity-block, got spto; "
         'did you mean "spot"?',
-        f"{SHOWN}:7: resources.disk: expected a size with its unit, for instance 300GiB",
+        f"{SHOWN}:7: resources.disk: expected a size with its unit, for example 300GiB",
         f"{SHOWN}:9: launch.with: expected torchrun, mpirun, deepspeed, kvstore, tf-config, each-node, head-only or "
         'service, got torchrum; did you mean "torchrun"?',
         f"{SHOWN}:14: metrics.accuracy.better: expected higher or lower, got up",
