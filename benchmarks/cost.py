@@ -60,7 +60,7 @@ def fill(ledger: Ledger, count: int) -> None:
 
     events: dict[sa.Table, list[dict[str, Any]]] = {
         schema.opened: [rows.opened(purchase, 1) for purchase in every],
-        schema.beside: [row for purchase in every for row in rows.besides(purchase, 1)],
+        schema.beside: [row for purchase in every for row in rows.surcharge_rows(purchase, 1)],
         schema.launched: [
             purchase | {"instance_id": f"i-{number:08x}{node}", "position": node, "launched_at": at(number, seconds=20)}
             for number, purchase in enumerate(purchases)

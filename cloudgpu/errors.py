@@ -2,31 +2,31 @@
 
     CloudGpuError                     1
     |-- UsageError                    2   the command line, a settings file or an environment variable
-    |-- RecipeError                   2   the recipe: file, line, field
-    |-- BudgetError                   3   a cap would be exceeded
+    |-- RecipeError                   2   the recipe
+    |-- BudgetError                   3   a budget would be exceeded
     |-- LaunchError                   4   nothing could be launched
-    |   |-- CapacityError             4   none left here: try the next zone
+    |   |-- CapacityError             4   no capacity in this zone: try the next one
     |   |   `-- NoCapacityError       4   every candidate was tried
-    |   |-- QuotaError                4   the account's limit: skip this region and pool
-    |   `-- NotOfferedError           4   retired, or not in this zone
-    |-- RemoteCommandError            5   a command on a node failed (the training command too)
-    |-- TeardownError                 6   something is still there, or nobody knows
-    |-- PlanError                     7   the plan holds an error finding
-    |-- CloudError                    8   the cloud refused or cannot be reached
+    |   |-- QuotaError                4   account quota exhausted: skip this region and pool
+    |   `-- NotOfferedError           4   the type is retired or not offered in this zone
+    |-- RemoteCommandError            5   a command on a node failed, for example the training command
+    |-- TeardownError                 6   a resource is left, or its state is unknown
+    |-- PlanError                     7   the plan has an error finding
+    |-- CloudError                    8   the cloud rejected a request or cannot be reached
     |   |-- AuthError                 8   credentials or permissions
-    |   |-- ThrottledError            8   back off and send the same token again
-    |   |-- BadRequestError           8   the request itself is wrong: stop
-    |   `-- UnsupportedError          8   the engine does not know this type, property or option
+    |   |-- ThrottledError            8   retry later with the same token
+    |   |-- BadRequestError           8   the request is invalid: stop
+    |   `-- UnsupportedError          8   the engine does not support a type, property or option
     |-- ConnectError                  9   a node cannot be reached
-    |   `-- HostKeyError              9   it can, but it is not the node we made
-    |-- StateError                   10   the state home: unwritable, full, damaged, of another account
-    |-- BusyError                    11   somebody else is at it
-    |-- RehearsalError               12   the rehearsal cloud itself
+    |   `-- HostKeyError              9   its host key is not the expected one
+    |-- StateError                   10   the state home is unwritable, full, damaged or of another account
+    |-- BusyError                    11   another process is working on it
+    |-- RehearsalError               12   the rehearsal cloud failed
     |-- LedgerError                  13   the ledger cannot be read or written
-    |-- QuestionError                14   an answer is needed and there is no terminal
-    `-- UnfitError                   15   `doctor` found something that has to be cured
+    |-- QuestionError                14   a prompt needs an answer, but there is no terminal
+    `-- UnfitError                   15   a check of `doctor` failed
 
-Ctrl-C ends with 130. A bug keeps its traceback and ends with 1.
+Ctrl-C exits with 130. An unexpected exception exits with 1 and shows its traceback.
 """
 
 from collections.abc import Sequence
@@ -37,10 +37,10 @@ class CloudGpuError(Exception):
     """Base class of all cloudgpu errors.
 
     Attributes:
-        message: What happened and where, one sentence, no traceback.
-        hint: What to type or change next; empty when there is nothing sensible to say.
-        exit_code: The exit status of the command that ends with it.
-        partial_result: What the command had achieved before it failed, as fields of its own `--json` output.
+        message: What happened and where, in one sentence.
+        hint: What to type or change next, or empty.
+        exit_code: The exit code of a command that fails with this error.
+        partial_result: Results of the command before the error, as fields of its `--json` output.
     """
 
     exit_code: ClassVar[int] = 1
@@ -79,7 +79,7 @@ class LaunchError(CloudGpuError):
     """Instances could not be launched; `code` is the cloud's error code.
 
     Attributes:
-        launched: Instances that were launched all the same, and have been ended since: they cost what they ran.
+        launched: Instances that were launched nevertheless and are terminated now; their running time is billed.
     """
 
     exit_code = 4
@@ -95,7 +95,7 @@ class CapacityError(LaunchError):
 
 
 class NoCapacityError(CapacityError):
-    """Every candidate was tried; `tried` holds one line each. `passing`: the same may be had later, with no change."""
+    """No candidate could be launched; `tried` has one line for each. `passing`: a retry may succeed without changes."""
 
     def __init__(self, message: str, *, tried: Sequence[str] = (), passing: bool = False, hint: str = "") -> None:
         super().__init__(message, hint=hint)
@@ -197,7 +197,7 @@ class BusyError(CloudGpuError):
 
 
 class RehearsalError(CloudGpuError):
-    """The rehearsal cloud did not start, answer or stop."""
+    """The rehearsal cloud did not start, respond or stop."""
 
     exit_code = 12
 

@@ -1,4 +1,4 @@
-"""Attribute a cluster's time to the runs that used it, in equal shares, else to its creator or to no run."""
+"""Attribute the time of a cluster to the runs that used it: in equal parts while several did, else to its creator."""
 
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
@@ -27,7 +27,7 @@ class RunInterval:
 
 @dataclass(frozen=True)
 class Slice:
-    """Part of a charge's time, and the runs that used the cluster then."""
+    """An interval of a charge in which the same runs used the cluster."""
 
     start: datetime
     end: datetime
@@ -35,12 +35,12 @@ class Slice:
 
     @property
     def microseconds(self) -> int:
-        """Length in microseconds."""
+        """Length of the interval."""
         return (self.end - self.start) // timedelta(microseconds=1)
 
 
 class RunIndex:
-    """Finds the runs that used a cluster at a given time, efficiently for large ledgers."""
+    """Index of runs by cluster and time, which stays fast for ledgers with many runs."""
 
     def __init__(self, runs: Iterable[RunInterval]) -> None:
         ended: dict[str, list[RunInterval]] = defaultdict(list)
@@ -51,19 +51,19 @@ class RunIndex:
         self._unended = dict(unended)
 
     def overlapping(self, charge: Charge, until: datetime) -> list[RunInterval]:
-        """Return the runs on the charge's cluster between its start and `until`."""
+        """Return the runs of the charge's cluster between its start and `until`."""
         ended = self._ended.get(charge.cluster)
-        found = ended.overlapping(charge.start, until) if ended else []
-        # A run whose end nobody wrote down went on at most as long as the nodes that it started on.
+        overlapping = ended.overlapping(charge.start, until) if ended else []
+        # A run without a recorded end lasted at most as long as the nodes that it was started on.
         unended = self._unended.get(charge.cluster, [])
         first = bisect_left(unended, charge.start, key=attrgetter("started_at"))
         last = bisect_left(unended, until, key=attrgetter("started_at"))
-        return found + unended[first:last]
+        return overlapping + unended[first:last]
 
 
 @dataclass(frozen=True)
 class _Ended:
-    """Runs of one cluster by start, with the latest end among each run and its predecessors."""
+    """Ended runs of one cluster by start, with the latest end of each run and all before it."""
 
     runs: Sequence[RunInterval]
     latest_end: Sequence[datetime]
@@ -79,7 +79,7 @@ class _Ended:
 
 
 def slices(start: datetime, until: datetime, runs: Sequence[RunInterval], cut: datetime | None) -> Iterator[Slice]:
-    """Yield the slices of the time from `start` to `until`, cut wherever a run starts or ends and at `cut`."""
+    """Split the time from `start` to `until` wherever a run starts or ends, and at `cut`."""
     edges = {start, until, *_edges(runs), *([cut] if cut else [])}
     for left, right in pairwise(sorted(edge for edge in edges if start <= edge <= until)):
         active = tuple(run for run in runs if run.started_at <= left and (run.ended_at or until) >= right)

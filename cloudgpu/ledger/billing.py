@@ -1,4 +1,4 @@
-"""Compute costs: by the second with a minimum of a minute per instance, in micro-dollars so that sums are exact."""
+"""Compute costs: per second with a minimum of one minute, in whole micro-dollars so that sums are exact."""
 
 import math
 from collections.abc import Sequence
@@ -16,17 +16,17 @@ _HOUR_S = 3600
 
 @dataclass(frozen=True, slots=True)
 class Charge:
-    """The fields of an entry that billing needs.
+    """The part of an entry that a bill needs.
 
     Attributes:
-        nodes: Launched nodes, or requested ones while the response is outstanding.
-        start: Launch time, or the time the entry was opened if its call never returned, because it may cost money.
-        end: Confirmed end; None while the entry is open.
-        launched: True if the call returned. A closed entry without a response costs nothing.
-        beside_nano_usd: Other resources charged by the second, nano-dollars per hour.
-        whole_hour_nano_usd: Other resources charged by whole hours, nano-dollars per hour.
-        unpriced: True if another resource has no known price and is in no sum.
-        estimated: True if the end is an upper bound, because the cloud reported no time.
+        nodes: Number of launched nodes; the requested number until the response of the launch call is known.
+        start: Time of the launch, or of opening the entry if the call had no response: it may have launched nodes.
+        end: Confirmed end, or None while the entry is open.
+        launched: Whether the launch is confirmed. A closed entry without a confirmed launch costs nothing.
+        beside_nano_usd: Surcharges in nano-dollars per hour, charged by the second.
+        whole_hour_nano_usd: Surcharges in nano-dollars per hour, charged by the started hour.
+        unpriced: Whether a surcharge has no known price; it is in no sum.
+        estimated: Whether the end is an upper bound, because the cloud reported no time.
     """
 
     cluster: str
@@ -47,18 +47,18 @@ class Charge:
 
     @property
     def free(self) -> bool:
-        """True if nothing was launched in the end."""
+        """Whether nothing was launched."""
         return self.end is not None and not self.launched
 
     def seconds(self, now: datetime) -> int:
-        """Return the seconds charged for each node until its end, or until `now`."""
+        """Return the seconds charged per node until the end, or until `now`."""
         used = (self.end or now) - self.start
         return max(MINIMUM_S, math.ceil(used.total_seconds()))
 
 
 @dataclass(frozen=True, slots=True)
 class Bill:
-    """The bill for a charge: end of the charged time, the amount, and the milliseconds of all nodes together."""
+    """The amount of a charge: end of the charged time, cost, and milliseconds of all nodes together."""
 
     until: datetime
     micro_usd: int
@@ -66,69 +66,71 @@ class Bill:
 
 
 def charges(entry: Entry) -> list[Charge]:
-    """Return an entry's charges: one for everything that ends at the same time, the nodes' first."""
+    """Return the charges of an entry, one for all parts that end at the same time; that of the nodes comes first."""
     ends: dict[datetime | None, list[Part]] = {}
     for part in ("nodes", *entry.outlasting):
         ends.setdefault(_end(entry, part), []).append(part)
     return [
-        _charge(entry, parts, end, estimated=number == 0 and any(end.estimated for end in entry.parts.values()))
+        _charge(entry, parts, end, estimated=number == 0 and any(part.estimated for part in entry.parts.values()))
         for number, (end, parts) in enumerate(ends.items())
     ]
 
 
 def _end(entry: Entry, part: Part) -> datetime | None:
-    found = entry.parts.get(part)
-    return found.at if found is not None else entry.closed_at
+    part_end = entry.parts.get(part)
+    return part_end.at if part_end is not None else entry.closed_at
 
 
 def _charge(entry: Entry, parts: Sequence[Part], end: datetime | None, *, estimated: bool) -> Charge:
-    what = entry.spending
-    nodes = (len(entry.instance_ids) or what.nodes) if what.nodes and "nodes" in parts else 0
-    beside = [
-        surcharge for surcharge in what.beside if (surcharge.kind if surcharge.kind in OUTLASTING else "nodes") in parts
+    spending = entry.spending
+    nodes = (len(entry.instance_ids) or spending.nodes) if spending.nodes and "nodes" in parts else 0
+    surcharges = [
+        surcharge
+        for surcharge in spending.beside
+        if (surcharge.kind if surcharge.kind in OUTLASTING else "nodes") in parts
     ]
     return Charge(
-        cluster=what.cluster,
-        run_id=what.run_id,
-        recipe=what.recipe,
-        owner=what.owner,
-        team=what.team,
-        simulated=what.simulated,
+        cluster=spending.cluster,
+        run_id=spending.run_id,
+        recipe=spending.recipe,
+        owner=spending.owner,
+        team=spending.team,
+        simulated=spending.simulated,
         nodes=nodes,
-        node_hourly_usd=format(what.node_hourly_usd, "f"),
+        node_hourly_usd=format(spending.node_hourly_usd, "f"),
         launched=entry.launched_at is not None,
-        start=entry.launched_at or what.opened_at,
+        start=entry.launched_at or spending.opened_at,
         end=end,
-        beside_nano_usd=_nano_usd(beside, whole_hours=False),
-        whole_hour_nano_usd=_nano_usd(beside, whole_hours=True),
-        unpriced=any(surcharge.hourly_usd is None for surcharge in beside),
+        beside_nano_usd=_nano_usd(surcharges, whole_hours=False),
+        whole_hour_nano_usd=_nano_usd(surcharges, whole_hours=True),
+        unpriced=any(surcharge.hourly_usd is None for surcharge in surcharges),
         estimated=estimated,
     )
 
 
 def nano_usd(price: Decimal) -> int:
-    """Return a price in whole nano-dollars, rounded up."""
+    """Convert a price to whole nano-dollars, the smallest unit of a bill, rounded up."""
     return int(price.scaleb(9).to_integral_value(ROUND_CEILING))
 
 
-def _nano_usd(beside: Sequence[Surcharge], *, whole_hours: bool) -> int:
-    known = (surcharge.hourly_usd for surcharge in beside if surcharge.whole_hours is whole_hours)
+def _nano_usd(surcharges: Sequence[Surcharge], *, whole_hours: bool) -> int:
+    known = (surcharge.hourly_usd for surcharge in surcharges if surcharge.whole_hours is whole_hours)
     return sum(nano_usd(price) for price in known if price is not None)
 
 
 def entry_usd(entry: Entry, now: datetime) -> Decimal:
-    """Return the cost of an entry until `now`, USD."""
+    """Return the cost of an entry until `now` in USD."""
     return usd(sum(Rates().bill(charge, now).micro_usd for charge in charges(entry)))
 
 
 class Rates:
-    """Prices in nano-dollars, cached by text, because a ledger has few prices and many entries."""
+    """Cache of parsed prices: a ledger has few different prices and many entries."""
 
     def __init__(self) -> None:
         self._nano: dict[str, int] = {}
 
     def bill(self, charge: Charge, now: datetime) -> Bill:
-        """Return the bill of a charge until its end, or until `now`, rounded half up to a micro-dollar."""
+        """Return the amount of a charge until its end, or until `now`, rounded half up to micro-dollars."""
         seconds = charge.seconds(now)
         node_s = 0 if charge.free else charge.nodes * seconds
         nano_usd_s = self._rate(charge.node_hourly_usd) * node_s
@@ -145,12 +147,12 @@ class Rates:
 
 
 def usd(micro_usd: int) -> Decimal:
-    """Convert micro-dollars to dollars exactly."""
+    """Convert micro-dollars to dollars without rounding."""
     return Decimal(micro_usd).scaleb(-6)
 
 
 def apportion(total: int, weights: Sequence[int]) -> list[int]:
-    """Split `total` by `weights` into whole numbers that add up to `total` again."""
+    """Split `total` by `weights` into whole numbers whose sum is `total`."""
     if len(weights) == 1:
         return [total]
     whole = sum(weights)

@@ -1,4 +1,4 @@
-"""Database connections of the ledger: commits are durable, and driver errors become ledger errors."""
+"""Open the ledger's database so that commits are durable, and map its errors to `LedgerError`."""
 
 import os
 import shutil
@@ -21,38 +21,41 @@ _SQLITE = "sqlite:///"
 _WAL_TRIES = 100
 _WAL_PAUSE_S = 0.05
 
-# Beginnings of SQLite's error names -> what happened, what to do.
+# Prefix of SQLite's error name -> problem, hint.
 _FAULTS: Mapping[str, tuple[str, str]] = {
-    "SQLITE_FULL": ("there is no space left on its disk", "free some space; nothing written before is lost"),
+    "SQLITE_FULL": ("there is no space left on its disk", "free some space; no earlier entry is lost"),
     "SQLITE_READONLY": ("it cannot be written", "check its permissions, or set CLOUDGPU_LEDGER_URL"),
     "SQLITE_PERM": ("it cannot be written", "check its permissions, or set CLOUDGPU_LEDGER_URL"),
     "SQLITE_CANTOPEN": ("it cannot be opened", "check the path and its permissions, or set CLOUDGPU_LEDGER_URL"),
-    "SQLITE_BUSY": ("other processes held it for too long", "try again; `fuser` on the file names them"),
-    "SQLITE_LOCKED": ("other processes held it for too long", "try again; `fuser` on the file names them"),
-    "SQLITE_CORRUPT": ("it is damaged", "keep the file, restore a copy, or save what is left with `sqlite3 .recover`"),
-    "SQLITE_NOTADB": ("it is not a ledger, or it is damaged", "keep the file and restore a copy"),
-    "SQLITE_IOERR": ("its disk reports errors", "check the disk; keep the file"),
+    "SQLITE_BUSY": ("another process has locked it for too long", "try again; `fuser` on the file shows the process"),
+    "SQLITE_LOCKED": ("another process has locked it for too long", "try again; `fuser` on the file shows the process"),
+    "SQLITE_CORRUPT": (
+        "it is damaged",
+        "keep the file, and restore a backup or recover its rows with `sqlite3 .recover`",
+    ),
+    "SQLITE_NOTADB": ("it is not a ledger or is damaged", "keep the file, and restore a backup"),
+    "SQLITE_IOERR": ("its disk reports errors", "check the disk, and keep the file"),
 }
 
 
 def connect(url: str, *, may_read_only: bool = False) -> sa.Engine:
-    """Return an engine for the ledger at `url`, after creating missing tables.
+    """Return an engine for the ledger at `url`. Missing tables are created.
 
     With `may_read_only`, a file that cannot be opened for writing is read from a copy that rejects writes.
 
     Raises:
-        LedgerError: The URL is invalid, its driver is missing, or the database cannot be used.
+        LedgerError: The URL is invalid, its driver is not installed, or the database cannot be used.
     """
     try:
-        # SQLAlchemy would read a `?` in a file's name as the start of options.
+        # Do not parse the path as a URL: SQLAlchemy would treat a `?` in it as the start of options.
         address = sa.URL.create("sqlite", database=url[len(_SQLITE) :]) if url.startswith(_SQLITE) else sa.make_url(url)
         if address.get_backend_name() == "sqlite":
             return _sqlite(address, may_read_only=may_read_only)
         engine = sa.create_engine(address, pool_pre_ping=True)
     except (exc.ArgumentError, exc.NoSuchModuleError, ModuleNotFoundError) as err:
         raise LedgerError(
-            f"the ledger URL cannot be used: {type(err).__name__}",
-            hint="CLOUDGPU_LEDGER_URL wants an SQLAlchemy address whose driver is installed, "
+            f"the ledger URL is invalid or its driver is not installed: {type(err).__name__}",
+            hint="set CLOUDGPU_LEDGER_URL to an SQLAlchemy URL whose driver is installed, "
             "for example sqlite:////var/lib/ledger.sqlite3",
         ) from err
     with _closed_on_error(engine):
@@ -73,7 +76,8 @@ def _sqlite(address: sa.URL, *, may_read_only: bool) -> sa.Engine:
     path = Path(address.database or "")
     if not path.is_absolute():
         raise LedgerError(
-            f"the ledger needs an absolute path, not {str(path)!r}", hint="write sqlite:// and then the path"
+            f"the path of the ledger is not absolute: {str(path)!r}",
+            hint="write sqlite:/// followed by the absolute path",
         )
     try:
         _touch(path)
@@ -90,10 +94,10 @@ def _sqlite(address: sa.URL, *, may_read_only: bool) -> sa.Engine:
 
 
 def _copied(path: Path, cause: LedgerError) -> sa.Engine:
-    """Open a copy for reading: SQLite reads a write-ahead log only where it can write beside it.
+    """Open a copy for reading, because SQLite can read a write-ahead log only in a writable folder.
 
     Raises:
-        LedgerError: There is no ledger, it cannot be copied, or the copy cannot be read either.
+        LedgerError: The ledger does not exist or cannot be copied, or the copy cannot be read either.
     """
     folder = tempfile.TemporaryDirectory(prefix="cloudgpu-ledger-")
     copy = Path(folder.name) / path.name
@@ -119,15 +123,15 @@ def _copied(path: Path, cause: LedgerError) -> sa.Engine:
 def _check_copy(engine: sa.Engine, cause: LedgerError) -> None:
     try:
         with reading(engine) as connection:
-            found = _found_version(connection)
+            version = _stored_version(connection)
     except LedgerError:
         raise cause from None
-    if found != schema.VERSION:
+    if version != schema.VERSION:
         raise cause
 
 
 _COPIES: "weakref.WeakKeyDictionary[sa.Engine, LedgerError]" = weakref.WeakKeyDictionary()
-"""Engines that read a copy, and why the ledger itself cannot be written."""
+"""Engines that read a copy -> why the ledger itself cannot be written."""
 
 
 def _refuse_writes(connection: Any, _record: object) -> None:  # noqa: ANN401
@@ -135,7 +139,7 @@ def _refuse_writes(connection: Any, _record: object) -> None:  # noqa: ANN401
 
 
 def _touch(path: Path) -> None:
-    """Create the file private to its owner; SQLite would make it readable by everybody."""
+    """Create the file with permissions for its owner only; SQLite would create it world-readable."""
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with suppress(FileExistsError):
@@ -143,24 +147,24 @@ def _touch(path: Path) -> None:
     except OSError as err:
         raise LedgerError(
             f"cannot write the ledger {path}: {err.strerror}",
-            hint="set CLOUDGPU_HOME or CLOUDGPU_LEDGER_URL to a place you can write to",
+            hint="set CLOUDGPU_HOME or CLOUDGPU_LEDGER_URL to a writable location",
         ) from err
 
 
 def _on_connect(connection: Any, _record: object) -> None:  # noqa: ANN401  a DBAPI connection has no type of its own
-    connection.isolation_level = None  # we begin transactions ourselves: see _on_begin
+    connection.isolation_level = None  # transactions are started by _on_begin
     _write_ahead(connection)
-    connection.execute("PRAGMA synchronous=FULL")  # NORMAL may lose the last commits with the power
+    connection.execute("PRAGMA synchronous=FULL")  # NORMAL may lose the last commits in a power failure
     connection.execute("PRAGMA foreign_keys=ON")
 
 
 def _write_ahead(connection: Any) -> None:  # noqa: ANN401
-    """Switch to write-ahead logging. SQLite does not wait for others here, whatever its timeout says."""
-    for left in reversed(range(_WAL_TRIES)):
+    """Switch to write-ahead logging. Retry, because SQLite ignores its timeout for this statement."""
+    for remaining in reversed(range(_WAL_TRIES)):
         try:
             connection.execute("PRAGMA journal_mode=WAL")
         except connection.OperationalError as err:
-            if not left or err.sqlite_errorname != "SQLITE_BUSY":
+            if not remaining or err.sqlite_errorname != "SQLITE_BUSY":
                 raise
             time.sleep(_WAL_PAUSE_S)
         else:
@@ -168,38 +172,39 @@ def _write_ahead(connection: Any) -> None:  # noqa: ANN401
 
 
 def _on_begin(connection: sa.Connection) -> None:
-    # A writer takes the lock at once: a reader that turns into a writer fails instead of waiting.
+    # Writers lock immediately, because a transaction that starts as a reader fails instead of waiting for the lock.
     mode = "IMMEDIATE" if connection.get_execution_options().get("ledger_write") else "DEFERRED"
     connection.exec_driver_sql(f"BEGIN {mode}")
 
 
 def prepare(engine: sa.Engine) -> None:
-    """Create missing tables, upgrade those of an older version, and check compatibility.
+    """Create missing tables, also those that an older version of cloudgpu did not have, and check the format.
 
     Raises:
-        LedgerError: A newer cloudgpu created the tables, or the database cannot be used.
+        LedgerError: A newer version of cloudgpu created the ledger, or the database cannot be used.
     """
     with reading(engine) as connection:
-        found = _found_version(connection)
-    if found is None or found < schema.VERSION:
+        version = _stored_version(connection)
+    if version is None or version < schema.VERSION:
         with writing(engine) as connection:
             _create(connection)
-    elif found > schema.VERSION:
+    elif version > schema.VERSION:
         raise LedgerError(
-            f"the ledger {shown(engine)} has format {found}; this cloudgpu knows {schema.VERSION}",
-            hint="upgrade cloudgpu, or name another ledger with CLOUDGPU_LEDGER_URL",
+            f"the ledger {shown(engine)} has format {version}, "
+            f"but this version of cloudgpu supports up to {schema.VERSION}",
+            hint="upgrade cloudgpu, or set CLOUDGPU_LEDGER_URL to another ledger",
         )
 
 
-def _found_version(connection: sa.Connection) -> int | None:
+def _stored_version(connection: sa.Connection) -> int | None:
     if not sa.inspect(connection).has_table(schema.version.name):
         return None
-    found = connection.scalar(sa.select(sa.func.max(schema.version.c.version)))
-    return None if found is None else int(found)
+    version = connection.scalar(sa.select(sa.func.max(schema.version.c.version)))
+    return None if version is None else int(version)
 
 
 def _create(connection: sa.Connection) -> None:
-    if _found_version(connection) == schema.VERSION:
+    if _stored_version(connection) == schema.VERSION:
         return  # another process was first
     schema.metadata.create_all(connection)
     if connection.dialect.name == "sqlite":
@@ -210,7 +215,7 @@ def _create(connection: sa.Connection) -> None:
 
 @contextmanager
 def reading(engine: sa.Engine) -> Iterator[sa.Connection]:
-    """Open a read transaction with a consistent snapshot.
+    """Open a consistent view of the ledger.
 
     Raises:
         LedgerError: The ledger cannot be read.
@@ -221,13 +226,13 @@ def reading(engine: sa.Engine) -> Iterator[sa.Connection]:
 
 @contextmanager
 def writing(engine: sa.Engine) -> Iterator[sa.Connection]:
-    """Open a write transaction, which is durable when the block ends.
+    """Open a transaction, which is durable when the block ends.
 
     Raises:
         LedgerError: The ledger cannot be written.
     """
     if engine in _COPIES:
-        raise _COPIES[engine]  # the error of the copy would name a file that the user never saw
+        raise _COPIES[engine]  # an error about the copy would name a temporary file
     with _faults(engine), engine.connect().execution_options(ledger_write=True) as connection, connection.begin():
         yield connection
 
@@ -237,19 +242,19 @@ def _faults(engine: sa.Engine) -> Iterator[None]:
     try:
         yield
     except exc.SQLAlchemyError as err:
-        what, hint = _explain(err)
-        raise LedgerError(f"the ledger {shown(engine)} cannot be used: {what}", hint=hint) from err
+        problem, hint = _explain(err)
+        raise LedgerError(f"the ledger {shown(engine)} cannot be used: {problem}", hint=hint) from err
 
 
 def _explain(err: exc.SQLAlchemyError) -> tuple[str, str]:
     cause = getattr(err, "orig", None)
     name = getattr(cause, "sqlite_errorname", "")
-    for beginning, explained in _FAULTS.items():
-        if name.startswith(beginning):
-            return explained
-    return str(cause or type(err).__name__), "check CLOUDGPU_LEDGER_URL and that the database is up"
+    for prefix, explanation in _FAULTS.items():
+        if name.startswith(prefix):
+            return explanation
+    return str(cause or type(err).__name__), "check CLOUDGPU_LEDGER_URL, and that the database is running"
 
 
 def shown(engine: sa.Engine) -> str:
-    """Return the URL of the ledger without its password."""
+    """Return the location of the ledger without its password."""
     return engine.url.database or "" if engine.dialect.name == "sqlite" else engine.url.render_as_string()

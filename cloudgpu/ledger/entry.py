@@ -1,4 +1,4 @@
-"""Ledger entries: resources that cost money from one time to another."""
+"""The rows of the ledger: what costs money, from when until when."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -8,19 +8,19 @@ from typing import Final, Literal
 
 EntryState = Literal["open", "closed"]
 Part = Literal["nodes", "gateway", "elastic-ips"]
-"""What ends by itself: the nodes, with everything that AWS deletes together with them, and what outlives the nodes."""
+"""Parts of an entry with their own end: the nodes with all that AWS deletes with them, and what outlives them."""
 OUTLASTING: Final[tuple[Part, ...]] = ("gateway", "elastic-ips")
-"""Kinds of `Surcharge` that cost money until they are released, whatever becomes of the nodes."""
+"""Kinds of `Surcharge` that cost money until they are released, even after the nodes are terminated."""
 
 
 @dataclass(frozen=True)
 class Surcharge:
-    """A resource that is billed while the nodes exist, such as a disk, an address or a NAT gateway.
+    """A cost in addition to the nodes: disks, addresses or a NAT gateway.
 
     Attributes:
-        kind: Unique within the entry.
-        hourly_usd: USD per hour for all `count` of them; None if the price is unknown.
-        whole_hours: True if started hours are charged in full.
+        kind: Identifies the surcharge within its entry.
+        hourly_usd: Price of all `count` of them in USD per hour, or None if unknown.
+        whole_hours: Whether started hours are charged in full.
     """
 
     kind: str
@@ -31,16 +31,16 @@ class Surcharge:
 
 @dataclass(frozen=True)
 class Spending:
-    """A launch that is about to happen; written before the call.
+    """An expected cost, written to the ledger before the call that causes it.
 
     Attributes:
-        entry_id: Deterministic, so that writing it twice creates one row.
-        simulated: True for a rehearsal; never added to real costs.
-        node_hourly_usd: USD per hour of one node.
-        nodes: Requested nodes; 0 for storage and images, which are listed in `beside`, with `cluster` as their name on
-            the bill.
-        run_id: The run that it is for; empty for `up`.
-        beside: Other billed resources, independent of the number of nodes.
+        entry_id: Deterministic, so that writing the entry again adds no row.
+        simulated: Whether it is a cost of the rehearsal cloud, which is never added to real costs.
+        node_hourly_usd: Price of one node in USD per hour.
+        nodes: Number of requested nodes; 0 for storage and images, whose cost is in `beside` and whose name is in
+            `cluster`.
+        run_id: The run that the nodes are for; empty for `up`.
+        beside: Surcharges, for all nodes together.
     """
 
     entry_id: str
@@ -66,7 +66,7 @@ class Spending:
 
 @dataclass(frozen=True)
 class PartEnd:
-    """When a part of an entry ended. `estimated` means `at` is an upper bound, because the cloud reported no time."""
+    """When a part of an entry ended. If `estimated`, the cloud reported no time and `at` is an upper bound."""
 
     at: datetime
     estimated: bool = False
@@ -74,7 +74,7 @@ class PartEnd:
 
 @dataclass(frozen=True)
 class Entry:
-    """A launch and its outcome. `closed_at` is set only after the cloud confirmed the deletion.
+    """A spending with its launch and end. `closed_at` is set only after the cloud has confirmed the end.
 
     Attributes:
         parts: Parts that ended before the entry was closed, or whose end is estimated.
@@ -89,6 +89,6 @@ class Entry:
 
     @property
     def outlasting(self) -> tuple[Part, ...]:
-        """The parts that cost money after the nodes have terminated."""
+        """The parts that cost money after the nodes are terminated."""
         kinds = {surcharge.kind for surcharge in self.spending.beside}
         return tuple(part for part in OUTLASTING if part in kinds)

@@ -1,4 +1,4 @@
-"""The bill by user, team, run, recipe or cluster. Pure. The rows always add up to the totals."""
+"""Sum up costs by user, team, run, recipe or cluster. The rows always add up to the totals. No I/O."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -15,9 +15,9 @@ from cloudgpu.ledger.billing import Bill, Charge, Rates, apportion, usd
 By = Literal["user", "team", "run", "recipe", "cluster"]
 
 NOBODY = "(none)"
-"""The key of what has no owner, team or recipe."""
+"""Key of costs without an owner, team or recipe."""
 _OF_RUNS = ("run", "recipe")
-_OWN: Mapping[By, Callable[[Charge], str]] = {
+_KEYS: Mapping[By, Callable[[Charge], str]] = {
     "user": attrgetter("owner"),
     "team": attrgetter("team"),
     "run": attrgetter("run_id"),
@@ -32,13 +32,13 @@ class ReportRow:
     """One line of the bill.
 
     Attributes:
-        key: The user, team, run ID, recipe or cluster. `(idle) NAME` is time of the cluster NAME that no run used;
-            `storage NAME` and `image NAME` are their own keys if they belong to no run.
-        simulated: True for rehearsals. A key with both kinds has two rows.
-        open_entries: Entries that cost money, or may.
+        key: The user, team, run id, recipe or cluster. By run and recipe, `(idle) NAME` is time of cluster NAME that no
+            run used, and storage and images appear as `storage NAME` and `image NAME`.
+        simulated: Whether these are costs of the rehearsal cloud. A key with both kinds has two rows.
+        open_entries: Number of entries that cost money now, or may do so.
         runs: Number of runs.
-        unpriced: Entries with a resource of unknown price, which is in no sum.
-        estimated: Entries whose end is an upper bound, because the cloud reported no time.
+        unpriced: Number of entries with a surcharge of unknown price, which is in no sum.
+        estimated: Number of entries whose end is an upper bound, because the cloud reported no time.
     """
 
     key: str
@@ -53,7 +53,7 @@ class ReportRow:
 
 @dataclass(frozen=True)
 class Report:
-    """The bill, most expensive row first. Real and simulated costs are never added up."""
+    """The report, most expensive row first. Real and simulated costs are never added."""
 
     by: By
     since: datetime | None
@@ -75,7 +75,7 @@ class _Sum:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """The part of a charge that belongs to one row. It is not `counted` if it was spent before the report starts."""
+    """The part of a charge that belongs to one row. Costs before the start of the report are not `counted`."""
 
     key: str
     weight: int
@@ -86,14 +86,14 @@ class _Part:
 def report(
     charges: Iterable[Charge], runs: Iterable[RunInterval], *, by: By, since: datetime | None, now: datetime
 ) -> Report:
-    """Return the bill for these charges.
+    """Sum up charges.
 
     Args:
-        charges: Charges to add up.
-        runs: When each run used which cluster.
-        by: What a row stands for.
-        since: Ignore everything before this time; None for no limit.
-        now: End of open charges.
+        charges: The charges.
+        runs: The runs to attribute them to.
+        by: Key of the rows.
+        since: Only count costs from this time on; None counts all.
+        now: Time until which open charges are counted.
     """
     sums: dict[tuple[str, bool], _Sum] = defaultdict(_Sum)
     rates, index = Rates(), RunIndex(runs)
@@ -112,7 +112,7 @@ def _parts(charge: Charge, runs: Sequence[RunInterval], by: By, since: datetime 
     if cut is None and not shared:
         return [_Part(key, 1, ids) for key, ids in _keys(charge, runs[:1] if by in _OF_RUNS else runs, by)]
     pieces = list(slices(charge.start, until, runs, cut))
-    # Whole numbers throughout: a slice that k runs share is cut into k even parts.
+    # Use whole numbers only: a slice that k runs share is split into k equal parts.
     even = lcm(*(max(1, len(piece.runs)) for piece in pieces))
     return list(_cut(charge, pieces, by, cut, even))
 
@@ -125,17 +125,17 @@ def _cut(charge: Charge, pieces: Iterable[Slice], by: By, cut: datetime | None, 
 
 
 def _keys(charge: Charge, runs: Sequence[RunInterval], by: By) -> list[tuple[str, frozenset[str]]]:
-    """Return the rows that share a charge equally, and the runs counted in each."""
+    """Return the keys that share a slice in equal parts, with the runs that each of them counts."""
     if by in _OF_RUNS and runs:
         return [((run.run_id if by == "run" else run.recipe or NOBODY), frozenset({run.run_id})) for run in runs]
-    return [(_own_key(charge, by), _run_ids(charge, runs))]
+    return [(_unattributed_key(charge, by), _run_ids(charge, runs))]
 
 
-def _own_key(charge: Charge, by: By) -> str:
-    """Return the row for time that no run is known to have used."""
-    # What outlives a cluster's nodes is its idle time too; only storage and images have a space in their name.
+def _unattributed_key(charge: Charge, by: By) -> str:
+    """Return the key of time that no known run used."""
+    # The idle time includes resources that outlive the nodes. Only storage and images have a space in their name.
     unused = charge.cluster if " " in charge.cluster else f"(idle) {charge.cluster}"
-    return _OWN[by](charge) or (unused if by in _OF_RUNS else NOBODY)
+    return _KEYS[by](charge) or (unused if by in _OF_RUNS else NOBODY)
 
 
 def _run_ids(charge: Charge, runs: Iterable[RunInterval]) -> frozenset[str]:

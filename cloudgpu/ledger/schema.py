@@ -1,4 +1,4 @@
-"""Tables of the ledger. Rows are immutable events; the present state of an entry is computed from them."""
+"""The tables of the ledger. Every row is an event that never changes; queries combine them into entries."""
 
 from sqlalchemy import (
     BigInteger,
@@ -15,14 +15,14 @@ from sqlalchemy import (
 )
 
 VERSION = 4
-"""Of the tables below. A ledger written by a newer cloudgpu is refused, never guessed at."""
+"""Format of the tables below. A ledger with a newer format is rejected."""
 
 metadata = MetaData()
 
 version = Table("cloudgpu_ledger", metadata, Column("version", Integer, primary_key=True))
 
-# Times are text in UTC with microseconds, so that they sort as text in every database. Money is text: exact.
-# `attempt` counts the purchases under one id: a candidate that was refused may be tried again.
+# Times are text in UTC with microseconds, so that they sort as text in every database. Prices are text to stay exact.
+# `attempt` counts the purchases under one id, because a candidate that had no capacity may be tried again.
 opened = Table(
     "opened",
     metadata,
@@ -47,8 +47,8 @@ opened = Table(
     Column("expires_at", String(32), nullable=False),
 )
 
-# What an entry pays for beside its nodes; added with format 3. Nano-dollars are whole numbers that sum exactly in every
-# database; null is a price that nobody knew.
+# Surcharges of an entry; added with format 3. Nano-dollars are whole numbers, which every database sums exactly; null
+# is an unknown price.
 beside = Table(
     "beside",
     metadata,
@@ -61,7 +61,7 @@ beside = Table(
     ForeignKeyConstraint(["entry_id", "attempt"], ["opened.entry_id", "opened.attempt"]),
 )
 
-# One row an instance, so that the answer of a call repeated after a crash adds nothing.
+# One row per instance, so that repeating a call after a crash adds nothing.
 launched = Table(
     "launched",
     metadata,
@@ -73,7 +73,7 @@ launched = Table(
     ForeignKeyConstraint(["entry_id", "attempt"], ["opened.entry_id", "opened.attempt"]),
 )
 
-# Nodes may be told to live longer: the latest moment counts.
+# Extensions of the expiry. The latest time counts.
 extended = Table(
     "extended",
     metadata,
@@ -93,8 +93,8 @@ closed = Table(
     ForeignKeyConstraint(["entry_id", "attempt"], ["opened.entry_id", "opened.attempt"]),
 )
 
-# When a part of an entry ended before the entry was closed, and which moments are upper bounds; added with format 4.
-# `part` is one of `entry.Part`. An entry without such rows ended as a whole, at the moment that the cloud reported.
+# When a part of an entry ended before the entry was closed, and which times are upper bounds; added with format 4.
+# `part` is one of `entry.Part`. An entry without such rows ended as a whole, at the time that the cloud reported.
 part_ended = Table(
     "part_ended",
     metadata,
@@ -127,11 +127,11 @@ run_ended = Table(
 )
 
 EVENTS = (opened, beside, launched, extended, closed, part_ended, run_started, run_ended)
-"""What is append-only."""
+"""The append-only tables."""
 
 
 def guards() -> list[str]:
-    """Return SQLite triggers that prevent events from being changed or deleted."""
+    """Return SQLite triggers that reject changing or deleting an event, also by other programs."""
     return [
         f"CREATE TRIGGER IF NOT EXISTS {table.name}_{verb.lower()} BEFORE {verb} ON {table.name} "
         f"BEGIN SELECT RAISE(ABORT, 'the ledger is append-only'); END"

@@ -1,4 +1,4 @@
-"""The ledger of what costs money: rows are written before the call and closed after the deletion is confirmed."""
+"""The ledger. A cost is recorded before the call that causes it and closed after the cloud confirms its end."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,54 +13,54 @@ from cloudgpu.errors import LedgerError
 from cloudgpu.ledger import database, rows, schema
 from cloudgpu.ledger.attribution import RunInterval
 from cloudgpu.ledger.billing import MINIMUM_S
-from cloudgpu.ledger.billing import charges as split
+from cloudgpu.ledger.billing import charges as charges_of
 from cloudgpu.ledger.entry import Entry, EntryState, Part, Spending
 from cloudgpu.ledger.report import By, Report, report
 from cloudgpu.ledger.times import to_text
 
-_PLEASE_REPORT = "nothing was written and nothing bought; please report this"
-_ANOTHER = "was it written to another ledger? `cloudgpu config` shows which one is used (ledger_url)"
+_PLEASE_REPORT = "nothing was recorded or launched; please report this bug"
+_ANOTHER = "it may be in another ledger: `cloudgpu config` shows the one in use (ledger_url)"
 
 
 def open_ledger(url: str, *, may_read_only: bool = False) -> "Ledger":
-    """Open the ledger at an SQLAlchemy URL, creating an SQLite file if it does not exist.
+    """Open the ledger at an SQLAlchemy URL. A missing SQLite file is created.
 
-    With `may_read_only`, a file on a read-only disk is opened for reading.
+    With `may_read_only`, a file that cannot be written is opened for reading only.
 
     Raises:
-        LedgerError: The ledger cannot be used; the hint explains what to do.
+        LedgerError: The ledger cannot be used; the hint says what to do.
     """
     return Ledger(database.connect(url, may_read_only=may_read_only))
 
 
 @dataclass(frozen=True)
 class Ledger:
-    """The ledger. Every method is one durable transaction. Several processes may use a ledger concurrently."""
+    """An open ledger. Every method is one durable transaction. Several processes may use a ledger at the same time."""
 
     engine: sa.Engine
 
     def open(self, spending: Spending) -> None:
-        """Write down what is about to be bought. Writing an open entry again changes nothing.
+        """Record an expected cost. Opening an open entry again changes nothing.
 
-        An entry that is closed is opened anew: a candidate that was refused may be tried again.
+        A closed entry is opened again as a new attempt, because a candidate without capacity may be retried.
 
         Raises:
-            LedgerError: No bill could add the entry up, or the ledger is unusable.
+            LedgerError: The price or the number of nodes is invalid, or the ledger cannot be used.
         """
-        _refuse_senseless(spending)
+        _refuse_invalid(spending)
         with database.writing(self.engine) as connection:
             last = _last(connection, spending.entry_id)
             if not last.is_open:
                 connection.execute(sa.insert(schema.opened).values(rows.opened(spending, last.attempt + 1)))
-                beside = rows.besides(spending, last.attempt + 1)
-                if beside:
-                    connection.execute(sa.insert(schema.beside), beside)
+                surcharges = rows.surcharge_rows(spending, last.attempt + 1)
+                if surcharges:
+                    connection.execute(sa.insert(schema.beside), surcharges)
 
     def launched(self, entry_id: str, instance_ids: Sequence[str], at: datetime) -> None:
-        """Record the launched instances. An instance that is already recorded keeps its time.
+        """Record launched instances. An instance that is already recorded keeps its time.
 
         Raises:
-            LedgerError: The entry does not exist or is closed, or the ledger is unusable.
+            LedgerError: The entry does not exist or is closed, or the ledger cannot be used.
         """
         with database.writing(self.engine) as connection:
             last = _known(connection, entry_id)
@@ -68,38 +68,38 @@ class Ledger:
                 late = ", ".join(instance_ids)
                 raise LedgerError(
                     f"ledger entry {entry_id} is closed, but {late} was launched for it",
-                    hint="`cloudgpu down` with the cluster's name finds it by its tag and deletes it",
+                    hint="`cloudgpu down` with the name of the cluster finds the instance by its tag and deletes it",
                 )
             purchase = {"entry_id": entry_id, "attempt": last.attempt}
             known = _instances(connection, purchase)
-            fresh = [instance_id for instance_id in dict.fromkeys(instance_ids) if instance_id not in known]
+            new = [instance_id for instance_id in dict.fromkeys(instance_ids) if instance_id not in known]
             events = [
                 purchase | {"instance_id": instance_id, "position": position, "launched_at": to_text(at)}
-                for position, instance_id in enumerate(fresh, start=len(known))
+                for position, instance_id in enumerate(new, start=len(known))
             ]
             if events:
                 connection.execute(sa.insert(schema.launched), events)
 
     def extend(self, entry_id: str, until: datetime, at: datetime) -> None:
-        """Record a later expiry. The latest one counts; repeating it has no effect.
+        """Record a later expiry of the nodes. The latest time counts; recording it again changes nothing.
 
         Raises:
-            LedgerError: The entry does not exist or is closed, or the ledger is unusable.
+            LedgerError: The entry does not exist or is closed, or the ledger cannot be used.
         """
         with database.writing(self.engine) as connection:
             last = _known(connection, entry_id)
             if not last.is_open:
-                raise LedgerError(f"ledger entry {entry_id} is closed: there is nothing to extend", hint=_ANOTHER)
+                raise LedgerError(f"ledger entry {entry_id} is closed and cannot be extended", hint=_ANOTHER)
             event = {"entry_id": entry_id, "attempt": last.attempt, "expires_at": to_text(until)}
             known = sa.select(sa.literal(1)).select_from(schema.extended).filter_by(**event)
             if connection.scalar(known) is None:
                 connection.execute(sa.insert(schema.extended).values(**event, extended_at=to_text(at)))
 
     def close(self, entry_id: str, at: datetime) -> None:
-        """Write down that the cloud confirmed the end. The first close counts; an entry never launched costs nothing.
+        """Record the confirmed end. The first end counts; an entry that was never launched costs nothing.
 
         Raises:
-            LedgerError: There is no such entry, or the ledger is unusable.
+            LedgerError: The entry does not exist, or the ledger cannot be used.
         """
         with database.writing(self.engine) as connection:
             last = _known(connection, entry_id)
@@ -108,10 +108,10 @@ class Ledger:
                 connection.execute(sa.insert(schema.closed).values(event))
 
     def part_ended(self, entry_id: str, part: Part, at: datetime, *, estimated: bool = False) -> None:
-        """Record when a part of an open entry ended. The first end counts; closed entries do not change.
+        """Record when a part of an open entry ended. The first end counts; a closed entry stays as it is.
 
         Raises:
-            LedgerError: The entry does not exist, or the ledger is unusable.
+            LedgerError: The entry does not exist, or the ledger cannot be used.
         """
         with database.writing(self.engine) as connection:
             last = _known(connection, entry_id)
@@ -122,10 +122,10 @@ class Ledger:
                 connection.execute(sa.insert(schema.part_ended).values(event))
 
     def run_started(self, run_id: str, cluster: str, recipe: str, owner: str, team: str, at: datetime) -> None:
-        """Write down that a run uses a cluster from now on. The first start counts.
+        """Record that a run uses a cluster from now on. The first start counts.
 
         Raises:
-            LedgerError: The ledger is unusable.
+            LedgerError: The ledger cannot be used.
         """
         row = {"run_id": run_id, "cluster": cluster, "recipe": recipe, "owner": owner, "team": team}
         with database.writing(self.engine) as connection:
@@ -133,10 +133,10 @@ class Ledger:
                 connection.execute(sa.insert(schema.run_started).values(**row, started_at=to_text(at)))
 
     def run_ended(self, run_id: str, state: str, at: datetime) -> None:
-        """Write down that a run is over. The first end counts.
+        """Record the end of a run. The first end counts.
 
         Raises:
-            LedgerError: No such run was started, or the ledger is unusable.
+            LedgerError: The run was not started, or the ledger cannot be used.
         """
         with database.writing(self.engine) as connection:
             if not _has_run(connection, schema.run_started, run_id):
@@ -147,35 +147,35 @@ class Ledger:
     def entries(
         self, *, cluster: str | None = None, state: EntryState | None = None, since: datetime | None = None
     ) -> tuple[Entry, ...]:
-        """Return entries in the order they were opened.
+        """Return entries in the order in which they were opened.
 
         Args:
             cluster: Only entries of this cluster.
-            state: Only open, or only closed entries.
+            state: Only open or only closed entries.
             since: Only entries that are open or were closed at or after this time.
 
         Raises:
-            LedgerError: The ledger is unusable.
+            LedgerError: The ledger cannot be used.
         """
         with database.reading(self.engine) as connection:
-            return _entries(connection, rows.wanted(cluster, state, since))
+            return _entries(connection, rows.conditions_for(cluster, state, since))
 
     def report(self, *, by: By, now: datetime, since: datetime | None = None) -> Report:
-        """Return the bill by user, team, run, recipe or cluster. Open entries accrue until `now`.
+        """Return the costs by user, team, run, recipe or cluster.
 
         Args:
-            by: What a row stands for.
-            now: End of open entries.
-            since: Ignore everything before this time.
+            by: Key of the rows.
+            now: Time until which open entries are charged.
+            since: Only count costs from this time on.
 
         Raises:
-            LedgerError: The ledger is unusable.
+            LedgerError: The ledger cannot be used.
         """
         # A closed entry may be charged for up to a minute after its end.
         reach = None if since is None else since - timedelta(seconds=MINIMUM_S)
         with database.reading(self.engine) as connection:
             charges = [rows.charge(row) for row in connection.execute(rows.charges(reach)).all()]
-            charges += [charge for entry in _entries(connection, rows.in_parts(reach)) for charge in split(entry)]
+            charges += [charge for entry in _entries(connection, rows.in_parts(reach)) for charge in charges_of(entry)]
             runs = [rows.run(row) for row in connection.execute(rows.RUNS).all()]
         return report(charges, runs, by=by, since=since, now=now)
 
@@ -183,7 +183,7 @@ class Ledger:
         """Return every run with the time it used its cluster.
 
         Raises:
-            LedgerError: The ledger is unusable.
+            LedgerError: The ledger cannot be used.
         """
         with database.reading(self.engine) as connection:
             return tuple(rows.run(row) for row in connection.execute(rows.RUNS))
@@ -201,17 +201,17 @@ class Ledger:
         self.dispose()
 
 
-def _entries(connection: sa.Connection, wanted: Sequence[sa.ColumnElement[bool]]) -> tuple[Entry, ...]:
-    found = connection.execute(rows.ENTRIES.where(*wanted)).mappings().all()
-    instances = rows.instances(connection.execute(rows.instances_of(wanted)))
-    beside = rows.surcharges(connection.execute(rows.besides_of(wanted)))
-    parts = rows.part_ends(connection.execute(rows.parts_of(wanted)))
-    return tuple(rows.entry(row, instances, beside, parts) for row in found)
+def _entries(connection: sa.Connection, conditions: Sequence[sa.ColumnElement[bool]]) -> tuple[Entry, ...]:
+    entry_rows = connection.execute(rows.ENTRIES.where(*conditions)).mappings().all()
+    instances = rows.instances(connection.execute(rows.instances_of(conditions)))
+    beside = rows.surcharges(connection.execute(rows.surcharges_of(conditions)))
+    parts = rows.part_ends(connection.execute(rows.parts_of(conditions)))
+    return tuple(rows.entry(row, instances, beside, parts) for row in entry_rows)
 
 
 @dataclass(frozen=True)
 class _Purchase:
-    """The latest purchase of an entry; attempt 0 stands for none."""
+    """The latest purchase of an entry; attempt 0 means that there is none."""
 
     attempt: int
     is_open: bool
@@ -237,17 +237,19 @@ def _has_run(connection: sa.Connection, table: sa.Table, run_id: str) -> bool:
     return connection.scalar(sa.select(sa.literal(1)).where(table.c.run_id == run_id)) is not None
 
 
-def _refuse_senseless(spending: Spending) -> None:
-    """Reject a row that billing could not process, because rows cannot be removed."""
+def _refuse_invalid(spending: Spending) -> None:
+    """Reject amounts that cannot be summed up, because rows cannot be corrected later."""
     price = spending.node_hourly_usd
-    if not _sensible(price) or spending.nodes < (0 if spending.beside else 1):
-        message = f"{spending.nodes} nodes at {price} USD per hour is not a valid entry"
+    if not _is_valid(price) or spending.nodes < (0 if spending.beside else 1):
+        message = f"{spending.nodes} nodes at {price} USD per hour is not a valid purchase"
         raise LedgerError(f"ledger entry {spending.entry_id}: {message}", hint=_PLEASE_REPORT)
     for surcharge in spending.beside:
-        if surcharge.hourly_usd is not None and not _sensible(surcharge.hourly_usd):
-            message = f"{surcharge.count} {surcharge.kind} at {surcharge.hourly_usd} USD per hour is not a valid entry"
+        if surcharge.hourly_usd is not None and not _is_valid(surcharge.hourly_usd):
+            message = (
+                f"{surcharge.count} {surcharge.kind} at {surcharge.hourly_usd} USD per hour is not a valid purchase"
+            )
             raise LedgerError(f"ledger entry {spending.entry_id}: {message}", hint=_PLEASE_REPORT)
 
 
-def _sensible(price: Decimal) -> bool:
+def _is_valid(price: Decimal) -> bool:
     return price.is_finite() and price >= 0

@@ -1,4 +1,4 @@
-"""Times as the ledger stores them: UTC, microseconds, sortable as text."""
+"""Convert between times and their text in the ledger: UTC with microseconds, sortable as text."""
 
 from datetime import UTC, datetime
 
@@ -7,29 +7,28 @@ from cloudgpu.errors import LedgerError
 
 
 def to_text(moment: datetime) -> str:
-    """Format a time as `2026-11-21T05:00:00.000000Z`.
+    """Format a time, for example `2026-11-21T05:00:00.000000Z`.
 
     Raises:
-        LedgerError: The time has no time zone.
+        LedgerError: The time has no zone.
     """
     if moment.tzinfo is None:
         raise LedgerError(
-            f"a time without a time zone cannot be stored in the ledger: {moment.isoformat()}",
-            hint="please report this",
+            f"the ledger does not accept a time without a zone: {moment.isoformat()}", hint="please report this bug"
         )
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
 def from_text(text: str) -> datetime:
-    """Parse a time written by `to_text`.
+    """Parse a time that `to_text` wrote.
 
     Raises:
-        LedgerError: The text has another format.
+        LedgerError: The text is not a time.
     """
     try:
         at = datetime.fromisoformat(text)
-        # As `to_text` writes it, which thousands of rows are.
+        # Fast path for the format of `to_text`, because there may be thousands of rows.
         return at if at.tzinfo is UTC else decoded(datetime, text)
     except ValueError as err:
-        message = f"the ledger has an invalid time: {err}"
+        message = f"the ledger contains an invalid time: {err}"
         raise LedgerError(message, hint="restore the ledger from a backup, or correct that row") from err

@@ -1,4 +1,4 @@
-"""Settings outside of recipes, and the source of each value."""
+"""Settings outside recipes: names, sources, types and documentation."""
 
 from cloudgpu.settings.docs import settings_docs
 from cloudgpu.settings.fields import Setting, Settings, Target, env_name, mask_url

@@ -1,4 +1,4 @@
-"""All settings: name, type, default, validation and documentation."""
+"""The list of settings with names, types, defaults, patterns and documentation."""
 
 import difflib
 import re
@@ -10,7 +10,7 @@ from typing import Any, Literal
 from cloudgpu.errors import UsageError
 
 _MASK = "***"
-# Owner and team become tags. AWS allows more in some services; this is what all of them take.
+# Owner and team become tags. Some AWS services allow more; these are the characters that all of them accept.
 _TAG_TEXT = r"[\w .:/=+@-]{1,128}"
 
 Target = Literal["aws", "rehearsal", "ssh"]
@@ -21,10 +21,10 @@ EngineName = Literal["direct", "pulumi"]
 
 @dataclass(frozen=True)
 class Setting:
-    """The effective value of a setting as text, and its source.
+    """One setting as text, with its source.
 
     Attributes:
-        value: As written, or the computed default.
+        value: The value as written, or the resolved default.
         origin: `flag --region`, `environment CLOUDGPU_REGION`, `file /path/to/cloudgpu.toml` or `default`.
     """
 
@@ -34,18 +34,18 @@ class Setting:
 
     @property
     def shown(self) -> str:
-        """The printable value, with passwords masked."""
+        """The value with passwords masked."""
         return mask_url(self.value) if "://" in self.value else self.value
 
 
 def _about(default: str, *, doc: str, form: str = "", like: str = "", shown_default: str = "") -> Mapping[str, str]:
-    """Return the metadata of a field. `form` is the pattern of valid values, `like` an example of one."""
+    """Return the metadata of a field of `Settings`: `form` is the pattern of valid values, `like` an example."""
     return {"default": default, "doc": doc, "form": form, "like": like, "shown_default": shown_default}
 
 
 @dataclass(frozen=True)
 class Settings:
-    """All settings outside of recipes. `load` creates an instance; `origins` has the source of each value."""
+    """All settings of one command, as returned by `load`. `origins` has the source of each value."""
 
     home: Path = field(
         metadata=_about(
@@ -57,22 +57,20 @@ class Settings:
     owner: str = field(
         metadata=_about(
             "",
-            doc="Who pays: the owner tag and the ledger's user.",
+            doc="Owner of what you create: the owner tag, and the user in the ledger.",
             form=_TAG_TEXT,
             like="ann",
             shown_default="login name",
         )
     )
-    team: str = field(metadata=_about("", doc="The team the owner spends for.", form=_TAG_TEXT, like="vision"))
+    team: str = field(metadata=_about("", doc="Team that the costs belong to.", form=_TAG_TEXT, like="vision"))
     target: Target = field(
-        metadata=_about(
-            "rehearsal", doc="Where commands run when `--on` is not given.", form="aws|rehearsal|ssh", like="aws"
-        )
+        metadata=_about("rehearsal", doc="Target of commands without `--on`.", form="aws|rehearsal|ssh", like="aws")
     )
     region: str = field(
         metadata=_about(
             "us-east-1",
-            doc="AWS region of recipes that name none.",
+            doc="AWS region for recipes that name none.",
             form=r"[a-z]{2,4}(-[a-z]+)+-[0-9]+",
             like="us-east-1",
         )
@@ -80,16 +78,14 @@ class Settings:
     ledger_url: str = field(
         metadata=_about(
             "",
-            doc="Database of the ledger: an SQLAlchemy address, SQLite files by absolute path.",
+            doc="Database of the ledger as an SQLAlchemy URL; an SQLite file needs an absolute path.",
             form=r"(?!sqlite:///[^/])[a-z0-9+]+://.+",
             like="sqlite:////var/lib/ledger.sqlite3",
             shown_default="`ledger.sqlite3` in the home",
         )
     )
     ssh_key: Path = field(
-        metadata=_about(
-            "", doc="Private key that nodes are reached with.", shown_default="`ssh/id_ed25519` in the home"
-        )
+        metadata=_about("", doc="Private key for SSH to nodes.", shown_default="`ssh/id_ed25519` in the home")
     )
     ssh_user: str = field(
         metadata=_about(
@@ -99,14 +95,14 @@ class Settings:
     ssh_cidr: str = field(
         metadata=_about(
             "",
-            doc="Addresses that may reach port 22 of the nodes; empty means the caller's own.",
+            doc="Addresses that may connect to port 22 of the nodes; empty means your current address.",
             like="203.0.113.7/32",
         )
     )
     hosts: Path = field(
         metadata=_about(
             "",
-            doc="Inventory of hosts of your own, for `--on ssh`.",
+            doc="Inventory of self-managed hosts, for `--on ssh`.",
             shown_default="`hosts.yaml` here, else in the home",
         )
     )
@@ -116,7 +112,7 @@ class Settings:
     vpc_id: str = field(metadata=_about("", doc="Your own VPC.", form=r"vpc-[0-9a-f]+", like="vpc-0a1b2c3d4e5f60718"))
     create_vpc: bool = field(
         metadata=_about(
-            "false", doc="Make a VPC for each cluster; else the account's default one is used.", like="true"
+            "false", doc="Create a VPC for each cluster instead of using the account's default VPC.", like="true"
         )
     )
     subnet_id: str = field(
@@ -125,8 +121,8 @@ class Settings:
     public_address: PublicAddress = field(
         metadata=_about(
             "auto",
-            doc="How nodes are reached: `auto` lets the plan decide, `elastic` gives each an Elastic IP, `nat` one to "
-            "the first node with a NAT gateway for all, `private` none, `private-nat` none with a NAT gateway.",
+            doc="Public addresses: `auto` lets the plan decide, `elastic` gives every node an Elastic IP, `nat` gives "
+            "one to the first node and a NAT gateway to all, `private` gives none, `private-nat` only a NAT gateway.",
             form="auto|elastic|nat|private|private-nat",
             like="nat",
         )
@@ -134,8 +130,8 @@ class Settings:
     reach: Reach = field(
         metadata=_about(
             "direct",
-            doc="What carries SSH to new nodes: `direct` connects to port 22, `ssm` goes through AWS Session Manager, "
-            "with nothing open and no public address needed.",
+            doc="How SSH reaches new nodes: `direct` connects to port 22, `ssm` uses AWS Session Manager, which needs "
+            "no open port and no public address.",
             form="direct|ssm",
             like="ssm",
         )
@@ -143,8 +139,8 @@ class Settings:
     bastion: str = field(
         metadata=_about(
             "",
-            doc="Your own jump host before new nodes in your subnet; its host key is taken from your known_hosts, and "
-            "it takes `ssh_key`.",
+            doc="Your own jump host for new nodes in your subnet. Its host key must be in your known_hosts, and it "
+            "must accept `ssh_key`.",
             form=r"[a-z_][a-z0-9_-]{0,31}@([A-Za-z0-9.-]+|\[[0-9a-fA-F:]+\])(:[1-9][0-9]{0,4})?",
             like="ann@bastion.example.org:22",
         )
@@ -171,7 +167,7 @@ class Settings:
     expiry_schedule: bool = field(
         metadata=_about(
             "true",
-            doc="Let AWS end the nodes too, five minutes after their expiry, by an EventBridge Scheduler schedule.",
+            doc="Also let AWS terminate the nodes five minutes after their expiry, with an EventBridge schedule.",
             like="false",
         )
     )
@@ -179,7 +175,7 @@ class Settings:
     engine: EngineName = field(
         metadata=_about(
             "direct",
-            doc="What carries the program out: the engine in cloudgpu, or the Pulumi CLI.",
+            doc="Engine that creates resources: `direct` is built into cloudgpu, `pulumi` uses the Pulumi CLI.",
             form="direct|pulumi",
             like="pulumi",
         )
@@ -187,33 +183,33 @@ class Settings:
     pulumi_command: str = field(
         metadata=_about(
             "",
-            doc="The Pulumi CLI; empty means the one on the PATH, else the one that `--install-pulumi` fetched.",
+            doc="The Pulumi CLI; empty means the one on the PATH, or else the one that `--install-pulumi` downloaded.",
             like="/opt/pulumi/bin/pulumi",
         )
     )
     pulumi_backend: str = field(
         metadata=_about(
             "",
-            doc="Where the pulumi engine keeps its state; empty means the home, where the rehearsal cloud's always is.",
+            doc="Where the pulumi engine stores its state; empty means the home, as for rehearsals.",
             form=r"(file|s3|gs|azblob|https?)://.+",
             like="s3://our-pulumi-state",
         )
     )
     install_pulumi: bool = field(
-        metadata=_about("false", doc="Fetch the Pulumi CLI from Pulumi when there is none.", like="true")
+        metadata=_about("false", doc="Download the Pulumi CLI from Pulumi if it is missing.", like="true")
     )
     boot_seconds: int = field(
         metadata=_about(
-            "600", doc="Seconds that a node may take until it answers over SSH.", form=r"[1-9][0-9]{0,4}", like="600"
+            "600", doc="Seconds to wait for a new node to respond over SSH.", form=r"[1-9][0-9]{0,4}", like="600"
         )
     )
     rehearsal_idle_minutes: int = field(
         metadata=_about(
-            "30", doc="Minutes after which an idle rehearsal cloud stops by itself.", form=r"[1-9][0-9]{0,5}", like="30"
+            "30", doc="Minutes after which an idle rehearsal cloud stops.", form=r"[1-9][0-9]{0,5}", like="30"
         )
     )
     debug: bool = field(
-        metadata=_about("false", doc="Write a debug log with AWS request ids in the home.", like="true")
+        metadata=_about("false", doc="Write a debug log with AWS request ids to the home.", like="true")
     )
     origins: tuple[Setting, ...] = ()
 
@@ -221,7 +217,7 @@ class Settings:
         """Return a setting with its source.
 
         Raises:
-            UsageError: There is no such setting.
+            UsageError: The setting does not exist.
         """
         for setting in self.origins:
             if setting.name == name:
@@ -229,9 +225,9 @@ class Settings:
         raise unknown_setting(name, "cloudgpu config")
 
 
-FIELDS: Mapping[str, Field[Any]] = {spec.name: spec for spec in fields(Settings) if spec.metadata}
+FIELDS: Mapping[str, Field[Any]] = {setting.name: setting for setting in fields(Settings) if setting.metadata}
 NAMES = tuple(FIELDS)
-"""Every setting, in the order in which they are shown."""
+"""Names of all settings, in display order."""
 
 
 def env_name(name: str) -> str:
@@ -240,16 +236,16 @@ def env_name(name: str) -> str:
 
 
 def unknown_setting(name: str, where: str) -> UsageError:
-    """Return the error for an unknown setting. The hint suggests the nearest name."""
+    """Return the error for an unknown setting, with the closest valid name as the hint."""
     near = difflib.get_close_matches(name, NAMES, n=1, cutoff=0.5)
     hint = f'did you mean "{near[0]}"?' if near else f"the settings are: {', '.join(NAMES)}"
     return UsageError(f'{where}: unknown setting "{name}"', hint=hint)
 
 
 def mask_url(url: str) -> str:
-    """Mask the password in a URL, to show or log it.
+    """Return a URL with its passwords masked, for display and logs.
 
-    Everything up to the last `@` counts, so that a password with an unquoted `@` is masked completely.
+    Masks up to the last `@`, so that a password with an unescaped `@` is hidden completely.
     """
     masked = re.sub(r"(?s)^([^:]+://[^:/@]*):.*@", rf"\1:{_MASK}@", url)
     return re.sub(r"(?i)([?&][^=&]*(?:pass|secret|token)[^=&]*=)[^&]*", rf"\1{_MASK}", masked)

@@ -1,4 +1,4 @@
-"""Put the settings together, check each value and give it its type."""
+"""Merge the sources of settings, then validate and convert each value."""
 
 import getpass
 import ipaddress
@@ -14,38 +14,40 @@ from cloudgpu import bounds
 from cloudgpu.errors import UsageError
 from cloudgpu.paths import Home
 from cloudgpu.settings.fields import FIELDS, NAMES, Setting, Settings
-from cloudgpu.settings.sources import Given, Source, sources
+from cloudgpu.settings.sources import Source, SourcedSetting, sources
 
 _TRUTH = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
 
 
 def load(*, flags: Mapping[str, str | None], environ: Mapping[str, str], cwd: Path) -> Settings:
-    """Return the settings of one command: flags over environment over project file over user file over defaults.
+    """Load the settings of one command. Precedence: flag, environment, project file, user file, default.
 
     Args:
-        flags: Command-line values by setting name; None if not given.
-        environ: Environment variables of the process.
+        flags: Values from the command line by setting name; None means not given.
+        environ: The process environment.
         cwd: Start of the search for the project file, and base of relative paths in flags and variables.
 
     Raises:
-        UsageError: A name is unknown or a value is invalid; the message says where it is set.
+        UsageError: A name is unknown or a value is invalid; the message names the source.
     """
     given = sources(flags, environ, cwd)
-    fallback = Given(Setting("home", platformdirs.user_data_dir("cloudgpu"), "default"), cwd)
+    fallback = SourcedSetting(Setting("home", platformdirs.user_data_dir("cloudgpu"), "default"), cwd)
     home = _convert(_strongest("home", given) or fallback)
     defaults = _defaults(Home(home), environ, cwd)
-    chosen = [_strongest(name, given) or Given(Setting(name, defaults[name], "default"), cwd) for name in NAMES]
-    values: dict[str, Any] = {given.setting.name: _convert(given) for given in chosen}
-    return Settings(**values, origins=tuple(_as_used(given.setting, values) for given in chosen))
+    effective = [
+        _strongest(name, given) or SourcedSetting(Setting(name, defaults[name], "default"), cwd) for name in NAMES
+    ]
+    values: dict[str, Any] = {value.setting.name: _convert(value) for value in effective}
+    return Settings(**values, origins=tuple(_as_used(value.setting, values) for value in effective))
 
 
-def _strongest(name: str, given: Sequence[Source]) -> Given | None:
+def _strongest(name: str, given: Sequence[Source]) -> SourcedSetting | None:
     return next((source[name] for source in given if name in source), None)
 
 
 def _defaults(home: Home, environ: Mapping[str, str], cwd: Path) -> dict[str, str]:
-    """Return the defaults by name, including those that depend on the home or the logged-in user."""
-    fixed = {name: str(spec.metadata["default"]) for name, spec in FIELDS.items()}
+    """Return the defaults by name, including those that depend on the home or the login name."""
+    fixed = {name: str(setting.metadata["default"]) for name, setting in FIELDS.items()}
     return fixed | {
         "home": str(home.root),
         "owner": _login_name(environ),
@@ -57,7 +59,7 @@ def _defaults(home: Home, environ: Mapping[str, str], cwd: Path) -> dict[str, st
 
 
 def _hosts(home: Home, cwd: Path) -> Path:
-    """Return the inventory in the current directory, or else the one in the home."""
+    """Return the inventory in the working directory if there is one, otherwise that of the home."""
     here = cwd / home.hosts.name
     return here if here.is_file() else home.hosts
 
@@ -75,7 +77,7 @@ def _account_name() -> str:
         return f"uid-{os.getuid()}"
 
 
-def _convert(given: Given) -> Any:  # noqa: ANN401  the type is the field's
+def _convert(given: SourcedSetting) -> Any:  # noqa: ANN401  the type is the field's
     """Convert a value to the type of its field."""
     setting = given.setting
     _check(setting)
@@ -92,12 +94,12 @@ def _check(setting: Setting) -> None:
     meta = FIELDS[setting.name].metadata
     if not setting.value:
         if meta["default"] or meta["shown_default"]:
-            raise _senseless(setting, "may not be empty")
+            raise _invalid(setting, "must not be empty")
         return
     if not setting.value.isprintable():
-        raise _senseless(setting, "holds a control character")
+        raise _invalid(setting, "contains a control character")
     if meta["form"] and not re.fullmatch(meta["form"], setting.value):
-        raise _senseless(setting, f"{setting.shown!r} does not fit")
+        raise _invalid(setting, f"invalid value {setting.shown!r}")
     if setting.name == "bastion" and not setting.value.endswith("]"):
         _check_port(setting)
     if setting.name == "ssh_cidr":
@@ -108,7 +110,7 @@ def _check_network(setting: Setting) -> None:
     try:
         ipaddress.ip_network(setting.value)
     except ValueError as err:
-        raise _senseless(setting, str(err)) from err
+        raise _invalid(setting, str(err)) from err
 
 
 def _check_port(setting: Setting) -> None:
@@ -117,17 +119,17 @@ def _check_port(setting: Setting) -> None:
         if colon:
             bounds.port(port)
     except ValueError as err:
-        raise _senseless(setting, str(err)) from err
+        raise _invalid(setting, str(err)) from err
 
 
 def _truth(setting: Setting) -> bool:
     try:
         return _TRUTH[setting.value.lower()]
     except KeyError:
-        raise _senseless(setting, f"{setting.value!r} is neither true nor false") from None
+        raise _invalid(setting, f"{setting.value!r} is neither true nor false") from None
 
 
-def _senseless(setting: Setting, why: str) -> UsageError:
+def _invalid(setting: Setting, why: str) -> UsageError:
     like = FIELDS[setting.name].metadata["like"]
     hint = f"for example {setting.name} = {like}" if like else ""
     return UsageError(f"{setting.origin}: {setting.name}: {why}", hint=hint)

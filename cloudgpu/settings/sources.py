@@ -1,4 +1,4 @@
-"""Sources of settings: the command line, environment variables, the project file, the user file."""
+"""Read settings from the command line, environment variables, the project file and the user file."""
 
 import os
 import stat
@@ -17,18 +17,18 @@ PROJECT_FILE = "cloudgpu.toml"
 
 
 @dataclass(frozen=True)
-class Given:
-    """A value for a setting, with the base directory of relative paths in it."""
+class SourcedSetting:
+    """A setting from one source, with the base directory of a relative path in it."""
 
     setting: Setting
     base: Path
 
 
-Source = Mapping[str, Given]
+Source = Mapping[str, SourcedSetting]
 
 
 def sources(flags: Mapping[str, str | None], environ: Mapping[str, str], cwd: Path) -> Sequence[Source]:
-    """Return the values of each source, in order of precedence.
+    """Return the settings of each source in order of precedence.
 
     Raises:
         UsageError: A name is not a setting, or a file cannot be read.
@@ -42,21 +42,23 @@ def user_file() -> Path:
 
 
 def _flags(flags: Mapping[str, str | None], cwd: Path) -> Source:
-    found = {}
+    settings = {}
     for name, text in flags.items():
         if name not in FIELDS:
             raise unknown_setting(name, "the command line")
         if text is not None:
-            found[name] = Given(Setting(name, text, f"flag --{name.replace('_', '-')}"), cwd)
-    return found
+            settings[name] = SourcedSetting(Setting(name, text, f"flag --{name.replace('_', '-')}"), cwd)
+    return settings
 
 
 def _variables(environ: Mapping[str, str], cwd: Path) -> Source:
-    # An empty variable is how shells and CI systems spell "unset". Unknown ones are left alone: a run's own
-    # environment has CLOUDGPU_ variables too.
-    found = {name: environ.get(env_name(name), "") for name in NAMES}
+    # Shells and CI systems use an empty variable for "unset". Unknown CLOUDGPU_ variables are ignored, because the
+    # environment of a run has some.
+    values = {name: environ.get(env_name(name), "") for name in NAMES}
     return {
-        name: Given(Setting(name, text, f"environment {env_name(name)}"), cwd) for name, text in found.items() if text
+        name: SourcedSetting(Setting(name, text, f"environment {env_name(name)}"), cwd)
+        for name, text in values.items()
+        if text
     }
 
 
@@ -71,11 +73,11 @@ def _files(cwd: Path) -> Iterator[Path]:
 
 
 def _refuse_planted(path: Path) -> None:
-    """Refuse a project file that a stranger left in a shared folder: it could redirect the ledger or open port 22."""
+    """Reject another user's project file in a world-writable folder: it could redirect the ledger or open port 22."""
     shared = path.parent.stat().st_mode & stat.S_IWOTH
     if shared and path.stat().st_uid not in (0, os.getuid()):
         message = f"{path} belongs to another user and is in a world-writable folder"
-        raise UsageError(message, hint="work in your own folder, or remove the file")
+        raise UsageError(message, hint="use a folder that only you can write to, or remove the file")
 
 
 def _file(path: Path) -> Source:
@@ -86,13 +88,13 @@ def _file(path: Path) -> Source:
     return {name: _written(name, value, path) for name, value in document.items()}
 
 
-def _written(name: str, value: object, path: Path) -> Given:
+def _written(name: str, value: object, path: Path) -> SourcedSetting:
     if name not in FIELDS:
         raise unknown_setting(name, str(path))
     if not isinstance(value, str | int):
         raise UsageError(
-            f"{path}: {name}: expected text, a number or true/false, found {value!r}",
+            f"{path}: {name}: expected text, a number or true/false, got {value!r}",
             hint="see docs/reference/settings.md",
         )
     text = str(value).lower() if isinstance(value, bool) else str(value)
-    return Given(Setting(name, text, f"file {path}"), path.parent)
+    return SourcedSetting(Setting(name, text, f"file {path}"), path.parent)

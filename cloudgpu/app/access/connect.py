@@ -58,25 +58,25 @@ def reached(means: NodeLogin, cluster: ClusterNodes, indices: Collection[int]) -
 
     If a node does not respond, SSH is opened to the caller's current address, which may have changed, and retried.
     """
-    asked = [node for node in cluster.nodes if node.index in indices]
-    outcomes = dict(_connected(means, cluster.nodes, asked))
-    silent = [node for node in asked if _may_have_moved(outcomes[node.index])]
-    if silent:
+    requested = [node for node in cluster.nodes if node.index in indices]
+    outcomes = dict(_connected(means, cluster.nodes, requested))
+    unreachable = [node for node in requested if _may_have_moved(outcomes[node.index])]
+    if unreachable:
         means.authorize_caller(cluster.record)
-        outcomes |= _connected(means, cluster.nodes, silent)
+        outcomes |= _connected(means, cluster.nodes, unreachable)
     try:
-        yield {node.index: outcomes[node.index] for node in asked}
+        yield {node.index: outcomes[node.index] for node in requested}
     finally:
         for outcome in outcomes.values():
             if isinstance(outcome, SshHost):
                 outcome.close()
 
 
-def _connected(means: NodeLogin, nodes: Sequence[Node], asked: Sequence[Node]) -> Reached:
+def _connected(means: NodeLogin, nodes: Sequence[Node], requested: Sequence[Node]) -> Reached:
     """Connect to the requested nodes and their jump nodes."""
-    gates = {node.jump for node in asked if node.jump is not None}
-    wanted = [node for node in nodes if node in asked or node.index in gates]
-    return connect_all(wanted, means.key, clock=means.clock, carrier=means.ways.carrier)
+    jump_indices = {node.jump for node in requested if node.jump is not None}
+    with_jumps = [node for node in nodes if node in requested or node.index in jump_indices]
+    return connect_all(with_jumps, means.key, clock=means.clock, carrier=means.ways.carrier)
 
 
 def _may_have_moved(outcome: SshHost | CloudGpuError) -> bool:

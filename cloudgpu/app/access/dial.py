@@ -57,13 +57,13 @@ class NodeCarriers:
 
     def _connected(self, address: str, pinned: tuple[str, ...] = (), key: str = "") -> SshHost:
         with self._lock:
-            place = (address, pinned, key)
-            if place not in self._bastions:
+            cache_key = (address, pinned, key)
+            if cache_key not in self._bastions:
                 host = bastion(address, self._known_hosts, pinned, key)
-                self._bastions[place] = SshHost(
+                self._bastions[cache_key] = SshHost(
                     host, self._key, clock=self._clock, timeout_s=_BASTION_S, via=None, patience=Patience()
                 )
-            return self._bastions[place]
+            return self._bastions[cache_key]
 
 
 def connector(key: Path, clock: Clock, boot_s: float, ways: NodeCarriers) -> Connect:
@@ -74,7 +74,7 @@ def connector(key: Path, clock: Clock, boot_s: float, ways: NodeCarriers) -> Con
         if all(node.own for node in nodes):
             # Self-managed hosts do not boot: waiting does not help.
             return list(all_or_raise(connect_all(nodes, key, clock=clock, carrier=ways.carrier)).values())
-        found = wait_for_all(nodes, key, clock=clock, deadline_s=boot_s, carrier=ways.carrier)
-        return list(all_or_raise(found).values())
+        outcomes = wait_for_all(nodes, key, clock=clock, deadline_s=boot_s, carrier=ways.carrier)
+        return list(all_or_raise(outcomes).values())
 
     return connect

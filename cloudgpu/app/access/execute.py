@@ -66,7 +66,7 @@ def chosen_indices(text: str, nodes: int) -> tuple[int, ...]:
     """
     if not text:
         return tuple(range(nodes))
-    found: set[int] = set()
+    indices: set[int] = set()
     for part in text.split(","):
         match = _RANGE.fullmatch(part.strip())
         if match is None:
@@ -77,8 +77,8 @@ def chosen_indices(text: str, nodes: int) -> tuple[int, ...]:
         if last < first or last >= nodes:
             message = f"--node {text}: node {part.strip()} does not exist; the nodes are 0 to {nodes - 1}"
             raise UsageError(message, hint="`cloudgpu status` shows how many nodes a cluster has")
-        found |= set(range(first, last + 1))
-    return tuple(sorted(found))
+        indices |= set(range(first, last + 1))
+    return tuple(sorted(indices))
 
 
 def shell_line(words: Sequence[str]) -> str:
@@ -107,15 +107,15 @@ def execute(
     """
     source = Path(lifeline.__file__).read_text(encoding="utf-8")
     command = Command("exec", "python3", "-I", "-S", "-c", source, line, *(() if stdin is None else ("stdin",)))
-    hosts = {index: outcome for index, outcome in reached.items() if isinstance(outcome, SshHost)}
-    told: queue.SimpleQueue[NodeOutcome | BaseException] = queue.SimpleQueue()
+    hosts = {index: host for index, host in reached.items() if isinstance(host, SshHost)}
+    results: queue.SimpleQueue[NodeOutcome | BaseException] = queue.SimpleQueue()
     running = [_Running(index, host, clock, _serial(on_line)) for index, host in hosts.items()]
-    for command_on_node in running:
-        threading.Thread(target=command_on_node.run, args=(command, stdin or b"", told), daemon=True).start()
+    for node_run in running:
+        threading.Thread(target=node_run.run, args=(command, stdin or b"", results), daemon=True).start()
     try:
-        outcomes = {outcome.node: outcome for outcome in _all(told, len(running))}
+        outcomes = {outcome.node: outcome for outcome in _all(results, len(running))}
     except KeyboardInterrupt:
-        _end(running, told)
+        _end(running, results)
         raise
     unreached = {index: _unreached(index, err) for index, err in reached.items() if isinstance(err, CloudGpuError)}
     return tuple({**outcomes, **unreached}[index] for index in reached)
@@ -145,17 +145,17 @@ class _Running:
         self._session: Session | None = None
         self._ended = False
 
-    def run(self, command: Command, stdin: bytes, told: "queue.SimpleQueue[NodeOutcome | BaseException]") -> None:
+    def run(self, command: Command, stdin: bytes, results: "queue.SimpleQueue[NodeOutcome | BaseException]") -> None:
         """Run the command and put its outcome, or an unexpected exception, in the queue."""
-        began = self._clock.monotonic()
+        started = self._clock.monotonic()
         try:
             outcome = self._outcome(command, stdin)
         except CloudGpuError as err:
             outcome = _unreached(self._index, err)
         except BaseException as bug:  # noqa: BLE001 - raised again in the waiting thread
-            told.put(bug)
+            results.put(bug)
             return
-        told.put(replace(outcome, seconds=self._clock.monotonic() - began))
+        results.put(replace(outcome, seconds=self._clock.monotonic() - started))
 
     def end(self) -> None:
         """Stop the command on its node."""
@@ -213,18 +213,18 @@ def _serial(on_line: OnLine | None) -> OnLine | None:
         return None
     lock = threading.Lock()
 
-    def told(index: int, error: bool, line: str) -> None:  # noqa: FBT001 - as OnLine has it
+    def emit_line(index: int, error: bool, line: str) -> None:  # noqa: FBT001 - as OnLine has it
         with lock:
             on_line(index, error, line)
 
-    return told
+    return emit_line
 
 
-def _all(told: "queue.SimpleQueue[NodeOutcome | BaseException]", count: int) -> Iterator[NodeOutcome]:
+def _all(results: "queue.SimpleQueue[NodeOutcome | BaseException]", count: int) -> Iterator[NodeOutcome]:
     """Yield the outcomes as they arrive. The short timeout keeps the wait interruptible by Ctrl-C on all platforms."""
     while count:
         try:
-            item = told.get(timeout=_LOOK_S)
+            item = results.get(timeout=_LOOK_S)
         except queue.Empty:
             continue
         if isinstance(item, BaseException):
@@ -233,13 +233,13 @@ def _all(told: "queue.SimpleQueue[NodeOutcome | BaseException]", count: int) -> 
         yield item
 
 
-def _end(running: Sequence[_Running], told: "queue.SimpleQueue[NodeOutcome | BaseException]") -> None:
+def _end(running: Sequence[_Running], results: "queue.SimpleQueue[NodeOutcome | BaseException]") -> None:
     """Stop the command on every node and wait a moment for the confirmation."""
-    for command_on_node in running:
-        threading.Thread(target=command_on_node.end, daemon=True).start()
+    for node_run in running:
+        threading.Thread(target=node_run.end, daemon=True).start()
     with contextlib.suppress(queue.Empty):
         for _ in running:
-            told.get(timeout=_LEAVE_S)
+            results.get(timeout=_LEAVE_S)
 
 
 def _unreached(index: int, err: CloudGpuError) -> NodeOutcome:

@@ -17,7 +17,7 @@ from cloudgpu.text import command
 
 
 @dataclass(frozen=True)
-class Entries:
+class ClusterEntries:
     """The configuration entries of a cluster.
 
     Attributes:
@@ -29,7 +29,7 @@ class Entries:
     text: str
 
 
-def entries(home: Home, means: NodeLogin, cluster: ClusterNodes, reached: Reached) -> Entries:
+def entries(home: Home, means: NodeLogin, cluster: ClusterNodes, reached: Reached) -> ClusterEntries:
     """Return the entries of every node, with host keys pinned in files of the cluster.
 
     Raises:
@@ -40,15 +40,17 @@ def entries(home: Home, means: NodeLogin, cluster: ClusterNodes, reached: Reache
     root = home.cluster(name).root
     pinned = {index: write_known_hosts(root / f"known_hosts.{index}", host.node, host.server_key())
               for index, host in hosts.items()}  # fmt: skip
-    made = [_entry(name, node, cluster.nodes, pinned, means, root) for node in cluster.nodes]
+    host_entries = [_entry(name, node, cluster.nodes, pinned, means, root) for node in cluster.nodes]
     heading = (
         f"cluster {name} of {home.root}",
         f"made by `{command('cloudgpu', 'ssh-config', name)}`; `{command('cloudgpu', 'down', name)}` removes it",
     )
-    return Entries(tuple(two for entry in made for two in entry.names), rendered(made, means.key, heading))
+    return ClusterEntries(
+        tuple(name for entry in host_entries for name in entry.names), rendered(host_entries, means.key, heading)
+    )
 
 
-def write(home: Home, cluster: str, found: Entries, folder: SshFolder) -> bool:
+def write(home: Home, cluster: str, entries: ClusterEntries, folder: SshFolder) -> bool:
     """Write the entries for OpenSSH. Return True if the user's configuration had to be changed to include them.
 
     Raises:
@@ -56,7 +58,7 @@ def write(home: Home, cluster: str, found: Entries, folder: SshFolder) -> bool:
     """
     folder.require_usable(cluster, home.root)
     mark(home, cluster, folder)  # first, so that the file can be removed even if this process is killed
-    return folder.write(cluster, found.text)
+    return folder.write(cluster, entries.text)
 
 
 def _entry(

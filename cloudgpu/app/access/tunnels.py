@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from threading import Lock
 
 from cloudgpu import bounds
-from cloudgpu.app.runs.service_urls import Served
+from cloudgpu.app.runs.service_urls import RunService
 from cloudgpu.backends.events import Emit
 from cloudgpu.clock import Clock
 from cloudgpu.errors import ConnectError, HostKeyError, StateError, UsageError
@@ -48,7 +48,7 @@ def is_port_forward(text: str) -> bool:
     return _PORT_ARGUMENT.fullmatch(text) is not None
 
 
-def ports_of(services: Sequence[Served], cluster: str) -> list[str]:
+def ports_of(services: Sequence[RunService], cluster: str) -> list[str]:
     """Return the ports of a cluster's services, for a command without ports.
 
     Raises:
@@ -89,15 +89,17 @@ def open_all(host: SshHost, forwards: Sequence[PortForward], emit: Emit) -> tupl
     """
     opened = []
     for forward in forwards:
-        told = _PortReporter(host.node.index, forward.remote, emit)
-        wanted = forward.local or usual_local(host.node, forward.remote)
+        reporter = _PortReporter(host.node.index, forward.remote, emit)
+        local_port = forward.local or usual_local(host.node, forward.remote)
         opened.append(
-            OpenTunnel(forward.remote, host.forward(forward.remote, local=wanted, near=not forward.local, told=told))
+            OpenTunnel(
+                forward.remote, host.forward(forward.remote, local=local_port, near=not forward.local, told=reporter)
+            )
         )
     return tuple(opened)
 
 
-def described(tunnel: OpenTunnel, cluster: str, node: int, served: Sequence[Served] = ()) -> str:
+def described(tunnel: OpenTunnel, cluster: str, node: int, served: Sequence[RunService] = ()) -> str:
     """Describe an open tunnel in one line, with the service of a run behind it if there is one."""
     service = next((known for known in served if known.endpoint.port == tunnel.remote), None)
     what = f"port {tunnel.remote} of node {node} of cluster {cluster}"

@@ -50,11 +50,11 @@ class Attempts:
         try:
             applied = context.cloud.engine(record).up(stack_of(context.home, record), launch.on_event)
         except LaunchError as err:
-            self._refused(record, candidate, row, err)
-            launch.settle(err)
+            self._close_refused(record, candidate, row, err)
+            launch.report_failure(err)
             raise
         except CloudGpuError as err:
-            launch.settle(err)
+            launch.report_failure(err)
             raise
         ids = instances(applied)
         opened_at = self._opened_at(record, row)
@@ -62,7 +62,7 @@ class Attempts:
         self._cooldowns.forget(context.cloud, candidate)
         return context.records.save_cluster(replace(record, instance_ids=ids), context.clock.now()), applied
 
-    def _refused(self, record: ClusterRecord, candidate: Candidate, row: Spending, err: LaunchError) -> None:
+    def _close_refused(self, record: ClusterRecord, candidate: Candidate, row: Spending, err: LaunchError) -> None:
         """Close the row after a refused launch. It costs nothing unless some of the instances were launched."""
         if err.launched:
             self._context.ledger.launched(row.entry_id, err.launched, self._opened_at(record, row))
@@ -80,35 +80,35 @@ class Attempts:
         opened = (
             entry.spending for entry in entries if entry.spending.entry_id == row.entry_id and entry.state == "open"
         )
-        present = next(opened, None)
-        if present is None:
+        open_row = next(opened, None)
+        if open_row is None:
             self._context.ledger.open(row)
-        return (present or row).opened_at
+        return (open_row or row).opened_at
 
 
 class _Launch:
-    """Records when the instances were launched, and holds back the launch failure until `settle`."""
+    """Records when the instances were launched, and holds back the launch failure until `report_failure`."""
 
     def __init__(self, context: CloudContext) -> None:
         self.at: datetime | None = None
         self._context = context
-        self._refused: Event | None = None
+        self._failure: Event | None = None
 
     def on_event(self, event: ProgressEvent) -> None:
         """Forward the event, except a failure of the launch itself."""
         if isinstance(event, Event) and event.type == _FLEET:
             if event.kind == "failed":
-                self._refused = event
+                self._failure = event
                 return
             if event.kind == "done" and event.operation == "create":
                 self.at = self._context.clock.now()
         self._context.emit(event)
 
-    def settle(self, err: CloudGpuError) -> None:
+    def report_failure(self, err: CloudGpuError) -> None:
         """Emit the held-back failure unless the next candidate is tried, which reports it in one line."""
-        moves_on = isinstance(err, LaunchError) and rule_of(err).skips != "stop"
-        if self._refused is not None and not moves_on:
-            self._context.emit(self._refused)
+        tries_next = isinstance(err, LaunchError) and rule_of(err).skips != "stop"
+        if self._failure is not None and not tries_next:
+            self._context.emit(self._failure)
 
 
 def instances(applied: Applied) -> tuple[str, ...]:

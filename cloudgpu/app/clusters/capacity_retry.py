@@ -36,27 +36,27 @@ class CapacityRetry:
             try:
                 return attempt()
             except NoCapacityError as err:
-                left_s = (until - clock.now()).total_seconds()
-                if left_s < 1 or not err.passing:
-                    raise _with_rounds(err, count, self._limit) from None
-            self._wait(count, min(next(pauses), left_s), until)
+                remaining_s = (until - clock.now()).total_seconds()
+                if remaining_s < 1 or not err.passing:
+                    raise _with_count(err, count, self._limit) from None
+            self._wait(count, min(next(pauses), remaining_s), until)
             count += 1
 
     def _wait(self, count: int, wait_s: float, until: datetime) -> None:
         clock = self._context.clock
-        again = clock.now() + timedelta(seconds=wait_s)
+        next_at = clock.now() + timedelta(seconds=wait_s)
         self._context.emit(
             Note(
                 f"no capacity in round {count}; nothing is running or billed. Round {count + 1} in "
-                f"{wait_s:.0f} s, at {again:%H:%M:%S} UTC; gives up at {until:%Y-%m-%d %H:%M} UTC; Ctrl-C stops"
+                f"{wait_s:.0f} s, at {next_at:%H:%M:%S} UTC; gives up at {until:%Y-%m-%d %H:%M} UTC; Ctrl-C stops"
             )
         )
         clock.sleep(wait_s)
 
 
-def _with_rounds(err: NoCapacityError, count: int, limit: timedelta) -> NoCapacityError:
+def _with_count(err: NoCapacityError, count: int, limit: timedelta) -> NoCapacityError:
     if count == 1:
         return err
-    spent = DurationS(int(limit.total_seconds()))
-    message = f"{err.message}; {count} rounds in {spent}"
+    duration = DurationS(int(limit.total_seconds()))
+    message = f"{err.message}; {count} rounds in {duration}"
     return NoCapacityError(message, tried=err.tried, passing=err.passing, hint=err.hint)

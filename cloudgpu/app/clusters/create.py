@@ -36,7 +36,7 @@ from cloudgpu.state.records import ClusterRecord, write_durably
 
 __all__ = ["ProvisionedCluster", "Provisioning", "Requester"]
 
-_START_LOOK_S = 30.0
+_START_POLL_S = 30.0
 """Poll interval. Short sleeps make the wait end on time even if this machine is suspended meanwhile."""
 
 
@@ -74,8 +74,8 @@ class Provisioning:
             record = self._context.records.cluster(name)
             if record is None or record.state != "up":
                 self._wait_for_start(plan)
-                rounds = CapacityRetry(self._context, retry_s)
-                return rounds.until_up(lambda: self._round(plan, name, run_id, keep_on_failure=keep_on_failure))
+                retry = CapacityRetry(self._context, retry_s)
+                return retry.until_up(lambda: self._round(plan, name, run_id, keep_on_failure=keep_on_failure))
         return self.reuse(name, plan)
 
     def _wait_for_start(self, plan: Plan) -> None:
@@ -84,8 +84,8 @@ class Provisioning:
         if plan.starts_at is None or plan.starts_at <= clock.now():
             return
         self._context.emit(Note(f"waiting until {plan.starts_at:%Y-%m-%d %H:%M} UTC, when the reservation starts"))
-        while (left_s := (plan.starts_at - clock.now()).total_seconds()) > 0:
-            clock.sleep(min(left_s, _START_LOOK_S))
+        while (remaining_s := (plan.starts_at - clock.now()).total_seconds()) > 0:
+            clock.sleep(min(remaining_s, _START_POLL_S))
 
     def _round(self, plan: Plan, name: str, run_id: str, *, keep_on_failure: bool) -> ProvisionedCluster:
         record = self._prepare_record(plan, name, self._context.records.cluster(name), run_id)
@@ -178,13 +178,13 @@ class Provisioning:
                     raise
                 refusals.append(Refusal(candidate, err))
                 self._context.emit(Note(refusals[-1].line))
-                waiting = self._left(waiting, candidate, skips)
+                waiting = self._remaining(waiting, candidate, skips)
                 record = self._context.records.cluster(record.name) or record
                 continue
-            return self._finish(record, applied, [refusal.whole for refusal in refusals])
+            return self._finish(record, applied, [refusal.full_line for refusal in refusals])
         raise exhausted(plan, refusals, known_catalog(self._context.home, plan.target))
 
-    def _left(self, waiting: Sequence[Candidate], refused: Candidate, skips: Skips) -> tuple[Candidate, ...]:
+    def _remaining(self, waiting: Sequence[Candidate], refused: Candidate, skips: Skips) -> tuple[Candidate, ...]:
         """Return the candidates still worth trying, and report the others as skipped."""
         remaining = left(waiting, refused, skips)
         skipped = [candidate for candidate in waiting if candidate not in remaining]

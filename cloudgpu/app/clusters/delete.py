@@ -47,7 +47,7 @@ class Teardown:
     def __init__(self, context: CloudContext) -> None:
         self._context = context
         self._billing = ClusterBilling(context)
-        self._strays = TagSearch(context)
+        self._tags = TagSearch(context)
         self._launches = UnansweredLaunches(context)
 
     def down(self, name: str, default_region: str) -> Ended:
@@ -83,7 +83,7 @@ class Teardown:
         record = self._recorded(name)
         if record is None:
             return self._end_unrecorded(name, default_region)
-        return self.end(record, whose=lambda resource: self._strays.mine(resource, record.token))
+        return self.end(record, whose=lambda resource: self._tags.is_own(resource, record.token))
 
     def end(self, record: ClusterRecord, *, whose: Whose | None = None) -> Ended:
         """Delete a recorded cluster. The caller holds its lease.
@@ -100,9 +100,9 @@ class Teardown:
         regions = _distinct([*record.regions, *self._regions_of(record.name, rows)])
         failures = RegionFailures(record.name, regions)
         record = self._mark_ending(record)
-        closing = Closing.begun(self._context, rows)
+        closing = Closing.started(self._context, rows)
         belongs = whose or (lambda resource: has_token(resource, record.token))
-        strays = self._delete_resources(record, belongs, failures, cut_off=whose is not None)
+        strays = self._delete_resources(record, belongs, failures, may_be_interrupted=whose is not None)
         # A region that is confirmed empty costs nothing any more, even if other regions failed.
         closing.close([row for row in self._billing.rows(record) if row.spending.region not in failures])
         storage = NOTHING
@@ -198,7 +198,7 @@ class Teardown:
             return record
 
     def _delete_resources(
-        self, record: ClusterRecord, whose: Whose, failures: RegionFailures, *, cut_off: bool
+        self, record: ClusterRecord, whose: Whose, failures: RegionFailures, *, may_be_interrupted: bool
     ) -> tuple[str, ...]:
         """Delete the nodes, then what the journals list, then what only tag search finds, region by region.
 
@@ -206,15 +206,15 @@ class Teardown:
             record: The cluster.
             whose: Selects the resources that belong to the cluster.
             failures: Collects the errors; names the regions to handle.
-            cut_off: Whether another process may have been killed while it launched the cluster.
+            may_be_interrupted: Whether another process may have been killed while it launched the cluster.
         """
-        begun_at = self._context.clock.now()
+        started_at = self._context.clock.now()
         name, regions = record.name, failures.asked
         if not regions:
             return ()  # the launch was interrupted before its first attempt
-        doubtful = unlaunched(self._billing.rows(record))
-        known = {region for region in regions if not cut_off or self._has_journal(record, region)}
-        done = self._strays.end_nodes(name, regions, whose, Recorded(record.region, record.instance_ids))
+        unconfirmed = unlaunched(self._billing.rows(record))
+        has_journal = {region for region in regions if not may_be_interrupted or self._has_journal(record, region)}
+        done = self._tags.end_nodes(name, regions, whose, Recorded(record.region, record.instance_ids))
         failures.add_all(done.errors)
         self._billing.note_launched(
             self._billing.rows(record), [node for node in done.seen if has_token(node, record.token)]
@@ -222,10 +222,10 @@ class Teardown:
         # Unreachable regions come last, because deleting by journal retries every call.
         in_turn = sorted(regions, key=failures.__contains__)
         unreadable = {region for region in in_turn if self._destroyed(record, region, failures)}
-        strays = done.ended + self._strays.end_rest(name, (*regions, GLOBAL), whose, failures)
-        unknown = [row for row in doubtful if row.spending.region not in known - unreadable]
-        if self._launches.wait(unknown, begun_at) or self._settled(unreadable):
-            strays += self._strays.end_rest(name, (*regions, GLOBAL), whose, failures)
+        strays = done.ended + self._tags.end_rest(name, (*regions, GLOBAL), whose, failures)
+        unanswered = [row for row in unconfirmed if row.spending.region not in has_journal - unreadable]
+        if self._launches.wait(unanswered, started_at) or self._settled(unreadable):
+            strays += self._tags.end_rest(name, (*regions, GLOBAL), whose, failures)
         rows = self._billing.rows(record)
         self._launches.note_ended(name, rows, lambda resource: has_token(resource, record.token), failures)
         return strays

@@ -35,7 +35,7 @@ from cloudgpu.state.inventories import stored_inventory, with_known_boots
 from cloudgpu.state.records import ClusterRecord
 from cloudgpu.text import command
 
-_ANSWER_S = 60.0
+_TIMEOUT_S = 60.0
 _EXPIRES = "cloudgpu:expires-at"
 
 
@@ -65,8 +65,8 @@ class Extending:
         ):
             record = to_extend(self._context, name, max_usd)
             restore(self._context, record)
-            before, wanted = moments(record, until, by)
-            later = self._later(record, before, wanted)
+            before, requested = moments(record, until, by)
+            later = self._later(record, before, requested)
             self._refuse_other_changes(later)
             later = written_down(self._context, later)
             self._context.cloud.engine(later).up(stack_of(self._context.home, later), self._context.emit)
@@ -102,13 +102,13 @@ class Extending:
         if record.market != "capacity-block":
             return
         block = record.config["reservation"]
-        found = self._context.cloud.reservation(block, [record.region]).found
-        if found is None or found.ends_at is None:
+        reservation = self._context.cloud.reservation(block, [record.region]).found
+        if reservation is None or reservation.ends_at is None:
             message = f"the end of Capacity Block {block} is unknown: AWS does not list it in {record.region}"
             raise CloudError(message, code="InvalidCapacityReservationId.NotFound", hint="try again later")
-        last = found.ends_at - TAKEN_BEFORE_END
+        last = reservation.ends_at - TAKEN_BEFORE_END
         if until > last:
-            ends = f"Capacity Block {block} ends at {utc(found.ends_at)}"
+            ends = f"Capacity Block {block} ends at {utc(reservation.ends_at)}"
             message = f"{ends}, and AWS reclaims its nodes from {utc(last)}: they cannot run until {utc(until)}"
             raise UsageError(
                 message, hint=command("cloudgpu", "extend", record.name, "--until", f"{last:%Y-%m-%dT%H:%M:%SZ}")
@@ -126,8 +126,8 @@ class Extending:
 
     def _retag(self, later: ClusterRecord) -> None:
         """Update the tags of what was launched with the nodes, which the program does not manage."""
-        found = self._context.cloud.search(later.name, [later.region])
-        own = [resource for resource in found if resource.tags.get("cloudgpu:token") == later.token]
+        resources = self._context.cloud.search(later.name, [later.region])
+        own = [resource for resource in resources if resource.tags.get("cloudgpu:token") == later.token]
         self._context.cloud.retag(own, {_EXPIRES: later.config["expiresAt"]})
 
     def _rearm(self, later: ClusterRecord) -> None:
@@ -154,7 +154,7 @@ class Extending:
 
 
 def _set_timer(host: Host, until: datetime) -> None:
-    done = host.try_run(Command(*extend(until)), timeout_s=_ANSWER_S)
+    done = host.try_run(Command(*extend(until)), timeout_s=_TIMEOUT_S)
     if not done.ok or armed(done.stdout) != until:
         why = "; ".join(done.tail(2)) or f"exit code {done.exit_code}"
         message = f"node {host.node.index} ({host.node.instance_id}) did not accept the new expiry: {why}"

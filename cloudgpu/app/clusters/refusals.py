@@ -25,15 +25,15 @@ class Refusal:
         return f"{self.candidate.label}: {rule_of(self.err).said}{code}"
 
     @property
-    def whole(self) -> str:
+    def full_line(self) -> str:
         """Long form with the message of AWS, for records and JSON."""
         return f"{self.line}: {self.err.message}"
 
 
 def skipped_line(refused: Candidate, skipped: Sequence[Candidate], skips: Skips) -> str:
     """Format the skipped candidates: `skipped, same quota: us-east-1d p3dn.24xlarge on-demand`."""
-    shared = {"pool": "quota", "region": f"quota of {refused.region}", "type": "type"}.get(skips, "reason")
-    return f"skipped, same {shared}: {', '.join(candidate.label for candidate in skipped)}"
+    common = {"pool": "quota", "region": f"quota of {refused.region}", "type": "type"}.get(skips, "reason")
+    return f"skipped, same {common}: {', '.join(candidate.label for candidate in skipped)}"
 
 
 def exhausted(plan: Plan, refusals: Sequence[Refusal], catalog: Catalog) -> NoCapacityError:
@@ -42,13 +42,13 @@ def exhausted(plan: Plan, refusals: Sequence[Refusal], catalog: Catalog) -> NoCa
     Quota limits are reported before a lack of capacity, because the user can act on them.
     """
     types = sorted({candidate.instance_type for candidate in plan.candidates})
-    wanted = f"{plan.nodes} x {' or '.join(types)}"
-    dry = _of(refusals, CapacityError)
+    requested = f"{plan.nodes} x {' or '.join(types)}"
+    capacity_errors = _of(refusals, CapacityError)
     return NoCapacityError(
-        f"{wanted} not available: {'; '.join(_reasons(plan, refusals)) or 'the plan has no candidates'}",
-        tried=[refusal.whole for refusal in refusals],
-        passing=bool(dry),
-        hint="; or ".join(dict.fromkeys(_helps(plan, refusals, catalog))),
+        f"{requested} not available: {'; '.join(_reasons(plan, refusals)) or 'the plan has no candidates'}",
+        tried=[refusal.full_line for refusal in refusals],
+        passing=bool(capacity_errors),
+        hint="; or ".join(dict.fromkeys(_hints(plan, refusals, catalog))),
     )
 
 
@@ -57,7 +57,7 @@ def _of(refusals: Sequence[Refusal], kind: type[LaunchError]) -> list[Refusal]:
 
 
 def _reasons(plan: Plan, refusals: Sequence[Refusal]) -> Iterator[str]:
-    among = f"of {len(plan.candidates)} candidates"
+    total = f"of {len(plan.candidates)} candidates"
     limits = _of(refusals, QuotaError)
     if limits:
         pools = dict.fromkeys(f"{limit.candidate.market} in {limit.candidate.region}" for limit in limits)
@@ -65,19 +65,19 @@ def _reasons(plan: Plan, refusals: Sequence[Refusal]) -> Iterator[str]:
     for kind, reason in ((CapacityError, "no capacity"), (NotOfferedError, "not offered")):
         matching = _of(refusals, kind)
         if matching:
-            yield f"{reason} ({len(matching)} {among})"
+            yield f"{reason} ({len(matching)} {total})"
 
 
-def _helps(plan: Plan, refusals: Sequence[Refusal], catalog: Catalog) -> Iterator[str]:
+def _hints(plan: Plan, refusals: Sequence[Refusal], catalog: Catalog) -> Iterator[str]:
     for refusal in _of(refusals, QuotaError):
         yield _quota_request(plan, refusal, catalog)
     for refusal in _of(refusals, NotOfferedError):
         if refusal.err.hint:
             yield refusal.err.hint
-    bound = {
+    exhausted_quotas = {
         quota_of(refusal.candidate.instance_type, refusal.candidate.market) for refusal in _of(refusals, QuotaError)
     }
-    yield from alternatives(plan, catalog, bound)
+    yield from alternatives(plan, catalog, exhausted_quotas)
     if _of(refusals, CapacityError):
         yield "wait for capacity with --retry-until-up"
 

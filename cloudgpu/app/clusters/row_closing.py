@@ -36,13 +36,13 @@ class Closing:
     alive: frozenset[tuple[str, Part]]
 
     @classmethod
-    def begun(cls, context: CloudContext, entries: Iterable[Entry]) -> Closing:
+    def started(cls, context: CloudContext, entries: Iterable[Entry]) -> Closing:
         """Record which parts of the open rows still exist, before they are deleted."""
         alive: set[tuple[str, Part]] = set()
         for entry in entries:
             if entry.state == "open" and entry.outlasting:
-                living = {resource.kind for resource in _network(context, entry) if resource.alive}
-                alive |= {(entry.spending.entry_id, part) for part in entry.outlasting if _KINDS[part] in living}
+                existing = {resource.kind for resource in _network(context, entry) if resource.alive}
+                alive |= {(entry.spending.entry_id, part) for part in entry.outlasting if _KINDS[part] in existing}
         return cls(context, frozenset(alive))
 
     def close(self, entries: Iterable[Entry]) -> None:
@@ -73,11 +73,11 @@ class Closing:
     def _network_ends(self, entry: Entry, now: datetime) -> dict[Part, PartEnd]:
         if not entry.outlasting:
             return {}
-        found = _network(self.context, entry)
-        return {part: self._network_end(entry, part, found, now) for part in entry.outlasting}
+        lifetimes = _network(self.context, entry)
+        return {part: self._network_end(entry, part, lifetimes, now) for part in entry.outlasting}
 
-    def _network_end(self, entry: Entry, part: Part, found: Iterable[Lifetime], now: datetime) -> PartEnd:
-        ends = [resource.ended_at for resource in found if resource.kind == _KINDS[part]]
+    def _network_end(self, entry: Entry, part: Part, lifetimes: Iterable[Lifetime], now: datetime) -> PartEnd:
+        ends = [resource.ended_at for resource in lifetimes if resource.kind == _KINDS[part]]
         known = [at for at in ends if at is not None]
         if known and len(known) == len(ends):
             return PartEnd(_within(entry, max(known), now))

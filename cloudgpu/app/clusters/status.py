@@ -97,11 +97,11 @@ def recorded(records: Records, now: datetime, ledger: Ledger | None = None) -> t
         StateError: The home directory exists and cannot be read.
     """
     runs = records.runs()
-    found = (
+    statuses = (
         _status(record, [run for run in runs if run.cluster == record.name], now, _damage(records, record))
         for record in records.clusters()
     )
-    return billed(tuple(found), now, ledger)
+    return billed(tuple(statuses), now, ledger)
 
 
 def billed(clusters: Sequence[ClusterStatus], now: datetime, ledger: Ledger | None) -> tuple[ClusterStatus, ...]:
@@ -135,8 +135,8 @@ def _status(record: ClusterRecord, runs: Sequence[RunRecord], now: datetime, dam
     age_s = (now - (record.updated_at or record.created_at)).total_seconds()
     live = tuple(run for run in runs if run.ended_at is None)
     state = "expired" if expired else record.state
-    in_s = (record.expires_at - now).total_seconds()
-    return ClusterStatus(record, state, age_s, live, spent, in_s, problem=damage)
+    expires_in_s = (record.expires_at - now).total_seconds()
+    return ClusterStatus(record, state, age_s, live, spent, expires_in_s, problem=damage)
 
 
 def refresh(cluster: ClusterStatus, cloud: Backend, records: Records, now: datetime) -> ClusterStatus:

@@ -122,7 +122,7 @@ class ClusterStorage:
             BusyError: Instances are using it.
             TeardownError: Something is left.
         """
-        record = StorageRecords(self.context.home).get(name)
+        record = StorageRecords(self.context.home).one(name)
         if record is not None and record.token == token:
             self._manager("").delete(name, region, delete_data=True)
             return
@@ -213,14 +213,14 @@ def _all_or_raise(pieces: Sequence[tuple[str, str]], end: Callable[[str, str], o
 
 def settled(record: ClusterRecord) -> ClusterRecord:
     """Return the record of a running cluster, in which storage to be kept no longer ends: users write data to it."""
-    temporary = {storage.called for storage in record.storage if storage.name != storage.called}
+    temporary = {row.called for row in record.storage if row.name != row.called}
     return replace(
         record, storage=tuple(replace(row, ends=row.ends and row.called in temporary) for row in record.storage)
     )
 
 
 def _row(storage: Storage, record: ClusterRecord, candidate: Candidate, there: Mapping[str, Stored]) -> AttachedStorage:
-    """Describe a mount's storage, existing or to be created."""
+    """Describe a mount's storage as it exists, or as it will be created."""
     name = own_name(storage, record.token)
     before = next((row for row in record.storage if row.name == name), None)
     stored = there.get(name)
@@ -286,8 +286,8 @@ def _storage_request(
         "snapshotId": make.snapshot or "",
         **{key: existing.get(name, "") for key, name in named.items()},
     }
-    wanted = {key: text for key, text in config.items() if text}
-    return StorageRequest(row.name, make.kind, row.region, not storage.keep, wanted, "" if storage.keep else cluster)
+    given = {key: text for key, text in config.items() if text}
+    return StorageRequest(row.name, make.kind, row.region, not storage.keep, given, "" if storage.keep else cluster)
 
 
 def _refuse_own_vpc(rows: Sequence[AttachedStorage], existing: Mapping[str, str]) -> None:

@@ -121,12 +121,15 @@ class TagSearch:
         found = self.search(name, [region], whose).complete()
         if not found:
             return []
-        self.context.emit(Note(f"found by tag: {', '.join(thing.id for thing in found)}"))
+        self.context.emit(Note(f"found by tag: {', '.join(resource.id for resource in found)}"))
         self._release(name, found)
-        left = [f"{thing.kind} {thing.id} in {thing.region}" for thing in self.search(name, [region], whose).complete()]
+        left = [
+            f"{resource.kind} {resource.id} in {resource.region}"
+            for resource in self.search(name, [region], whose).complete()
+        ]
         if left:
             raise TeardownError(f"cluster {name} is not deleted: {'; '.join(left)}", left=left, hint=_again(name))
-        return [f"{thing.kind} {thing.id}" for thing in found]
+        return [f"{resource.kind} {resource.id}" for resource in found]
 
     def _terminate(self, region: str, instance_ids: Sequence[str]) -> None:
         if instance_ids:
@@ -142,7 +145,7 @@ class TagSearch:
             err.hint = _again(name)
             raise
 
-    def mine(self, resource: TaggedResource, token: str) -> bool:
+    def is_own(self, resource: TaggedResource, token: str) -> bool:
         """Return True for resources of this cluster or owner, as another user may have a cluster of the same name."""
         return resource.tags.get(OWNER, "") in ("", self.context.owner) or (bool(token) and has_token(resource, token))
 

@@ -32,22 +32,22 @@ class UnansweredLaunches:
         if not rows:
             return False
         until = shown_by(rows, now, self.context.cloud.endpoint)
-        left_s = (until - self.context.clock.now()).total_seconds()
-        if left_s > 0:
+        remaining_s = (until - self.context.clock.now()).total_seconds()
+        if remaining_s > 0:
             self.context.emit(
                 Note(f"waiting until {until:%H:%M:%S} UTC, because an interrupted launch may still appear")
             )
-            self.context.clock.sleep(left_s)
+            self.context.clock.sleep(remaining_s)
         return True
 
     def note_ended(self, name: str, rows: Sequence[Entry], whose: Whose, failures: RegionFailures) -> None:
         """Record terminated nodes whose launch response was lost, so that they are billed."""
-        doubtful = {row.spending.region for row in unlaunched(rows)}
-        asked = [region for region in failures.asked if region in doubtful and region not in failures]
-        if asked:
-            found = TagSearch(self.context).search(name, asked, whose)
-            failures.add_all(found.failures)
-            ClusterBilling(self.context).note_launched(rows, [*found.found, *found.terminated])
+        unconfirmed = {row.spending.region for row in unlaunched(rows)}
+        regions = [region for region in failures.asked if region in unconfirmed and region not in failures]
+        if regions:
+            result = TagSearch(self.context).search(name, regions, whose)
+            failures.add_all(result.failures)
+            ClusterBilling(self.context).note_launched(rows, [*result.found, *result.terminated])
 
 
 def shown_by(rows: Sequence[Entry], now: datetime, endpoint: str) -> datetime:

@@ -20,7 +20,7 @@ from cloudgpu.text import command
 
 
 @dataclass(frozen=True)
-class Unrecorded:
+class UnrecordedResult:
     """The result of deleting an unrecorded cluster.
 
     Attributes:
@@ -41,46 +41,48 @@ class UnrecordedTeardown:
         self._context = context
         self._name = name
         self._billing = ClusterBilling(context)
-        self._strays = TagSearch(context)
+        self._tags = TagSearch(context)
         self._launches = UnansweredLaunches(context)
         self._failures = RegionFailures(name, regions)
 
-    def end(self) -> Unrecorded:
+    def end(self) -> UnrecordedResult:
         """Delete the resources, region by region.
 
         Raises:
             UsageError: All resources with this name belong to another user.
             TeardownError: Something is left, or a region could not be searched.
         """
-        begun_at = self._context.clock.now()
+        started_at = self._context.clock.now()
         rows = self._billing.rows_without_record(self._name)
         opened = {row.spending.entry_id for row in rows if row.state == "open"}
-        closing = Closing.begun(self._context, rows)
-        found = self._strays.search(self._name, (*self._failures.asked, GLOBAL), lambda _: True)
-        self._failures.add_all(found.failures)
-        mine = [resource for resource in found.found if self._mine(resource)]
-        if found.found and not mine and not self._failures:
-            raise _not_yours(self._name, found.found[0])
-        strays = self._nodes_ended(mine)
-        self._billing.note_launched(rows, [*mine, *(node for node in found.terminated if self._mine(node))])
+        closing = Closing.started(self._context, rows)
+        result = self._tags.search(self._name, (*self._failures.asked, GLOBAL), lambda _: True)
+        self._failures.add_all(result.failures)
+        owned = [resource for resource in result.found if self._is_own(resource)]
+        if result.found and not owned and not self._failures:
+            raise _not_yours(self._name, result.found[0])
+        strays = self._nodes_ended(owned)
+        self._billing.note_launched(rows, [*owned, *(node for node in result.terminated if self._is_own(node))])
         # Without a journal, unanswered calls are unknown and one empty search is not enough.
-        self._launches.wait(unlaunched(rows), begun_at)
-        strays += self._strays.end_rest(self._name, (*self._failures.asked, GLOBAL), self._mine, self._failures)
+        self._launches.wait(unlaunched(rows), started_at)
+        strays += self._tags.end_rest(self._name, (*self._failures.asked, GLOBAL), self._is_own, self._failures)
         rows = self._billing.rows_without_record(self._name)
-        self._launches.note_ended(self._name, rows, self._mine, self._failures)
+        self._launches.note_ended(self._name, rows, self._is_own, self._failures)
         closed = self._closed(closing, opened)
         storage = self._storage_ended()
         self._failures.raise_any()
         usd = self._billing.usd(closed, self._context.clock.now())
-        return Unrecorded(strays, usd, any(part.estimated for row in closed for part in row.parts.values()), storage)
+        return UnrecordedResult(
+            strays, usd, any(part.estimated for row in closed for part in row.parts.values()), storage
+        )
 
-    def _mine(self, resource: TaggedResource) -> bool:
-        return self._strays.mine(resource, "")
+    def _is_own(self, resource: TaggedResource) -> bool:
+        return self._tags.is_own(resource, "")
 
-    def _nodes_ended(self, mine: Sequence[TaggedResource]) -> tuple[str, ...]:
-        if not any(resource.kind in NODE_KINDS for resource in mine):
+    def _nodes_ended(self, owned: Sequence[TaggedResource]) -> tuple[str, ...]:
+        if not any(resource.kind in NODE_KINDS for resource in owned):
             return ()
-        done = self._strays.end_nodes(self._name, self._failures.asked, self._mine, Recorded())
+        done = self._tags.end_nodes(self._name, self._failures.asked, self._is_own, Recorded())
         self._failures.add_all(done.errors)
         return done.ended
 
@@ -91,10 +93,10 @@ class UnrecordedTeardown:
         return tuple(row for row in self._billing.rows_without_record(self._name) if row.spending.entry_id in opened)
 
     def _storage_ended(self) -> Settled:
-        answered = [region for region in self._failures.asked if region not in self._failures]
-        for region in answered[:1]:
+        searched = [region for region in self._failures.asked if region not in self._failures]
+        for region in searched[:1]:
             with self._failures.guard(region):
-                return ClusterStorage(self._context).end_unrecorded(self._name, answered)
+                return ClusterStorage(self._context).end_unrecorded(self._name, searched)
         return NOTHING
 
 

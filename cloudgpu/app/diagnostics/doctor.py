@@ -40,20 +40,20 @@ def examine(
     machine: Sequence[Callable[[], Check]],
 ) -> DiagnosticReport:
     """Run all checks. An error during a check becomes its result."""
-    checks = [look() for look in machine]
+    checks = [check() for check in machine]
     try:
-        asked = account()
-        identity = asked.identity()
+        queries = account()
+        identity = queries.identity()
     except CloudGpuError as err:
-        return DiagnosticReport(target, region, (*checks, *_nobody(err)))
+        return DiagnosticReport(target, region, (*checks, *_without_identity(err)))
     checks.append(Check("credentials", "ok", f"account {identity.account}, {identity.arn} ({identity.login.label})"))
-    verdicts = asked.verdicts(identity, grants)
+    verdicts = queries.verdicts(identity, grants)
     checks += [_permission(grant, verdicts) for grant in grants]
-    checks += _quotas(asked, region)
+    checks += _quotas(queries, region)
     return DiagnosticReport(target, region, tuple(checks), tuple(vars(verdict) for verdict in verdicts))
 
 
-def _nobody(err: CloudGpuError) -> Iterator[Check]:
+def _without_identity(err: CloudGpuError) -> Iterator[Check]:
     """Yield the checks that fail or stay unknown without an identity."""
     code = getattr(err, "code", "")
     failed = isinstance(err, AuthError) and code not in _UNASKED
@@ -64,20 +64,20 @@ def _nobody(err: CloudGpuError) -> Iterator[Check]:
 
 
 def _permission(grant: Grant, verdicts: Sequence[Verdict]) -> Check:
-    about = [verdict for verdict in verdicts if verdict.action in grant.actions]
-    state = worst([verdict.state for verdict in about])
+    concerned = [verdict for verdict in verdicts if verdict.action in grant.actions]
+    state = worst([verdict.state for verdict in concerned])
     if state == "ok":
         return Check(
             grant.purpose,
             "ok",
-            f"{_count(len(about))} allowed ({', '.join(sorted({verdict.why for verdict in about}))})",
+            f"{_count(len(concerned))} allowed ({', '.join(sorted({verdict.why for verdict in concerned}))})",
         )
-    concerned = [verdict for verdict in about if verdict.state == state]
-    named = _named([verdict.action for verdict in concerned])
+    decisive = [verdict for verdict in concerned if verdict.state == state]
+    named = _named([verdict.action for verdict in decisive])
     if state == "failed":
-        return Check(grant.purpose, "failed", f"denied: {named} ({concerned[0].why})", _POLICY)
-    allowed = sum(verdict.state == "ok" for verdict in about)
-    detail = f"{allowed} of {_count(len(about))} allowed, unknown: {named} ({concerned[0].why})"
+        return Check(grant.purpose, "failed", f"denied: {named} ({decisive[0].why})", _POLICY)
+    allowed = sum(verdict.state == "ok" for verdict in concerned)
+    detail = f"{allowed} of {_count(len(concerned))} allowed, unknown: {named} ({decisive[0].why})"
     return Check(grant.purpose, "unknown", detail)
 
 
@@ -92,11 +92,11 @@ def _count(number: int) -> str:
 
 def _quotas(account: AwsQueries, region: str) -> list[Check]:
     try:
-        found = account.quotas()
+        quotas = account.quotas()
     except CloudGpuError as err:
         return [Check("quotas", "unknown", err.message, err.hint)]
-    none: State = "failed" if not any(quota.vcpus for quota in found if quota.vcpus is not None) else "warning"
-    return [_quota(quota, region, none) for quota in found]
+    none: State = "failed" if not any(quota.vcpus for quota in quotas if quota.vcpus is not None) else "warning"
+    return [_quota(quota, region, none) for quota in quotas]
 
 
 def _quota(allowance: Allowance, region: str, none: State) -> Check:

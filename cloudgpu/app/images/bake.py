@@ -103,14 +103,14 @@ class Baking:
         # An image contains no data; its nodes mount the storage of their own recipe.
         plan = replace(plan, recipe=plan.recipe.model_copy(update={"storage": ()}))
         region = plan.candidates[0].region
-        begun = self.context.records.cluster(cluster)
-        there = self.store.found(begun.region if begun and begun.region else region, name)
-        if there and begun is None:
-            message = f"image {name} already exists in {there[0].region}: {there[0].id or there[0].snapshots[0]}"
+        interrupted = self.context.records.cluster(cluster)
+        existing_images = self.store.found(interrupted.region if interrupted and interrupted.region else region, name)
+        if existing_images and interrupted is None:
+            message = f"image {name} already exists in {existing_images[0].region}: {_image_id(existing_images[0])}"
             delete_first = command("cloudgpu", "image", "delete", name)
             raise UsageError(message, hint=f"choose another name, or run `{delete_first}` first")
         try:
-            image = self._image(plan, name, cluster, [existing for existing in there if existing.id])
+            image = self._image(plan, name, cluster, [existing for existing in existing_images if existing.id])
         except (CloudGpuError, KeyboardInterrupt):
             # The node is useless without its image, but still costs money.
             self._unmade(name, cluster)
@@ -118,9 +118,9 @@ class Baking:
             raise
         return Baked(image, self._down(cluster, region), plan.simulated)
 
-    def _image(self, plan: Plan, name: str, cluster: str, there: Sequence[OwnImage]) -> OwnImage:
-        if there:
-            region = there[0].region
+    def _image(self, plan: Plan, name: str, cluster: str, existing_images: Sequence[OwnImage]) -> OwnImage:
+        if existing_images:
+            region = existing_images[0].region
         else:
             with self.stages.stage("provision"):
                 provisioned = Provisioning(self.context, self.requester).up(plan, cluster)
@@ -170,6 +170,11 @@ class Baking:
             return Teardown(self.context).down(cluster, region).usd
 
 
+def _image_id(image: OwnImage) -> str:
+    """Return the image's id, or a snapshot that an interrupted deletion left."""
+    return image.id or image.snapshots[0]
+
+
 def retained_spending(name: str, record: ClusterRecord, plan: Plan) -> RetainedSpending:
     """Return the ledger entry of an image, with an upper bound of its snapshot cost if the price is known."""
     price = other_price("snapshot_gib_month_usd", record.region)
@@ -215,44 +220,47 @@ def delete(context: CloudContext, store: ImageStore, region: str, name: str) -> 
         UsageError: The region has no image of this name.
         TeardownError: The node could not be deleted.
     """
-    begun = context.records.last_known(bake_cluster(name))
+    interrupted = context.records.last_known(bake_cluster(name))
     errors: list[CloudGpuError] = []
-    if begun is not None:
+    if interrupted is not None:
         try:
-            Teardown(context).down(begun.name, begun.region or region)
+            Teardown(context).down(interrupted.name, interrupted.region or region)
         except CloudGpuError as err:
             errors.append(err)
-    there = _images_ended(store, region, name, errors)
+    existing_images = _images_ended(store, region, name, errors)
     if errors:
         raise _one_error(name, errors)
-    tokens = [*(image.tags.get("cloudgpu:token", "") for image in there), *([begun.token] if begun else [])]
+    tokens = [
+        *(image.tags.get("cloudgpu:token", "") for image in existing_images),
+        *([interrupted.token] if interrupted else []),
+    ]
     billing = RetainedBilling(context.ledger, context.clock)
-    billing.ended(f"image {name}", tokens, found=bool(there))
+    billing.ended(f"image {name}", tokens, found=bool(existing_images))
     # An interrupted deletion, or one from another home, may have left only the ledger row.
-    closed = 0 if there else billing.deleted_elsewhere(f"image {name}", context.cloud, region)
-    if not there and begun is None:
+    closed = 0 if existing_images else billing.deleted_elsewhere(f"image {name}", context.cloud, region)
+    if not existing_images and interrupted is None:
         names = ", ".join(image.name for image in store.found(region))
         known = f"images in {region}: {names}" if names else "this region has no images; use --region for another"
         if closed:
             known = f"it was deleted before, and its ledger row is closed now; {known}"
         message = f"image {name} does not exist in {region}"
         raise UsageError(message, hint=known)
-    return DeletedImage(there[0] if there else None, node=begun is not None)
+    return DeletedImage(existing_images[0] if existing_images else None, node=interrupted is not None)
 
 
 def _images_ended(store: ImageStore, region: str, name: str, errors: list[CloudGpuError]) -> Sequence[OwnImage]:
     """Delete every image of this name. A failure does not stop the others."""
     try:
-        there = store.found(region, name)
+        existing_images = store.found(region, name)
     except CloudGpuError as err:
         errors.append(err)
         return ()
-    for image in there:
+    for image in existing_images:
         try:
             store.end(image)
         except CloudGpuError as err:
             errors.append(err)
-    return there
+    return existing_images
 
 
 def _one_error(name: str, errors: Sequence[CloudGpuError]) -> CloudGpuError:

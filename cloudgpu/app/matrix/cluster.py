@@ -1,7 +1,4 @@
-"""The single cluster of a matrix.
-
-It either exists already, or is created before the first run and deleted after the last.
-"""
+"""The cluster of a matrix: an existing one, or one created before the first run and deleted after the last."""
 
 from dataclasses import replace
 
@@ -27,61 +24,64 @@ class MatrixCluster:
         self._provisioning = provisioning
         self._cluster_deleter = cluster_deleter(context)
 
-    def own(self, record: MatrixRecord) -> ClusterRecord | None:
-        """Return the cluster that the matrix created, until its deletion is confirmed."""
-        present = self._context.records.cluster(record.cluster) if record.made and record.cluster else None
-        return present if present is not None and record.token in ("", present.token) else None
+    def created(self, record: MatrixRecord) -> ClusterRecord | None:
+        """Return the cluster that the matrix created, or None if it created none or the deletion is confirmed."""
+        cluster = self._context.records.cluster(record.cluster) if record.made and record.cluster else None
+        return cluster if cluster is not None and record.token in ("", cluster.token) else None
 
     def up(self, record: MatrixRecord, request: MatrixRequest) -> MatrixRecord:
-        """Create the cluster, or use the existing one.
+        """Create the cluster, or use the one that is running.
 
         Raises:
-            UsageError: The named cluster does not match, or the matrix has another cluster.
-            NoCapacityError: No candidate had capacity.
-            CloudGpuError: The cluster cannot be created. Its resources are deleted, or listed in the error.
+            UsageError: The cluster of this name does not match the plan, or the matrix has another cluster.
+            NoCapacityError: No candidate has capacity.
+            CloudGpuError: The cluster cannot be created. Its resources are deleted, or named in the error.
         """
-        plan, mine = request.plan.lead.plan, self.own(record)
-        if mine is not None and request.cluster not in ("", mine.name):
-            message = f"matrix {record.name} has cluster {mine.name}, which is {mine.state}"
-            raise UsageError(message, hint=f"leave --cluster out, or `{command('cloudgpu', 'down', mine.name)}` first")
-        if mine is not None and self._over(mine):
-            self._context.emit(Note(f"cluster {mine.name} has expired: deleting it and creating another one"))
-            record, mine = self.end(record, mine), None
-        if mine is not None and mine.state == "up":
-            self._context.emit(Note(f"using cluster {mine.name}, which is up until {mine.expires_at:%H:%M} UTC"))
-            self._provisioning.reuse(mine.name, plan)
+        plan, created = request.plan.lead.plan, self.created(record)
+        if created is not None and request.cluster not in ("", created.name):
+            message = f"matrix {record.name} has cluster {created.name}, which is {created.state}"
+            raise UsageError(
+                message, hint=f"omit --cluster, or run `{command('cloudgpu', 'down', created.name)}` first"
+            )
+        if created is not None and self._is_unusable(created):
+            self._context.emit(
+                Note(f"cluster {created.name} can no longer be used; deleting it and creating a new one")
+            )
+            record, created = self.end(record, created), None
+        if created is not None and created.state == "up":
+            self._context.emit(Note(f"using cluster {created.name}, which is up until {created.expires_at:%H:%M} UTC"))
+            self._provisioning.reuse(created.name, plan)
             return record
-        name = mine.name if mine is not None else self.name(record, request)
-        present = self._context.records.cluster(name)
-        made = mine is not None or present is None
-        # Whose it is stands in the record before the first call: whoever is killed from here on ends it again.
-        record = self._matrices.save(replace(record, cluster=name, made=made, token="" if made else record.token))
+        name = created.name if created is not None else self.name(record, request)
+        is_new = created is not None or self._context.records.cluster(name) is None
+        # Record the owner before the first call, so that the cluster is deleted even if this process is killed.
+        record = self._matrices.save(replace(record, cluster=name, made=is_new, token="" if is_new else record.token))
         provisioned = self._provisioning.up(
             plan, name, keep_on_failure=request.keep_on_failure, retry_s=request.retry_s
         )
         return self._matrices.save(replace(record, token=provisioned.record.token))
 
     def name(self, record: MatrixRecord, request: MatrixRequest) -> str:
-        """Return the named cluster, else one with the recipe's name as in `train`, else the matrix's own."""
+        """Return the requested cluster, a usable one named like the recipe, or a new name for this matrix."""
         return request.cluster or find_matching_cluster(self._context, request.plan.lead.plan) or record.name
 
-    def end(self, record: MatrixRecord, present: ClusterRecord) -> MatrixRecord:
-        """End the matrix's own cluster, and write down what it came to.
+    def end(self, record: MatrixRecord, cluster: ClusterRecord) -> MatrixRecord:
+        """Delete the cluster that the matrix created, and record its cost.
 
         Raises:
-            CloudGpuError: It could not be ended.
+            CloudGpuError: The cluster could not be deleted.
         """
-        ended = delete_or_wait(self._context, self._cluster_deleter, present)
+        ended = delete_or_wait(self._context, self._cluster_deleter, cluster)
         usd = str(ended.usd) if ended is not None else "0"
-        return self._matrices.save(replace(record, spent={**(record.spent or {}), present.token: usd}))
+        return self._matrices.save(replace(record, spent={**(record.spent or {}), cluster.token: usd}))
 
-    def _over(self, present: ClusterRecord) -> bool:
-        if present.state == "ending" or present.expires_at <= self._context.clock.now():
+    def _is_unusable(self, cluster: ClusterRecord) -> bool:
+        if cluster.state == "ending" or cluster.expires_at <= self._context.clock.now():
             return True
-        if present.state != "up":
+        if cluster.state != "up":
             return False
         try:
-            require_all_nodes_running(self._context, present)
+            require_all_nodes_running(self._context, cluster)
         except StateError as err:
             self._context.emit(Note(err.message))
             return True
@@ -89,8 +89,8 @@ class MatrixCluster:
 
 
 def find_matching_cluster(context: Context, plan: Plan) -> str:
-    """Return the running cluster with the recipe's name if it matches the plan; empty if there is none."""
-    alike = context.records.cluster(plan.recipe.name)
-    if alike is None or (alike.state, alike.target) != ("up", plan.target):
+    """Return the name of a running cluster named like the recipe that matches the plan, or an empty string."""
+    cluster = context.records.cluster(plan.recipe.name)
+    if cluster is None or (cluster.state, cluster.target) != ("up", plan.target):
         return ""
-    return alike.name if alike.expires_at > context.clock.now() and matches(plan, alike) else ""
+    return cluster.name if cluster.expires_at > context.clock.now() and matches(plan, cluster) else ""

@@ -1,4 +1,4 @@
-"""The results of a matrix: the state and figures of every combination's run, and the best ones."""
+"""The outcome of a matrix: the state and metrics of every combination, and which of them are best."""
 
 import csv
 import io
@@ -20,7 +20,7 @@ from cloudgpu.state.records import Records, RunRecord
 
 _WAITING = "waiting"
 _FEWEST = 2
-"""With fewer figures none is the best."""
+"""With fewer values none is marked as best."""
 
 
 @dataclass(frozen=True)
@@ -28,11 +28,11 @@ class RowOutcome:
     """One combination.
 
     Attributes:
-        state: State of the run; `waiting` if there is none yet.
-        run_id: Its latest run; empty if there is none.
-        seconds: Duration of the run; None before its end.
+        state: The state of its run, or `waiting` if it has none yet.
+        run_id: Its latest run, or empty.
+        seconds: Duration of the run; None until it ends.
         usd: Cost of the run.
-        best: Metrics in which no other combination is better.
+        best: Metrics for which no other combination has a better value.
     """
 
     values: Values
@@ -47,12 +47,12 @@ class RowOutcome:
 
     @property
     def label(self) -> str:
-        """`kvstore=dist_sync compression=2bit`."""
+        """Values by axis, for example `kvstore=dist_sync compression=2bit`."""
         return shown(self.values)
 
     @property
     def good(self) -> bool:
-        """True if nothing is left to do for this combination."""
+        """Whether the combination has its result."""
         return self.state in ("succeeded", "not-run")
 
     def as_json(self) -> dict[str, Any]:
@@ -68,15 +68,15 @@ class RowOutcome:
             "usd": str(self.usd),
         }
 
-    def _metric(self, metric: Measured) -> dict[str, Any]:
-        reference = metric.metric.reference
+    def _metric(self, measured: Measured) -> dict[str, Any]:
+        reference = measured.metric.reference
         return {
-            "value": metric.value,
-            "unit": metric.metric.unit,
-            "better": metric.metric.better,
-            "best": metric.name in self.best,
+            "value": measured.value,
+            "unit": measured.metric.unit,
+            "better": measured.metric.better,
+            "best": measured.name in self.best,
             "reference": None if reference is None else reference.model_dump(),
-            "share_of_reference": metric.share,
+            "share_of_reference": measured.share,
         }
 
 
@@ -85,13 +85,13 @@ class MatrixOutcome:
     """The current state of a matrix.
 
     Attributes:
-        usd: Cost of its clusters so far, or of its runs in a cluster it did not create; simulated in a rehearsal.
-        table: CSV file with the same results.
-        kept: Why its cluster was kept; empty if it was deleted or is not the matrix's to delete.
+        usd: Cost of the clusters that it created so far (simulated or real); if it created none, the cost of its runs.
+        table: The CSV file with the same content.
+        kept: Why the cluster was kept; empty if it was deleted or the matrix did not create it.
         stopped: Why some combinations were not tried; empty if all were.
         left: What is still running, one line each.
-        unended: Why its cluster could not be deleted.
-        interrupted: True if Ctrl-C ended the command.
+        unended: Why the cluster could not be deleted.
+        interrupted: Whether Ctrl-C ended the command.
         unfetched: Outputs that are still on the nodes, one line each, with the run.
         lost: Outputs that can no longer be downloaded, one line each, with the run.
     """
@@ -110,12 +110,12 @@ class MatrixOutcome:
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """The names of all metrics, in the recipes' order."""
+        """Names of all metrics, in the order of the recipe."""
         return tuple(dict.fromkeys(metric.name for row in self.rows for metric in row.measured))
 
     @property
     def complete(self) -> bool:
-        """True if every combination has a result."""
+        """Whether every combination has its result."""
         return all(row.good for row in self.rows)
 
     def as_json(self) -> dict[str, Any]:
@@ -143,7 +143,7 @@ class MatrixOutcome:
         }
 
     def as_csv(self) -> str:
-        """Return one CSV line per combination, with empty cells for missing figures."""
+        """Return the CSV table, one line per combination; unknown values are empty."""
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow(self._headings())
@@ -169,10 +169,10 @@ class MatrixOutcome:
 
 
 def outcome_of(record: MatrixRecord, records: Records, ledger: Ledger, now: datetime, table: str) -> MatrixOutcome:
-    """Return the state of a matrix from the records and the ledger.
+    """Return the current state of a matrix from the records and the ledger.
 
     Raises:
-        LedgerError: The ledger cannot be read.
+        LedgerError: The bill cannot be read.
     """
     bill = ledger.report(by="run", now=now)
     costs = {row.key: row.usd for row in bill.rows if row.simulated is record.simulated}
@@ -216,22 +216,23 @@ def _clusters_usd(record: MatrixRecord, ledger: Ledger, now: datetime) -> Decima
     if not record.token or record.token in (record.spent or {}):
         return ended
     entries = ledger.entries(cluster=record.cluster)
-    own = [entry for entry in entries if entry.spending.entry_id.startswith(f"{record.token}/")]
-    return ended + sum((entry_usd(entry, now) for entry in own), Decimal(0))
+    of_cluster = [entry for entry in entries if entry.spending.entry_id.startswith(f"{record.token}/")]
+    return ended + sum((entry_usd(entry, now) for entry in of_cluster), Decimal(0))
 
 
 def _with_best(rows: Sequence[RowOutcome]) -> tuple[RowOutcome, ...]:
-    figures: dict[str, list[tuple[float, int]]] = {}
+    """Mark the best value of each metric among the combinations that succeeded."""
+    values: dict[str, list[tuple[float, int]]] = {}
     better: dict[str, str] = {}
-    for place, row in enumerate(rows):
+    for index, row in enumerate(rows):
         for metric in row.measured if row.state == "succeeded" else ():
             if metric.value is not None and isfinite(metric.value):
-                figures.setdefault(metric.name, []).append((metric.value, place))
+                values.setdefault(metric.name, []).append((metric.value, index))
                 better[metric.name] = metric.metric.better
     best: dict[int, set[str]] = {}
-    for name, found in figures.items():
-        top = (max if better[name] == "higher" else min)(value for value, _ in found)
-        for value, place in found:
-            if value == top and len(found) >= _FEWEST:
-                best.setdefault(place, set()).add(name)
-    return tuple(replace(row, best=frozenset(best.get(place, ()))) for place, row in enumerate(rows))
+    for name, of_metric in values.items():
+        top = (max if better[name] == "higher" else min)(value for value, _ in of_metric)
+        for value, index in of_metric:
+            if value == top and len(of_metric) >= _FEWEST:
+                best.setdefault(index, set()).add(name)
+    return tuple(replace(row, best=frozenset(best.get(index, ()))) for index, row in enumerate(rows))

@@ -1,4 +1,4 @@
-"""Plan a matrix: one cluster in which every combination can run, or all problems at once."""
+"""Plan a matrix: find one cluster on which every combination can run, or report all obstacles together."""
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
@@ -14,15 +14,15 @@ from cloudgpu.recipe.schema import Recipe
 from cloudgpu.text import command
 
 _OF_THE_CLUSTER: Final = frozenset({"schema", "name", "resources", "storage", "budget"})
-"""Sections that say what the cluster is, and not what runs on it."""
+"""Recipe sections that describe the cluster rather than what runs on it."""
 _NETWORK: Final = ("resources", "network")
 _NETWORKS: Final = ("tcp", "auto", "efa")
-"""What asks for more stands behind: in a cluster with EFA runs can talk over TCP too."""
+"""Ordered by requirement: runs on a cluster with EFA can also use TCP."""
 
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """A combination and its plan."""
+    """One combination and its plan."""
 
     combination: Combination
     plan: Plan
@@ -33,9 +33,9 @@ class MatrixPlan:
     """The plan of a matrix.
 
     Attributes:
-        lead: Plan of the most demanding combination, with the candidates that all combinations can run on. The cluster
-            is created from it.
-        runs: Every combination in the order of execution.
+        lead: The plan that the cluster is created from: that of the most demanding combination, limited to the
+            candidates on which all combinations can run.
+        runs: Every combination, in the order in which they run.
     """
 
     lead: Planned
@@ -44,13 +44,13 @@ class MatrixPlan:
 
     @property
     def expected_s(self) -> int | None:
-        """Expected duration of all runs at the reference rates, seconds; None if one is unknown."""
+        """Expected duration of all runs at the reference rates in seconds; None if unknown for one of them."""
         expected = [run.plan.expected for run in self.runs]
-        return sum(estimate.seconds for estimate in expected if estimate is not None) if all(expected) else None
+        return sum(duration.seconds for duration in expected if duration is not None) if all(expected) else None
 
     @property
     def further_findings(self) -> list[tuple[str, Finding]]:
-        """Findings of other combinations that the displayed plan does not have, with the combinations."""
+        """Findings of the other combinations that the lead plan does not have, with the combinations they concern."""
         shown = {(finding.check, finding.message) for finding in self.lead.plan.findings}
         return [
             (whose, finding) for whose, finding in _grouped(self.runs) if (finding.check, finding.message) not in shown
@@ -63,19 +63,19 @@ def plan_matrix(
     combinations: Sequence[Combination],
     ask: Callable[[Combination], Planned],
 ) -> MatrixPlan:
-    """Plan every combination; `ask` plans one with what the cloud says.
+    """Plan every combination. `ask` plans one of them by querying the cloud.
 
     Raises:
         UsageError: An axis changes the cluster itself.
-        PlanError: A combination cannot run as planned; the findings of all of them.
-        CloudGpuError: The cloud could not be asked.
+        PlanError: A combination cannot run as planned; the error has the findings of all combinations.
+        CloudGpuError: The cloud could not be queried.
     """
     _check_one_cluster(loaded, axes)
     _refuse_services(combinations)
-    first = max(combinations, key=lambda combination: _NETWORKS.index(combination.recipe.resources.network))
-    lead = ask(first)
+    most_demanding = max(combinations, key=lambda combination: _NETWORKS.index(combination.recipe.resources.network))
+    lead = ask(most_demanding)
     runs = tuple(
-        PlannedRun(combination, lead.plan if combination is first else _plan(combination, lead, ask))
+        PlannedRun(combination, lead.plan if combination is most_demanding else _plan(combination, lead, ask))
         for combination in combinations
     )
     _refuse(loaded.recipe.name, axes, runs)
@@ -93,37 +93,38 @@ def _check_one_cluster(loaded: LoadedRecipe, axes: Sequence[Axis]) -> None:
         if path[0] in _OF_THE_CLUSTER and path != _NETWORK:
             name = ".".join(map(str, path))
             message = f"--matrix {axis.name}: {name} changes the cluster itself, but a matrix runs in one cluster"
-            raise UsageError(message, hint=_one_after_the_other(loaded.recipe.name, axis, axes))
+            raise UsageError(message, hint=_separate_clusters_hint(loaded.recipe.name, axis, axes))
 
 
 def _refuse_services(combinations: Sequence[Combination]) -> None:
     for combination in combinations:
         if combination.recipe.launch.launcher == "service":
             message = (
-                f"{combination.label}: a service runs until it is stopped, so the next combination would never start"
+                f"{combination.label}: a service runs until it is stopped, so the next combination would not start"
             )
-            raise UsageError(message, hint="`cloudgpu train` without --matrix, once per combination")
+            raise UsageError(message, hint="run `cloudgpu train` without --matrix once per combination")
 
 
-def _one_after_the_other(recipe: str, axis: Axis, axes: Sequence[Axis]) -> str:
-    """Return one command per value of an axis, with the other axes unchanged."""
+def _separate_clusters_hint(recipe: str, axis: Axis, axes: Sequence[Axis]) -> str:
+    """Suggest one command per value of an axis, with the other axes unchanged."""
     others = [
         word for other in axes if other is not axis for word in ("--matrix", f"{other.name}={','.join(other.values)}")
     ]
     commands = [command("cloudgpu", "train", recipe, "--set", f"{axis.name}={value}", *others) for value in axis.values]
-    return f"one cluster after the other: {', then '.join(f'`{command}`' for command in commands)}"
+    return f"use one cluster per value: {', then '.join(f'`{line}`' for line in commands)}"
 
 
 def _plan(combination: Combination, lead: Planned, ask: Callable[[Combination], Planned]) -> Plan:
-    """Plan a combination, reusing the cloud's answers for the lead if the combination asks the same questions."""
-    if _asked_about(combination.recipe) == _asked_about(lead.question.recipe):
+    """Plan a combination; reuse the responses for the lead plan if the cloud would be asked the same."""
+    if _queried_fields(combination.recipe) == _queried_fields(lead.question.recipe):
         return planner.answer(replace(lead.question, recipe=combination.recipe))
     return ask(combination).plan
 
 
-def _asked_about(recipe: Recipe) -> tuple[object, ...]:
-    kept = (recipe.checkpoint, recipe.outputs_to)
-    return (recipe.environment, recipe.data, recipe.storage, kept, recipe.workdir)
+def _queried_fields(recipe: Recipe) -> tuple[object, ...]:
+    """Return the parts of a recipe on which queries to the cloud depend, apart from the cluster."""
+    uploads = (recipe.checkpoint, recipe.outputs_to)
+    return (recipe.environment, recipe.data, recipe.storage, uploads, recipe.workdir)
 
 
 def _refuse(recipe: str, axes: Sequence[Axis], runs: Sequence[PlannedRun]) -> None:
@@ -131,14 +132,16 @@ def _refuse(recipe: str, axes: Sequence[Axis], runs: Sequence[PlannedRun]) -> No
     if errors:
         lines = [f"{whose}: {f.check}: {f.message}{f' (fix: {f.cure})' if f.cure else ''}" for whose, f in errors]
         message = f"recipe {recipe} cannot run with every combination of this matrix"
-        # What would set an axis itself is no cure: it is said beside the finding, for whoever wants another value.
+        # A fix that sets an axis is no fix for the matrix. It is still shown next to its finding.
         cures = [finding.cure for _, finding in errors if finding.cure]
-        beside = next((cure for cure in cures if not any(f"{axis.name}=" in cure for axis in axes)), "")
-        raise PlanError(message, findings=lines, hint=f"leave those values out{f', or {beside}' if beside else ''}")
+        alternative = next((cure for cure in cures if not any(f"{axis.name}=" in cure for axis in axes)), "")
+        raise PlanError(
+            message, findings=lines, hint=f"omit those values{f', or {alternative}' if alternative else ''}"
+        )
 
 
 def _grouped(runs: Sequence[PlannedRun]) -> list[tuple[str, Finding]]:
-    """Return every finding once, with the combinations that have it."""
+    """Return each distinct finding with the combinations that it concerns."""
     whose: dict[tuple[str, str], list[str]] = {}
     findings: dict[tuple[str, str], Finding] = {}
     for run in runs:
@@ -153,7 +156,7 @@ def _can_run(plan: Plan, key: tuple[str, str, str]) -> bool:
 
 
 def _software(plan: Plan, types: Collection[str]) -> frozenset[tuple[str, str, str]]:
-    """Return the software that nodes of these types install at boot."""
+    """Return the image and driver of each of these instance types."""
     return frozenset((use.instance_type, use.image, use.driver) for use in plan.uses if use.instance_type in types)
 
 
@@ -165,4 +168,4 @@ def _no_common_cluster(recipe: str, axes: Sequence[Axis], runs: Sequence[Planned
         ]
         lines.append(f"{run.combination.label}: {'; '.join(uses)}")
     message = f"recipe {recipe}: the combinations of this matrix need different nodes, but a matrix runs in one cluster"
-    return PlanError(message, findings=lines, hint=_one_after_the_other(recipe, axes[0], axes))
+    return PlanError(message, findings=lines, hint=_separate_clusters_hint(recipe, axes[0], axes))

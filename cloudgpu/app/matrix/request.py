@@ -1,4 +1,4 @@
-"""The request of `train --matrix`, and which of its combinations already have results."""
+"""The options of `train --matrix`, and the progress of the matrix according to the records."""
 
 import hashlib
 import json
@@ -15,19 +15,19 @@ from cloudgpu.state.matrix_records import MatrixRecord, MatrixRow
 from cloudgpu.state.records import Records
 
 _LONGEST = 32
-"""Of a recipe's name in a name that is a cluster's too: 39 characters at most, with a dash and six of the matrix's."""
-_LATELY = 9
-"""Runs that tell how long one takes."""
+"""Part of the recipe's name used in a matrix name: 39 characters at most with the dash and the digest."""
+_RECENT_RUNS = 9
+"""Number of runs from which the typical duration is estimated."""
 
 
 @dataclass(frozen=True)
 class MatrixRequest:
-    """A matrix as requested; see `TrainRequest`.
+    """The options of `train --matrix`; see `TrainRequest` for those not listed here.
 
     Attributes:
-        sets: Assignments that all combinations share, as typed.
-        fail_fast: Start no further run after a failed one.
-        again: Also run combinations that already have a result.
+        sets: `--set` assignments shared by all combinations, as typed.
+        fail_fast: Start no further run after a failure.
+        again: Also repeat combinations that have a result.
     """
 
     plan: MatrixPlan
@@ -46,13 +46,13 @@ class MatrixRequest:
 
 @dataclass(frozen=True)
 class Beginning:
-    """The state of a matrix before the command starts.
+    """The progress of a matrix before the command starts.
 
     Attributes:
         record: The stored record, or a new one that is not written yet.
-        missing: Combinations to run now.
-        changed: Those among them with a result from an older version of the recipe.
-        typical_s: Duration of recent runs of this recipe on this target, seconds; None if there are none.
+        missing: The combinations that would run now.
+        changed: Those of them whose result is from a previous version of the recipe.
+        typical_s: Median duration of recent runs of this recipe on this target in seconds; None without such runs.
     """
 
     record: MatrixRecord
@@ -62,23 +62,23 @@ class Beginning:
 
     @property
     def done(self) -> int:
-        """Number of combinations with a result."""
+        """Number of combinations that have a result."""
         return len(self.record.rows) - len(self.missing)
 
 
 def beginning(
     request: MatrixRequest, stored: Callable[[str], MatrixRecord | None], records: Records, now: datetime
 ) -> Beginning:
-    """Find the matrix of this request among those of the home, or begin it; nothing is written.
+    """Return the progress of the requested matrix, new or recorded. Writes nothing.
 
     Raises:
-        StateError: Its record cannot be read.
+        StateError: The record cannot be read.
     """
     plan = request.plan
     fresh = _fresh(request, now)
     record = stored(fresh.name) or fresh
     if request.again:
-        record = replace(record, rows=tuple(_anew(row, records) for row in record.rows))
+        record = replace(record, rows=tuple(_without_result(row, records) for row in record.rows))
     rows = {row.values: row for row in record.rows}
     missing = tuple(run for run in plan.runs if not has_result(rows[run.combination.values], run, records))
     changed = tuple(run for run in missing if _of_another_recipe(rows[run.combination.values], run, records))
@@ -86,29 +86,29 @@ def beginning(
 
 
 def _typical_s(record: MatrixRecord, records: Records) -> float | None:
-    lately = [run for run in records.runs() if (run.recipe, run.target) == (record.recipe, record.target)]
-    took = [
+    recent = [run for run in records.runs() if (run.recipe, run.target) == (record.recipe, record.target)]
+    durations = [
         (run.ended_at - run.started_at).total_seconds()
-        for run in lately
+        for run in recent
         if run.state == "succeeded" and run.ended_at is not None
     ]
-    return statistics.median(took[-_LATELY:]) if took else None
+    return statistics.median(durations[-_RECENT_RUNS:]) if durations else None
 
 
 def train_request(request: MatrixRequest, run: PlannedRun) -> TrainRequest:
-    """Return the request for `train` that runs one combination."""
+    """Return the `train` request for one combination."""
     return TrainRequest(run.plan, request.recipe_path, request.base, environ=request.environ)
 
 
 def has_result(row: MatrixRow, run: PlannedRun, records: Records) -> bool:
-    """Return True if this version of the recipe ran successfully and its outputs are complete."""
+    """Return True if a run of this version of the recipe has succeeded and ended."""
     known = known_run(row, records)
-    good = known is not None and known.state in ("succeeded", "not-run") and known.ended_at is not None
-    return good and row.digest == run.combination.digest
+    succeeded = known is not None and known.state in ("succeeded", "not-run") and known.ended_at is not None
+    return succeeded and row.digest == run.combination.digest
 
 
-def _anew(row: MatrixRow, records: Records) -> MatrixRow:
-    """Return the combination without its result. A run that has not ended is kept, because it must be followed."""
+def _without_result(row: MatrixRow, records: Records) -> MatrixRow:
+    """Return the row without its result, unless its run has not ended and must still be followed."""
     known = known_run(row, records)
     return row if known is not None and known.ended_at is None else MatrixRow(row.values)
 
@@ -134,7 +134,7 @@ def _fresh(request: MatrixRequest, now: datetime) -> MatrixRecord:
     )
 
 
-def _name(recipe: str, what: Sequence[object]) -> str:
-    """Return a name derived from the command, so that the same command finds the same matrix."""
-    digest = hashlib.sha256(json.dumps(what).encode()).hexdigest()[:6]
+def _name(recipe: str, inputs: Sequence[object]) -> str:
+    """Derive the name from the inputs, so that repeating the command finds the same matrix."""
+    digest = hashlib.sha256(json.dumps(inputs).encode()).hexdigest()[:6]
     return f"{recipe[:_LONGEST].rstrip('-')}-{digest}"

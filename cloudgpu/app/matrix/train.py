@@ -1,7 +1,7 @@
-"""`train --matrix`: run every combination, one after the other, in one cluster.
+"""`train --matrix`: run every combination as a separate run, one after the other, on one cluster.
 
-The run of a combination is recorded before it starts. After a kill, the same command continues: it follows a run that
-is still running, skips combinations with a result, and runs the others.
+The run of each combination is recorded before it is started. After an interruption, the same command continues: it
+follows a run that is still in progress, skips combinations that have a result, and runs the others.
 """
 
 import contextlib
@@ -30,14 +30,14 @@ from cloudgpu.state.matrix_records import MatrixRecord, MatrixRecords, MatrixRow
 from cloudgpu.state.records import RunRecord, write_durably
 from cloudgpu.text import command
 
-_EVERY_ONE = (StateError, LedgerError, AuthError, BusyError)
-"""What the next combination would end with too."""
+_STOPS_ALL = (StateError, LedgerError, AuthError, BusyError)
+"""Errors with which every further combination would fail as well."""
 _INTERRUPTED = "interrupted"
 
 
 @dataclass
-class _Asked:
-    """Asks what Ctrl-C should do, once for both the run and the cluster."""
+class _InterruptPrompt:
+    """Asks only once what to do after Ctrl-C, because the question is about the run and the cluster."""
 
     ask: Callable[[str], bool]
     answer: bool | None = None
@@ -59,28 +59,28 @@ class Matrices:
         self._cluster = MatrixCluster(context, self._records, cluster_creator(context, requester))
 
     def beginning(self, request: MatrixRequest) -> Beginning:
-        """Return the state of the matrix without changing anything.
+        """Return the progress of a matrix. Changes nothing.
 
         Raises:
-            StateError: Its record cannot be read.
+            StateError: The record cannot be read.
         """
         return beginning(request, self._records.matrix, self._context.records, self._context.clock.now())
 
-    def cluster_name(self, begun: Beginning, request: MatrixRequest) -> str:
-        """Return the cluster that the runs would use."""
-        own = self._cluster.own(begun.record)
-        return own.name if own is not None else self._cluster.name(begun.record, request)
+    def cluster_name(self, progress: Beginning, request: MatrixRequest) -> str:
+        """Return the name of the cluster that the runs would use."""
+        created = self._cluster.created(progress.record)
+        return created.name if created is not None else self._cluster.name(progress.record, request)
 
     def _check(self, request: MatrixRequest) -> None:
-        """Find out what would fail later, before anything is bought for it."""
-        seen: list[object] = []
+        """Check every combination before anything is launched."""
+        checked: list[object] = []
         for run in request.plan.runs:
             recipe = run.plan.recipe
-            asked_about = (recipe.environment, recipe.data, recipe.checkpoint, recipe.outputs_to)
-            if asked_about in seen:
+            queried_fields = (recipe.environment, recipe.data, recipe.checkpoint, recipe.outputs_to)
+            if queried_fields in checked:
                 check_feasible(run.plan, request.base)
             else:
-                seen.append(asked_about)
+                checked.append(queried_fields)
                 self._training.check(train_request(request, run))
 
     def run(self, request: MatrixRequest) -> MatrixOutcome:
@@ -88,20 +88,20 @@ class Matrices:
 
         Raises:
             BusyError: Another process is working on this matrix.
-            CloudGpuError: The command was aborted, by an error that would affect every other combination too or while a
-                run may be running. The hint lists what is left. A failed run is not an error.
+            CloudGpuError: The command was aborted by an error that concerns all combinations, or while a run may still
+                be running. The hint says what is left. A failed run is not an error.
         """
-        begun = self.beginning(request)
-        if begun.missing:
+        progress = self.beginning(request)
+        if progress.missing:
             with Stages(self._context.clock, self._context.emit).stage("check data"):
                 self._check(request)
-        lease = Lease(self._context.home.matrix(begun.record.name).lease, self._context.clock, self._context.owner)
+        lease = Lease(self._context.home.matrix(progress.record.name).lease, self._context.clock, self._context.owner)
         with lease.hold():
-            return _Session(self._context, self._training, self._connect, self._cluster, request, begun.record).run()
+            return _Session(self._context, self._training, self._connect, self._cluster, request, progress.record).run()
 
 
 class _Session:
-    """One `train --matrix` command."""
+    """One command working on one matrix, whose lease it holds."""
 
     def __init__(
         self,
@@ -119,7 +119,7 @@ class _Session:
         self._request = request
         self._records = MatrixRecords(context.home)
         self._record = self._records.save(record)
-        self._asked = _Asked(request.end_on_interrupt)
+        self._end_on_interrupt = _InterruptPrompt(request.end_on_interrupt)
         self._interrupted = False
         self._unfetched: tuple[str, ...] = ()
         self._lost: tuple[str, ...] = ()
@@ -127,7 +127,7 @@ class _Session:
     def run(self) -> MatrixOutcome:
         try:
             try:
-                stopped = self._every()
+                stopped = self._run_missing()
             except KeyboardInterrupt:
                 stopped = _INTERRUPTED
             return self._finished(stopped)
@@ -135,30 +135,30 @@ class _Session:
             self._abandoned(err)
             raise
 
-    def _every(self) -> str:
-        """Run what is missing; returns why combinations are left, empty when none is."""
+    def _run_missing(self) -> str:
+        """Run the missing combinations. Return why some were not tried, or an empty string."""
         missing = [run for run in self._request.plan.runs if not self._has_result(run)]
         if missing:
             with Stages(self._context.clock, self._context.emit).stage("provision"):
                 self._record = self._cluster.up(self._record, self._request)
-        for place, run in enumerate(missing, start=1):
-            expired = self._expired()
-            if expired:
-                return expired
-            self._context.emit(Note(f"combination {place} of {len(missing)}: {run.combination.label}"))
-            good = self._one(run)
+        for number, run in enumerate(missing, start=1):
+            unusable = self._why_unusable()
+            if unusable:
+                return unusable
+            self._context.emit(Note(f"combination {number} of {len(missing)}: {run.combination.label}"))
+            succeeded = self._run_one(run)
             self._write_table()
             if self._interrupted:
                 return _INTERRUPTED
-            if not good and self._request.fail_fast and place < len(missing):
-                return "a combination failed, and --fail-fast was given"
+            if not succeeded and self._request.fail_fast and number < len(missing):
+                return "a combination failed, and --fail-fast is set"
         return ""
 
-    def _one(self, run: PlannedRun) -> bool:
-        """Run one combination to its end. Return True if it succeeded."""
-        going = self._going_on(run)
+    def _run_one(self, run: PlannedRun) -> bool:
+        """Run or follow one combination to its end. Return True if it succeeded."""
+        in_progress = self._run_in_progress(run)
         try:
-            outcome = self._attached(going) if going is not None else self._trained(run)
+            outcome = self._attached(in_progress) if in_progress is not None else self._trained(run)
         except CloudGpuError as err:
             self._note_error(run, err)
             return False
@@ -171,24 +171,24 @@ class _Session:
     def _trained(self, run: PlannedRun) -> RunOutcome:
         run_id = new_run_id(run.plan.recipe.name)
         self._save_row(MatrixRow(run.combination.values, run.combination.digest, run_id))
-        wanted = train_request(self._request, run)
+        request = train_request(self._request, run)
         return self._training.train(
-            replace(wanted, cluster=self._record.cluster, end_on_interrupt=self._asked, run_id=run_id)
+            replace(request, cluster=self._record.cluster, end_on_interrupt=self._end_on_interrupt, run_id=run_id)
         )
 
-    def _attached(self, going: RunRecord) -> RunOutcome:
-        self._context.emit(Note(f"run {going.run_id} was started earlier: following it to its end"))
+    def _attached(self, record: RunRecord) -> RunOutcome:
+        self._context.emit(Note(f"run {record.run_id} is already in progress; following it"))
         watching = Watching(self._context, self._connect)
         try:
-            return watching.attach(going.run_id)
+            return watching.attach(record.run_id)
         except KeyboardInterrupt:
-            return replace(RunOutcome(going, self._record.simulated), interrupted=True)
+            return replace(RunOutcome(record, self._record.simulated), interrupted=True)
 
-    def _going_on(self, run: PlannedRun) -> RunRecord | None:
-        """Return the combination's unfinished run, or None if a new one must be started.
+    def _run_in_progress(self, run: PlannedRun) -> RunRecord | None:
+        """Return the combination's run that is not finished, or None if a new one is to be started.
 
         Raises:
-            StateError: The run belongs to an older version of the recipe and still occupies the GPUs.
+            StateError: The recipe has changed since, and the run still uses the GPUs.
         """
         row = next(row for row in self._record.rows if row.values == run.combination.values)
         known = known_run(row, self._context.records)
@@ -198,13 +198,13 @@ class _Session:
             self._closed(known)
             return None
         if row.digest != run.combination.digest and not known.judged:
-            message = f"run {known.run_id} goes on with the recipe as it was before it was changed"
+            message = f"run {known.run_id} is still in progress with a previous version of the recipe"
             finish, cancel = (command("cloudgpu", verb, known.run_id) for verb in ("attach", "cancel"))
-            raise StateError(message, hint=f"`{finish}` or `{cancel}` first")
+            raise StateError(message, hint=f"run `{finish}` or `{cancel}` first")
         return known
 
     def _closed(self, known: RunRecord) -> None:
-        """Close a run whose command was killed before its first rank started, or whose cluster no longer exists."""
+        """Close a run whose command was killed before it started a rank, or whose cluster was deleted."""
         self._lost += never_fetched(known, CLUSTER_DELETED)
         now = self._context.clock.now()
         ended = known if known.judged else replace(known, state="interrupted", reason="its command was killed")
@@ -212,43 +212,43 @@ class _Session:
         self._context.ledger.run_ended(known.run_id, ended.state, now)
 
     def _note_error(self, run: PlannedRun, err: CloudGpuError) -> None:
-        """Record an error that affects only this combination as its result.
+        """Record an error that concerns only this combination as its result.
 
         Raises:
-            CloudGpuError: Any other error: the run may still occupy the GPUs, or the next run would fail the same way.
+            CloudGpuError: The error itself, if the run may still use the GPUs or every combination would fail with it.
         """
         row = next(row for row in self._record.rows if row.values == run.combination.values)
         known = known_run(row, self._context.records)
-        if isinstance(err, _EVERY_ONE) or (known is not None and known.ranks and known.ended_at is None):
+        if isinstance(err, _STOPS_ALL) or (known is not None and known.ranks and known.ended_at is None):
             raise err
         self._context.emit(Note(f"{run.combination.label} failed: {err.message}"))
         if known is None:
             self._save_row(replace(row, reason=err.message))
 
-    def _expired(self) -> str:
-        """Return why no further run can be started in this cluster; empty if one can. Warn if little time is left."""
+    def _why_unusable(self) -> str:
+        """Return why no further run can be started on the cluster, or an empty string. Warn if little time is left."""
         cluster = self._context.records.cluster(self._record.cluster)
         if cluster is None or cluster.state != "up":
-            return f"cluster {self._record.cluster} was ended meanwhile"
+            return f"cluster {self._record.cluster} was deleted in the meantime"
         left_s = (cluster.expires_at - self._context.clock.now()).total_seconds()
         if left_s <= 0:
             return f"cluster {cluster.name} has expired"
         longest = max((row.seconds or 0.0 for row in self._outcome().rows), default=0.0)
         if left_s < longest:
-            told = f"cluster {cluster.name} has {left_s / 60:.0f} min left, and the longest run so far took"
+            warning = f"cluster {cluster.name} has {left_s / 60:.0f} min left, but the longest run so far took"
             extend = command("cloudgpu", "extend", cluster.name)
-            self._context.emit(Note(f"{told} {longest / 60:.0f} min: `{extend}` extends it"))
+            self._context.emit(Note(f"{warning} {longest / 60:.0f} min; extend it with `{extend}`"))
         return ""
 
     def _finished(self, stopped: str) -> MatrixOutcome:
         """Delete the cluster unless it is to be kept, and return the outcome."""
-        present = self._cluster.own(self._record)
-        kept = self._why_kept(stopped) if present is not None else ""
+        created = self._cluster.created(self._record)
+        kept = self._why_kept(stopped) if created is not None else ""
         unended: CloudGpuError | None = None
-        if present is not None and not kept:
+        if created is not None and not kept:
             try:
                 with Stages(self._context.clock, self._context.emit).stage("down"):
-                    self._record = self._cluster.end(self._record, present)
+                    self._record = self._cluster.end(self._record, created)
             except CloudGpuError as err:
                 unended = err
         outcome = replace(
@@ -259,33 +259,35 @@ class _Session:
             unfetched=self._unfetched,
             lost=self._lost,
         )
-        if present is not None and kept:
-            return replace(outcome, left=(still_up(present),))
-        if present is not None and unended is not None:
-            left = tuple(getattr(unended, "left", ())) or (still_up(present),)
+        if created is not None and kept:
+            return replace(outcome, left=(still_up(created),))
+        if created is not None and unended is not None:
+            left = tuple(getattr(unended, "left", ())) or (still_up(created),)
             return replace(outcome, unended=unended.message, left=left)
         return outcome
 
     def _why_kept(self, stopped: str) -> str:
         failed = any(row.state not in ("succeeded", "not-run", "waiting") for row in self._outcome().rows)
-        present = self._cluster.own(self._record)
+        created = self._cluster.created(self._record)
         if stopped == _INTERRUPTED:
-            what = f"cluster {self._record.cluster}"
-            return "" if self._asked(what) else "interrupted; the cluster was left as it is"
-        if self._unfetched and present is not None:
-            return "outputs could not be fetched"
+            running = f"cluster {self._record.cluster}"
+            return "" if self._end_on_interrupt(running) else "interrupted; the cluster is unchanged"
+        if self._unfetched and created is not None:
+            return "outputs could not be downloaded"
         if self._request.keep:
             return "--keep"
         return "--keep-on-failure" if self._request.keep_on_failure and failed else ""
 
     def _abandoned(self, err: CloudGpuError) -> None:
-        """Report how to continue after an error, and what is left."""
-        err.hint = "; ".join(part for part in (err.hint, "the same command goes on with what is missing") if part)
+        """Add to an error how to continue and what is left."""
+        err.hint = "; ".join(
+            part for part in (err.hint, "run the same command again to continue with the missing combinations") if part
+        )
         with contextlib.suppress(CloudGpuError):
-            present = self._cluster.own(self._record)
-            left = () if present is None else (still_up(present),)
-            if present is not None:
-                err.hint += f"; {still_up(present)}"
+            created = self._cluster.created(self._record)
+            left = () if created is None else (still_up(created),)
+            if created is not None:
+                err.hint += f"; {still_up(created)}"
             err.partial_result = replace(self._write_table(), stopped=err.message, left=left).as_json()
 
     def _has_result(self, run: PlannedRun) -> bool:

@@ -101,11 +101,11 @@ class CatalogRefresh:
             CloudGpuError: Nothing could be read. No snapshot is written.
             StateError: The active snapshot is damaged, or the home directory cannot be written.
         """
-        wanted = self._regions(regions, everywhere=everywhere)
+        to_read = self._regions(regions, everywhere=everywhere)
         before = self.overlays.current()
         account = self.source.account()
-        self.emit(Note(f"asking {self.source.target} about {_counted(wanted)}"))
-        read = dict(self._read(wanted, apply(self.shipped, before) if before else self.shipped))
+        self.emit(Note(f"reading the catalogue of {_counted(to_read)} from {self.source.target}"))
+        read = dict(self._read(to_read, apply(self.shipped, before) if before else self.shipped))
         readings = {key: reading for key, reading in read.items() if not isinstance(reading, CloudGpuError)}
         errors = {key: error for key, error in read.items() if isinstance(error, CloudGpuError)}
         if not readings:
@@ -116,13 +116,13 @@ class CatalogRefresh:
         def draft(old: Overlay | None) -> tuple[Overlay, str, list[str]]:
             now = merged(old, fresh, self.shipped, self.clock.now().date())
             was = apply(self.shipped, old) if old else self.shipped
-            changed.extend(changes(was, apply(self.shipped, now), old, now, wanted))
+            changed.extend(changes(was, apply(self.shipped, now), old, now, to_read))
             return now, summary(changed), [line(change) for change in changed]
 
-        laid = self.overlays.add(draft, at=self.clock.now(), regions=wanted)
+        added = self.overlays.add(draft, at=self.clock.now(), regions=to_read)
         unread = tuple(Unread(region, part, err.message) for (region, part), err in sorted(errors.items(), key=_key))
         return RefreshResult(
-            laid.entry, self.source.target, tuple(changed), unread, unknown_gpus(self.shipped, laid.overlay)
+            added.entry, self.source.target, tuple(changed), unread, unknown_gpus(self.shipped, added.overlay)
         )
 
     def _regions(self, named: Sequence[str], *, everywhere: bool) -> tuple[str, ...]:
@@ -204,11 +204,11 @@ def _some(rows: Mapping[str, Any], names: Collection[str], before: Collection[st
         CloudError: The response contains none of the types that were known before. That indicates an incomplete
             response rather than a region that dropped all of its GPUs.
     """
-    kept = {name: row for name, row in rows.items() if name in names}
-    if before and not kept:
+    listed_rows = {name: row for name, row in rows.items() if name in names}
+    if before and not listed_rows:
         message = f"the response lists none of the {len(before)} GPU types known in this region"
         raise CloudError(message, code="Incomplete", hint="run it again")
-    return kept
+    return listed_rows
 
 
 def _by_region(readings: Mapping[tuple[str, str], Any]) -> dict[str, RegionReadings]:

@@ -1,14 +1,16 @@
 """Plan a recipe: load and resolve it, query the cloud, rank the candidates."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from cloudgpu.app.planning.preflight import Preflight
-from cloudgpu.app.planning.quota_headroom import QuotaHeadroom
-from cloudgpu.app.planning.quota_headroom import rooms as rooms_of
-from cloudgpu.app.planning.storage_lookup import seen
+from cloudgpu.app.planning.quota_headroom import QuotaHeadroom, headroom_by_quota
+from cloudgpu.app.storage.overview import monthly_usd
 from cloudgpu.backends.base import Cloud
 from cloudgpu.catalog import Catalog
 from cloudgpu.catalog import load as load_catalog
@@ -17,11 +19,17 @@ from cloudgpu.plan import lookups, planner
 from cloudgpu.plan.plan import Plan, Quotes, Target
 from cloudgpu.plan.question import Question
 from cloudgpu.plan.reaching import NO_REQUEST, NetworkRequest
+from cloudgpu.plan.storage import Seen, looked_for
+from cloudgpu.plan.storage_seen import StorageSeen
 from cloudgpu.recipe import loading
 from cloudgpu.recipe.resolve import resolve
 from cloudgpu.recipe.schema import Recipe
 from cloudgpu.settings import Settings
 from cloudgpu.state.cooldowns import Cooldowns
+
+if TYPE_CHECKING:
+    # Only for annotations: an offline plan must not import boto3.
+    from cloudgpu.aws.storage.stored import Stored
 
 
 @dataclass(frozen=True)
@@ -84,7 +92,7 @@ def make_plan(
         quotes = quotes if cooldowns is None else replace(quotes, refused=cooldowns.recent(connection))
     if rooms is not None:
         headroom = rooms.remembered(target, known) if connection is None else rooms.asked(connection, usable)
-        quotes = replace(quotes, quotas=rooms_of(headroom))
+        quotes = replace(quotes, quotas=headroom_by_quota(headroom))
     question = Question(recipe, target, catalog, quotes, default_region, today, network)
     return Planned(planner.answer(question), loaded.path, loaded.base, question)
 
@@ -103,7 +111,7 @@ def _with_cloud_quotes(question: Question, cloud: Cloud, regions: Sequence[str])
     quotes = replace(
         cloud.quotes(offers),
         images=cloud.images(parameters),
-        storage=seen(cloud, recipe, regions),
+        storage=existing_storage(cloud, recipe, regions),
         survey=question.quotes.survey,
     )
     if recipe.resources.reservation:
@@ -112,6 +120,33 @@ def _with_cloud_quotes(question: Question, cloud: Cloud, regions: Sequence[str])
     limited = lookups.wanted_addresses(recipe, catalog, default, question.network)
     limited_here = [region for region in limited if region in regions]
     return replace(quotes, free_addresses=cloud.free_addresses(limited_here)) if limited_here else quotes
+
+
+def existing_storage(cloud: Cloud, recipe: Recipe, regions: Sequence[str]) -> Seen:
+    """Return the existing storage in these regions by each name that the recipe mounts.
+
+    Raises:
+        CloudError: A region could not be queried.
+    """
+    names = [mount.name for mount in looked_for(recipe)]
+    if not names:
+        return {}
+    stores = cloud.storage()
+    stored = [storage for region in regions for storage in stores.found(region)]
+    return {name: tuple(_storage_seen(storage) for storage in stored if storage.name == name) for name in names}
+
+
+def _storage_seen(storage: Stored) -> StorageSeen:
+    return StorageSeen(
+        name=storage.name,
+        kind=storage.kind,
+        region=storage.region,
+        zone=storage.data.zone if storage.data else "",
+        ready=storage.data is not None and storage.data.ready,
+        owner=storage.tag("cloudgpu:owner"),
+        users=storage.users,
+        monthly_usd=monthly_usd(storage),
+    )
 
 
 def everywhere(recipe: Recipe, regions: Sequence[str]) -> Recipe:

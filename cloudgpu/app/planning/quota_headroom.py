@@ -26,7 +26,7 @@ FRESH: Final = timedelta(minutes=10)
 """How long a cached limit is used."""
 _AT_ONCE: Final = 16
 
-Rooms = Mapping[tuple[str, str], QuotaRoom]
+HeadroomByQuota = Mapping[tuple[str, str], QuotaRoom]
 """(region, quota key) -> limit and usage."""
 
 
@@ -85,13 +85,13 @@ class QuotaHeadroom:
             CloudGpuError: The account or its regions cannot be read.
         """
         regions = list(dict.fromkeys(cloud.regions() if regions is None else regions))
-        whose = {"account": cloud.account(), "endpoint": cloud.endpoint}
-        cached = self._remembered(cloud.target, whose)
+        identity = {"account": cloud.account(), "endpoint": cloud.endpoint}
+        cached = self._remembered(cloud.target, identity)
         with ThreadPoolExecutor(_AT_ONCE) as workers:
             known = [None if anew else cached.get(region) for region in regions]
             quotas = tuple(workers.map(lambda pair: self._region(cloud, *pair), zip(regions, known, strict=True)))
         merged = {region.region: _merged(region, cached) for region in quotas}
-        self._write_cache(cloud.target, whose, {**cached, **merged})
+        self._write_cache(cloud.target, identity, {**cached, **merged})
         return quotas
 
     def remembered(self, target: str, regions: Sequence[str] | None) -> tuple[RegionQuotas, ...]:
@@ -127,26 +127,26 @@ class QuotaHeadroom:
             trouble.append(err.message)
         return replace(quotas, trouble=tuple(trouble))
 
-    def _remembered(self, target: str, whose: Mapping[str, str] | None) -> dict[str, RegionQuotas]:
+    def _remembered(self, target: str, identity: Mapping[str, str] | None) -> dict[str, RegionQuotas]:
         try:
             stored = files.read_json(self._home.catalog(target).quotas)
-            if whose is not None and {name: stored[name] for name in whose} != whose:
+            if identity is not None and {name: stored[name] for name in identity} != identity:
                 return {}
             return dict(_readable(stored["regions"]))
         except (OSError, *MALFORMED):
             return {}
 
-    def _write_cache(self, target: str, whose: Mapping[str, str], regions: Mapping[str, RegionQuotas]) -> None:
+    def _write_cache(self, target: str, identity: Mapping[str, str], regions: Mapping[str, RegionQuotas]) -> None:
         rows = {name: _row(quotas) for name, quotas in sorted(regions.items())}
         with contextlib.suppress(StateError):
-            text = json.dumps({**whose, "regions": rows}, indent=1) + "\n"
+            text = json.dumps({**identity, "regions": rows}, indent=1) + "\n"
             write_durably(self._home.catalog(target).quotas, text)
 
 
-def rooms(regions: Sequence[RegionQuotas]) -> Rooms:
+def headroom_by_quota(regions: Sequence[RegionQuotas]) -> HeadroomByQuota:
     """Return the headroom by region and quota for a plan; quotas with an unknown limit are left out."""
     known = {(region.region, key): region.room(key) for region in regions for key in region.limits or ()}
-    return {place: room for place, room in known.items() if room is not None}
+    return {key: room for key, room in known.items() if room is not None}
 
 
 def _merged(quotas: RegionQuotas, memory: Mapping[str, RegionQuotas]) -> RegionQuotas:

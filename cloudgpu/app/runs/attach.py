@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from cloudgpu.app.clusters.factory import authorize_caller
-from cloudgpu.app.runs.finish import Finishing, going_on
+from cloudgpu.app.runs.finish import Finishing, add_live_run_hint
 from cloudgpu.app.runs.follow import Followed, Running, judged
 from cloudgpu.app.runs.outcome import CLUSTER_DELETED, RunOutcome, never_fetched
 from cloudgpu.app.runs.services import stage_of
@@ -43,7 +43,7 @@ class Watching:
         """
         record, cluster = self._live(run_id)
         with _going_on(record), self._running() as running:
-            running.connect(self._some_left(record, cluster))
+            running.connect(self._require_alive_nodes(record, cluster))
             followed = running.follow(record, open_services=False)
         self._context.records.save_run(judged(record, followed))
         return followed
@@ -65,7 +65,7 @@ class Watching:
         finishing = Finishing(self._context, stages)
         with Running(self._context, self._connect, stages) as running:
             try:
-                inventory = self._left(cluster)
+                inventory = self._alive_nodes(cluster)
                 if not inventory.nodes:
                     return finishing.finish(self._lost(record, cluster), None)
                 running.connect(inventory)
@@ -85,7 +85,7 @@ class Watching:
         """
         record, cluster = self._live(run_id)
         with _going_on(record):
-            inventory = self._left(cluster)
+            inventory = self._alive_nodes(cluster)
         if inventory.nodes:
             with _going_on(record), self._running() as running:
                 running.connect(inventory)
@@ -113,7 +113,7 @@ class Watching:
         check_identity(cluster, self._context.cloud)
         return record, cluster
 
-    def _left(self, cluster: ClusterRecord) -> Inventory:
+    def _alive_nodes(self, cluster: ClusterRecord) -> Inventory:
         """Return the nodes that the cloud reports as alive, so that no time is lost connecting to the others."""
         states = self._context.cloud.nodes_alive(cluster.region, cluster.instance_ids)
         if not any(state in ALIVE for state in states.values()):
@@ -123,10 +123,12 @@ class Watching:
         for node in inventory.nodes:
             if states.get(node.instance_id) not in ALIVE:
                 self._context.emit(Note(f"{node.instance_id} is {states.get(node.instance_id, 'unknown')}", node.index))
-        return replace(inventory, nodes=tuple(n for n in inventory.nodes if states.get(n.instance_id) in ALIVE))
+        return replace(
+            inventory, nodes=tuple(node for node in inventory.nodes if states.get(node.instance_id) in ALIVE)
+        )
 
-    def _some_left(self, record: RunRecord, cluster: ClusterRecord) -> Inventory:
-        inventory = self._left(cluster)
+    def _require_alive_nodes(self, record: RunRecord, cluster: ClusterRecord) -> Inventory:
+        inventory = self._alive_nodes(cluster)
         if not inventory.nodes:
             message = f"all nodes of run {record.run_id} are terminated"
             raise StateError(message, hint=f"run `{command('cloudgpu', 'attach', record.run_id)}` to close the run")
@@ -150,7 +152,7 @@ def _going_on(record: RunRecord) -> Iterator[None]:
     try:
         yield
     except ConnectError as err:
-        going_on(err, record)
+        add_live_run_hint(err, record)
         raise
 
 

@@ -50,10 +50,9 @@ def lister(cloud: Backend, base: Path) -> Files:
         kind = source_of(dataset.source).kind
         manifest = None if dataset.manifest is None else base / dataset.manifest
         if kind == "s3":
-            return _vouched(dataset, cloud.objects(dataset.source, expires_s=_URL_LIFE_S), manifest)
+            return _with_checksums(dataset, cloud.objects(dataset.source, expires_s=_URL_LIFE_S), manifest)
         if dataset.name not in listed:
-            found = _local(dataset, base) if kind == "local" else _web(dataset, manifest)
-            listed[dataset.name] = found
+            listed[dataset.name] = _local(dataset, base) if kind == "local" else _web(dataset, manifest)
         return listed[dataset.name]
 
     return files
@@ -67,10 +66,10 @@ def check_checkpoint(recipe: Recipe, cloud: Backend, files: Files) -> None:
     """
     earlier(recipe, files)
     for to in filter(None, (recipe.checkpoint.to if recipe.checkpoint else None, recipe.outputs_to)):
-        _bucket_there(cloud, to.partition("{")[0])
+        _require_bucket(cloud, to.partition("{")[0])
 
 
-def _bucket_there(cloud: Backend, url: str) -> None:
+def _require_bucket(cloud: Backend, url: str) -> None:
     """Check that a bucket exists. It may be empty."""
     try:
         cloud.objects(url, expires_s=1)
@@ -81,19 +80,19 @@ def _bucket_there(cloud: Backend, url: str) -> None:
 
 def _web(dataset: Data, manifest: Path | None) -> Sequence[RemoteFile]:
     names = () if manifest is None else tuple(read_manifest(manifest))
-    return _vouched(dataset, web_files(dataset, names), manifest)
+    return _with_checksums(dataset, web_files(dataset, names), manifest)
 
 
-def _vouched(dataset: Data, found: Sequence[RemoteFile], manifest: Path | None) -> Sequence[RemoteFile]:
+def _with_checksums(dataset: Data, files: Sequence[RemoteFile], manifest: Path | None) -> Sequence[RemoteFile]:
     """Return the files with the checksums of the recipe or its manifest."""
     if manifest is not None:
-        return _matched(dataset, found, manifest)
+        return _in_manifest(dataset, files, manifest)
     if dataset.sha256 is None:
-        return found
-    if len(found) != 1:
-        message = f"dataset {dataset.name}: sha256 is for a single file, but {dataset.source} has {len(found)}"
+        return files
+    if len(files) != 1:
+        message = f"dataset {dataset.name}: sha256 is for a single file, but {dataset.source} has {len(files)}"
         raise RecipeError(message, hint="write a manifest: sha256sum FILE... >sums.txt")
-    return [replace(found[0], sha256=dataset.sha256.lower())]
+    return [replace(files[0], sha256=dataset.sha256.lower())]
 
 
 def _local(dataset: Data, base: Path) -> Sequence[RemoteFile]:
@@ -106,7 +105,7 @@ def _local(dataset: Data, base: Path) -> Sequence[RemoteFile]:
     files = [RemoteFile("", name, (source / name).lstat().st_size, None) for name in names]
     if dataset.manifest is None and dataset.sha256 is None:
         return files
-    matched = _vouched(dataset, files, None if dataset.manifest is None else base / dataset.manifest)
+    matched = _with_checksums(dataset, files, None if dataset.manifest is None else base / dataset.manifest)
     for file in matched:
         digest = _digest(source / file.relative)
         if digest != file.sha256:
@@ -162,16 +161,17 @@ def read_manifest(path: Path) -> Mapping[str, str]:
         if sums.setdefault(name, digest) != digest:
             message = f"{path}:{number}: {printable(name)} is listed twice with different checksums"
             raise RecipeError(message, hint="remove one of the lines")
-    wrong = unusable(sums)
-    if wrong is not None:
-        message = f"{path} lists {printable(wrong[0])[:_SHOWN]!r}, which cannot be created on a node: {wrong[1]}"
+    problem = unusable(sums)
+    if problem is not None:
+        name, why = problem
+        message = f"{path} lists {printable(name)[:_SHOWN]!r}, which cannot be created on a node: {why}"
         raise RecipeError(message, hint="rename the file, or remove it from the manifest")
     return sums
 
 
-def _matched(dataset: Data, found: Sequence[RemoteFile], manifest: Path) -> Sequence[RemoteFile]:
+def _in_manifest(dataset: Data, files: Sequence[RemoteFile], manifest: Path) -> Sequence[RemoteFile]:
     sums = read_manifest(manifest)
-    by_path = {file.relative: file for file in found}
+    by_path = {file.relative: file for file in files}
     missing = sorted(set(sums) - set(by_path))
     if missing:
         message = f"dataset {dataset.name}: {dataset.source} lacks {missing[0]}, which {manifest.name} lists"

@@ -68,14 +68,14 @@ class Finishing:
         record = cancelled_by_deletion(record, cluster)
         collected = Collected()
         if running is not None and running.connected and not (insist and record.outputs):
-            running.forget(self._dead(record, cluster))
+            running.forget(self._terminated_nodes(record, cluster))
             with self._stages.stage("collect"):
                 collected = running.collect(record, () if cluster is None else cluster.instance_ids)
-            whole = not collected.failures and not collected.gone
-            record = self._context.records.save_run(replace(record, outputs=collected.files, collected=whole))
+            complete = not collected.failures and not collected.gone
+            record = self._context.records.save_run(replace(record, outputs=collected.files, collected=complete))
         kept = self._why_kept(record, collected.failures, insist=insist)
         if collected.failures and kept:
-            outcome = self._owed(record, kept, collected.failures, collected.notes)
+            outcome = self._with_pending_outputs(record, kept, collected.failures, collected.notes)
         else:
             # Computed before deleting the cluster closes its ledger rows.
             lost = self._lost(record, collected, cluster)
@@ -91,7 +91,9 @@ class Finishing:
             return collected.gone
         return never_fetched(record, _why_unreachable(cluster, self._context.clock.now()))
 
-    def _owed(self, record: RunRecord, kept: str, failures: tuple[str, ...], notes: tuple[str, ...]) -> RunOutcome:
+    def _with_pending_outputs(
+        self, record: RunRecord, kept: str, failures: tuple[str, ...], notes: tuple[str, ...]
+    ) -> RunOutcome:
         """Keep the run open, because `attach` can still download its outputs from the nodes."""
         record = self._context.records.save_run(replace(record, stages=tuple(self._stages.done)))
         for note in (
@@ -101,7 +103,7 @@ class Finishing:
             self._context.emit(Note(note))
         return replace(self._summary.outcome(record, kept=kept), notes=notes, unfetched=failures)
 
-    def _dead(self, record: RunRecord, cluster: ClusterRecord | None) -> list[str]:
+    def _terminated_nodes(self, record: RunRecord, cluster: ClusterRecord | None) -> list[str]:
         """Return the terminated nodes of a failed run: their outputs are lost, so the cluster need not wait."""
         if cluster is None or record.state in ("succeeded", "not-run"):
             return []
@@ -144,9 +146,9 @@ class Finishing:
         try:
             self._settle(record, err)
         except CloudGpuError as worse:
-            worse.partial_result = self._summary.come_to(record)
+            worse.partial_result = self._summary.partial_result(record)
             raise
-        err.partial_result = self._summary.come_to(record)
+        err.partial_result = self._summary.partial_result(record)
 
     def _settle(self, record: RunRecord, err: CloudGpuError) -> None:
         record = self._summary.known(record)
@@ -155,7 +157,7 @@ class Finishing:
             return
         if record.ranks:
             # If the disk is full, the record may lack the final status.
-            going_on(err, record if record.judged else self._verdict or record)
+            add_live_run_hint(err, record if record.judged else self._verdict or record)
             _add_hint(err, still_up(cluster) if cluster else "")
             return
         record = replace(record, state="failed", reason=err.message)
@@ -208,12 +210,12 @@ class Finishing:
         cluster = self._summary.cluster(record)
         if cluster is None:
             return ""
-        bad = record.state not in ("succeeded", "not-run")
+        failed = record.state not in ("succeeded", "not-run")
         reasons = (
             (cluster.run_id != record.run_id, "the run did not create it"),
             (bool(failures) and not insist, f"outputs could not be downloaded ({', '.join(failures[:1])})"),
             (record.keep and not insist, "--keep"),
-            (record.keep_on_failure and bad and not insist, "--keep-on-failure"),
+            (record.keep_on_failure and failed and not insist, "--keep-on-failure"),
         )
         return next((text for holds, text in reasons if holds), "")
 
@@ -258,7 +260,7 @@ def _why_unreachable(cluster: ClusterRecord | None, now: datetime) -> str:
     return "none of its nodes could be reached"
 
 
-def going_on(err: CloudGpuError, record: RunRecord) -> None:
+def add_live_run_hint(err: CloudGpuError, record: RunRecord) -> None:
     """Add to an error the state of the aborted run and how to attach to it."""
     state = f"has {record.state}" if record.judged else "may still be running"
     _add_hint(err, f"run {record.run_id} {state}; attach to it with `{command('cloudgpu', 'attach', record.run_id)}`")

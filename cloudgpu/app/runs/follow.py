@@ -191,7 +191,7 @@ class Running:
                     verdict = item
         except ConnectError as err:
             # The run may continue as long as one node is alive.
-            if not unreachable.all_gone():
+            if not unreachable.all_terminated():
                 raise
             verdict = Verdict("lost", reason=err.message)
         verdict = services.judged(verdict)
@@ -223,12 +223,12 @@ class Running:
         job = Job(record.run_id, recipe_of(record), self._inventory, "")
         collected = collect(job, self._agents, self._context.home.run(record.run_id).outputs)
         here = {agent.host.node.index for agent in self._agents}
-        gone = tuple(
+        terminated = tuple(
             f"node {index} ({instance_id}) is terminated and its data lost"
             for index, instance_id in enumerate(instance_ids)
             if index not in here
         )
-        return replace(collected, missing=() if gone else collected.missing, gone=gone)
+        return replace(collected, missing=() if terminated else collected.missing, gone=terminated)
 
     @contextmanager
     def _only_sender(self, job: Job) -> Iterator[None]:

@@ -9,8 +9,8 @@ from cloudgpu.errors import BusyError, StateError
 from cloudgpu.run.progress import Note
 from cloudgpu.state.records import ClusterRecord, RunRecord
 
-_LOOK_S = 1.0
-_LONGEST_S = 1200.0
+_POLL_S = 1.0
+_TIMEOUT_S = 1200.0
 """AWS takes minutes to terminate the largest instances and a NAT gateway. Fail after this time."""
 ENDED = "its cluster was ended"
 
@@ -21,8 +21,8 @@ def cancelled_by_deletion(record: RunRecord, cluster: ClusterRecord | None) -> R
     A rank that failed on its own failed before that, and stays the reason.
     """
     ending = cluster is None or cluster.state == "ending"
-    nameless = record.state == "lost" or (record.state == "failed" and record.failed_rank is None)
-    return replace(record, state="cancelled", reason=ENDED) if ending and nameless and record.ranks else record
+    has_no_cause = record.state == "lost" or (record.state == "failed" and record.failed_rank is None)
+    return replace(record, state="cancelled", reason=ENDED) if ending and has_no_cause and record.ranks else record
 
 
 def delete_or_wait(context: Context, teardown: ClusterDeleter, cluster: ClusterRecord) -> Ended | None:
@@ -35,7 +35,7 @@ def delete_or_wait(context: Context, teardown: ClusterDeleter, cluster: ClusterR
         BusyError: Another process is using the cluster without deleting it, or takes more than twenty minutes.
         CloudGpuError: See `Teardown.down`.
     """
-    deadline = context.clock.monotonic() + _LONGEST_S
+    deadline = context.clock.monotonic() + _TIMEOUT_S
     reported = False
     while (present := _present(context, cluster)) is not None:
         try:
@@ -46,7 +46,7 @@ def delete_or_wait(context: Context, teardown: ClusterDeleter, cluster: ClusterR
             if not reported:
                 context.emit(Note(f"{err.message}, and is deleting it; waiting for it to finish"))
             reported = True
-        context.clock.sleep(_LOOK_S)
+        context.clock.sleep(_POLL_S)
     return None
 
 

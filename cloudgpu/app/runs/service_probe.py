@@ -5,17 +5,17 @@ import queue
 import socket
 from collections.abc import Sequence
 
-from cloudgpu.app.runs.service_urls import Served
+from cloudgpu.app.runs.service_urls import RunService
 from cloudgpu.errors import ConnectError, UsageError
 from cloudgpu.launch.inventory import loopback, usual_local
 from cloudgpu.ssh.base import Host
 from cloudgpu.ssh.command import Command
 from cloudgpu.text import command
 
-_ANSWER_S = 5.0
+_TIMEOUT_S = 5.0
 _HERE = "127.0.0.1"
 _GOOD_BELOW = 400
-_LOOK = "import socket, sys; socket.create_connection((sys.argv[1], int(sys.argv[2])), 5).close()"
+_PROBE = "import socket, sys; socket.create_connection((sys.argv[1], int(sys.argv[2])), 5).close()"
 
 
 class Probe:
@@ -26,7 +26,7 @@ class Probe:
         why_moved: Why the local port differs from the service's port, if it does.
     """
 
-    def __init__(self, host: Host, service: Served) -> None:
+    def __init__(self, host: Host, service: RunService) -> None:
         """Open the tunnel.
 
         Raises:
@@ -35,9 +35,11 @@ class Probe:
         self._ready = service.endpoint.ready
         self._port = service.endpoint.port
         self._troubles: queue.SimpleQueue[ConnectError | None] = queue.SimpleQueue()
-        wanted = usual_local(host.node, self._port)
-        self.local = host.forward(self._port, local=wanted, near=True, bound=service.bound, told=self._troubles.put)
-        shared = wanted != self._port
+        default_port = usual_local(host.node, self._port)
+        self.local = host.forward(
+            self._port, local=default_port, near=True, bound=service.bound, told=self._troubles.put
+        )
+        shared = default_port != self._port
         self.why_moved = (
             f"{self._port} is used by the node, which is this machine" if shared else f"{self._port} is in use"
         )
@@ -52,25 +54,25 @@ class Probe:
             return self._trouble() or f"GET {self._ready.http} on port {self._port} failed: {_describe(err)}"
 
     def _get_page(self, path: str) -> str:
-        connection = http.client.HTTPConnection(_HERE, self.local, timeout=_ANSWER_S)
+        connection = http.client.HTTPConnection(_HERE, self.local, timeout=_TIMEOUT_S)
         try:
             connection.request("GET", path, headers={"Host": f"localhost:{self._port}", "Connection": "close"})
             status = connection.getresponse().status
         finally:
             connection.close()
-        wanted = self._ready.status
-        if status == wanted or (wanted is None and status < _GOOD_BELOW):
+        expected_status = self._ready.status
+        if status == expected_status or (expected_status is None and status < _GOOD_BELOW):
             return ""
-        expected = f", expected {wanted}" if wanted else ""
+        expected = f", expected {expected_status}" if expected_status else ""
         return f"GET {path} on port {self._port} returned {status}{expected}"
 
     def _connected(self) -> str:
         """Check that the tunnel reaches the service; connecting to the local end always succeeds."""
-        with socket.create_connection((_HERE, self.local), _ANSWER_S):
+        with socket.create_connection((_HERE, self.local), _TIMEOUT_S):
             try:
-                trouble = self._troubles.get(timeout=_ANSWER_S)
+                trouble = self._troubles.get(timeout=_TIMEOUT_S)
             except queue.Empty:
-                return f"port {self._port} does not respond within {_ANSWER_S:.0f} s"
+                return f"port {self._port} does not respond within {_TIMEOUT_S:.0f} s"
         return "" if trouble is None else self._problem(trouble)
 
     def _trouble(self) -> str:
@@ -85,7 +87,7 @@ class Probe:
         return f"nothing listens on port {self._port}" if "cannot connect to" in trouble.message else trouble.message
 
 
-def check_free(head: Host | None, services: Sequence[Served]) -> None:
+def check_free(head: Host | None, services: Sequence[RunService]) -> None:
     """Reject a port that is already in use on the node: its user would be mistaken for the service.
 
     Raises:
@@ -96,7 +98,7 @@ def check_free(head: Host | None, services: Sequence[Served]) -> None:
         return
     for service in services:
         port = service.endpoint.port
-        if head.try_run(Command("python3", "-c", _LOOK, loopback(head.node), str(port))).ok:
+        if head.try_run(Command("python3", "-c", _PROBE, loopback(head.node), str(port))).ok:
             message = f"port {port} of node {head.node.index} is already in use"
             change = (
                 command("--set", f"launch.service.port={port + 1}")
@@ -108,5 +110,5 @@ def check_free(head: Host | None, services: Sequence[Served]) -> None:
 
 def _describe(err: Exception) -> str:
     if isinstance(err, TimeoutError):
-        return f"no response within {_ANSWER_S:.0f} s"
+        return f"no response within {_TIMEOUT_S:.0f} s"
     return str(err) or type(err).__name__

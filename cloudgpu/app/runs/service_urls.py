@@ -22,7 +22,7 @@ _KEY_BYTES = 32
 
 
 @dataclass(frozen=True)
-class Served:
+class RunService:
     """One service of a run.
 
     Attributes:
@@ -41,17 +41,17 @@ class Served:
         return f"http://127.0.0.1:{local}{self.endpoint.page.replace('{token}', self.token)}"
 
     def __repr__(self) -> str:
-        return f"Served({self.name!r}, port={self.endpoint.port})"
+        return f"RunService({self.name!r}, port={self.endpoint.port})"
 
 
-def services_of(recipe: Recipe, run_id: str, home: Home) -> tuple[Served, ...]:
+def services_of(recipe: Recipe, run_id: str, home: Home) -> tuple[RunService, ...]:
     """Return the services of a run with their tokens.
 
     Raises:
         StateError: The key from which tokens are derived cannot be read or written.
     """
     return tuple(
-        Served(
+        RunService(
             name,
             endpoint,
             _token(home.service_key, run_id, name) if endpoint.token else "",
@@ -63,7 +63,7 @@ def services_of(recipe: Recipe, run_id: str, home: Home) -> tuple[Served, ...]:
     )
 
 
-def services_on(records: Records, cluster: str, home: Home) -> tuple[Served, ...]:
+def services_on(records: Records, cluster: str, home: Home) -> tuple[RunService, ...]:
     """Return the services of all running runs of a cluster.
 
     Raises:
@@ -73,12 +73,12 @@ def services_on(records: Records, cluster: str, home: Home) -> tuple[Served, ...
     return tuple(service for run in runs for service in services_of(recipe_of(run), run.run_id, home))
 
 
-def secrets_of(services: Sequence[Served]) -> dict[str, str]:
+def secrets_of(services: Sequence[RunService]) -> dict[str, str]:
     """Return the token of each environment variable, for the processes of the run."""
     return {service.endpoint.token: service.token for service in services if service.endpoint.token}
 
 
-def hidden(text: str, services: Sequence[Served]) -> str:
+def hidden(text: str, services: Sequence[RunService]) -> str:
     """Mask the tokens in a text without changing its length, because logs are addressed by byte offset."""
     for token in filter(None, (service.token for service in services)):
         text = text.replace(token, "*" * len(token))

@@ -7,7 +7,7 @@ from typing import Final
 
 from cloudgpu.app.runs.run_recipe import recipe_of
 from cloudgpu.app.runs.service_probe import Probe
-from cloudgpu.app.runs.service_urls import Served, hidden, services_of
+from cloudgpu.app.runs.service_urls import RunService, hidden, services_of
 from cloudgpu.backends.context import Context
 from cloudgpu.errors import CloudGpuError
 from cloudgpu.paths import RunPaths
@@ -46,8 +46,8 @@ class Serving:
         self._stays = recipe.launch.service.stays if recipe.launch.service else "expiry"
         self.services = services_of(recipe, record.run_id, context.home)
         self._ready: set[str] = set()
-        self._late = ""
-        self._over = threading.Event()
+        self._failure = ""
+        self._stopped = threading.Event()
         self._threads: list[threading.Thread] = []
 
     def __enter__(self) -> "Serving":
@@ -58,7 +58,7 @@ class Serving:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._over.set()
+        self._stopped.set()
         for thread in self._threads:
             thread.join(_LEAVE_S)
 
@@ -73,24 +73,24 @@ class Serving:
     def judged(self, verdict: Verdict) -> Verdict:
         """Return the final status: a main service that never became ready has failed."""
         main = next((service for service in self.services if service.main), None)
-        if self._late:
-            return Verdict("failed", None, _RANK, 0, self._late)
+        if self._failure:
+            return Verdict("failed", None, _RANK, 0, self._failure)
         if main is None or self._host is None or not self._fresh or main.name in self._ready:
             return verdict
         if verdict.succeeded:
             return Verdict("failed", 0, _RANK, 0, "the service ended before it was ready")
         return verdict
 
-    def _watch(self, host: Host, service: Served) -> None:
+    def _watch(self, host: Host, service: RunService) -> None:
         """Probe a service until it is ready or the time is up. Runs in its own thread."""
         clock, within = self._context.clock, int(service.endpoint.ready.within)
-        began = clock.monotonic()
+        started = clock.monotonic()
         try:
             probe = Probe(host, service)
-            while not self._over.is_set():
+            while not self._stopped.is_set():
                 trouble = probe.ask()
-                seconds = clock.monotonic() - began
-                if self._over.is_set():
+                seconds = clock.monotonic() - started
+                if self._stopped.is_set():
                     return
                 if not trouble:
                     self._opened(service, probe, seconds)
@@ -98,11 +98,11 @@ class Serving:
                 if seconds >= within:
                     self._give_up(service, f" after {service.endpoint.ready.within}: {trouble}")
                     return
-                self._over.wait(_PAUSE_S)
+                self._stopped.wait(_PAUSE_S)
         except CloudGpuError as err:
             self._give_up(service, f": {err.message}")
 
-    def _opened(self, service: Served, probe: Probe, seconds: float) -> None:
+    def _opened(self, service: RunService, probe: Probe, seconds: float) -> None:
         self._ready.add(service.name)
         emit = self._context.emit
         emit(Note(f"{service.name} is ready after {seconds:.1f} s; open this address in a browser:"))
@@ -121,13 +121,13 @@ class Serving:
         ends = until or " with its cluster"
         return f"it keeps running after this command exits, and stops{ends}; `{again}` opens it again"
 
-    def _give_up(self, service: Served, why: str) -> None:
+    def _give_up(self, service: RunService, why: str) -> None:
         """Stop the run if its main service does not get ready; a side service does not affect it."""
         problem = f"{service.name} is not ready{why}"
         if not (service.main and self._fresh):
             self._context.emit(Note(f"{problem}; the run continues"))
             return
-        self._late = problem
+        self._failure = problem
         self._context.emit(Note(f"{problem}; stopping the run"))
         try:
             self._stop()
@@ -138,7 +138,7 @@ class Serving:
 class _MaskedLogStore(LogStore):
     """Masks tokens in the logs on this machine without changing byte offsets."""
 
-    def __init__(self, paths: RunPaths, services: tuple[Served, ...]) -> None:
+    def __init__(self, paths: RunPaths, services: tuple[RunService, ...]) -> None:
         super().__init__(paths)
         self._services = services
 
@@ -157,6 +157,6 @@ def ends_with_its_command(recipe: Recipe) -> bool:
     return recipe.launch.service is not None and recipe.launch.service.stays == "command"
 
 
-def _without(chunk: Chunk, services: tuple[Served, ...]) -> Chunk:
+def _without(chunk: Chunk, services: tuple[RunService, ...]) -> Chunk:
     text = hidden(chunk.text, services)
     return chunk if text == chunk.text else replace(chunk, text=text)

@@ -22,7 +22,7 @@ class RunSummary:
         self._stages = stages
         self._billing = ClusterBilling(context)
 
-    def come_to(self, record: RunRecord) -> dict[str, Any]:
+    def partial_result(self, record: RunRecord) -> dict[str, Any]:
         """Return the JSON outcome of an aborted run, as far as the records contain it."""
         record = self.known(record)
         if not record.stages:

@@ -35,7 +35,7 @@ class UnreachableNodes:
             raise ConnectError(message, hint="the data on it is lost")
         self._context.emit(Note(f"not responding, retrying: {trouble.message}", node.index))
 
-    def all_gone(self) -> bool:
+    def all_terminated(self) -> bool:
         """Return True if the cloud confirms that no node of the run is left."""
         states = self._states()
         return bool(states) and not any(state in ALIVE for state in states.values())

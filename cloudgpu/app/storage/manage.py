@@ -36,7 +36,7 @@ class StorageManager:
             CloudGpuError: The creation failed; nothing is left.
         """
         with self._lease(request.name).hold(tidy=True):
-            record = self._context.records.get(request.name)
+            record = self._context.records.one(request.name)
             if record is not None:
                 self._check_same(record, request)
                 if record.state == "ready":
@@ -250,7 +250,7 @@ class StorageManager:
             StateError: The storage was created in another account or endpoint, so a search here proves nothing.
         """
         try:
-            record = self._context.records.get(name)
+            record = self._context.records.one(name)
         except StateError as err:
             self._context.emit(Note(f"{err.message}; searching by tag instead"))
             return None
@@ -267,12 +267,12 @@ class StorageManager:
         found = self._context.cloud.found(record.region if record else region, name)
         if record is not None:
             return [stored for stored in found if stored.token == record.token]
-        mine = [stored for stored in found if stored.tag("cloudgpu:owner") in ("", self._context.owner)]
-        if found and not mine:
+        of_owner = [stored for stored in found if stored.tag("cloudgpu:owner") in ("", self._context.owner)]
+        if found and not of_owner:
             owner = found[0].tag("cloudgpu:owner")
             message = f"storage {name} in {region} belongs to {owner}; nothing was deleted"
             raise UsageError(message, hint=command("cloudgpu", "storage", "delete", name, CLOUDGPU_OWNER=owner))
-        return mine
+        return of_owner
 
     def _check_identity(self, record: StorageRecord) -> None:
         account, endpoint = self._context.cloud.account(), self._context.cloud.endpoint

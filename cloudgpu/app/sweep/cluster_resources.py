@@ -69,12 +69,12 @@ class ClusterResources:
     @property
     def instances(self) -> tuple[Tagged, ...]:
         """Running and pending instances."""
-        return tuple(thing for thing in self.things if thing.kind == "instance" and thing.state in _RUNNING)
+        return tuple(resource for resource in self.things if resource.kind == "instance" and resource.state in _RUNNING)
 
     @property
     def regions(self) -> tuple[str, ...]:
         """Regions with resources or open ledger rows; `global` for IAM."""
-        return tuple(sorted({*self.billed_in, *(thing.region for thing in self.things)}))
+        return tuple(sorted({*self.billed_in, *(resource.region for resource in self.things)}))
 
     @property
     def monthly_usd(self) -> Decimal | None:
@@ -156,24 +156,26 @@ class SweepDecision:
 def grouped(found: Iterable[Tagged], catalog: Catalog, now: datetime) -> tuple[ClusterResources, ...]:
     """Group resources by cluster, the most expensive cluster first."""
 
-    def key(thing: Tagged) -> tuple[str, str]:
-        return thing.tags[CLUSTER], thing.tags.get(TOKEN, "")
+    def key(resource: Tagged) -> tuple[str, str]:
+        return resource.tags[CLUSTER], resource.tags.get(TOKEN, "")
 
-    own = sorted((thing for thing in found if CLUSTER in thing.tags and _KEPT not in thing.tags), key=key)
+    own = sorted((resource for resource in found if CLUSTER in resource.tags and _KEPT not in resource.tags), key=key)
     clusters = [_cluster(name, token, tuple(things), catalog, now) for (name, token), things in groupby(own, key=key)]
-    by_cost = sorted(clusters, key=lambda found: (-(found.hourly_usd or Decimal(0)), found.cluster, found.token))
+    by_cost = sorted(
+        clusters, key=lambda cluster: (-(cluster.hourly_usd or Decimal(0)), cluster.cluster, cluster.token)
+    )
     return tuple(by_cost)
 
 
-def verdict(found: ClusterResources, here: LocalKnowledge, request: SweepRequest, now: datetime) -> SweepDecision:
+def verdict(cluster: ClusterResources, here: LocalKnowledge, request: SweepRequest, now: datetime) -> SweepDecision:
     """Decide whether a cluster may be deleted. The first rule that applies decides."""
-    by_owner = command("--owner", found.owner)
+    by_owner = command("--owner", cluster.owner)
     rules = (
         (here.busy, False, "another command is working on it"),
-        (bool(found.owner) and found.owner in request.owners, True, f"{found.owner}'s, as requested"),
-        (found.expired(now), True, "past its expiry"),
-        (not found.owner, False, "no owner tag; removed after its expiry"),
-        (found.owner != request.caller, False, f"{found.owner}'s and not past its expiry; {by_owner} removes it"),
+        (bool(cluster.owner) and cluster.owner in request.owners, True, f"{cluster.owner}'s, as requested"),
+        (cluster.expired(now), True, "past its expiry"),
+        (not cluster.owner, False, "no owner tag; removed after its expiry"),
+        (cluster.owner != request.caller, False, f"{cluster.owner}'s and not past its expiry; {by_owner} removes it"),
         (here.up and not request.all_mine, False, "yours, up and not past its expiry; --all-mine removes it too"),
         (here.known, True, "yours"),
     )
@@ -184,13 +186,13 @@ def verdict(found: ClusterResources, here: LocalKnowledge, request: SweepRequest
 
 def _cluster(name: str, token: str, things: tuple[Tagged, ...], catalog: Catalog, now: datetime) -> ClusterResources:
     tags = next((resource.tags for resource in things if resource.kind == "instance"), things[0].tags)
-    living = [resource for resource in things if resource.kind == "instance" and resource.state in _RUNNING]
+    running = [resource for resource in things if resource.kind == "instance" and resource.state in _RUNNING]
     since = min((resource.since for resource in things if resource.since is not None), default=None)
-    beside = [(resource, _beside(resource)) for resource in things if resource.kind in BILLED]
+    surcharges = [(resource, _surcharge(resource)) for resource in things if resource.kind in BILLED]
     prices = [
-        *((resource.since, _price(resource, catalog)) for resource in living),
+        *((resource.since, _price(resource, catalog)) for resource in running),
         # AWS reports no age for an address: it was created with the rest.
-        *((resource.since or since, price) for resource, price in beside if price is not None),
+        *((resource.since or since, price) for resource, price in surcharges if price is not None),
     ]
     return ClusterResources(
         cluster=name,
@@ -203,8 +205,8 @@ def _cluster(name: str, token: str, things: tuple[Tagged, ...], catalog: Catalog
         since=since,
         things=things,
         hourly_usd=_sum([price for _, price in prices]),
-        spent_usd=_sum([_spent(begun, price, now) for begun, price in prices]),
-        unpriced=tuple(sorted({resource.kind for resource, price in beside if price is None})),
+        spent_usd=_sum([_spent(created_at, price, now) for created_at, price in prices]),
+        unpriced=tuple(sorted({resource.kind for resource, price in surcharges if price is None})),
     )
 
 
@@ -235,15 +237,15 @@ def _price(instance: Tagged, catalog: Catalog) -> Decimal | None:
     return kind.on_demand_usd.get(instance.region) if kind is not None and instance.market == "on-demand" else None
 
 
-def _beside(thing: Tagged) -> Decimal | None:
+def _surcharge(resource: Tagged) -> Decimal | None:
     """Return the list price in USD per hour of a resource other than an instance, or None if unknown."""
-    if thing.kind != "volume":
-        found = other_price(_BY_THE_HOUR[thing.kind], thing.region)
-        return found.usd if found else None
-    found = other_price("gp3_gib_month_usd", thing.region) if thing.volume_type == "gp3" else None
-    if found is None or thing.size_gib is None:
+    if resource.kind != "volume":
+        price = other_price(_BY_THE_HOUR[resource.kind], resource.region)
+        return price.usd if price else None
+    price = other_price("gp3_gib_month_usd", resource.region) if resource.volume_type == "gp3" else None
+    if price is None or resource.size_gib is None:
         return None
-    return (found.usd * thing.size_gib / MONTH_H).quantize(_EXACT)
+    return (price.usd * resource.size_gib / MONTH_H).quantize(_EXACT)
 
 
 def _spent(since: datetime | None, price: Decimal | None, now: datetime) -> Decimal | None:

@@ -17,7 +17,7 @@ from cloudgpu.state.identity import BackendIdentity
 
 
 @dataclass(frozen=True)
-class Searched:
+class SearchCoverage:
     """The coverage of a search through the account.
 
     Attributes:
@@ -29,12 +29,14 @@ class Searched:
     tokens: Set[str]
 
 
-def unbacked(entries: Sequence[Entry], place: BackendIdentity, searched: Searched) -> tuple[ClusterResources, ...]:
+def unbacked(
+    entries: Sequence[Entry], identity: BackendIdentity, searched: SearchCoverage
+) -> tuple[ClusterResources, ...]:
     """Return the clusters of this account and endpoint that have open ledger rows but no resources.
 
     A cluster with a row in a region that could not be searched is left out: it may still have resources there.
     """
-    here = (place.target, place.account(), place.endpoint)
+    here = (identity.target, identity.account(), identity.endpoint)
     rows = [
         row
         for row in entries
@@ -43,7 +45,7 @@ def unbacked(entries: Sequence[Entry], place: BackendIdentity, searched: Searche
     ]
     clusters = [(key, tuple(group)) for key, group in groupby(sorted(rows, key=_cluster), key=_cluster)]
     return tuple(
-        _remains(name, token, group)
+        _cluster_resources(name, token, group)
         for (name, token), group in clusters
         if {row.spending.region for row in group} <= searched.regions
     )
@@ -65,7 +67,7 @@ def _cluster(row: Entry) -> tuple[str, str]:
     return row.spending.cluster, token_of(row)
 
 
-def _remains(name: str, token: str, rows: Sequence[Entry]) -> ClusterResources:
+def _cluster_resources(name: str, token: str, rows: Sequence[Entry]) -> ClusterResources:
     first = rows[0].spending
     return ClusterResources(
         cluster=name,

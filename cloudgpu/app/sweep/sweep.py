@@ -22,9 +22,9 @@ from cloudgpu.app.sweep.cluster_resources import (
     grouped,
     verdict,
 )
-from cloudgpu.app.sweep.ledger_only import Searched, settled_at, unbacked
+from cloudgpu.app.sweep.ledger_only import SearchCoverage, settled_at, unbacked
 from cloudgpu.app.sweep.retained_resources import Around, RetainedResource, of_image, of_storage
-from cloudgpu.app.sweep.retained_resources import verdict as may_go
+from cloudgpu.app.sweep.retained_resources import verdict as decide_retained
 from cloudgpu.backends.base import Tagged, TaggedResource
 from cloudgpu.backends.billing import ClusterBilling
 from cloudgpu.backends.context import CloudContext
@@ -71,7 +71,7 @@ class SweepFindings:
 
 @dataclass(frozen=True)
 class SweepResult:
-    """What `sweep` deleted, and why it kept the rest."""
+    """What was deleted, and the reason for each of the others."""
 
     ended: tuple[ClusterResources | RetainedResource, ...]
     failed: tuple[tuple[ClusterResources | RetainedResource, CloudGpuError], ...] = ()
@@ -97,35 +97,39 @@ class Sweep:
             UsageError: A region is not enabled in the account.
             CloudError: No region was given and the enabled ones cannot be listed.
         """
-        wanted = self._wanted(regions)
-        self._context.emit(Note(f"searching {', '.join(wanted) if regions else f'{len(wanted)} regions and IAM'}"))
-        asked = wanted if regions else (*wanted, _IAM)
+        to_search = self._regions_to_search(regions)
+        self._context.emit(
+            Note(f"searching {', '.join(to_search) if regions else f'{len(to_search)} regions and IAM'}")
+        )
+        with_iam = to_search if regions else (*to_search, _IAM)
         with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="sweep") as pool:
-            answers = dict(zip(asked, pool.map(self._search_region, asked), strict=True))
-        unknown = {region: answer.unknown for region, answer in answers.items() if answer.unknown}
-        if unknown and answers.pop(_IAM, None) is not None:
+            results = dict(zip(with_iam, pool.map(self._search_region, with_iam), strict=True))
+        unknown = {region: result.unknown for region, result in results.items() if result.unknown}
+        if unknown and results.pop(_IAM, None) is not None:
             # A cluster in a region that cannot be searched may need its role, also for its expiry schedule.
             unknown.setdefault(_IAM, "left unchanged while a region cannot be searched")
-        found = [resource for answer in answers.values() for resource in answer.tagged]
-        answered = tuple(region for region in wanted if region not in unknown)
-        remains = (*grouped(found, load_catalog(), self._now()), *self._unbacked(found, answered))
-        clusters = tuple((cluster, self._verdict(cluster, request)) for cluster in remains if _meant(cluster, request))
-        going = {cluster.cluster for cluster, what in clusters if what.goes}
-        around = self._around(found, going, all_asked=not unknown and not regions)
-        outliving = [
-            resource for answer in answers.values() for resource in answer.outliving if _meant(resource, request)
+        resources = [resource for result in results.values() for resource in result.tagged]
+        searched = tuple(region for region in to_search if region not in unknown)
+        candidates = (*grouped(resources, load_catalog(), self._now()), *self._unbacked(resources, searched))
+        clusters = tuple(
+            (cluster, self._decide(cluster, request)) for cluster in candidates if _is_covered(cluster, request)
+        )
+        going = {cluster.cluster for cluster, decision in clusters if decision.goes}
+        around = self._around(resources, going, all_asked=not unknown and not regions)
+        retained = [
+            resource for result in results.values() for resource in result.outliving if _is_covered(resource, request)
         ]
         return SweepFindings(
-            regions=answered,
+            regions=searched,
             unknown=tuple(unknown.items()),
             clusters=clusters,
-            outliving=tuple((resource, may_go(resource, around, request)) for resource in outliving),
-            unseen=tuple((region, answer.denied) for region, answer in answers.items() if answer.denied),
+            outliving=tuple((resource, decide_retained(resource, around, request)) for resource in retained),
+            unseen=tuple((region, result.denied) for region, result in results.items() if result.denied),
         )
 
     def end_storage(self, storage: Sequence[RetainedResource], clusters: "SweepResult") -> SweepResult:
         """Delete this storage, unless its cluster could not be deleted. A failure does not stop the others."""
-        remaining = {resource.cluster for resource, _ in clusters.failed if isinstance(resource, ClusterResources)}
+        remaining = {cluster.cluster for cluster, _ in clusters.failed if isinstance(cluster, ClusterResources)}
         ended: list[RetainedResource] = []
         failed: list[tuple[RetainedResource, CloudGpuError]] = []
         for resource in (resource for resource in storage if resource.made_for not in remaining):
@@ -160,7 +164,7 @@ class Sweep:
             message = f"confirmed deleted: {names}, but the records could not be updated: {'; '.join(self._unsaved)}"
             raise StateError(message, hint="free some disk space, then run `cloudgpu down NAME` to record it")
 
-    def _wanted(self, regions: Sequence[str]) -> tuple[str, ...]:
+    def _regions_to_search(self, regions: Sequence[str]) -> tuple[str, ...]:
         """Return the regions to search: the given ones, or all that are enabled."""
         try:
             enabled = tuple(self._context.cloud.regions())
@@ -178,33 +182,33 @@ class Sweep:
         if region == _IAM:
             return _RegionResult(result.found, unknown=unknown)
         denied = ""
-        outliving: tuple[RetainedResource, ...] = ()
+        retained: tuple[RetainedResource, ...] = ()
         try:
-            outliving = self._outliving(region)
+            retained = self._retained(region)
         except AuthError as err:
             # Users without storage permissions may still sweep clusters.
             denied = err.message
         except CloudGpuError as err:
             unknown = unknown or err.message
-        return _RegionResult(result.found, outliving, denied, unknown)
+        return _RegionResult(result.found, retained, denied, unknown)
 
-    def _outliving(self, region: str) -> "tuple[RetainedResource, ...]":
+    def _retained(self, region: str) -> "tuple[RetainedResource, ...]":
         storage = [of_storage(stored) for stored in self._context.cloud.storage().found(region)]
         return (*storage, *(of_image(image) for image in self._images.found(region)))
 
-    def _unbacked(self, found: Sequence[Tagged], answered: Sequence[str]) -> tuple[ClusterResources, ...]:
+    def _unbacked(self, resources: Sequence[Tagged], searched: Sequence[str]) -> tuple[ClusterResources, ...]:
         """Return the clusters that are only in the ledger."""
         rows = self._context.ledger.entries(state="open")
-        tokens = {resource.tags.get(TOKEN, "") for resource in found}
-        return unbacked(rows, self._context.cloud, Searched(frozenset(answered), tokens)) if rows else ()
+        tokens = {resource.tags.get(TOKEN, "") for resource in resources}
+        return unbacked(rows, self._context.cloud, SearchCoverage(frozenset(searched), tokens)) if rows else ()
 
-    def _around(self, found: Sequence[Tagged], going: Set[str], *, all_asked: bool) -> Around:
+    def _around(self, resources: Sequence[Tagged], going: Set[str], *, all_asked: bool) -> Around:
         """Return the clusters that storage may have been created for, without those that are being deleted."""
         here = {record.name for record in self._context.records.clusters()}
-        clusters = {resource.tags[CLUSTER] for resource in found if CLUSTER in resource.tags}
+        clusters = {resource.tags[CLUSTER] for resource in resources if CLUSTER in resource.tags}
         return Around(clusters - going, here - going, all_asked)
 
-    def _verdict(self, cluster: ClusterResources, request: SweepRequest) -> SweepDecision:
+    def _decide(self, cluster: ClusterResources, request: SweepRequest) -> SweepDecision:
         record = self._context.records.last_known(cluster.cluster)
         known = record is not None and record.token == cluster.token
         up = known and record is not None and record.state == "up"
@@ -238,8 +242,8 @@ class Sweep:
         return end
 
     def _end(self, cluster: ClusterResources, default_region: str) -> None:
-        known = self._context.records.last_known(cluster.cluster)
-        if known is not None and known.token == cluster.token and known.state != "damaged":
+        record = self._context.records.last_known(cluster.cluster)
+        if record is not None and record.token == cluster.token and record.state != "damaged":
             # The journal lists more than tag search finds.
             self._unsaved += Teardown(self._context).delete(cluster.cluster, default_region).unsaved
             return
@@ -251,21 +255,21 @@ class Sweep:
         Raises:
             TeardownError: Something is left, or a region could not be searched.
         """
-        begun_at = self._now()
+        started_at = self._now()
         regions = [region for region in cluster.regions if region != _IAM]
         failures = RegionFailures(cluster.cluster, regions or cluster.regions)
 
-        def whose(thing: TaggedResource) -> bool:
-            return has_token(thing, cluster.token)
+        def whose(resource: TaggedResource) -> bool:
+            return has_token(resource, cluster.token)
 
-        strays, launches = TagSearch(self._context), UnansweredLaunches(self._context)
+        tags, launches = TagSearch(self._context), UnansweredLaunches(self._context)
         rows = self._billing.rows_of(cluster.cluster, cluster.token)
-        closing = Closing.begun(self._context, rows)
-        done = strays.end_nodes(cluster.cluster, regions, whose, Recorded())
+        closing = Closing.started(self._context, rows)
+        done = tags.end_nodes(cluster.cluster, regions, whose, Recorded())
         failures.add_all(done.errors)
         self._billing.note_launched(rows, done.seen)
-        launches.wait(unlaunched(rows), begun_at)
-        strays.end_rest(cluster.cluster, cluster.regions, whose, failures)
+        launches.wait(unlaunched(rows), started_at)
+        tags.end_rest(cluster.cluster, cluster.regions, whose, failures)
         launches.note_ended(cluster.cluster, self._billing.rows_of(cluster.cluster, cluster.token), whose, failures)
         closing.close(
             row
@@ -275,7 +279,7 @@ class Sweep:
         failures.raise_any()
 
 
-def _meant(resource: ClusterResources | RetainedResource, request: SweepRequest) -> bool:
+def _is_covered(resource: ClusterResources | RetainedResource, request: SweepRequest) -> bool:
     """Return True if the request covers the owner of the resource."""
     return not request.owners or resource.owner in request.owners
 
@@ -304,13 +308,13 @@ def check_regions(regions: Sequence[str], enabled: Sequence[str]) -> None:
         raise UsageError(message, hint=f"enabled regions: {', '.join(enabled)}")
 
 
-def problem(seen: SweepFindings, swept: SweepResult) -> TeardownError | None:
+def problem(findings: SweepFindings, swept: SweepResult) -> TeardownError | None:
     """Return one error for all that is left or unknown, or None."""
-    unknown = [f"{region}: unknown: {why}" for region, why in seen.unknown]
+    unknown = [f"{region}: unknown: {why}" for region, why in findings.unknown]
     left = [f"{resource.label}: {line}" for resource, err in swept.failed for line in lines(err)]
     if not unknown and not left:
         return None
-    silent = [region for region, _ in seen.unknown if region != _IAM]
+    unreachable = [region for region, _ in findings.unknown if region != _IAM]
     parts = [
         _are(
             sum(isinstance(resource, ClusterResources) for resource, _ in swept.failed),
@@ -322,7 +326,11 @@ def problem(seen: SweepFindings, swept: SweepResult) -> TeardownError | None:
             "piece of storage",
             "not confirmed deleted",
         ),
-        _are(len(silent), "region", "unreachable") if silent else "IAM could not be searched" if unknown else "",
+        _are(len(unreachable), "region", "unreachable")
+        if unreachable
+        else "IAM could not be searched"
+        if unknown
+        else "",
     ]
     message = " and ".join(part for part in parts if part)
     return TeardownError(

@@ -10,8 +10,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from cloudgpu.app.planning.registry import manifests, web_files
-from cloudgpu.app.planning.registry.challenge import challenge
-from cloudgpu.app.planning.registry.http import Answer, RefusedError, RegistryClient, UnreachableError
+from cloudgpu.app.planning.registry.http import Answer, RefusedError, RegistryClient, UnreachableError, challenge
 from cloudgpu.app.planning.registry.images import _described
 from cloudgpu.app.sweep import cluster_resources
 from cloudgpu.aws.ec2 import (

@@ -89,7 +89,7 @@ def test_a_file_that_is_no_ledger_is_left_alone_and_closed(tmp_path: Path, monke
     path.write_bytes(b"dear diary, " * 1000)
     closed, dispose = [], sa.Engine.dispose
     monkeypatch.setattr(sa.Engine, "dispose", lambda engine: closed.append(dispose(engine)))
-    with pytest.raises(LedgerError, match="not a ledger, or it is damaged") as caught:
+    with pytest.raises(LedgerError, match="not a ledger or is damaged") as caught:
         open_ledger(f"sqlite:///{path}")
     assert "keep the file" in caught.value.hint
     assert len(closed) == 1
@@ -111,7 +111,7 @@ def test_a_ledger_of_a_newer_version_is_refused(ledger, ledger_path: Path):
     with sqlite3.connect(ledger_path) as direct:
         direct.execute("INSERT INTO cloudgpu_ledger (version) VALUES (99)")
     direct.close()
-    with pytest.raises(LedgerError, match=f"format 99; this cloudgpu knows {schema.VERSION}") as caught:
+    with pytest.raises(LedgerError, match=f"format 99, .* supports up to {schema.VERSION}") as caught:
         open_ledger(f"sqlite:///{ledger_path}")
     assert "upgrade cloudgpu" in caught.value.hint
 
@@ -139,7 +139,7 @@ def test_a_read_only_ledger_is_said(ledger, make_spending):
     "url", ["nonsense", "", "sqlite:///relative.db", "sqlite://", "nosuchdb://host/ledger", "postgresql+nodriver://h/l"]
 )
 def test_an_address_that_cannot_be_used_is_said(url):
-    with pytest.raises(LedgerError, match=r"URL|absolute path") as caught:
+    with pytest.raises(LedgerError, match=r"ledger URL is invalid|is not absolute") as caught:
         open_ledger(url)
     assert caught.value.hint
 
@@ -170,6 +170,6 @@ def test_a_ledger_that_cannot_be_written_is_read_from_a_copy(ledger, ledger_path
 def test_a_copy_of_rubbish_is_no_ledger(tmp_path: Path):
     path = tmp_path / "notes.txt"
     path.write_bytes(b"dear diary, " * 1000)
-    with pytest.raises(LedgerError, match="not a ledger, or it is damaged"):
+    with pytest.raises(LedgerError, match="not a ledger or is damaged"):
         open_ledger(f"sqlite:///{path}", may_read_only=True)
     assert path.read_bytes() == b"dear diary, " * 1000

@@ -97,17 +97,17 @@ def test_numbers_and_truth_as_toml_writes_them(work: Path):
         ("region = 1.5", "region: expected text", ""),
         ("[region]\na = 1", "region: expected text", ""),
         ("region = ", "cannot read the settings file", "docs/reference/settings.md"),
-        ('region = "moon"', "region: 'moon' does not fit", "us-east-1"),
-        ('region = ""', "region: may not be empty", ""),
-        ('owner = "a\\nb"', "owner: holds a control character", ""),
-        ('owner = "a<b>"', "owner: 'a<b>' does not fit", "ann"),
-        ('target = "moon"', "target: 'moon' does not fit", ""),
+        ('region = "moon"', "region: invalid value 'moon'", "us-east-1"),
+        ('region = ""', "region: must not be empty", ""),
+        ('owner = "a\\nb"', "owner: contains a control character", ""),
+        ('owner = "a<b>"', "owner: invalid value 'a<b>'", "ann"),
+        ('target = "moon"', "target: invalid value 'moon'", ""),
         ('ssh_cidr = "1.2.3.4/99"', "ssh_cidr: '1.2.3.4/99' does not appear", "203.0.113.7/32"),
         ('ssh_cidr = "1.2.3.4/8"', "ssh_cidr: 1.2.3.4/8 has host bits set", ""),
         ('ledger_url = "sqlite:///relative.db"', "ledger_url: ", "sqlite:////"),
-        ("rehearsal_idle_minutes = 0", "rehearsal_idle_minutes: '0' does not fit", "30"),
+        ("rehearsal_idle_minutes = 0", "rehearsal_idle_minutes: invalid value '0'", "30"),
         ('debug = "perhaps"', "debug: 'perhaps' is neither true nor false", ""),
-        ('vpc_id = "subnet-1"', "vpc_id: 'subnet-1' does not fit", "vpc-"),
+        ('vpc_id = "subnet-1"', "vpc_id: invalid value 'subnet-1'", "vpc-"),
     ],
 )
 def test_a_senseless_file_names_itself_and_the_way_out(work: Path, line: str, said: str, hint: str):
@@ -126,7 +126,7 @@ def test_a_file_that_is_not_text_is_said(work: Path):
 
 
 def test_a_senseless_variable_and_an_unknown_flag_are_said(work: Path):
-    with pytest.raises(UsageError, match="environment CLOUDGPU_TARGET: target: 'gcp' does not fit"):
+    with pytest.raises(UsageError, match="environment CLOUDGPU_TARGET: target: invalid value 'gcp'"):
         load(flags={}, environ={"CLOUDGPU_TARGET": "gcp"}, cwd=work)
     with pytest.raises(UsageError, match='the command line: unknown setting "regions"'):
         load(flags={"regions": "x"}, environ={}, cwd=work)

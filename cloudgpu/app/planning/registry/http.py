@@ -1,4 +1,4 @@
-"""HTTP client for container registries: TLS trust, credentials and redirects."""
+"""HTTP client for container registries: TLS trust, login challenges, credentials and redirects."""
 
 import base64
 import hashlib
@@ -12,7 +12,6 @@ from typing import Any, Final
 from urllib.error import URLError
 from urllib.parse import urlencode, urlsplit
 
-from cloudgpu.app.planning.registry.challenge import Challenge, challenge
 from cloudgpu.files import KEY_BYTES, parse_json, read_bytes
 from cloudgpu.launch.image_name import ImageName
 from cloudgpu.node.agent.fetch.http_limits import check_address, is_loopback, must_guard, redirected
@@ -37,6 +36,10 @@ _DIGESTS: Final = {
     "sha512": (re.compile(r"[0-9a-f]{128}"), hashlib.sha512),
 }
 """Digest algorithms registered by OCI: format and hash function."""
+_SCHEME: Final = re.compile(
+    r"(?:^|,)\s*(Bearer|Basic)\b([^,=]*=(?:\"[^\"]*\"|[^,\s]*)(?:\s*,\s*\w+=(?:\"[^\"]*\"|[^,\s]*))*)?", re.I
+)
+_PAIR: Final = re.compile(r"(\w+)=(?:\"([^\"]*)\"|([^,\s]*))")
 
 
 class UnreachableError(Exception):
@@ -45,6 +48,16 @@ class UnreachableError(Exception):
 
 class RefusedError(Exception):
     """The registry denies access with this login, or without one."""
+
+
+@dataclass(frozen=True)
+class Challenge:
+    """A login request: `basic`, or `bearer` with the realm that issues tokens."""
+
+    scheme: str
+    realm: str = ""
+    service: str = ""
+    scope: str = ""
 
 
 @dataclass
@@ -179,6 +192,17 @@ class RegistryClient:
             # Comments in the file may hold any character; the certificates are ASCII.
             context.load_verify_locations(cadata=_authority(path).decode("ascii", "ignore"))
         return context
+
+
+def challenge(header: str) -> Challenge | None:
+    """Parse the header; prefer tokens to passwords. Return None if no scheme is supported."""
+    supported = []
+    for scheme, pairs in _SCHEME.findall(header):
+        values = {key.lower(): quoted or bare for key, quoted, bare in _PAIR.findall(pairs)}
+        offered = Challenge(scheme.lower(), values.get("realm", ""), values.get("service", ""), values.get("scope", ""))
+        if offered.scheme == "basic" or offered.realm:
+            supported.append(offered)
+    return min(supported, key=lambda offered: offered.scheme != "bearer", default=None)
 
 
 def json_of(response: Answer) -> Any:  # noqa: ANN401 - untrusted content

@@ -51,8 +51,8 @@ class RegistryImages:
         thread = threading.Thread(target=lambda: results.append(self._look_up(image, environment)), daemon=True)
         thread.start()
         thread.join(self._within_s)
-        late = f"{image_name(image).registry} did not answer within {self._within_s:g} s"
-        return results[0] if results else ImageSeen(image, "unknown", late)
+        timed_out = f"{image_name(image).registry} did not answer within {self._within_s:g} s"
+        return results[0] if results else ImageSeen(image, "unknown", timed_out)
 
     def _look_up(self, image: str, environment: Environment) -> ImageSeen:
         try:

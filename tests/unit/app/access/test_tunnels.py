@@ -14,7 +14,7 @@ from cloudgpu.app.access.tunnels import (
     parse_port_forwards,
     ports_of,
 )
-from cloudgpu.app.runs.service_urls import Served
+from cloudgpu.app.runs.service_urls import RunService
 from cloudgpu.clock import ManualClock
 from cloudgpu.errors import ConnectError, HostKeyError, StateError, UsageError
 from cloudgpu.recipe.service import Endpoint
@@ -57,7 +57,7 @@ def test_what_is_no_port_is_told(texts, local, message):
 
 
 def test_without_a_port_there_must_be_a_service():
-    service = Served("jupyter", Endpoint(port=8888, page="/lab?token={token}"), "abc", main=True)
+    service = RunService("jupyter", Endpoint(port=8888, page="/lab?token={token}"), "abc", main=True)
     assert ports_of([service], "lab") == ["8888"]
     with pytest.raises(UsageError, match="no port given"):
         ports_of([], "lab")

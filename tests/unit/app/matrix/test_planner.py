@@ -97,7 +97,7 @@ def test_what_the_plan_refuses_is_told_for_all_at_once_with_its_fix(plan):
     assert told[0].startswith("batch=7 kvstore=a; batch=7 kvstore=b: batch: a batch of 7 is too small for 16 ranks")
     assert told[1].startswith("batch=5 kvstore=a; batch=5 kvstore=b: batch: a batch of 5 is too small for 16 ranks")
     assert all("(fix: --set batch=16)" in line for line in told)
-    assert caught.value.hint == "leave those values out"
+    assert caught.value.hint == "omit those values"
 
 
 def test_what_is_wrong_with_all_of_them_is_told_once(plan):

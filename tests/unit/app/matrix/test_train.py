@@ -185,7 +185,7 @@ def test_a_run_that_may_go_on_holds_its_gpus_so_nothing_is_started_beside_it(bed
     bed.on_run(2, lambda: bed.gang.before.update(follow=cut))
     with pytest.raises(ConnectError) as caught:
         bed.run()
-    assert "the same command goes on with what is missing" in caught.value.hint
+    assert "run the same command again to continue" in caught.value.hint
     assert f"cloudgpu down {bed.record.cluster}" in caught.value.hint
     assert [row["state"] for row in caught.value.partial_result["combinations"]] == [
         "succeeded", "running", "waiting",
@@ -196,7 +196,7 @@ def test_a_run_that_may_go_on_holds_its_gpus_so_nothing_is_started_beside_it(bed
     outcome = bed.run()
     assert states(outcome) == ["succeeded"] * 3
     assert outcome.rows[1].run_id == going
-    assert f"run {going} was started earlier: following it to its end" in bed.workspace.notes
+    assert f"run {going} is already in progress; following it" in bed.workspace.notes
     assert len(bed.bought) == 1
     assert bed.workspace.records.clusters() == []
 
@@ -295,7 +295,7 @@ def test_too_little_time_is_told_of(bed):
     bed.gang.before["follow"] = lambda: bed.workspace.clock.sleep(1600)
     bed.run()
     (told,) = [note for note in bed.workspace.notes if "min left" in note]
-    assert "has 7 min left, and the longest run so far took 27 min: `cloudgpu extend" in told
+    assert "has 7 min left, but the longest run so far took 27 min; extend it with `cloudgpu extend" in told
 
 
 def test_somebody_elses_cluster_is_used_and_left(bed, make):
@@ -359,7 +359,7 @@ def test_again_runs_what_has_a_result(bed):
 
 def test_a_lost_node_ends_it_with_what_is_left_to_do(bed):
     bed.on_run(2, lambda: bed.workspace.cloud.alive.update({"i-us-east-1c-0": "terminated"}))
-    with pytest.raises(StateError, match="is incomplete"):
+    with pytest.raises(StateError, match="no longer whole"):
         bed.run()
     bed.gang.before.clear()
     outcome = bed.run()

@@ -172,7 +172,7 @@ def test_a_region_that_the_catalogue_lacks_is_asked_of_the_account(home, source,
 def test_everywhere_is_what_the_account_can_use(source, refreshing, said):
     assert refreshing.refresh([], everywhere=True).entry.regions == ("eu-west-1", "us-east-1", "xx-new-9")
     assert [one.text for one in said] == [
-        "asking aws about 3 regions",
+        "reading the catalogue of 3 regions from aws",
         "read eu-west-1",
         "read us-east-1",
         "read xx-new-9",

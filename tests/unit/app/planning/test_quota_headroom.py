@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloudgpu.app.planning.quota_headroom import FRESH, QuotaHeadroom, RegionQuotas, rooms
+from cloudgpu.app.planning.quota_headroom import FRESH, QuotaHeadroom, RegionQuotas, headroom_by_quota
 from cloudgpu.catalog.quotas import quota_of
 from cloudgpu.clock import ManualClock
 from cloudgpu.errors import AuthError
@@ -58,12 +58,12 @@ def kept(tmp_path, clock):
 
 
 def room(found, region="us-east-1"):
-    return rooms(found).get((region, P))
+    return headroom_by_quota(found).get((region, P))
 
 
 def test_limit_and_use_are_told_by_region_and_code(kept):
     found = kept.asked(Told(), ["us-east-1", "eu-west-1", "us-east-1"])
-    assert rooms(found) == {(region, P): QuotaRoom(192, 96, NOW) for region in ("us-east-1", "eu-west-1")}
+    assert headroom_by_quota(found) == {(region, P): QuotaRoom(192, 96, NOW) for region in ("us-east-1", "eu-west-1")}
     assert [one.region for one in kept.asked(Told(), None)] == ["us-east-1", "eu-west-1"]
 
 
@@ -91,7 +91,7 @@ def test_a_clock_that_was_set_back_does_not_make_a_limit_last(kept, clock):
 
 def test_what_is_denied_is_unknown_and_never_zero(kept):
     (found,) = kept.asked(Told(denied=("limits",)), ["us-east-1"])
-    assert rooms([found]) == {}
+    assert headroom_by_quota([found]) == {}
     assert found.trouble == ("reading the quotas of us-east-1: denied",)
     (found,) = kept.asked(Told(denied=("running",)), ["us-east-1"])
     assert found.room(P) == QuotaRoom(192, None, NOW)
@@ -106,7 +106,7 @@ def test_what_is_denied_now_is_not_forgotten_for_offline(kept, clock):
 
 
 def test_offline_shows_what_was_told_last_with_its_age(kept, clock):
-    assert rooms(kept.remembered("aws", ["us-east-1"])) == {}
+    assert headroom_by_quota(kept.remembered("aws", ["us-east-1"])) == {}
     kept.asked(Told(), ["us-east-1"])
     clock.sleep(86400)
     assert room(kept.remembered("aws", ["us-east-1"])) == QuotaRoom(192, 96, NOW)

@@ -136,8 +136,8 @@ def test_a_node_that_cannot_be_asked_does_not_hide_that_the_run_may_go_on(
     unasked(workspace, monkeypatch, ConnectError("blue does not answer", hint="plug it in"))
     with pytest.raises(ConnectError, match="blue does not answer") as caught:
         getattr(watching, verb)(run.run_id)
-    going_on = f"run {run.run_id} may still be running; attach to it with `cloudgpu attach {run.run_id}`"
-    assert caught.value.hint.startswith(f"plug it in; {going_on}")
+    add_live_run_hint = f"run {run.run_id} may still be running; attach to it with `cloudgpu attach {run.run_id}`"
+    assert caught.value.hint.startswith(f"plug it in; {add_live_run_hint}")
 
 
 @pytest.mark.parametrize("state", ["succeeded", "failed"])

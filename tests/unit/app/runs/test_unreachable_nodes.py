@@ -24,7 +24,7 @@ def test_a_node_that_lives_is_awaited_and_told(workspace, silence):
     silent, nodes = silence
     silent(nodes[1], TROUBLE)
     assert [(note.text, note.node) for note in workspace.heard] == [("not responding, retrying: no route to host", 1)]
-    assert not silent.all_gone()
+    assert not silent.all_terminated()
 
 
 def test_a_node_that_is_gone_is_named_and_not_awaited(workspace, silence):
@@ -32,9 +32,9 @@ def test_a_node_that_is_gone_is_named_and_not_awaited(workspace, silence):
     workspace.cloud.alive[nodes[1].instance_id] = "terminated"
     with pytest.raises(ConnectError, match=rf"node 1 \({nodes[1].instance_id}\) is terminated$"):
         silent(nodes[1], TROUBLE)
-    assert not silent.all_gone()
+    assert not silent.all_terminated()
     workspace.cloud.alive[nodes[0].instance_id] = "shutting-down"
-    assert silent.all_gone()
+    assert silent.all_terminated()
 
 
 def test_the_expiry_is_given_as_the_reason(workspace, silence):
@@ -54,7 +54,7 @@ def test_a_cloud_that_cannot_be_asked_ends_nothing(workspace, silence, monkeypat
     monkeypatch.setattr(workspace.cloud, "nodes_alive", unreachable)
     silent(nodes[0], TROUBLE)
     assert len(workspace.heard) == 1
-    assert not silent.all_gone()
+    assert not silent.all_terminated()
 
 
 def test_a_cluster_whose_record_is_gone_already_is_still_asked_for(workspace, silence):
@@ -64,4 +64,4 @@ def test_a_cluster_whose_record_is_gone_already_is_still_asked_for(workspace, si
     assert workspace.context.records.cluster("demo") is None
     with pytest.raises(ConnectError, match=r"is terminated$"):
         silent(nodes[0], TROUBLE)
-    assert silent.all_gone()
+    assert silent.all_terminated()
