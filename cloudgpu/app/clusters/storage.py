@@ -122,7 +122,7 @@ class ClusterStorage:
             BusyError: Instances are using it.
             TeardownError: Something is left.
         """
-        record = StorageRecords(self.context.home).one(name)
+        record = StorageRecords(self.context.home).get(name)
         if record is not None and record.token == token:
             self._manager("").delete(name, region, delete_data=True)
             return

@@ -36,7 +36,7 @@ class StorageManager:
             CloudGpuError: The creation failed; nothing is left.
         """
         with self._lease(request.name).hold(tidy=True):
-            record = self._context.records.one(request.name)
+            record = self._context.records.get(request.name)
             if record is not None:
                 self._check_same(record, request)
                 if record.state == "ready":
@@ -250,7 +250,7 @@ class StorageManager:
             StateError: The storage was created in another account or endpoint, so a search here proves nothing.
         """
         try:
-            record = self._context.records.one(name)
+            record = self._context.records.get(name)
         except StateError as err:
             self._context.emit(Note(f"{err.message}; searching by tag instead"))
             return None
