@@ -11,7 +11,7 @@ from pathlib import Path
 from measure import CLOUDGPU, run, show_command
 
 from cloudgpu.paths import Home
-from cloudgpu.state.records import ClusterRecord, Records, RunRecord
+from cloudgpu.state.cluster_and_run_records import ClusterRecord, Records, RunRecord
 
 CLUSTERS = 20
 

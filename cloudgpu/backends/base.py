@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from cloudgpu.plan.survey import DatasetSeen, NamedKind, Presence
     from cloudgpu.run.files import RemoteFile, Service
     from cloudgpu.ssh.base import Host
-    from cloudgpu.state.records import ClusterRecord
+    from cloudgpu.state.cluster_and_run_records import ClusterRecord
     from cloudgpu.state.storage_records import StorageRecord
 
 

@@ -10,7 +10,7 @@ from cloudgpu.backends.context import Context
 from cloudgpu.errors import BusyError, StateError
 from cloudgpu.ledger.billing import entry_usd
 from cloudgpu.ledger.entry import Entry
-from cloudgpu.state.records import ClusterRecord, RunRecord
+from cloudgpu.state.cluster_and_run_records import ClusterRecord, RunRecord
 
 
 @dataclass(frozen=True)

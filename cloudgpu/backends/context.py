@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from cloudgpu.backends.events import Emit
     from cloudgpu.clock import Clock
     from cloudgpu.paths import Home
-    from cloudgpu.state.records import Records
+    from cloudgpu.state.cluster_and_run_records import Records
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from decimal import Decimal
 from cloudgpu.ledger.entry import Entry, Spending, Surcharge
 from cloudgpu.plan import costs
 from cloudgpu.plan.costs import CostItem
-from cloudgpu.state.records import ClusterRecord
+from cloudgpu.state.cluster_and_run_records import ClusterRecord
 
 
 def items_of(record: ClusterRecord) -> tuple[CostItem, ...]:

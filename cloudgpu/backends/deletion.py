@@ -9,8 +9,8 @@ from cloudgpu.backends.context import Context
 from cloudgpu.backends.lenient_ledger import check_ledger
 from cloudgpu.backends.storage_outcome import NOTHING, Settled
 from cloudgpu.errors import CloudGpuError, LedgerError, StateError, TeardownError
+from cloudgpu.state.cluster_and_run_records import ClusterRecord
 from cloudgpu.state.identity import BackendIdentity
-from cloudgpu.state.records import ClusterRecord
 from cloudgpu.text import command
 
 

@@ -9,7 +9,7 @@ from cloudgpu.backends.context import Context
 from cloudgpu.backends.costs import worst_case_usd
 from cloudgpu.backends.reuse import find_running_cluster, require_all_nodes_running
 from cloudgpu.errors import BudgetError, UsageError
-from cloudgpu.state.records import ClusterRecord
+from cloudgpu.state.cluster_and_run_records import ClusterRecord
 from cloudgpu.text import command
 
 

@@ -10,7 +10,7 @@ from cloudgpu.engine.role_grants import granted
 from cloudgpu.node.bootstrap import NodeKind, packed, script
 from cloudgpu.plan.plan import Candidate, Plan
 from cloudgpu.recipe.schema import Recipe
-from cloudgpu.state.records import ClusterRecord
+from cloudgpu.state.cluster_and_run_records import ClusterRecord
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from cloudgpu.backends.lenient_ledger import LenientLedger
 from cloudgpu.errors import CloudGpuError, LedgerError
 from cloudgpu.ledger.entry import Entry, Spending
 from cloudgpu.run.progress import Note
-from cloudgpu.state.records import ClusterRecord, Records
+from cloudgpu.state.cluster_and_run_records import ClusterRecord, Records
 from cloudgpu.state.storage_records import StorageRecord
 from cloudgpu.text import command
 

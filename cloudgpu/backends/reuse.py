@@ -8,7 +8,7 @@ from cloudgpu.errors import BusyError, StateError, UsageError
 from cloudgpu.launch.inventory import Inventory
 from cloudgpu.plan.plan import Plan
 from cloudgpu.state.attached_storage import lacking
-from cloudgpu.state.records import ClusterRecord
+from cloudgpu.state.cluster_and_run_records import ClusterRecord
 from cloudgpu.text import command
 
 ALIVE = frozenset({"running", "pending"})

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from cloudgpu.decoding import decoded
 from cloudgpu.plan.costs import CostItem
-from cloudgpu.plan.reaching import PublicAddress
+from cloudgpu.plan.network_access import PublicAddress
 
 Market = Literal["on-demand", "spot", "reservation", "capacity-block"]
 

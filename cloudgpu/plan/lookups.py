@@ -3,9 +3,9 @@
 from datetime import date
 
 from cloudgpu.catalog import Catalog
+from cloudgpu.plan.network_access import GATEWAYS, NetworkRequest, several_interfaces
 from cloudgpu.plan.plan import Quotes
 from cloudgpu.plan.question import Question
-from cloudgpu.plan.reaching import GATEWAYS, NetworkRequest, several_interfaces
 from cloudgpu.recipe.schema import Recipe
 
 

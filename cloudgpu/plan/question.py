@@ -7,11 +7,9 @@ from cloudgpu.catalog import Catalog, InstanceType
 from cloudgpu.catalog.gpu_spec import types_for_spec
 from cloudgpu.catalog.software import Software
 from cloudgpu.catalog.software import software as known_software
-from cloudgpu.hosts.seen import HostsView
+from cloudgpu.hosts.usage import HostsView
 from cloudgpu.plan.candidate import Market
-from cloudgpu.plan.driver import machine_image
-from cloudgpu.plan.plan import Quotes, Target
-from cloudgpu.plan.reaching import (
+from cloudgpu.plan.network_access import (
     DEFAULT_ELASTIC_IPS,
     NO_REQUEST,
     NetworkRequest,
@@ -19,6 +17,8 @@ from cloudgpu.plan.reaching import (
     chosen,
     several_interfaces,
 )
+from cloudgpu.plan.node_driver import machine_image
+from cloudgpu.plan.plan import Quotes, Target
 from cloudgpu.plan.reservations import is_reserved
 from cloudgpu.recipe.schema import Recipe
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from cloudgpu.catalog.other_prices import MONTH_H
 from cloudgpu.catalog.storage import storage_price
 from cloudgpu.plan.costs import CostItem, Per
-from cloudgpu.plan.storage_seen import StorageSeen
+from cloudgpu.plan.storage_state import StorageSeen
 from cloudgpu.recipe.schema import Recipe
 from cloudgpu.recipe.storage import Make, Storage
 

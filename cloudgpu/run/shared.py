@@ -11,7 +11,7 @@ from cloudgpu.recipe.sources import source_of
 from cloudgpu.run.agent import Agent
 from cloudgpu.run.copies import FILES_AN_ORDER, Way, cache_of, copy, fetch_to, own_directory, root_of
 from cloudgpu.run.files import RemoteFile
-from cloudgpu.run.hand import Handed, hand_on
+from cloudgpu.run.peer_transfer import Handed, hand_on
 from cloudgpu.run.progress import Note
 from cloudgpu.ssh.transfer.transfer import manifest_of
 

@@ -11,9 +11,9 @@ from cloudgpu.run.checkpoints import restore
 from cloudgpu.run.containers import NodeImage
 from cloudgpu.run.copies import Way
 from cloudgpu.run.data import bring
-from cloudgpu.run.each import each
 from cloudgpu.run.files import Files, Services, aws_itself
 from cloudgpu.run.job import Job
+from cloudgpu.run.on_each_node import each
 from cloudgpu.run.progress import Note, Report
 from cloudgpu.ssh.command import Command
 from cloudgpu.ssh.transfer.local_tree import files_to_send

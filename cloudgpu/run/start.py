@@ -8,10 +8,10 @@ from typing import Any
 
 from cloudgpu import bounds
 from cloudgpu.errors import CloudGpuError, RemoteCommandError, UsageError
-from cloudgpu.launch.beside import with_services
 from cloudgpu.launch.launchers import launcher
 from cloudgpu.launch.ports import gang_port, master_port
 from cloudgpu.launch.ranks import LaunchContext, NodeLaunch, RankLaunch
+from cloudgpu.launch.side_services import with_services
 from cloudgpu.run.agent import Agent, AgentError
 from cloudgpu.run.containers import Place, contained, entering
 from cloudgpu.run.job import Job

@@ -7,9 +7,9 @@ from cloudgpu.errors import CloudGpuError
 from cloudgpu.recipe.schema import Recipe
 from cloudgpu.run.agent import Agent, number
 from cloudgpu.run.checkpoints import bucket_request, not_sent
-from cloudgpu.run.each import each
 from cloudgpu.run.files import Services
 from cloudgpu.run.job import Job
+from cloudgpu.run.on_each_node import each
 from cloudgpu.ssh.fanout import on_all
 from cloudgpu.ssh.transfer.patterns import regexes
 from cloudgpu.text import size_text

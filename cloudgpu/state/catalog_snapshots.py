@@ -20,7 +20,7 @@ from cloudgpu.catalog.overlay_document import document, overlay_of
 from cloudgpu.decoding import MALFORMED, decoded
 from cloudgpu.errors import StateError, UsageError
 from cloudgpu.paths import Home, unwritable
-from cloudgpu.state.records import write_durably
+from cloudgpu.state.cluster_and_run_records import write_durably
 from cloudgpu.text import command
 
 KEPT: Final = 20

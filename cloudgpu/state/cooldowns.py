@@ -16,8 +16,8 @@ from cloudgpu.decoding import MALFORMED, decoded
 from cloudgpu.errors import StateError
 from cloudgpu.paths import Home
 from cloudgpu.plan.plan import Candidate, Market
+from cloudgpu.state.cluster_and_run_records import write_durably
 from cloudgpu.state.identity import BackendIdentity
-from cloudgpu.state.records import write_durably
 
 COOL_DOWN: Final = timedelta(minutes=10)
 Place = tuple[str, str, Market]

@@ -9,7 +9,7 @@ from cloudgpu.decoding import MALFORMED
 from cloudgpu.errors import StateError
 from cloudgpu.launch.inventory import Inventory
 from cloudgpu.paths import Home
-from cloudgpu.state.records import ClusterRecord, Records, RunRecord
+from cloudgpu.state.cluster_and_run_records import ClusterRecord, Records, RunRecord
 from cloudgpu.text import command
 
 _FIRST_BOOT: Final = timedelta(minutes=15)

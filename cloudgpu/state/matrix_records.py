@@ -11,7 +11,7 @@ from cloudgpu.decoding import MALFORMED, decoded
 from cloudgpu.errors import StateError, UsageError
 from cloudgpu.paths import Home
 from cloudgpu.recipe.nearest import suggestion
-from cloudgpu.state.records import write_durably
+from cloudgpu.state.cluster_and_run_records import write_durably
 
 Values = tuple[tuple[str, str], ...]
 """One combination: name and value of each axis, as typed."""

@@ -11,7 +11,7 @@ from cloudgpu import bounds, files
 from cloudgpu.decoding import MALFORMED, decoded
 from cloudgpu.errors import StateError
 from cloudgpu.paths import Home, unwritable
-from cloudgpu.state.records import write_durably
+from cloudgpu.state.cluster_and_run_records import write_durably
 from cloudgpu.text import command
 
 _SHOWN: Final = {

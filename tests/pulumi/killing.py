@@ -15,7 +15,7 @@ import boto3
 
 from cloudgpu.ledger.store import open_ledger
 from cloudgpu.paths import Home
-from cloudgpu.state.records import Records
+from cloudgpu.state.cluster_and_run_records import Records
 from tests.rehearsal.conftest import Workspace
 
 LIMIT_S = 180

@@ -11,8 +11,8 @@ from cloudgpu.paths import Home
 from cloudgpu.ssh.connection import SshHost
 from cloudgpu.ssh.fanout import connect_all
 from cloudgpu.ssh.handshake import AuthRefusedError
+from cloudgpu.state.cluster_and_run_records import ClusterRecord, Records
 from cloudgpu.state.inventories import stored_inventory
-from cloudgpu.state.records import ClusterRecord, Records
 from cloudgpu.text import command
 
 Reached = Mapping[int, SshHost | CloudGpuError]

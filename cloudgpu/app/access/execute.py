@@ -14,7 +14,7 @@ from typing import Any
 from cloudgpu.app.access.connect import Reached
 from cloudgpu.clock import Clock
 from cloudgpu.errors import CloudGpuError, ConnectError, RemoteCommandError, UsageError
-from cloudgpu.node import lifeline
+from cloudgpu.node import connected_command
 from cloudgpu.ssh.command import Command
 from cloudgpu.ssh.connection import SshHost
 from cloudgpu.ssh.session import Session
@@ -105,7 +105,7 @@ def execute(
         stdin: Standard input of the command on every node, or None.
         on_line: Receives every line as it arrives, called by one thread at a time.
     """
-    source = Path(lifeline.__file__).read_text(encoding="utf-8")
+    source = Path(connected_command.__file__).read_text(encoding="utf-8")
     command = Command("exec", "python3", "-I", "-S", "-c", source, line, *(() if stdin is None else ("stdin",)))
     hosts = {index: host for index, host in reached.items() if isinstance(host, SshHost)}
     results: queue.SimpleQueue[NodeOutcome | BaseException] = queue.SimpleQueue()

@@ -14,8 +14,8 @@ from cloudgpu.paths import Home
 from cloudgpu.ssh.connection import SshHost, connect
 from cloudgpu.ssh.handshake import AuthRefusedError
 from cloudgpu.ssh.openssh_command import Gate, ssh_argv, write_known_hosts
+from cloudgpu.state.cluster_and_run_records import ClusterRecord, Records
 from cloudgpu.state.inventories import stored_inventory
-from cloudgpu.state.records import ClusterRecord, Records
 
 
 @dataclass(frozen=True)

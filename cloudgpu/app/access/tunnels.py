@@ -15,7 +15,7 @@ from cloudgpu.run.progress import Note
 from cloudgpu.ssh.command import Command
 from cloudgpu.ssh.connection import SilentPortError, SshHost
 from cloudgpu.ssh.handshake import AuthRefusedError
-from cloudgpu.state.records import ClusterRecord, Records
+from cloudgpu.state.cluster_and_run_records import ClusterRecord, Records
 from cloudgpu.text import command
 
 _PORT_ARGUMENT = re.compile(r"(?:([0-9]{1,9}):)?([0-9]{1,9})")

@@ -13,11 +13,11 @@ from cloudgpu.backends.launch_request import Requester, chosen
 from cloudgpu.engine.base import Applied, Event
 from cloudgpu.errors import CapacityError, CloudGpuError, LaunchError
 from cloudgpu.ledger.entry import Spending
-from cloudgpu.plan.failover import rule_of
+from cloudgpu.plan.launch_error_codes import rule_of
 from cloudgpu.plan.plan import Candidate, Plan
 from cloudgpu.run.progress import Note
+from cloudgpu.state.cluster_and_run_records import ClusterRecord
 from cloudgpu.state.cooldowns import Cooldowns
-from cloudgpu.state.records import ClusterRecord
 
 _FLEET = "aws:ec2/fleet:Fleet"
 

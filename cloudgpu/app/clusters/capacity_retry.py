@@ -7,7 +7,7 @@ from secrets import SystemRandom
 from cloudgpu.backends.context import CloudContext
 from cloudgpu.backends.reuse import ProvisionedCluster
 from cloudgpu.errors import NoCapacityError
-from cloudgpu.plan.failover import pauses_s
+from cloudgpu.plan.launch_error_codes import pauses_s
 from cloudgpu.recipe.units import DurationS
 from cloudgpu.run.progress import Note
 

@@ -8,7 +8,7 @@ from datetime import timedelta
 from cloudgpu.app.clusters.attempts import Attempts, instances
 from cloudgpu.app.clusters.capacity_retry import CapacityRetry
 from cloudgpu.app.clusters.delete import Teardown
-from cloudgpu.app.clusters.refusals import Refusal, exhausted, skipped_line
+from cloudgpu.app.clusters.launch_failures import Refusal, exhausted, skipped_line
 from cloudgpu.app.clusters.ssh_access import authorize_ssh
 from cloudgpu.app.clusters.storage import ClusterStorage, settled
 from cloudgpu.backends.billing import ClusterBilling, taken
@@ -26,13 +26,13 @@ from cloudgpu.backends.reuse import (
 from cloudgpu.engine.base import Applied
 from cloudgpu.engine.lease import Lease
 from cloudgpu.errors import LaunchError, PlanError
-from cloudgpu.plan.failover import Skips, left, rule_of
+from cloudgpu.plan.launch_error_codes import Skips, left, rule_of
 from cloudgpu.plan.plan import Candidate, Plan
 from cloudgpu.run.progress import Note
+from cloudgpu.state.cluster_and_run_records import ClusterRecord, write_durably
 from cloudgpu.state.identifiers import new_token
 from cloudgpu.state.inventories import stored_inventory
 from cloudgpu.state.known_catalog import known_catalog
-from cloudgpu.state.records import ClusterRecord, write_durably
 
 __all__ = ["ProvisionedCluster", "Provisioning", "Requester"]
 

@@ -3,12 +3,12 @@
 from collections.abc import Sequence, Set
 from dataclasses import replace
 
+from cloudgpu.app.clusters.delete_unrecorded import UnrecordedTeardown
+from cloudgpu.app.clusters.ledger_closing import Closing
 from cloudgpu.app.clusters.region_failures import RegionFailures
-from cloudgpu.app.clusters.row_closing import Closing
 from cloudgpu.app.clusters.storage import ClusterStorage
 from cloudgpu.app.clusters.tagged_resources import Recorded, TagSearch, Whose, has_token
 from cloudgpu.app.clusters.unanswered_launches import UnansweredLaunches, unlaunched
-from cloudgpu.app.clusters.unrecorded import UnrecordedTeardown
 from cloudgpu.aws.ec2.tagged_types import GLOBAL
 from cloudgpu.backends.billing import ClusterBilling
 from cloudgpu.backends.context import CloudContext
@@ -22,8 +22,8 @@ from cloudgpu.errors import CloudGpuError, StateError, UsageError
 from cloudgpu.ledger.entry import Entry
 from cloudgpu.paths import Home, bundled, unwritable
 from cloudgpu.run.progress import Note
+from cloudgpu.state.cluster_and_run_records import ClusterRecord
 from cloudgpu.state.identifiers import checked_cluster
-from cloudgpu.state.records import ClusterRecord
 
 _SETTLE_S = 20.0
 """How long AWS may take to list a new resource in tag search, seconds."""

@@ -9,7 +9,7 @@ from cloudgpu.backends.deletion import Ended
 from cloudgpu.backends.events import Emit, ProgressEvent
 from cloudgpu.errors import CloudGpuError, LedgerError, StateError, TeardownError, UsageError
 from cloudgpu.run.progress import Note
-from cloudgpu.state.records import Records
+from cloudgpu.state.cluster_and_run_records import Records
 from cloudgpu.text import command
 
 _AT_ONCE = 8

@@ -31,8 +31,8 @@ from cloudgpu.run.progress import Note
 from cloudgpu.ssh.base import Host
 from cloudgpu.ssh.command import Command
 from cloudgpu.ssh.fanout import all_or_raise, on_all
+from cloudgpu.state.cluster_and_run_records import ClusterRecord
 from cloudgpu.state.inventories import stored_inventory, with_known_boots
-from cloudgpu.state.records import ClusterRecord
 from cloudgpu.text import command
 
 _TIMEOUT_S = 60.0

@@ -10,7 +10,7 @@ from cloudgpu.backends.hosts.context import HostsContext
 from cloudgpu.backends.launch_request import Requester
 from cloudgpu.backends.reuse import ProvisionedCluster
 from cloudgpu.plan.plan import Plan
-from cloudgpu.state.records import ClusterRecord
+from cloudgpu.state.cluster_and_run_records import ClusterRecord
 
 
 class ClusterCreator(Protocol):

@@ -9,8 +9,8 @@ from cloudgpu.backends.reuse import HARMLESS
 from cloudgpu.engine.lease import Lease
 from cloudgpu.errors import BusyError, CloudGpuError, ConnectError
 from cloudgpu.run.progress import Note
+from cloudgpu.state.cluster_and_run_records import ClusterRecord
 from cloudgpu.state.inventories import stored_inventory
-from cloudgpu.state.records import ClusterRecord
 
 
 def authorize_ssh(context: CloudContext, record: ClusterRecord) -> ClusterRecord:

@@ -15,7 +15,7 @@ from cloudgpu.errors import CloudGpuError, LedgerError, StateError
 from cloudgpu.ledger.billing import entry_usd
 from cloudgpu.ledger.entry import Entry
 from cloudgpu.plan.costs import CENT
-from cloudgpu.state.records import ClusterRecord, Records, RunRecord
+from cloudgpu.state.cluster_and_run_records import ClusterRecord, Records, RunRecord
 
 
 @dataclass(frozen=True)

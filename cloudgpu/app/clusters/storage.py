@@ -18,7 +18,7 @@ from cloudgpu.recipe.schema import Recipe
 from cloudgpu.recipe.storage import Make, Storage
 from cloudgpu.run.progress import Note
 from cloudgpu.state.attached_storage import AttachedStorage, own_name
-from cloudgpu.state.records import ClusterRecord
+from cloudgpu.state.cluster_and_run_records import ClusterRecord
 from cloudgpu.state.storage_records import StorageRecords
 
 

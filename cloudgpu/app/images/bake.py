@@ -20,8 +20,8 @@ from cloudgpu.catalog.other_prices import other_price, shipped_price
 from cloudgpu.errors import CloudGpuError, TeardownError, UsageError
 from cloudgpu.plan.plan import Plan
 from cloudgpu.run.progress import Note
+from cloudgpu.state.cluster_and_run_records import ClusterRecord
 from cloudgpu.state.identifiers import checked_cluster
-from cloudgpu.state.records import ClusterRecord
 from cloudgpu.text import command
 
 _PRICED_IN = "us-east-1"

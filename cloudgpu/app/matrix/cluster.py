@@ -10,8 +10,8 @@ from cloudgpu.backends.reuse import matches, require_all_nodes_running
 from cloudgpu.errors import StateError, UsageError
 from cloudgpu.plan.plan import Plan
 from cloudgpu.run.progress import Note
+from cloudgpu.state.cluster_and_run_records import ClusterRecord
 from cloudgpu.state.matrix_records import MatrixRecord, MatrixRecords
-from cloudgpu.state.records import ClusterRecord
 from cloudgpu.text import command
 
 

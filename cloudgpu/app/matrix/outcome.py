@@ -15,8 +15,8 @@ from cloudgpu.errors import StateError
 from cloudgpu.ledger.billing import entry_usd
 from cloudgpu.recipe.matrix import shown
 from cloudgpu.run.metrics import Measured
+from cloudgpu.state.cluster_and_run_records import Records, RunRecord
 from cloudgpu.state.matrix_records import MatrixRecord, MatrixRow, Values
-from cloudgpu.state.records import Records, RunRecord
 
 _WAITING = "waiting"
 _FEWEST = 2

@@ -11,8 +11,8 @@ from pathlib import Path
 from cloudgpu.app.matrix.outcome import known_run
 from cloudgpu.app.matrix.planner import MatrixPlan, PlannedRun
 from cloudgpu.app.runs.train import TrainRequest
+from cloudgpu.state.cluster_and_run_records import Records
 from cloudgpu.state.matrix_records import MatrixRecord, MatrixRow
-from cloudgpu.state.records import Records
 
 _LONGEST = 32
 """Part of the recipe's name used in a matrix name: 39 characters at most with the dash and the digest."""

@@ -12,7 +12,7 @@ from cloudgpu.clock import Clock
 from cloudgpu.engine.base import Step
 from cloudgpu.paths import Home
 from cloudgpu.plan.plan import Plan
-from cloudgpu.state.records import ClusterRecord
+from cloudgpu.state.cluster_and_run_records import ClusterRecord
 
 _PLACEHOLDER_KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA forecast"
 """Placeholder public key: a preview must not create a key pair."""

@@ -11,7 +11,7 @@ from cloudgpu.backends.hosts.backend import HostsBackend
 from cloudgpu.backends.hosts.nodes import host_of
 from cloudgpu.catalog import Catalog
 from cloudgpu.catalog.gpu_spec import parse_gpu_spec
-from cloudgpu.hosts.seen import HostsView
+from cloudgpu.hosts.usage import HostsView
 from cloudgpu.plan import planner
 from cloudgpu.plan.host_sets import matching
 from cloudgpu.plan.plan import Quotes

@@ -16,11 +16,11 @@ from cloudgpu.catalog import Catalog
 from cloudgpu.catalog import load as load_catalog
 from cloudgpu.errors import BudgetError, CloudGpuError, PlanError, UsageError
 from cloudgpu.plan import lookups, planner
+from cloudgpu.plan.network_access import NO_REQUEST, NetworkRequest
 from cloudgpu.plan.plan import Plan, Quotes, Target
 from cloudgpu.plan.question import Question
-from cloudgpu.plan.reaching import NO_REQUEST, NetworkRequest
 from cloudgpu.plan.storage import Seen, looked_for
-from cloudgpu.plan.storage_seen import StorageSeen
+from cloudgpu.plan.storage_state import StorageSeen
 from cloudgpu.recipe import loading
 from cloudgpu.recipe.resolve import resolve
 from cloudgpu.recipe.schema import Recipe

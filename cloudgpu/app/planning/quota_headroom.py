@@ -19,8 +19,8 @@ from cloudgpu.decoding import MALFORMED, decoded
 from cloudgpu.errors import CloudGpuError, StateError
 from cloudgpu.paths import Home
 from cloudgpu.plan.quota_room import QuotaRoom
+from cloudgpu.state.cluster_and_run_records import write_durably
 from cloudgpu.state.identity import BackendIdentity
-from cloudgpu.state.records import write_durably
 
 FRESH: Final = timedelta(minutes=10)
 """How long a cached limit is used."""

@@ -19,8 +19,8 @@ from cloudgpu.launch.inventory import Inventory
 from cloudgpu.paths import Home
 from cloudgpu.run.log_store import LogStore
 from cloudgpu.run.progress import Note
+from cloudgpu.state.cluster_and_run_records import ClusterRecord, Records, RunRecord
 from cloudgpu.state.inventories import stored_inventory
-from cloudgpu.state.records import ClusterRecord, Records, RunRecord
 from cloudgpu.text import command
 
 _NO_NODE = "all of its nodes are terminated"

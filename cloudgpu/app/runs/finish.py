@@ -24,7 +24,7 @@ from cloudgpu.backends.reuse import ALIVE
 from cloudgpu.errors import CloudGpuError, LedgerError, StateError, TeardownError
 from cloudgpu.run.collect import Collected
 from cloudgpu.run.progress import Note
-from cloudgpu.state.records import ClusterRecord, RunRecord
+from cloudgpu.state.cluster_and_run_records import ClusterRecord, RunRecord
 from cloudgpu.text import command
 
 _INTERRUPTED = "interrupted"

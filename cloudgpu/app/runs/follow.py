@@ -38,8 +38,8 @@ from cloudgpu.run.verdict import Chunk, Verdict
 from cloudgpu.ssh.base import Host
 from cloudgpu.ssh.command import Command
 from cloudgpu.ssh.fanout import all_or_raise, on_all
+from cloudgpu.state.cluster_and_run_records import RunRecord, RunState
 from cloudgpu.state.inventories import with_known_boots
-from cloudgpu.state.records import RunRecord, RunState
 
 _GRACE_S = 10
 _CLEANING_S = 600.0

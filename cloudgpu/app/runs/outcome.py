@@ -6,7 +6,7 @@ from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 from cloudgpu.run.metrics import Measured
-from cloudgpu.state.records import RunRecord
+from cloudgpu.state.cluster_and_run_records import RunRecord
 
 if TYPE_CHECKING:
     # Only for annotations: showing an outcome must not import the SSH client.

@@ -7,7 +7,7 @@ from cloudgpu.backends.context import Context
 from cloudgpu.backends.deletion import Ended
 from cloudgpu.errors import BusyError, StateError
 from cloudgpu.run.progress import Note
-from cloudgpu.state.records import ClusterRecord, RunRecord
+from cloudgpu.state.cluster_and_run_records import ClusterRecord, RunRecord
 
 _POLL_S = 1.0
 _TIMEOUT_S = 1200.0

@@ -15,7 +15,7 @@ from cloudgpu.paths import Home, unwritable
 from cloudgpu.recipe.schema import Recipe
 from cloudgpu.recipe.service import Endpoint, SideService
 from cloudgpu.recipe.service_rules import endpoints
-from cloudgpu.state.records import Records
+from cloudgpu.state.cluster_and_run_records import Records
 
 _TOKEN_LETTERS = 40
 _KEY_BYTES = 32

@@ -16,7 +16,7 @@ from cloudgpu.run.log_store import LogStore
 from cloudgpu.run.progress import Note
 from cloudgpu.run.verdict import Chunk, Verdict
 from cloudgpu.ssh.base import Host
-from cloudgpu.state.records import RunRecord
+from cloudgpu.state.cluster_and_run_records import RunRecord
 from cloudgpu.text import command
 
 _PAUSE_S: Final = 0.5

@@ -10,7 +10,7 @@ from cloudgpu.backends.billing import ClusterBilling
 from cloudgpu.backends.context import Context
 from cloudgpu.errors import LedgerError, StateError
 from cloudgpu.run.progress import Note
-from cloudgpu.state.records import ClusterRecord, RunRecord
+from cloudgpu.state.cluster_and_run_records import ClusterRecord, RunRecord
 from cloudgpu.text import command
 
 

@@ -24,8 +24,8 @@ from cloudgpu.run.job import Job
 from cloudgpu.run.logins import FetchLogin, Login, registry_login
 from cloudgpu.run.progress import Note
 from cloudgpu.run.start import new_gang_token, secret_values
+from cloudgpu.state.cluster_and_run_records import RunRecord
 from cloudgpu.state.identifiers import new_run_id
-from cloudgpu.state.records import RunRecord
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from cloudgpu.backends.reuse import ALIVE
 from cloudgpu.errors import CloudGpuError, ConnectError, RemoteCommandError
 from cloudgpu.launch.inventory import Node
 from cloudgpu.run.progress import Note
-from cloudgpu.state.records import ClusterRecord, RunRecord
+from cloudgpu.state.cluster_and_run_records import ClusterRecord, RunRecord
 
 
 class UnreachableNodes:

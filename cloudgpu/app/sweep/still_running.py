@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterator, Sequence
 
 from cloudgpu.app.sweep.cluster_resources import ClusterResources
 from cloudgpu.backends.costs import cluster_hourly_usd
-from cloudgpu.state.records import ClusterRecord, Records, RunRecord
+from cloudgpu.state.cluster_and_run_records import ClusterRecord, Records, RunRecord
 from cloudgpu.state.storage_records import StorageRecords
 from cloudgpu.text import command, printable
 

@@ -7,8 +7,8 @@ from datetime import datetime
 
 from cloudgpu.app.clusters.delete import Teardown
 from cloudgpu.app.clusters.delete_many import lines
+from cloudgpu.app.clusters.ledger_closing import Closing
 from cloudgpu.app.clusters.region_failures import RegionFailures
-from cloudgpu.app.clusters.row_closing import Closing
 from cloudgpu.app.clusters.storage import ClusterStorage
 from cloudgpu.app.clusters.tagged_resources import TOKEN, Recorded, TagSearch, has_token
 from cloudgpu.app.clusters.unanswered_launches import UnansweredLaunches, unlaunched

@@ -12,7 +12,7 @@ from cloudgpu.aws.session.errors import answered, is_gone, refusal, typed
 from cloudgpu.aws.session.session import Clients
 from cloudgpu.aws.session.waiters import awaited, is_throttled, retried
 from cloudgpu.errors import BadRequestError, CapacityError, CloudError, CloudGpuError, LaunchError, UnsupportedError
-from cloudgpu.plan.failover import Skips, rule_of
+from cloudgpu.plan.launch_error_codes import Skips, rule_of
 
 FLEET_TAG = "aws:ec2:fleet-id"
 """AWS puts it on every instance that a fleet launched. `DescribeFleets` lists an `instant` fleet only by its id."""

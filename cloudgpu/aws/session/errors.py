@@ -10,7 +10,7 @@ from botocore.parsers import ResponseParserError
 
 from cloudgpu.decoding import malformed_as
 from cloudgpu.errors import AuthError, BadRequestError, CloudError, CloudGpuError, LaunchError, ThrottledError
-from cloudgpu.plan import failover
+from cloudgpu.plan import launch_error_codes
 
 UNREACHABLE = "Unreachable"
 """`CloudError.code` of a call without a usable response: it may or may not have taken effect."""
@@ -138,7 +138,7 @@ def fault(err: boto.ClientError | boto.BotoCoreError, doing: str) -> CloudGpuErr
 
 def refusal(code: str, message: str, doing: str, *, request_id: str = "") -> LaunchError | CloudError:
     """Return the error for an AWS error code, from the failover table. An unknown code is a bad request."""
-    rule = failover.known(_code(code, message)) or failover.REFUSED
+    rule = launch_error_codes.known(_code(code, message)) or launch_error_codes.REFUSED
     words = message.rstrip(".")
     text = f"{doing}: {_EXPIRED[code]}: {words} ({code})" if code in _EXPIRED else f"{doing}: {words} ({code})"
     hint = _HINTS.get(code) or _HINTS.get(_root(_code(code, message))) or _hint(code, rule.error)
@@ -187,7 +187,7 @@ def _refused(err: boto.ClientError, doing: str) -> LaunchError | CloudError:
     code, message = str(error.get("Code", "")), str(error.get("Message", ""))
     request_id = str(answer.get("RequestId", ""))
     status = answer.get("HTTPStatusCode", 0)
-    if status >= _SERVER_FAULT and status != _NOT_IMPLEMENTED and failover.known(code) is None:
+    if status >= _SERVER_FAULT and status != _NOT_IMPLEMENTED and launch_error_codes.known(code) is None:
         return ThrottledError(
             f"{doing}: {message} ({code or status})",
             code=code,

@@ -39,7 +39,7 @@ from cloudgpu.rehearsal.session_plugin import PLUGIN
 from cloudgpu.run.files import RemoteFile, Service
 from cloudgpu.run.progress import Note
 from cloudgpu.settings import Settings
-from cloudgpu.state.records import ClusterRecord
+from cloudgpu.state.cluster_and_run_records import ClusterRecord
 from cloudgpu.text import command
 
 _POLL_S = 0.5

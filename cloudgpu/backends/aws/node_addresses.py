@@ -5,7 +5,7 @@ from collections.abc import Sequence, Set
 
 from cloudgpu.aws.ec2.instances import Instance
 from cloudgpu.errors import StateError
-from cloudgpu.state.records import ClusterRecord
+from cloudgpu.state.cluster_and_run_records import ClusterRecord
 
 HEAD = 0
 """Index of the node that alone has an Elastic IP where the others stand behind it."""

@@ -12,7 +12,7 @@ from cloudgpu.backends.hosts.nodes import node_of
 from cloudgpu.decoding import decoded, described
 from cloudgpu.errors import CloudGpuError, HostKeyError
 from cloudgpu.hosts.host import HostsFile, OwnHost
-from cloudgpu.hosts.seen import HostSeen
+from cloudgpu.hosts.usage import HostSeen
 from cloudgpu.launch.inventory import Node
 from cloudgpu.paths import Home
 from cloudgpu.plan.plan import Target
@@ -21,8 +21,8 @@ from cloudgpu.run.files import RemoteFile, Service
 from cloudgpu.ssh.base import Host
 from cloudgpu.ssh.fanout import all_or_raise, on_all
 from cloudgpu.ssh.host_key import ShownKey
+from cloudgpu.state.cluster_and_run_records import Records
 from cloudgpu.state.inventories import stored_inventory
-from cloudgpu.state.records import Records
 from cloudgpu.text import command
 
 ACCOUNT = "own hosts"

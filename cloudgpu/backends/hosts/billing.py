@@ -11,7 +11,7 @@ from cloudgpu.launch.inventory import Node
 from cloudgpu.ledger.entry import Spending, Surcharge
 from cloudgpu.plan.host_sets import HostSet
 from cloudgpu.run.progress import Note
-from cloudgpu.state.records import ClusterRecord
+from cloudgpu.state.cluster_and_run_records import ClusterRecord
 
 
 def opened(context: HostsContext, record: ClusterRecord, chosen: HostSet) -> None:

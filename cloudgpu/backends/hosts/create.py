@@ -39,9 +39,9 @@ from cloudgpu.run.agent import Agent, AgentError, ask_once, install, number, req
 from cloudgpu.run.progress import Note
 from cloudgpu.ssh.base import Host
 from cloudgpu.ssh.fanout import all_or_raise, on_all
+from cloudgpu.state.cluster_and_run_records import ClusterRecord, write_durably
 from cloudgpu.state.identifiers import new_token
 from cloudgpu.state.inventories import stored_inventory
-from cloudgpu.state.records import ClusterRecord, write_durably
 
 _LOOK_EVERY_S = 15.0
 _CLOCK_OFF_S = 120.0

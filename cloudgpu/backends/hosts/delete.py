@@ -19,9 +19,9 @@ from cloudgpu.launch.inventory import Node
 from cloudgpu.run.agent import ask_once, home_of
 from cloudgpu.run.progress import Note
 from cloudgpu.ssh.base import Host
+from cloudgpu.state.cluster_and_run_records import ClusterRecord
 from cloudgpu.state.identifiers import checked_cluster
 from cloudgpu.state.inventories import stored_inventory
-from cloudgpu.state.records import ClusterRecord
 from cloudgpu.text import command
 
 

@@ -13,8 +13,8 @@ from cloudgpu.engine.lease import Lease
 from cloudgpu.run.agent import ask_once, home_of
 from cloudgpu.ssh.base import Host
 from cloudgpu.ssh.fanout import all_or_raise, on_all
+from cloudgpu.state.cluster_and_run_records import ClusterRecord
 from cloudgpu.state.inventories import stored_inventory
-from cloudgpu.state.records import ClusterRecord
 
 
 class HostExtending:

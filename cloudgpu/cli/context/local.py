@@ -13,7 +13,7 @@ from cloudgpu.clock import Clock
 from cloudgpu.errors import UsageError
 from cloudgpu.paths import Home, bundled
 from cloudgpu.settings import Settings, Target
-from cloudgpu.state.records import Records
+from cloudgpu.state.cluster_and_run_records import Records
 
 if TYPE_CHECKING:
     from cloudgpu.app.planning.quota_headroom import QuotaHeadroom

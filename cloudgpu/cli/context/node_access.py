@@ -16,7 +16,7 @@ from cloudgpu.errors import CloudGpuError
 from cloudgpu.paths import Home
 from cloudgpu.run.progress import Note
 from cloudgpu.settings import Settings, Target
-from cloudgpu.state.records import ClusterRecord, Records
+from cloudgpu.state.cluster_and_run_records import ClusterRecord, Records
 
 if TYPE_CHECKING:
     from cloudgpu.app.access.dial import NodeCarriers
@@ -128,7 +128,7 @@ class NodeAccess:
 
     def _bill(self, record: ClusterRecord) -> None:
         """Update the ledger from the cloud: restore lost rows, and close those of terminated nodes."""
-        from cloudgpu.app.clusters.row_closing import note_ends
+        from cloudgpu.app.clusters.ledger_closing import note_ends
         from cloudgpu.backends.missing_rows import restore, rows_of
 
         if record.target == "ssh" or not record.instance_ids:

@@ -17,7 +17,7 @@ from cloudgpu.errors import UsageError
 from cloudgpu.paths import Home
 from cloudgpu.run.progress import RankLine
 from cloudgpu.settings import Target, load
-from cloudgpu.state.records import ClusterRecord, RunRecord
+from cloudgpu.state.cluster_and_run_records import ClusterRecord, RunRecord
 
 if TYPE_CHECKING:
     from cloudgpu.app.clusters.create import Requester

@@ -9,7 +9,7 @@ from cloudgpu.backends.costs import cluster_hourly_usd
 from cloudgpu.backends.deletion import Ended
 from cloudgpu.cli.terminal.figures import moment, money, plural
 from cloudgpu.cli.terminal.panel import Row
-from cloudgpu.state.records import ClusterRecord
+from cloudgpu.state.cluster_and_run_records import ClusterRecord
 from cloudgpu.text import command
 
 

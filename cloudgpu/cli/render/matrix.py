@@ -13,8 +13,8 @@ from cloudgpu.cli.terminal.table import columns
 from cloudgpu.errors import RemoteCommandError, TeardownError
 from cloudgpu.recipe.units import DurationS
 from cloudgpu.run.metrics import Measured
+from cloudgpu.state.cluster_and_run_records import ClusterRecord
 from cloudgpu.state.matrix_records import MatrixRecord
-from cloudgpu.state.records import ClusterRecord
 from cloudgpu.text import command
 
 _INTERRUPTED = 130

@@ -10,8 +10,8 @@ from cloudgpu.plan.candidate import Candidate
 from cloudgpu.plan.costs import CostItem
 from cloudgpu.plan.host_sets import HostSet
 from cloudgpu.plan.money import cents, shown, without
+from cloudgpu.plan.node_software import Use
 from cloudgpu.plan.plan import Expected, Plan
-from cloudgpu.plan.uses import Use
 from cloudgpu.recipe.units import DurationS
 
 _HEADINGS = ("try", "type", "zone", "market", "EFA", "USD/h a node", "priced on")

@@ -9,7 +9,7 @@ from cloudgpu.backends.costs import cluster_hourly_usd, items_of
 from cloudgpu.cli.terminal.figures import age, distance, duration, moment, money
 from cloudgpu.cli.terminal.table import columns
 from cloudgpu.plan.costs import unpriced
-from cloudgpu.state.records import RunRecord
+from cloudgpu.state.cluster_and_run_records import RunRecord
 from cloudgpu.text import command
 
 _UNREADABLE = "its record cannot be read"

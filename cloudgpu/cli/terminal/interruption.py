@@ -12,7 +12,7 @@ from cloudgpu.text import command
 if TYPE_CHECKING:
     from cloudgpu.app.sweep.cluster_resources import ClusterResources
     from cloudgpu.cli.context.wiring import Wiring
-    from cloudgpu.state.records import Records
+    from cloudgpu.state.cluster_and_run_records import Records
     from cloudgpu.state.storage_records import StorageRecords
 
 

@@ -9,7 +9,7 @@ from pulumi.automation import CommandError, ConcurrentUpdateError, StackNotFound
 from cloudgpu.engine.error_text import read_fault
 from cloudgpu.engine.urn import STACK_TYPE
 from cloudgpu.errors import BadRequestError, BusyError, CloudError, CloudGpuError, StateError
-from cloudgpu.plan.failover import Skips, rule_of
+from cloudgpu.plan.launch_error_codes import Skips, rule_of
 
 _WIDEST: Final[tuple[Skips, ...]] = ("stop", "type", "region", "pool", "zone", "again")
 """When several resources fail, the error that rules out the most candidates wins."""

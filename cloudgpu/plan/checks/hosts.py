@@ -9,7 +9,7 @@ from typing import Final
 from cloudgpu.catalog import InstanceType
 from cloudgpu.catalog.gpu_spec import parse_gpu_spec, spec_name
 from cloudgpu.hosts.host import OwnHost
-from cloudgpu.hosts.seen import HostsView
+from cloudgpu.hosts.usage import HostsView
 from cloudgpu.plan.checks.check import Case, Issue, check
 from cloudgpu.plan.checks.software_container import container_unfit
 from cloudgpu.plan.checks.software_driver import cuda_unfit, driver_unfit

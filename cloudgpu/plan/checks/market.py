@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
+from cloudgpu.plan.checks.budget import SHORTEST_RUN_S
 from cloudgpu.plan.checks.check import Case, Issue, check
-from cloudgpu.plan.checks.money import SHORTEST_RUN_S
 from cloudgpu.plan.reservations import reservation_notes
 from cloudgpu.recipe.units import DurationS
 

@@ -5,7 +5,7 @@ from typing import Final
 
 from cloudgpu.catalog.other_prices import other_price
 from cloudgpu.plan.checks.check import Case, Issue, check
-from cloudgpu.plan.reaching import PublicAddress, contradiction, explained, several_interfaces
+from cloudgpu.plan.network_access import PublicAddress, contradiction, explained, several_interfaces
 
 
 @check("address", "error", "Nodes that cannot be reached still cost money, and so do addresses.")

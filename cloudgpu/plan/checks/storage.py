@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from cloudgpu.plan.checks.check import Case, Issue, check
 from cloudgpu.plan.storage import GROUPED, existing_storage, looked_for
-from cloudgpu.plan.storage_seen import StorageSeen
+from cloudgpu.plan.storage_state import StorageSeen
 from cloudgpu.text import command
 
 

@@ -7,7 +7,7 @@ import boto3
 import pytest
 
 from cloudgpu.app.images.bake import bake_cluster
-from cloudgpu.state.records import Records
+from cloudgpu.state.cluster_and_run_records import Records
 
 pytestmark = [pytest.mark.rehearsal, pytest.mark.timeout(3600)]
 

@@ -11,8 +11,8 @@ from cloudgpu.ledger.store import open_ledger
 from cloudgpu.rehearsal import client
 from cloudgpu.ssh.command import Command
 from cloudgpu.ssh.fanout import all_or_raise, connect_all, on_all
+from cloudgpu.state.cluster_and_run_records import Records
 from cloudgpu.state.inventories import stored_inventory
-from cloudgpu.state.records import Records
 
 pytestmark = [pytest.mark.rehearsal, pytest.mark.timeout(3600)]
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from cloudgpu.state.records import Records
+from cloudgpu.state.cluster_and_run_records import Records
 
 pytestmark = [pytest.mark.rehearsal, pytest.mark.timeout(3600)]
 

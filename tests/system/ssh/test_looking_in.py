@@ -18,7 +18,7 @@ from cloudgpu.app.access.execute import execute, shell_line
 from cloudgpu.app.access.ssh_config import entries, write
 from cloudgpu.clock import SystemClock
 from cloudgpu.errors import ConnectError
-from cloudgpu.node import lifeline
+from cloudgpu.node import connected_command
 from cloudgpu.paths import Home
 from cloudgpu.ssh.command import Command
 from cloudgpu.ssh.connection import SilentPortError, SshHost, connect
@@ -109,7 +109,7 @@ def test_a_command_ends_with_the_one_who_waits_for_it(how: str, hosts: dict[int,
     quiet, deaf = tmp_path / "quiet", tmp_path / "deaf"
     line = f"echo $$ > {quiet}; sh -c {shlex.quote(STUBBORN.format(deaf))} & sleep 600"
 
-    source = Path(lifeline.__file__).read_text().replace("GRACE_S = 5.0", "GRACE_S = 0.2")
+    source = Path(connected_command.__file__).read_text().replace("GRACE_S = 5.0", "GRACE_S = 0.2")
     session = hosts[0].start(Command("exec", "python3", "-c", source, line))
     reader = threading.Thread(target=read_quietly, args=(session,))
     reader.start()

@@ -26,7 +26,7 @@ from cloudgpu.recipe.schema import Recipe
 from cloudgpu.run.files import Service
 from cloudgpu.run.progress import Note
 from cloudgpu.ssh.fake import Answer, FakeHost
-from cloudgpu.state.records import Records
+from cloudgpu.state.cluster_and_run_records import Records
 
 MARK = "\x1ecloudgpu\x1e"
 START = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)

@@ -17,7 +17,7 @@ from cloudgpu.backends.aws.cloud import AwsCloud, Where
 from cloudgpu.clock import ManualClock
 from cloudgpu.errors import CloudError, ConnectError, TeardownError
 from cloudgpu.launch.inventory import Inventory
-from cloudgpu.state.records import ClusterRecord
+from cloudgpu.state.cluster_and_run_records import ClusterRecord
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 IDS = ("i-b", "i-a", "i-c")

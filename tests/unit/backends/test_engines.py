@@ -12,7 +12,7 @@ from cloudgpu.engine.direct.engine import DirectEngine
 from cloudgpu.engine.pulumi_cli.engine import PulumiEngine
 from cloudgpu.errors import CapacityError, UsageError
 from cloudgpu.settings import load
-from cloudgpu.state.records import ClusterRecord
+from cloudgpu.state.cluster_and_run_records import ClusterRecord
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 RECORD = ClusterRecord("demo", "t", "ann", "vision", "plain", "aws", "1", "", NOON, NOON, "up", region="us-east-1")

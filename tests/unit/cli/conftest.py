@@ -9,7 +9,7 @@ from cloudgpu.app.clusters.status import ClusterStatus
 from cloudgpu.app.runs.outcome import RunOutcome
 from cloudgpu.recipe.schema import Metric, Reference
 from cloudgpu.run.metrics import Measured
-from cloudgpu.state.records import ClusterRecord, RunRecord
+from cloudgpu.state.cluster_and_run_records import ClusterRecord, RunRecord
 
 NOW = datetime(2026, 11, 21, 3, 30, tzinfo=UTC)
 

@@ -10,7 +10,7 @@ from cloudgpu.backends.expiry_extension import Extended
 from cloudgpu.cli.main import app
 from cloudgpu.cli.render.expiry_extension import extended_json, extended_lines
 from cloudgpu.errors import UsageError
-from cloudgpu.state.records import ClusterRecord
+from cloudgpu.state.cluster_and_run_records import ClusterRecord
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 

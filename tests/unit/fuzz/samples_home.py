@@ -12,8 +12,8 @@ from cloudgpu.plan.candidate import Candidate
 from cloudgpu.plan.costs import CostItem
 from cloudgpu.state.attached_storage import AttachedStorage
 from cloudgpu.state.catalog_snapshots import Entry
+from cloudgpu.state.cluster_and_run_records import ClusterRecord, RunRecord
 from cloudgpu.state.matrix_records import MatrixRecord, MatrixRow
-from cloudgpu.state.records import ClusterRecord, RunRecord
 from cloudgpu.state.storage_records import StorageRecord
 
 NOW = datetime(2026, 11, 22, 12, 0, tzinfo=UTC)

@@ -33,10 +33,10 @@ from cloudgpu.plan.costs import hourly_usd
 from cloudgpu.settings.sources import _file
 from cloudgpu.state import ssh_config_record
 from cloudgpu.state.catalog_snapshots import CatalogSnapshots, Entry
+from cloudgpu.state.cluster_and_run_records import ClusterRecord, Records, RunRecord
 from cloudgpu.state.cooldowns import Cooldowns
 from cloudgpu.state.inventories import stored_inventory
 from cloudgpu.state.matrix_records import MatrixRecord, MatrixRecords
-from cloudgpu.state.records import ClusterRecord, Records, RunRecord
 from cloudgpu.state.storage_records import StorageRecord, StorageRecords
 from tests.unit.fuzz.conformity import conforms
 from tests.unit.fuzz.hostile import files, lines, spoiled, values, words

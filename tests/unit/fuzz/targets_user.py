@@ -39,7 +39,7 @@ from cloudgpu.engine.plugin.configuration import configuration
 from cloudgpu.errors import CloudGpuError, RecipeError, RemoteCommandError
 from cloudgpu.hosts.host import HostsFile, OwnHost
 from cloudgpu.hosts.loading import load as load_hosts
-from cloudgpu.hosts.seen import HostSeen
+from cloudgpu.hosts.usage import HostSeen
 from cloudgpu.recipe.assignment import assign
 from cloudgpu.recipe.document import as_yaml, parse
 from cloudgpu.recipe.loading import check, load

@@ -2,10 +2,10 @@
 
 from dataclasses import replace
 
-from cloudgpu.launch.beside import with_services
 from cloudgpu.launch.inventory import Inventory, Node, loopback, usual_local
 from cloudgpu.launch.launchers import launch
 from cloudgpu.launch.ranks import LaunchContext
+from cloudgpu.launch.side_services import with_services
 from cloudgpu.recipe.schema import Recipe
 
 NODE = Node(0, "i-0", "203.0.113.1", 22, "ubuntu", ("SHA256:x",), "10.0.0.2", "p3dn.24xlarge", "us-east-1c", "V100", 2,

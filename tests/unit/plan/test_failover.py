@@ -15,7 +15,7 @@ from cloudgpu.errors import (
     QuotaError,
     ThrottledError,
 )
-from cloudgpu.plan import failover
+from cloudgpu.plan import launch_error_codes
 from cloudgpu.plan.plan import Candidate
 
 
@@ -76,40 +76,40 @@ EXPECTED = {
 @pytest.mark.parametrize("code", EXPECTED)
 def test_what_a_code_is_and_what_it_leaves(code):
     error, remaining = EXPECTED[code]
-    rule = failover.known(code) or failover.REFUSED
+    rule = launch_error_codes.known(code) or launch_error_codes.REFUSED
     assert rule.error is error
-    assert failover.left(OTHERS, REFUSED, rule.skips) == remaining
+    assert launch_error_codes.left(OTHERS, REFUSED, rule.skips) == remaining
     assert (rule.skips == "again") == (error is ThrottledError)
 
 
 def test_a_spot_quota_closes_the_spot_pool_of_that_region_only():
-    rule = failover.TABLE["MaxSpotInstanceCountExceeded"]
+    rule = launch_error_codes.TABLE["MaxSpotInstanceCountExceeded"]
     others = (candidate("us-east-1d", market="spot"), REFUSED, candidate("us-west-2b", market="spot"))
-    assert failover.left(others, SPOT, rule.skips) == others[1:]
+    assert launch_error_codes.left(others, SPOT, rule.skips) == others[1:]
 
 
 def test_p5_has_a_spot_quota_of_its_own():
-    rule = failover.TABLE["MaxSpotInstanceCountExceeded"]
+    rule = launch_error_codes.TABLE["MaxSpotInstanceCountExceeded"]
     p5 = candidate("us-east-1c", "p5.48xlarge", "spot")
-    assert failover.left((p5,), SPOT, rule.skips) == (p5,)
-    assert failover.left((candidate("us-east-1d", "p4de.24xlarge", "spot"),), SPOT, rule.skips) == ()
+    assert launch_error_codes.left((p5,), SPOT, rule.skips) == (p5,)
+    assert launch_error_codes.left((candidate("us-east-1d", "p4de.24xlarge", "spot"),), SPOT, rule.skips) == ()
 
 
 def test_an_error_without_a_known_code_is_judged_by_its_class():
-    assert failover.rule_of(CapacityError("none", code="Novelty")).skips == "zone"
-    assert failover.rule_of(NotOfferedError("none")).skips == "zone"
-    assert failover.rule_of(QuotaError("none")).skips == "pool"
-    assert failover.rule_of(LaunchError("none", code="Client.InvalidSnapshot.NotFound")).skips == "stop"
-    assert failover.rule_of(BadRequestError("none", code="InvalidParameterValue")).skips == "stop"
+    assert launch_error_codes.rule_of(CapacityError("none", code="Novelty")).skips == "zone"
+    assert launch_error_codes.rule_of(NotOfferedError("none")).skips == "zone"
+    assert launch_error_codes.rule_of(QuotaError("none")).skips == "pool"
+    assert launch_error_codes.rule_of(LaunchError("none", code="Client.InvalidSnapshot.NotFound")).skips == "stop"
+    assert launch_error_codes.rule_of(BadRequestError("none", code="InvalidParameterValue")).skips == "stop"
 
 
 def test_a_node_that_aws_ended_while_it_started_leads_to_the_next_zone():
-    rule = failover.rule_of(CapacityError("ended", code="Server.InternalError"))
+    rule = launch_error_codes.rule_of(CapacityError("ended", code="Server.InternalError"))
     assert (rule.skips, rule.said) == ("zone", "a node was terminated during startup")
 
 
 def test_pauses_grow_from_half_a_minute_to_five():
-    pauses = list(islice(failover.pauses_s(lambda: 0.5), 10))
+    pauses = list(islice(launch_error_codes.pauses_s(lambda: 0.5), 10))
     assert pauses[0] == 30
     assert pauses[-1] == 300
     assert all(later >= earlier for earlier, later in pairwise(pauses))
@@ -118,6 +118,6 @@ def test_pauses_grow_from_half_a_minute_to_five():
 
 @pytest.mark.parametrize("shaken", [0.0, 1.0])
 def test_pauses_are_shaken_but_never_longer_than_five_minutes(shaken):
-    pauses = list(islice(failover.pauses_s(lambda: shaken), 10))
+    pauses = list(islice(launch_error_codes.pauses_s(lambda: shaken), 10))
     assert pauses[0] == pytest.approx(30 * (0.8 if shaken == 0 else 1.2))
     assert max(pauses) <= 300

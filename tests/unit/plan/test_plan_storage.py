@@ -9,7 +9,7 @@ import pytest
 from cloudgpu.catalog import load
 from cloudgpu.plan import planner
 from cloudgpu.plan.plan import Quotes
-from cloudgpu.plan.storage_seen import StorageSeen
+from cloudgpu.plan.storage_state import StorageSeen
 from cloudgpu.recipe.schema import Recipe
 
 SETS = {"name": "sets", "to": "/sets"}

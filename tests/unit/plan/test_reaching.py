@@ -7,8 +7,8 @@ import pytest
 
 from cloudgpu.catalog import load
 from cloudgpu.plan import lookups, planner
+from cloudgpu.plan.network_access import NetworkRequest, chosen, several_interfaces
 from cloudgpu.plan.plan import Plan, Quotes
-from cloudgpu.plan.reaching import NetworkRequest, chosen, several_interfaces
 from cloudgpu.recipe.schema import Recipe
 
 CATALOG = load()

@@ -14,7 +14,7 @@ from cloudgpu.ledger.entry import Entry
 from cloudgpu.plan import planner
 from cloudgpu.plan.plan import Plan, Quotes
 from cloudgpu.recipe.schema import Recipe
-from cloudgpu.state.records import ClusterRecord
+from cloudgpu.state.cluster_and_run_records import ClusterRecord
 
 CATALOG = load()
 

@@ -12,12 +12,12 @@ import pytest
 
 from cloudgpu.catalog.catalog import load
 from cloudgpu.catalog.software import software
-from cloudgpu.launch.beside import with_services
 from cloudgpu.launch.command import HOSTFILE
 from cloudgpu.launch.containers import Engine
 from cloudgpu.launch.inventory import Inventory, Node
 from cloudgpu.launch.launchers import launch
 from cloudgpu.launch.ranks import LaunchContext, NodeLaunch
+from cloudgpu.launch.side_services import with_services
 from cloudgpu.recipe import loading
 from cloudgpu.recipe.schema import Recipe
 from cloudgpu.run.containers import NodeImage, Place, contained, entering

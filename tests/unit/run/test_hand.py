@@ -6,7 +6,7 @@ from math import ceil, log
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloudgpu.run.hand import rounds
+from cloudgpu.run.peer_transfer import rounds
 from cloudgpu.ssh.certificate import fresh_certificate
 
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from cloudgpu.aws.resources.base import HandlerContext, Properties
-from cloudgpu.aws.resources.storage.living import Found, Living
+from cloudgpu.aws.resources.storage.lifecycle import Found, Living
 from cloudgpu.aws.session.errors import is_gone, typed
 from cloudgpu.aws.session.session import Clients
 from cloudgpu.errors import CloudGpuError

@@ -11,7 +11,7 @@ from cloudgpu.backends.lenient_ledger import LenientLedger
 from cloudgpu.engine.lease import Lease
 from cloudgpu.errors import AuthError, BusyError, LedgerError, TeardownError, UsageError
 from cloudgpu.run.progress import Note
-from cloudgpu.state.records import RunRecord
+from cloudgpu.state.cluster_and_run_records import RunRecord
 
 
 @pytest.fixture

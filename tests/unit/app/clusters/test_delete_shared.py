@@ -6,7 +6,7 @@ from decimal import Decimal
 import pytest
 
 from cloudgpu.errors import BadRequestError, BusyError, CloudError, StateError, TeardownError, UsageError
-from cloudgpu.state.records import Records
+from cloudgpu.state.cluster_and_run_records import Records
 
 
 def up(workspace, make, name="demo", **plan):

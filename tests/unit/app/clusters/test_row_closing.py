@@ -6,7 +6,7 @@ from decimal import Decimal
 
 import pytest
 
-from cloudgpu.app.clusters.row_closing import note_ends
+from cloudgpu.app.clusters.ledger_closing import note_ends
 from cloudgpu.app.clusters.status import recorded
 from cloudgpu.app.sweep.cluster_resources import grouped
 from cloudgpu.app.sweep.sweep import Sweep

@@ -12,7 +12,7 @@ from cloudgpu.errors import PlanError, UsageError
 from cloudgpu.paths import Home
 from cloudgpu.recipe import loading
 from cloudgpu.recipe.matrix import combinations, read_axes
-from cloudgpu.state.records import ClusterRecord, Records, RunRecord
+from cloudgpu.state.cluster_and_run_records import ClusterRecord, Records, RunRecord
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 SECOND = timedelta(seconds=1)

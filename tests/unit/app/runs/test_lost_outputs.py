@@ -8,7 +8,7 @@ import pytest
 from cloudgpu.cli.render.run import exit_code
 from cloudgpu.errors import ConnectError, RemoteCommandError, StateError, UsageError
 from cloudgpu.ssh.transfer.receive import Skipped
-from cloudgpu.state.records import Records
+from cloudgpu.state.cluster_and_run_records import Records
 
 OUTPUTS = {"outputs": ["outputs/metrics.json"]}
 

@@ -9,7 +9,7 @@ from cloudgpu.app.runs.ownership import cancelled_by_deletion, delete_or_wait
 from cloudgpu.clock import ManualClock
 from cloudgpu.engine.lease import Lease
 from cloudgpu.errors import BusyError
-from cloudgpu.state.records import RunRecord
+from cloudgpu.state.cluster_and_run_records import RunRecord
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from cloudgpu.paths import Home
 from cloudgpu.recipe.schema import Recipe
 from cloudgpu.run.verdict import Chunk, Verdict
 from cloudgpu.ssh.fake import Answer, FakeHost
-from cloudgpu.state.records import RunRecord
+from cloudgpu.state.cluster_and_run_records import RunRecord
 from tests.unit.app.conftest import START, node
 
 WAIT_S = 20

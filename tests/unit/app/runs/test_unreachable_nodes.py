@@ -6,7 +6,7 @@ import pytest
 
 from cloudgpu.app.runs.unreachable_nodes import UnreachableNodes
 from cloudgpu.errors import CloudError, ConnectError
-from cloudgpu.state.records import RunRecord
+from cloudgpu.state.cluster_and_run_records import RunRecord
 
 TROUBLE = ConnectError("no route to host")
 

@@ -17,7 +17,7 @@ from cloudgpu.errors import (
     QuotaError,
     ThrottledError,
 )
-from cloudgpu.plan.failover import rule_of
+from cloudgpu.plan.launch_error_codes import rule_of
 from tests.unit.aws.resources.launch_wire import Wire, deleted, fleet, instances, refused, serve, terminated
 
 FLEET = handler("aws:ec2/fleet:Fleet")

@@ -23,7 +23,7 @@ from cloudgpu.paths import Home
 from cloudgpu.run.progress import Note
 from cloudgpu.ssh.fake import Answer, FakeHost
 from cloudgpu.ssh.host_key import ShownKey
-from cloudgpu.state.records import Records
+from cloudgpu.state.cluster_and_run_records import Records
 from tests.unit.plan.checks.table_hosts import lab as lab_of
 
 NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)

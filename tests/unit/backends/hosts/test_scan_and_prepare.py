@@ -6,7 +6,7 @@ from cloudgpu.backends.hosts.prepare import Step, carry_out, lacking, steps
 from cloudgpu.backends.hosts.scan import scan
 from cloudgpu.catalog import load
 from cloudgpu.errors import HostKeyError, RemoteCommandError, UsageError
-from cloudgpu.hosts.seen import HostSeen
+from cloudgpu.hosts.usage import HostSeen
 from tests.unit.backends.hosts.conftest import GPUS, V100, host
 
 CATALOG = load()

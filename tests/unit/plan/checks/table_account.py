@@ -3,8 +3,8 @@
 from dataclasses import replace
 from datetime import date
 
+from cloudgpu.plan.network_access import NetworkRequest
 from cloudgpu.plan.plan import Quotes
-from cloudgpu.plan.reaching import NetworkRequest
 from cloudgpu.plan.survey import NamedThing, Survey
 from tests.unit.plan.checks.worlds import (
     PlanInputs,

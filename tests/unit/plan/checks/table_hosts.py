@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from cloudgpu.hosts.host import HostsFile, OwnHost
-from cloudgpu.hosts.seen import HostSeen, HostsView
+from cloudgpu.hosts.usage import HostSeen, HostsView
 from tests.unit.plan.checks.worlds import PlanInputs, fails, row
 
 

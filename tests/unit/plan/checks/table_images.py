@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from cloudgpu.hosts.host import HostsFile
-from cloudgpu.hosts.seen import HostsView
+from cloudgpu.hosts.usage import HostsView
 from cloudgpu.plan.survey import ImageSeen, Survey
 from tests.unit.plan.checks.worlds import PlanInputs, boxed, fails, row
 

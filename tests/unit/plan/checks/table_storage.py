@@ -5,7 +5,7 @@ from decimal import Decimal
 from typing import Any
 
 from cloudgpu.plan.plan import Quotes
-from cloudgpu.plan.storage_seen import StorageSeen
+from cloudgpu.plan.storage_state import StorageSeen
 from tests.unit.plan.checks.worlds import ONE, TWO, PlanInputs, fails, row
 
 MOUNTED = {"name": "results", "to": "/results"}

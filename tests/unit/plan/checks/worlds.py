@@ -6,12 +6,12 @@ from datetime import UTC, date, datetime
 from typing import Any
 
 from cloudgpu.catalog import Catalog, load
-from cloudgpu.hosts.seen import HostsView
+from cloudgpu.hosts.usage import HostsView
 from cloudgpu.plan import planner
+from cloudgpu.plan.network_access import NO_REQUEST, NetworkRequest
 from cloudgpu.plan.plan import Finding, Plan, Quotes, Target
 from cloudgpu.plan.question import Question
 from cloudgpu.plan.quota_room import QuotaRoom
-from cloudgpu.plan.reaching import NO_REQUEST, NetworkRequest
 from cloudgpu.plan.reservations import Reservation
 from cloudgpu.plan.survey import DatasetSeen, NamedThing, Survey
 from cloudgpu.recipe.schema import Recipe

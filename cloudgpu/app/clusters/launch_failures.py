@@ -7,7 +7,7 @@ from cloudgpu.catalog import Catalog
 from cloudgpu.catalog.quotas import quota_of
 from cloudgpu.errors import CapacityError, LaunchError, NoCapacityError, NotOfferedError, QuotaError
 from cloudgpu.plan.alternatives import alternatives
-from cloudgpu.plan.failover import Skips, rule_of
+from cloudgpu.plan.launch_error_codes import Skips, rule_of
 from cloudgpu.plan.plan import Candidate, Plan
 
 

@@ -7,7 +7,7 @@ from cloudgpu.catalog import Gpu
 from cloudgpu.catalog.communication import Setting, settings
 from cloudgpu.catalog.compatibility import release_of
 from cloudgpu.catalog.software import software
-from cloudgpu.plan.driver import node_driver
+from cloudgpu.plan.node_driver import node_driver
 from cloudgpu.recipe.schema import Recipe
 
 

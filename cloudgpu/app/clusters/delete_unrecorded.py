@@ -4,8 +4,8 @@ from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from decimal import Decimal
 
+from cloudgpu.app.clusters.ledger_closing import Closing
 from cloudgpu.app.clusters.region_failures import RegionFailures
-from cloudgpu.app.clusters.row_closing import Closing
 from cloudgpu.app.clusters.storage import ClusterStorage
 from cloudgpu.app.clusters.tagged_resources import NODE_KINDS, OWNER, Recorded, TagSearch
 from cloudgpu.app.clusters.unanswered_launches import UnansweredLaunches, unlaunched
