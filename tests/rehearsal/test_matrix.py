@@ -103,7 +103,7 @@ def test_killed_half_way_it_goes_on_with_what_is_missing(workspace):
     assert (cluster["cluster"], cluster["state"]) == (killed["cluster"], "up")
 
     again = workspace.popen(*train)
-    until(again, "was started before: following it to its end")
+    until(again, "was started earlier: following it to its end")
     going = killed["combinations"][1]["run_id"]
     workspace.run("ssh", killed["cluster"], "--", "touch", f".cloudgpu/runs/{going}/work/go")
     out, err = again.communicate(timeout=120)
