@@ -67,7 +67,7 @@ CASES = {
     "sshd-dies": Case(9, ("refused the connection",), command="train", settings={"boot_seconds": 10}),
     "host-key-changed": Case(9, ("has an unexpected host key",), command="train"),
     "metadata-off": Case(command="train"),
-    "disk-full": Case(5, ("not fit to run", "disk"), command="train"),
+    "disk-full": Case(5, ("is not ready", "disk"), command="train"),
 }
 LATER = ("spot-withdrawn", "rebalance")
 """Those that befall a gang which stands already."""
