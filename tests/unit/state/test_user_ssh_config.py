@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from cloudgpu.app.access.ssh_config import Entries, write
+from cloudgpu.app.access.ssh_config import ClusterEntries, write
 from cloudgpu.backends.deletion_records import forget
 from cloudgpu.errors import StateError
 from cloudgpu.paths import Home
@@ -22,8 +22,8 @@ def folder(tmp_path: Path) -> SshFolder:
     return SshFolder(tmp_path / "person" / ".ssh")
 
 
-def entries(home: Home, name: str) -> Entries:
-    return Entries((name,), f"# cluster {name} of {home.root}\n\nHost {name}\n")
+def entries(home: Home, name: str) -> ClusterEntries:
+    return ClusterEntries((name,), f"# cluster {name} of {home.root}\n\nHost {name}\n")
 
 
 @pytest.fixture

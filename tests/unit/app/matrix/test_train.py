@@ -359,7 +359,7 @@ def test_again_runs_what_has_a_result(bed):
 
 def test_a_lost_node_ends_it_with_what_is_left_to_do(bed):
     bed.on_run(2, lambda: bed.workspace.cloud.alive.update({"i-us-east-1c-0": "terminated"}))
-    with pytest.raises(StateError, match="no longer whole"):
+    with pytest.raises(StateError, match="is incomplete"):
         bed.run()
     bed.gang.before.clear()
     outcome = bed.run()
