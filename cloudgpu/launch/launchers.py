@@ -8,8 +8,7 @@ from cloudgpu.launch.inventory import Inventory
 from cloudgpu.launch.kvstore import kvstore
 from cloudgpu.launch.mpirun import mpirun
 from cloudgpu.launch.ranks import LaunchContext, NodeLaunch
-from cloudgpu.launch.service import service
-from cloudgpu.launch.single import each_node, head_only
+from cloudgpu.launch.single import each_node, head_only, service
 from cloudgpu.launch.tf_config import tf_config
 from cloudgpu.launch.torchrun import torchrun
 from cloudgpu.recipe.nearest import suggestion

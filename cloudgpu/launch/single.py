@@ -34,3 +34,12 @@ def _process(recipe: Recipe, inventory: Inventory, ctx: LaunchContext, node: Nod
     fixed = {**about_run(inventory, ctx, world), **about_process(inventory, node, rank)}
     argv = command(recipe, inventory, ctx, rank)
     return RankLaunch(rank, 0, argv, layered(recipe, inventory, node, fixed, 1))
+
+
+def service(recipe: Recipe, inventory: Inventory, ctx: LaunchContext) -> tuple[NodeLaunch, ...]:
+    """Return the command on the head, like `head-only`.
+
+    Raises:
+        RecipeError: The recipe sets a variable of the launcher, or its command is invalid.
+    """
+    return head_only(recipe, inventory, ctx)

@@ -1,17 +1,18 @@
 """Compute the candidates in failover order, and why the others are excluded."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
+from typing import Final
 
 from cloudgpu.catalog import InstanceType
-from cloudgpu.plan import exclusions, storage
+from cloudgpu.plan import costs, exclusions, storage
 from cloudgpu.plan.candidate import Candidate, Market
 from cloudgpu.plan.costs import items_besides_nodes, transfer_items
 from cloudgpu.plan.exclusions import Exclusion
-from cloudgpu.plan.ordering import in_order
 from cloudgpu.plan.question import Question
+from cloudgpu.recipe.schema import Prefer
 
 
 @dataclass(frozen=True)
@@ -89,3 +90,48 @@ def price(question: Question, kind: InstanceType, region: str, zone: str, market
     if market == "spot" and region in kind.spot_usd:
         return kind.spot_usd[region][1], kind.price_read_on(region), "the highest spot price seen"
     return kind.on_demand_usd[region], kind.price_read_on(region), kind.source
+
+
+SortKey = tuple[Decimal | int, ...]
+"""The candidate with the lowest key is tried first."""
+
+
+def in_order(question: Question, candidates: Iterable[Candidate]) -> tuple[Candidate, ...]:
+    """Sort candidates, given in the recipe's order, into the order in which they are tried."""
+    sort_key = RULES[question.recipe.resources.prefer]
+    refused = question.quotes.refused
+    return tuple(sorted(candidates, key=lambda candidate: (candidate.key in refused, sort_key(question, candidate))))
+
+
+def _by_order(_question: Question, _candidate: Candidate) -> SortKey:
+    return ()
+
+
+def _by_price(question: Question, candidate: Candidate) -> SortKey:
+    """Compare hourly prices of the whole cluster, including disks, addresses and the NAT gateway."""
+    return (costs.hourly_usd(candidate.costs(question.recipe.resources.nodes)),)
+
+
+def _by_speed(question: Question, candidate: Candidate) -> SortKey:
+    """Compare peak FP16 rates of a node, then network bandwidth. Unknown values count as 0."""
+    kind = question.catalog.types[candidate.instance_type]
+    rates = question.catalog.gpus[kind.gpu].rates
+    rate = rates.fp16 or rates.fp32 or Decimal(0)
+    return (-kind.gpus * rate, -(kind.network_gbps or Decimal(0)))
+
+
+def _by_region(question: Question, candidate: Candidate) -> SortKey:
+    return (question.regions.index(candidate.region),)
+
+
+def _by_market(_question: Question, candidate: Candidate) -> SortKey:
+    return (candidate.market != "spot",)
+
+
+RULES: Final[Mapping[Prefer, Callable[[Question, Candidate], SortKey]]] = {
+    "order": _by_order,
+    "price": _by_price,
+    "speed": _by_speed,
+    "region": _by_region,
+    "spot": _by_market,
+}

@@ -1,9 +1,9 @@
 """Client of the agent on one node: install it, run its verbs, and turn its error lines into typed errors."""
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from cloudgpu import bounds
 from cloudgpu.decoding import MALFORMED, decoded, described
@@ -14,6 +14,7 @@ from cloudgpu.node.agent.heartbeat import LINE, LONG_VERBS
 from cloudgpu.node.payload import agent_name, agent_source
 from cloudgpu.ssh.base import Host, Stream
 from cloudgpu.ssh.command import Command
+from cloudgpu.ssh.fanout import all_or_raise, on_all
 from cloudgpu.ssh.outcome import TimeLimitError, log_in
 from cloudgpu.text import printable
 
@@ -303,3 +304,17 @@ def _answers(stream: Stream, limit_s: float, node: Node) -> Iterator[dict[str, A
                 f"node {node.index} ({node.instance_id}) prints endless output instead of the agent's response",
                 hint=_LOOK_AT_SHELL,
             )
+
+
+_T = TypeVar("_T")
+
+
+def each(agents: Sequence[Agent], do: Callable[[Agent], _T]) -> dict[int, _T]:
+    """Call `do` for every node in parallel and return the results by node index.
+
+    Raises:
+        RemoteCommandError: The call failed on a node.
+        ConnectError: A node cannot be reached.
+    """
+    by_index = {agent.host.node.index: agent for agent in agents}
+    return all_or_raise(on_all([agent.host for agent in agents], lambda host: do(by_index[host.node.index])))

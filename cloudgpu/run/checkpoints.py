@@ -9,11 +9,10 @@ from cloudgpu.node.mounts.options import s3_endpoint
 from cloudgpu.recipe.data import Checkpoint, Data
 from cloudgpu.recipe.schema import Recipe
 from cloudgpu.recipe.sources import source_of
-from cloudgpu.run.agent import Agent, number
+from cloudgpu.run.agent import Agent, each, number
 from cloudgpu.run.copies import Way, fetch_to
 from cloudgpu.run.files import Files, RemoteFile, Service, Services
 from cloudgpu.run.job import Job
-from cloudgpu.run.on_each_node import each
 from cloudgpu.run.progress import Note
 from cloudgpu.text import printable, size_text
 

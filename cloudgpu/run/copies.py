@@ -7,9 +7,8 @@ from typing import Any
 
 from cloudgpu.recipe.data import Data
 from cloudgpu.recipe.sources import source_of
-from cloudgpu.run.agent import Agent, AgentError, number
+from cloudgpu.run.agent import Agent, AgentError, each, number
 from cloudgpu.run.files import Files, RemoteFile, Services
-from cloudgpu.run.on_each_node import each
 from cloudgpu.run.progress import Note, Report
 from cloudgpu.ssh.base import Host
 from cloudgpu.ssh.command import Command, Raw

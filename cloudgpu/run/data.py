@@ -9,11 +9,10 @@ from cloudgpu.errors import CloudGpuError
 from cloudgpu.node.mounts import DataMount, order
 from cloudgpu.recipe.data import Data
 from cloudgpu.recipe.sources import source_of
-from cloudgpu.run.agent import Agent
+from cloudgpu.run.agent import Agent, each
 from cloudgpu.run.copies import Way, copy
 from cloudgpu.run.files import RemoteFile, Service
 from cloudgpu.run.job import Job
-from cloudgpu.run.on_each_node import each
 from cloudgpu.run.progress import Note, Report
 from cloudgpu.run.shared import share
 from cloudgpu.ssh.command import Command

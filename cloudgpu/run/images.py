@@ -10,10 +10,9 @@ from cloudgpu.errors import RemoteCommandError
 from cloudgpu.launch.containers import Engine
 from cloudgpu.launch.image_name import ImageName, image_name
 from cloudgpu.recipe.environment import Container
-from cloudgpu.run.agent import Agent
+from cloudgpu.run.agent import Agent, each
 from cloudgpu.run.containers import NodeImage
 from cloudgpu.run.logins import Login
-from cloudgpu.run.on_each_node import each
 from cloudgpu.run.peer_transfer import Handed, hand_on
 from cloudgpu.run.progress import Note, Report
 from cloudgpu.ssh.fanout import all_or_raise, on_all

@@ -13,8 +13,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from cloudgpu.errors import RemoteCommandError
-from cloudgpu.run.agent import Agent
-from cloudgpu.run.on_each_node import each
+from cloudgpu.run.agent import Agent, each
 from cloudgpu.run.progress import Note, Report
 from cloudgpu.ssh.certificate import fresh_certificate
 

@@ -6,14 +6,13 @@ from pathlib import Path
 from typing import Any
 
 from cloudgpu.errors import RemoteCommandError
-from cloudgpu.run.agent import Agent
+from cloudgpu.run.agent import Agent, each
 from cloudgpu.run.checkpoints import restore
 from cloudgpu.run.containers import NodeImage
 from cloudgpu.run.copies import Way
 from cloudgpu.run.data import bring
 from cloudgpu.run.files import Files, Services, aws_itself
 from cloudgpu.run.job import Job
-from cloudgpu.run.on_each_node import each
 from cloudgpu.run.progress import Note, Report
 from cloudgpu.ssh.command import Command
 from cloudgpu.ssh.transfer.local_tree import files_to_send

@@ -5,11 +5,10 @@ from typing import Any, Final
 
 from cloudgpu.errors import CloudGpuError
 from cloudgpu.recipe.schema import Recipe
-from cloudgpu.run.agent import Agent, number
+from cloudgpu.run.agent import Agent, each, number
 from cloudgpu.run.checkpoints import bucket_request, not_sent
 from cloudgpu.run.files import Services
 from cloudgpu.run.job import Job
-from cloudgpu.run.on_each_node import each
 from cloudgpu.ssh.fanout import on_all
 from cloudgpu.ssh.transfer.patterns import regexes
 from cloudgpu.text import size_text

@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 
 from cloudgpu.cli.render.hosts import host_lines, hosts_shown
-from cloudgpu.cli.render.services import service_lines
 from cloudgpu.cli.terminal.figures import duration
 from cloudgpu.cli.terminal.table import columns
 from cloudgpu.plan.candidate import Candidate
@@ -12,6 +11,9 @@ from cloudgpu.plan.host_sets import HostSet
 from cloudgpu.plan.money import cents, shown, without
 from cloudgpu.plan.node_software import Use
 from cloudgpu.plan.plan import Expected, Plan
+from cloudgpu.recipe.schema import Recipe
+from cloudgpu.recipe.service import Endpoint, Service
+from cloudgpu.recipe.service_rules import endpoints
 from cloudgpu.recipe.units import DurationS
 
 _HEADINGS = ("try", "type", "zone", "market", "EFA", "USD/h a node", "priced on")
@@ -155,3 +157,23 @@ def remedy_lines(plan: Plan) -> Iterator[str]:
 
 def _expiry(plan: Plan) -> str:
     return str(DurationS(plan.expiry_s))
+
+
+_STAYS = {"expiry": "it stays when its command is left", "command": "it ends with its command"}
+
+
+def service_lines(recipe: Recipe) -> Iterator[str]:
+    """Yield one line per service: its address, readiness check and lifetime."""
+    for _, name, endpoint in endpoints(recipe):
+        if isinstance(endpoint, Service):
+            yield f"serves port {endpoint.port} of the head, {_ready(endpoint)}; {_STAYS[endpoint.stays]}"
+        else:
+            yield f"{name} beside the ranks: port {endpoint.port} of the head, {_ready(endpoint)}"
+
+
+def _ready(endpoint: Endpoint) -> str:
+    ready = endpoint.ready
+    if ready.http is None:
+        return f"ready when it accepts connections, within {ready.within}"
+    with_status = f" with {ready.status}" if ready.status else ""
+    return f"ready when GET {ready.http} is answered{with_status}, within {ready.within}"

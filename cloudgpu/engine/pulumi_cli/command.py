@@ -5,7 +5,7 @@ import os
 import signal
 import subprocess
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,7 +18,6 @@ from cloudgpu.clock import Clock
 from cloudgpu.decoding import MALFORMED, decoded
 from cloudgpu.engine.plugin.server import ENDS_WITH
 from cloudgpu.engine.processes import process_start
-from cloudgpu.engine.pulumi_cli.process_sessions import cli_in, end_session
 from cloudgpu.errors import BusyError, CloudError, UsageError
 from cloudgpu.text import command
 
@@ -247,3 +246,43 @@ def _exited(noted: tuple[int, str], clock: Clock, limit_s: float) -> bool:
             return False
         clock.sleep(_LOOK_EVERY_S)
     return True
+
+
+_SESSION = 3
+"""Index among the fields of /proc/PID/stat that follow the program's name: state, parent, group, session."""
+
+
+def end_session(leader: int) -> None:
+    """Kill the children of a dead CLI. Its language host would notice only within five minutes.
+
+    The kernel gives the number of a session to no other process while one of its members lives. Where there is no
+    /proc, they end by themselves.
+    """
+    if process_start(leader):
+        return
+    for process in _processes():
+        try:
+            fields = (process / "stat").read_text().rpartition(")")[2].split()
+            ours = ENDS_WITH.encode() in (process / "environ").read_bytes()
+        except OSError:
+            continue  # it has ended, or is another user's
+        if ours and int(fields[_SESSION]) == leader:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(int(process.name), signal.SIGKILL)
+
+
+def cli_in(folder: Path) -> tuple[int, str] | None:
+    """Return process id and start of a CLI whose working directory is this folder; None where there is none."""
+    for process in _processes():
+        try:
+            words = (process / "cmdline").read_bytes().split(b"\0")
+            works_here = (process / "cwd").samefile(folder)
+        except OSError:
+            continue
+        if works_here and any(Path(os.fsdecode(word)).name == "pulumi" for word in words[:2]):
+            return int(process.name), process_start(int(process.name))
+    return None
+
+
+def _processes() -> Iterator[Path]:
+    return Path("/proc").glob("[0-9]*")

@@ -4,7 +4,12 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from cloudgpu.aws.ec2 import tag_search
+from cloudgpu.aws.ec2.fleets import shortfall
+from cloudgpu.aws.ec2.tagged_types import Found
+from cloudgpu.aws.ec2.tagging import CLUSTER, TOKEN
 from cloudgpu.aws.resources.base import HandlerContext
+from cloudgpu.aws.resources.fleet import FLEET_TAG
 from cloudgpu.aws.session.session import Clients
 from cloudgpu.clock import Clock
 from cloudgpu.engine.base import Applied, Event, OnEvent, Stack, Step
@@ -14,12 +19,10 @@ from cloudgpu.engine.direct.project import read_project
 from cloudgpu.engine.direct.unanswered_delays import Delays
 from cloudgpu.engine.plugin.tokens import Tokens
 from cloudgpu.engine.pulumi_cli.events import Listener
-from cloudgpu.engine.pulumi_cli.fleet_check import check_gangs
 from cloudgpu.engine.pulumi_cli.layout import Layout
 from cloudgpu.engine.pulumi_cli.recovery import Notes, Recovery, Searcher, notes_in
-from cloudgpu.engine.pulumi_cli.stacks import StackPort
+from cloudgpu.engine.pulumi_cli.stacks import Document, StackPort
 from cloudgpu.engine.pulumi_cli.state import gangs, guarded, resources
-from cloudgpu.engine.pulumi_cli.unrecorded_nodes import delete_unrecorded_nodes
 from cloudgpu.engine.redaction import SHOWN
 from cloudgpu.errors import CloudGpuError, TeardownError, ThrottledError
 from cloudgpu.text import command
@@ -27,6 +30,36 @@ from cloudgpu.text import command
 _NAMESPACE: Final = "cloudgpu"
 _RETRIES: Final = 5
 _FIRST_PAUSE_S: Final = 2.0
+
+
+def delete_unrecorded_nodes(
+    clients: Clients, tags: Mapping[str, str], known: Collection[str], clock: Clock
+) -> tuple[str, ...]:
+    """Delete the cluster's fleets and instances that do not belong to known fleets; return their ids.
+
+    They must go before `pulumi destroy`: AWS does not delete a security group that is in use by nodes.
+
+    Args:
+        clients: AWS clients of the region.
+        tags: The cluster's tags. Without its name and token, nothing is deleted.
+        known: Ids of the fleets in Pulumi's state.
+        clock: Clock used for waiting.
+
+    Raises:
+        CloudGpuError: The AWS API call fails, or a resource was not deleted.
+    """
+    cluster, token = tags.get(CLUSTER, ""), tags.get(TOKEN, "")
+    if not (cluster and token):
+        return ()
+    tagged = tag_search.everything(clients, cluster, token)
+    orphans = [row for row in tagged if _fleet(row) not in known and row.kind in ("fleet", "instance")]
+    if orphans:
+        tag_search.release(clients, orphans, clock)
+    return tuple(orphan.id for orphan in orphans)
+
+
+def _fleet(row: Found) -> str:
+    return row.id if row.kind == "fleet" else row.tags.get(FLEET_TAG, "")
 
 
 @dataclass(frozen=True)
@@ -233,3 +266,19 @@ def _shown(outputs: Mapping[str, tuple[Any, bool]]) -> dict[str, Any]:
 
 def _ignore(_event: object) -> None:
     return None
+
+
+def check_gangs(stack: StackPort, document: Document, clients: Clients, listener: Callable[[], Listener]) -> None:
+    """Delete every incomplete fleet and raise the reason.
+
+    Raises:
+        CapacityError: The zone lacks capacity for the whole gang; the fleet is deleted.
+        LaunchError: AWS gave another reason; the fleet is deleted.
+        CloudGpuError: The fleet could not be deleted, or the AWS API call failed.
+    """
+    incomplete = [gang for gang in gangs(document) if gang.launched < gang.target]
+    if not incomplete:
+        return
+    reasons = [shortfall(clients, gang.id, got=gang.launched, wanted=gang.target) for gang in incomplete]
+    stack.destroy(listener(), [gang.urn for gang in incomplete])
+    raise reasons[0]

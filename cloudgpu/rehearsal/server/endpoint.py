@@ -16,7 +16,6 @@ from cloudgpu.rehearsal.server import aws_chunked
 from cloudgpu.rehearsal.server.access_keys import Keyring
 from cloudgpu.rehearsal.server.control import PREFIX, Control
 from cloudgpu.rehearsal.server.error_responses import error_response
-from cloudgpu.rehearsal.server.http_guard import refusal
 from cloudgpu.rehearsal.server.http_message import DropConnectionError, HttpRequest, HttpResponse
 from cloudgpu.rehearsal.server.operation import identify
 from cloudgpu.rehearsal.server.sigv4 import Scope, SignatureError, verify, verify_head
@@ -147,3 +146,17 @@ def _service_of(request: HttpRequest) -> str:
     if len(scope) == 5:  # noqa: PLR2004 - id, date, region, service, terminator
         return scope[3]
     return "ssm" if request.headers.find("x-amz-target") else "s3"
+
+
+def refusal(request: HttpRequest, port: int) -> HttpResponse | None:
+    """Return an error response for a request that does not come from a client of this endpoint, else None."""
+    if request.headers.find("origin"):
+        return _refuse("requests from web pages are not allowed")
+    host = request.headers.find("host").lower()
+    if host not in (f"127.0.0.1:{port}", f"localhost:{port}"):
+        return _refuse("this endpoint serves 127.0.0.1 only")
+    return None
+
+
+def _refuse(why: str) -> HttpResponse:
+    return HttpResponse(403, {"Content-Type": "text/plain"}, why.encode())

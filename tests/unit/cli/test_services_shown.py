@@ -1,6 +1,6 @@
 """Services as a plan tells of them."""
 
-from cloudgpu.cli.render.services import service_lines
+from cloudgpu.cli.render.plan import service_lines
 from cloudgpu.recipe.schema import Recipe
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from cloudgpu.catalog import load
 from cloudgpu.plan import costs, planner
-from cloudgpu.plan.ordering import RULES
+from cloudgpu.plan.candidates import RULES
 from cloudgpu.plan.plan import Quotes
 from cloudgpu.recipe import rules
 from cloudgpu.recipe.schema import Recipe

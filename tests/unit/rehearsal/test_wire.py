@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from cloudgpu.rehearsal.server.aws_chunked import is_streaming, plain
 from cloudgpu.rehearsal.server.control_auth import sign_call, signature_is_valid
-from cloudgpu.rehearsal.server.http_guard import refusal
+from cloudgpu.rehearsal.server.endpoint import refusal
 from cloudgpu.rehearsal.server.http_message import DropConnectionError, Headers, HttpRequest, HttpResponse
 from cloudgpu.rehearsal.server.http_server import LoopbackServer
 

@@ -4,7 +4,7 @@ import pytest
 
 from cloudgpu.aws.ec2 import tag_search
 from cloudgpu.aws.ec2.tagged_types import Found
-from cloudgpu.engine.pulumi_cli.unrecorded_nodes import delete_unrecorded_nodes
+from cloudgpu.engine.pulumi_cli.engine import delete_unrecorded_nodes
 
 TAGS = {"cloudgpu:cluster": "demo", "cloudgpu:token": "t1"}
 

@@ -14,7 +14,7 @@ from cloudgpu.aws.session.session import Endpoint
 from cloudgpu.engine.base import Stack
 from cloudgpu.engine.processes import process_start
 from cloudgpu.engine.pulumi_cli import installation
-from cloudgpu.engine.pulumi_cli.environment import cli_environment
+from cloudgpu.engine.pulumi_cli.factory import cli_environment
 from cloudgpu.engine.pulumi_cli.installation import find, install
 from cloudgpu.engine.pulumi_cli.layout import Layout, stack_name
 from cloudgpu.errors import ConnectError, StateError, UsageError
