@@ -1,6 +1,6 @@
-"""The bill of a ledger with 10,000 entries, each launched, closed, with disks and addresses, and used by a run.
+"""Measure `cloudgpu cost` on a ledger of 10,000 closed entries with disks, addresses and runs.
 
-Aims: `cloudgpu cost` <= 0.4 s; the report alone <= 0.15 s. Beside it, what sqlite3 takes to read the same rows.
+Aims: `cloudgpu cost` <= 0.4 s; the report alone <= 0.15 s. The time that sqlite3 needs for the same rows is shown too.
 """
 
 import sqlite3
@@ -51,7 +51,7 @@ def spending(number: int) -> Spending:
 
 
 def fill(ledger: Ledger, count: int) -> None:
-    """Write the events in one transaction; one by one, each waits for the disk."""
+    """Write the events in one transaction; separate ones would each wait for the disk."""
     every = [spending(number) for number in range(count)]
     purchases = [{"entry_id": purchase.entry_id, "attempt": 1} for purchase in every]
 
@@ -89,12 +89,12 @@ def fill(ledger: Ledger, count: int) -> None:
 
 
 def report_s(ledger: Ledger, by: By) -> float:
-    found = []
+    times = []
     for _ in range(TIMES):
         started = time.perf_counter()
         ledger.report(by=by, now=START + timedelta(days=365))
-        found.append(time.perf_counter() - started)
-    return min(found)
+        times.append(time.perf_counter() - started)
+    return min(times)
 
 
 def bare_s(path: Path) -> float:
@@ -116,8 +116,8 @@ def main() -> None:
             for by in get_args(By):
                 show(f"report by {by}", report_s(ledger, by), 0.15, "s")
         for by in ("user", "run"):
-            found = run([CLOUDGPU, "cost", "--by", by], env={"CLOUDGPU_HOME": folder})
-            show_command(f"cloudgpu cost --by {by}, wall", found, 0.4)
+            cost = run([CLOUDGPU, "cost", "--by", by], env={"CLOUDGPU_HOME": folder})
+            show_command(f"cloudgpu cost --by {by}, wall", cost, 0.4)
 
 
 if __name__ == "__main__":

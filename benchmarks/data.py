@@ -1,9 +1,9 @@
-"""Data to the nodes: 5,000 small files and one of 512 MiB to two nodes beside rsync; from S3 beside `aws s3 cp`.
+"""Compare data transfers: 5,000 small files and one of 512 MiB to two nodes, with rsync; from S3, with `aws s3 cp`.
 
 Aims: to two nodes <= 1.1x the time of rsync over ssh; from S3 >= 0.9x the speed of `aws s3 cp`.
 
-The nodes are two real OpenSSH servers on this machine, the bucket is the rehearsal's: both sides share its cores, for
-us and for the others. Rounds alternate, so that what else the machine does strikes both.
+The nodes are two real OpenSSH servers on this machine, and the bucket is on the rehearsal cloud, so both ends share its
+cores, for us and for the other tools. The rounds alternate, so that other load on the machine affects both.
 """
 
 import getpass
@@ -35,7 +35,7 @@ from cloudgpu.ssh.keys import ensure_key, fingerprint
 from cloudgpu.ssh.transfer.local_tree import files_to_send
 
 ROUNDS = int(sys.argv[1]) if len(sys.argv) > 1 else 3
-"""How often; a second argument `s3` leaves the nodes out."""
+"""Number of rounds. A second argument `s3` skips the transfers to nodes."""
 SMALL, SMALL_BYTES = 5000, 4096
 SMALL_OF_S3 = 200
 LARGE_BYTES = 512 << 20
@@ -43,7 +43,7 @@ AWS = ROOT / ".cache" / "bin" / "aws"
 
 
 def small_files(folder: Path, count: int) -> Path:
-    """A directory of many small files in a hundred folders."""
+    """Create many small files in a hundred folders."""
     for number in range(count):
         path = folder / f"{number % 100:02}" / f"{number:05}.bin"
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -52,7 +52,7 @@ def small_files(folder: Path, count: int) -> Path:
 
 
 def large_file(folder: Path) -> Path:
-    """A directory of one large file, which no compression makes smaller."""
+    """Create one large file that does not compress."""
     folder.mkdir(parents=True)
     with (folder / "large.bin").open("wb") as file:
         for _ in range(LARGE_BYTES >> 20):
@@ -62,7 +62,7 @@ def large_file(folder: Path) -> Path:
 
 @contextmanager
 def sshd(folder: Path, number: int, public: str) -> Iterator[Node]:
-    """A real OpenSSH server on loopback that takes one key."""
+    """Run an OpenSSH server on loopback that accepts one key."""
     home = folder / f"sshd{number}"
     home.mkdir()
     key, allowed, port = home / "host_key", home / "authorized_keys", 22000 + os.getpid() % 10000 + number
@@ -79,7 +79,7 @@ def sshd(folder: Path, number: int, public: str) -> Iterator[Node]:
         "PermitRootLogin": "yes",
         "UsePAM": "no",
         "Subsystem": "sftp internal-sftp",
-        # As on a node, for both sides: this machine's start-up files may take longer than a small copy.
+        # The same short environment as on a node: this machine's shell startup files may take longer than a small copy.
         "SetEnv": "PATH=/usr/bin:/bin SHLVL=1",
     }
     config = home / "sshd_config"
@@ -97,7 +97,7 @@ def sshd(folder: Path, number: int, public: str) -> Iterator[Node]:
 
 
 def send_ours(hosts: Sequence[Host], source: Path, target: Path) -> Callable[[], None]:
-    """As staging sends a dataset of the caller's own."""
+    """Return a transfer that sends files as staging sends local datasets."""
 
     def send() -> None:
         files = files_to_send(source).files
@@ -107,7 +107,7 @@ def send_ours(hosts: Sequence[Host], source: Path, target: Path) -> Callable[[],
 
 
 def send_rsync(nodes: list[Node], key: Path, source: Path, target: Path) -> Callable[[], None]:
-    """One rsync for each node, at once."""
+    """Return a transfer that runs one rsync per node in parallel."""
     options = "-o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -o LogLevel=ERROR"
 
     def send() -> None:
@@ -125,27 +125,27 @@ def send_rsync(nodes: list[Node], key: Path, source: Path, target: Path) -> Call
 
 
 def seconds(do: Callable[[], None]) -> float:
-    """How long it takes."""
+    """Return the wall time of a call."""
     started = time.perf_counter()
     do()
     return time.perf_counter() - started
 
 
-def beside(what: str, ours: Callable[[], None], theirs: Callable[[], None], clear: Callable[[], None]) -> float:
-    """The median of our time over theirs, round by round."""
+def compare(what: str, ours: Callable[[], None], theirs: Callable[[], None], clear: Callable[[], None]) -> float:
+    """Return the median over the rounds of our time divided by theirs."""
     ratios = []
     for _ in range(ROUNDS):
         clear()
-        mine = seconds(ours)
+        ours_s = seconds(ours)
         clear()
-        other = seconds(theirs)
-        print(f"     {what}: ours {mine:.2f} s, theirs {other:.2f} s", flush=True)
-        ratios.append(mine / other)
+        theirs_s = seconds(theirs)
+        print(f"     {what}: ours {ours_s:.2f} s, theirs {theirs_s:.2f} s", flush=True)
+        ratios.append(ours_s / theirs_s)
     return statistics.median(ratios)
 
 
 def to_nodes(folder: Path, sources: dict[str, Path]) -> None:
-    """From this machine to two nodes."""
+    """Measure transfers from this machine to two nodes."""
     key = folder / "key"
     public = ensure_key(key).line
     with ExitStack() as stack:
@@ -159,17 +159,17 @@ def to_nodes(folder: Path, sources: dict[str, Path]) -> None:
                     shutil.rmtree(f"{target}-{number}", ignore_errors=True)
 
             send, rsync = send_ours(hosts, source, target), send_rsync(nodes, key, source, target)
-            show(f"{name} to two nodes, over rsync", beside(name, send, rsync, clear), 1.1, "x")
+            show(f"{name} to two nodes, over rsync", compare(name, send, rsync, clear), 1.1, "x")
             clear()
             send()
-            again = beside(f"{name}, nothing new", send, rsync, lambda: None)
+            again = compare(f"{name}, nothing new", send, rsync, lambda: None)
             show(f"{name} to two nodes, nothing new, over rsync", again, 1.1, "x")
         for host in hosts:
             host.close()
 
 
 def from_s3(folder: Path, sources: dict[str, Path]) -> None:
-    """From the rehearsal's bucket to one node, with the agent that nodes have."""
+    """Measure transfers from the rehearsal cloud's bucket to one node, with the node agent."""
     home = Home(folder / "home").ensure()
     cloud = client.ensure(home, SystemClock())
     session = connect(Endpoint(cloud.url, cloud.access_key_id, cloud.secret_access_key), "us-east-1", None)
@@ -208,14 +208,14 @@ def from_s3(folder: Path, sources: dict[str, Path]) -> None:
                 command = [str(AWS), "s3", "cp", "--recursive", "--only-show-errors", url, str(target)]
                 subprocess.run(command, check=True, env=environment)
 
-            ratio = beside(f"{name} from S3", ours, theirs, lambda: shutil.rmtree(folder / "copy", ignore_errors=True))
+            ratio = compare(f"{name} from S3", ours, theirs, lambda: shutil.rmtree(folder / "copy", ignore_errors=True))
             show(f"{name} from S3, aws s3 cp over ours (its speed is ours / this)", ratio, 1 / 0.9, "x")
     finally:
         client.stop(home)
 
 
 def memory() -> str | None:
-    """A file system in memory with room for it all: writing ten thousand files to a disk takes any time it likes."""
+    """Return a memory file system with enough space, if any: disk times vary too much for thousands of files."""
     folder = Path("/dev/shm")
     return str(folder) if folder.is_dir() and shutil.disk_usage(folder).free > 8 * LARGE_BYTES else None
 
@@ -229,7 +229,7 @@ def main() -> None:
         }
         if "s3" not in sys.argv:
             to_nodes(folder, sources)
-        # The rehearsal writes down all that it has after every change, so that many small objects take it minutes.
+        # The rehearsal cloud saves its whole state after every change, so many small objects would take minutes.
         large = f"a file of {LARGE_BYTES >> 20} MiB"
         few = f"{SMALL_OF_S3} files of {SMALL_BYTES} bytes"
         from_s3(folder, {large: sources[large], few: small_files(folder / "few", SMALL_OF_S3)})

@@ -1,7 +1,7 @@
-"""From a refused launch to the next one: our own seconds, on a rehearsal cloud whose first zone has no capacity.
+"""Measure the time between a failed launch and the next one, on a rehearsal cloud whose first zone has no capacity.
 
-Aim: <= 2 s of our own time after the answer. What the endpoint takes to answer the calls in between is shown apart.
-`failover.py 5` repeats it five times, each in a home of its own.
+Aim: <= 2 s of our own time after the answer. The endpoint's time for the calls in between is shown separately.
+`failover.py 5` repeats it five times, each in a separate home.
 """
 
 import json
@@ -27,33 +27,33 @@ DRY = {"next zone": "us-east-1c", "next region": "us-east-1*"}
 
 
 def calls(home: Path, zone: str) -> list[dict[str, Any]]:
-    """The calls of one `up` that finds no capacity there."""
+    """Return the API calls of an `up` that finds no capacity in a zone."""
     (home / "recipes" / "dry").mkdir(parents=True)
     (home / "recipes" / "dry" / "recipe.yaml").write_text(RECIPE)
     (home / "recipes" / "dry" / "train.py").write_text("")
     cloudgpu(home, "rehearsal", "capacity", f"{zone}/*/*=0")
     cloudgpu(home, "--debug", "up", "dry", "--on", "rehearsal", "--yes")
-    found = [json.loads(line) for line in (home / "debug.log").read_text().splitlines()]
+    log = [json.loads(line) for line in (home / "debug.log").read_text().splitlines()]
     cloudgpu(home, "down", "dry")
-    return found
+    return log
 
 
 def cloudgpu(home: Path, *words: str) -> None:
-    """One command that must succeed."""
+    """Run a command that must succeed."""
     env = os.environ | {"CLOUDGPU_HOME": str(home)}
     subprocess.run([CLOUDGPU, *words], env=env, cwd=home, check=True, stdout=subprocess.DEVNULL)
 
 
-def between(found: list[dict[str, Any]]) -> tuple[float, float, int]:
-    """From the last refusal to the launch that succeeded: our own seconds, the endpoint's, and the calls."""
-    launches = [place for place, call in enumerate(found) if call["operation"] == "CreateFleet"]
+def between(log: list[dict[str, Any]]) -> tuple[float, float, int]:
+    """Return our seconds, the endpoint's, and the number of calls between the last failed launch and the next."""
+    launches = [index for index, call in enumerate(log) if call["operation"] == "CreateFleet"]
     first, second = launches[-2:]
-    inside = sorted((_sent(call), _answered(call)) for call in found[first + 1 : second])
-    served_s, reached = 0.0, _answered(found[first])
-    for sent, answered in inside:  # calls overlap: a second counts once
+    inside = sorted((_sent(call), _answered(call)) for call in log[first + 1 : second])
+    served_s, reached = 0.0, _answered(log[first])
+    for sent, answered in inside:  # calls overlap: count each second once
         served_s += max(0.0, answered - max(sent, reached))
         reached = max(reached, answered)
-    whole_s = _sent(found[second]) - _answered(found[first])
+    whole_s = _sent(log[second]) - _answered(log[first])
     return whole_s - served_s, served_s, len(inside)
 
 
@@ -68,17 +68,17 @@ def _sent(call: dict[str, Any]) -> float:
 def main() -> None:
     turns = int(sys.argv[1]) if len(sys.argv) > 1 else 3
     for what, zone in DRY.items():
-        found = []
+        measured = []
         for _ in range(turns):
             with tempfile.TemporaryDirectory() as folder:
                 home = Path(folder)
                 try:
-                    found.append(between(calls(home, zone)))
+                    measured.append(between(calls(home, zone)))
                 finally:
                     cloudgpu(home, "rehearsal", "stop")
-        ours_s, served_s, count = max(found)
+        ours_s, served_s, count = max(measured)
         show(f"{what}: our own time, the longest of {turns}", ours_s, AIM_S, "s")
-        print(f"     {f'beside it {count} calls that the endpoint answered in':<58} {served_s:>9.3f} s")
+        print(f"     {f'{count} calls answered by the endpoint in':<58} {served_s:>9.3f} s")
 
 
 if __name__ == "__main__":

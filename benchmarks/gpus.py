@@ -1,6 +1,6 @@
-"""How long `cloudgpu gpus` takes over the whole catalogue.
+"""Measure `cloudgpu gpus` on the whole catalogue.
 
-Aims: <= 0.3 s, and <= 3x `cloudgpu --version`: what is more than typer's own parsing of options is small.
+Aims: <= 0.3 s, and <= 3x `cloudgpu --version`: little is added to typer's own option parsing.
 """
 
 import tempfile

@@ -1,4 +1,4 @@
-"""How the benchmarks measure: the best of several runs of a whole process, and figures next to their aims."""
+"""Helpers of the benchmarks: measure the best of several runs of a process, and print figures with their aims."""
 
 import os
 import subprocess
@@ -14,14 +14,14 @@ CLOUDGPU = Path(sys.executable).with_name("cloudgpu")
 
 @dataclass(frozen=True)
 class Cost:
-    """What one run of a process took, in seconds."""
+    """Seconds that one run of a process took."""
 
     cpu_s: float
     wall_s: float
 
 
 def run(argv: Sequence[str | Path], *, env: Mapping[str, str] | None = None, times: int = 5) -> Cost:
-    """The best of `times` runs; the first one only warms the caches."""
+    """Return the best of `times` runs, after one run that warms the caches."""
     costs = [_once(argv, env or {}) for _ in range(times + 1)][1:]
     return Cost(min(cost.cpu_s for cost in costs), min(cost.wall_s for cost in costs))
 
@@ -32,17 +32,17 @@ def _once(argv: Sequence[str | Path], env: Mapping[str, str]) -> Cost:
     _, status, used = os.wait4(child.pid, 0)
     child.returncode = os.waitstatus_to_exitcode(status)
     if child.returncode:
-        sys.exit(f"{' '.join(map(str, argv))} ended with {child.returncode}")
+        sys.exit(f"{' '.join(map(str, argv))} exited with {child.returncode}")
     return Cost(used.ru_utime + used.ru_stime, time.perf_counter() - started)
 
 
 def show(what: str, measured: float, aim: float, unit: str) -> None:
-    """One line: the figure, the aim, whether it holds."""
+    """Print a figure, its aim, and whether it is met."""
     verdict = "ok  " if measured <= aim else "OVER"
     print(f"{verdict} {what:<58} {measured:>9.3f} {unit:<3} (aim <= {aim:g})")
 
 
 def show_command(what: str, cost: Cost, aim_s: float) -> None:
-    """The same for a whole command; below it its CPU time, which other work on the machine changes less."""
+    """Print the wall time of a command with its aim, then its CPU time, which other load affects less."""
     show(what, cost.wall_s, aim_s, "s")
-    print(f"     {'of that on a CPU':<58} {cost.cpu_s:>9.3f} s")
+    print(f"     {'CPU time':<58} {cost.cpu_s:>9.3f} s")

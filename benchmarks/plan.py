@@ -1,4 +1,4 @@
-"""How long `cloudgpu plan` takes without asking anybody.
+"""Measure `cloudgpu plan` offline.
 
 Aim: `plan recipes/quickstart --offline` <= 0.6 s.
 """

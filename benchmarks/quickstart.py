@@ -1,9 +1,9 @@
-"""The quickstart on the rehearsal cloud, twice, in a home of its own: seconds by stage, and resident memory.
+"""Measure two quickstart runs on the rehearsal cloud, in a temporary home: seconds by stage, and resident memory.
 
 Aims, second run: the whole cycle without training <= 15 s, training <= 60 s, the rehearsal cloud with its two nodes
 <= 400 MiB resident (proportional set size of the server, the node host and what runs in the nodes, without the ranks).
 
-The training environment is taken from CLOUDGPU_ENV_CACHE, by default .cache/envs of the checkout, as the tests do.
+The training environment comes from CLOUDGPU_ENV_CACHE (default: .cache/envs of the checkout), as in the tests.
 """
 
 import json
@@ -23,7 +23,7 @@ RANK = b"train.py"
 
 
 def mebibytes(home: str) -> float:
-    """Memory of the home's rehearsal cloud: server, node host, and what runs in the nodes apart from the ranks."""
+    """Return the memory of a home's rehearsal cloud: server, node host, and node processes except ranks."""
     running = dict(filter(None, map(_process, Path("/proc").glob("[0-9]*"))))
     ours = {pid for pid, (_, words) in running.items() if b"cloudgpu.rehearsal" in words and home.encode() in words}
     while more := {pid for pid, (parent, _) in running.items() if parent in ours} - ours:
@@ -32,7 +32,7 @@ def mebibytes(home: str) -> float:
 
 
 def _process(folder: Path) -> tuple[int, tuple[int, bytes]] | None:
-    """A process's parent and command line; None for one that ended meanwhile."""
+    """Return a process's ID, parent and command line, or None if it has exited."""
     try:
         parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
         return int(folder.name), (parent, (folder / "cmdline").read_bytes())
@@ -41,7 +41,7 @@ def _process(folder: Path) -> tuple[int, tuple[int, bytes]] | None:
 
 
 def _resident_kib(pid: int) -> int:
-    """Its share of what it has in memory, KiB: a page that two processes share counts half for each."""
+    """Return a process's proportional set size in KiB, which counts a page shared by two processes half for each."""
     try:
         lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
     except OSError:
@@ -50,21 +50,21 @@ def _resident_kib(pid: int) -> int:
 
 
 class Peak(threading.Thread):
-    """Samples the memory twice a second until stopped."""
+    """Sample the memory twice a second until stopped."""
 
     def __init__(self, home: str) -> None:
         super().__init__(daemon=True)
         self.home, self.mib, self.over = home, 0.0, threading.Event()
 
     def run(self) -> None:
-        """Keep the highest figure."""
+        """Record the highest value."""
         while not self.over.wait(0.5):
             self.mib = max(self.mib, mebibytes(self.home))
 
 
 @dataclass(frozen=True)
 class Trained:
-    """One `train`: seconds of the whole command, seconds by stage, and the peak of the rehearsal's memory."""
+    """Measurements of one `train`: total seconds, seconds by stage, and peak memory of the rehearsal cloud."""
 
     wall_s: float
     stages: dict[str, float]
@@ -82,7 +82,7 @@ def train(home: str) -> Trained:
     peak.over.set()
     peak.join()
     if done.returncode:
-        sys.exit(f"train ended with {done.returncode}:\n{done.stderr}")
+        sys.exit(f"train exited with {done.returncode}:\n{done.stderr}")
     stages = {stage["name"]: stage["seconds"] for stage in json.loads(done.stdout)["stages"]}
     return Trained(wall_s, stages, peak.mib)
 

@@ -1,8 +1,8 @@
-"""First contact with 256 SSH servers and one command on each, then more commands over the open connections.
+"""Measure connecting to 256 SSH servers, one command on each, and later commands over the open connections.
 
 Aims: first contact <= 1.1x a pool of threads around bare paramiko clients; later commands <= 4 ms a host.
 
-The servers are asyncssh in one process of their own, so both sides share the machine's cores, for us and for the pool.
+The servers are asyncssh in a separate process, so both sides share the machine's cores, for us and for the pool.
 CPU seconds are of the client alone.
 """
 
@@ -36,7 +36,7 @@ ANSWER = "here\n"
 
 
 class _Anybody(asyncssh.SSHServer):
-    """Takes the one key that it was told of."""
+    """An SSH server that accepts one key."""
 
 
 async def _answer(process: asyncssh.SSHServerProcess[str]) -> None:
@@ -67,7 +67,7 @@ async def _serve(count: int, public: str) -> None:
 
 
 def ours(nodes: list[Node], key: Path) -> Callable[[], None]:
-    """First contact; returns what sends one more command everywhere."""
+    """Connect to all servers and return a function that runs another command on each."""
     hosts = all_or_raise(connect_all(nodes, key, clock=SystemClock()))
 
     def command() -> None:
@@ -79,7 +79,7 @@ def ours(nodes: list[Node], key: Path) -> Callable[[], None]:
 
 
 def bare(nodes: list[Node], key: Path, host_key: str) -> Callable[[], None]:
-    """The same with paramiko clients in a pool of as many threads."""
+    """Do the same with paramiko clients in a pool of as many threads."""
     kind, base64 = host_key.split()[:2]
     private = paramiko.Ed25519Key.from_private_key_file(str(key))
     pinned = paramiko.hostkeys.HostKeyEntry.from_line(f"x {kind} {base64}").key
@@ -107,7 +107,7 @@ def bare(nodes: list[Node], key: Path, host_key: str) -> Callable[[], None]:
 
 
 def timed(do: Callable[[], Callable[[], None]]) -> dict[str, float]:
-    """Seconds of the first contact and of one later command on every host, and CPU seconds of both."""
+    """Return wall and CPU seconds of connecting, and of a later command on every host."""
     before, started = _cpu_s(), time.perf_counter()
     command = do()
     first_s, first_cpu_s = time.perf_counter() - started, _cpu_s() - before
@@ -125,7 +125,7 @@ def _cpu_s() -> float:
 
 
 def once(who: str, folder: Path, servers: dict[str, Any]) -> dict[str, float]:
-    """One measurement in a process of its own: neither side inherits the other's threads."""
+    """Measure in a separate process, so that neither side inherits the other's threads."""
     command = [sys.executable, __file__, who, str(folder), json.dumps(servers)]
     done = subprocess.run(command, capture_output=True, check=True, text=True)
     return dict(json.loads(done.stdout))

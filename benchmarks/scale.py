@@ -1,9 +1,9 @@
-"""Many rehearsal nodes: seconds and API calls of `up` to the last SSH answer, and of `down`.
+"""Measure many rehearsal nodes: seconds and API calls of `up` until every node answers over SSH, and of `down`.
 
 Aims: `up` of 64 nodes until all answer over SSH <= 25 s, `down` of 200 <= 15 s, and the same number of changing calls
-whatever the number of nodes. Host keys are read from each node's console, so those reads grow with the nodes.
+for any number of nodes. Host keys are read from each node's console, so those reads grow with the nodes.
 
-`scale.py 1 16` takes other sizes. CPU seconds are those of the command and of the rehearsal cloud with its nodes.
+`scale.py 1 16` measures other sizes. CPU seconds are those of the command and of the rehearsal cloud with its nodes.
 """
 
 import json
@@ -43,7 +43,7 @@ budget: {expiry: 1h}
 
 @dataclass(frozen=True)
 class Took:
-    """One command: seconds on the wall, CPU seconds of everything, and its API calls by name."""
+    """Measurements of one command: wall seconds, CPU seconds of all processes, and API calls by name."""
 
     wall_s: float
     cpu_s: float
@@ -51,12 +51,12 @@ class Took:
 
     @property
     def changing(self) -> Counter[str]:
-        """Calls that change something."""
+        """API calls that change state."""
         return Counter({name: count for name, count in self.calls.items() if not name.startswith(READS)})
 
 
 def cloud_cpu_s(home: Path) -> float:
-    """CPU seconds of the home's rehearsal cloud so far: its servers, all that they ever started, all that runs."""
+    """Return the CPU seconds of a home's rehearsal cloud so far, including its child processes."""
     stats = dict(filter(None, map(_stat, Path("/proc").glob("[0-9]*"))))
     ours = {pid for pid, (_, _, words) in stats.items() if b"cloudgpu.rehearsal" in words and bytes(home) in words}
     while more := {pid for pid, (parent, _, _) in stats.items() if parent in ours} - ours:
@@ -65,7 +65,7 @@ def cloud_cpu_s(home: Path) -> float:
 
 
 def _stat(folder: Path) -> tuple[int, tuple[int, int, bytes]] | None:
-    """Parent, ticks with those of its children that have ended, command line; None for one that ended meanwhile."""
+    """Return a process's parent, CPU ticks (with exited children) and command line, or None if it has exited."""
     try:
         fields = (folder / "stat").read_text().rpartition(")")[2].split()
         ticks = sum(int(field) for field in fields[11:15])
@@ -75,7 +75,7 @@ def _stat(folder: Path) -> tuple[int, tuple[int, int, bytes]] | None:
 
 
 def command(home: Path, *words: str) -> Took:
-    """Carry one command out, with its calls noted."""
+    """Run a command and record its API calls."""
     log = home / "debug.log"
     log.unlink(missing_ok=True)
     before, started = cloud_cpu_s(home), time.perf_counter()
@@ -88,7 +88,7 @@ def command(home: Path, *words: str) -> Took:
     _, status, used = os.wait4(child.pid, 0)
     child.returncode = os.waitstatus_to_exitcode(status)
     if child.returncode:
-        sys.exit(f"cloudgpu {' '.join(words)} ended with {child.returncode}")
+        sys.exit(f"cloudgpu {' '.join(words)} exited with {child.returncode}")
     wall_s = time.perf_counter() - started
     calls = Counter(json.loads(line)["operation"] for line in log.read_text().splitlines())
     return Took(wall_s, cloud_cpu_s(home) - before + used.ru_utime + used.ru_stime, calls)
@@ -99,7 +99,7 @@ def _no_session(node: Node) -> NoReturn:
 
 
 def first_answers_s(home: Path, name: str) -> float:
-    """Seconds until every node of a cluster has answered over SSH."""
+    """Return the seconds until every node of a cluster has answered over SSH."""
     started = time.perf_counter()
     stored = json.loads(Home(home).cluster(name).inventory.read_text())
     settings = load(flags={}, environ={"CLOUDGPU_HOME": str(home)}, cwd=home)
@@ -118,7 +118,7 @@ def first_answers_s(home: Path, name: str) -> float:
 
 
 def measure(home: Path, nodes: int) -> Counter[str]:
-    """`up`, an answer of every node, `down`; returns the changing calls of `up`."""
+    """Run `up`, contact every node, run `down`, and return the changing calls of `up`."""
     name = f"scale-{nodes}"
     up = command(home, "up", "scale", "--on", "rehearsal", "--yes", "--name", name, "--set", f"resources.nodes={nodes}")
     answered_s = first_answers_s(home, name)
@@ -130,7 +130,7 @@ def measure(home: Path, nodes: int) -> Counter[str]:
         else:
             print(f"     {label:<58} {wall_s:>9.3f} s")
         reads = sum(took.calls.values()) - sum(took.changing.values())
-        print(f"     {'of that on a CPU, all processes':<58} {took.cpu_s:>9.3f} s")
+        print(f"     {'CPU time of all processes':<58} {took.cpu_s:>9.3f} s")
         print(
             f"     calls: {sum(took.changing.values())} that change something, {reads - took.calls[PER_NODE]} reads"
             f" and {took.calls[PER_NODE]} consoles"

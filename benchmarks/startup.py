@@ -1,4 +1,4 @@
-"""How long `cloudgpu --help` and `--version` take, in CPU seconds.
+"""Measure the CPU time of `cloudgpu --help` and `--version`.
 
 Aims: <= 0.25 s CPU and <= 2x a typer application with as many commands that does nothing; where SkyPilot is on the
 PATH, >= 8x faster than `sky --version`.

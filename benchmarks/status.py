@@ -1,4 +1,4 @@
-"""How long `cloudgpu status` takes from records: 20 clusters that stand, and 200 runs that are over.
+"""Measure `cloudgpu status` on records of 20 running clusters and 200 finished runs.
 
 Aim: <= 0.4 s.
 """

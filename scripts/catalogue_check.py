@@ -1,4 +1,4 @@
-"""Say what is wrong with the catalogue's data files, and end with 1 if anything is."""
+"""Print the problems of the catalogue's data files, and exit with 1 if there are any."""
 
 import sys
 
@@ -6,7 +6,7 @@ from cloudgpu.catalog.checking import known, problems
 
 
 def main() -> int:
-    """Print every problem."""
+    """Print every problem and return the exit status."""
     problem_lines = problems(known())
     for problem in problem_lines:
         print(problem)

@@ -1,7 +1,8 @@
 """Write the parts of the catalogue that EC2 describes: GPU instance types, where they are offered, what they cost.
 
 Types and offerings are read from moto's copy of what EC2 answered, prices from a copy of AWS's price list in the form
-that Karpenter keeps it in (`zz_generated.pricing_aws.go`). What EC2 does not say stands here, with its source.
+that Karpenter keeps it in (`zz_generated.pricing_aws.go`). Data that EC2 does not provide is defined here with its
+source.
 """
 
 import argparse
@@ -18,7 +19,7 @@ DATA: Final = Path(__file__).resolve().parent.parent / "cloudgpu" / "catalog" / 
 MOTO: Final = files("moto.ec2").joinpath("resources")
 
 _GPUDIRECT: Final = ("p4d.", "p4de.", "p5.48xlarge", "p5e.", "p5en.", "p6-", "g7e.12", "g7e.24", "g7e.48")
-"""aws-ofi-nccl src/platform-aws.cpp (2026-08-21): where it insists on GPUDirect RDMA."""
+"""aws-ofi-nccl src/platform-aws.cpp (2026-08-21): where it requires GPUDirect RDMA."""
 _NVLINK: Final = ("p3dn.", "p4d.", "p4de.", "p5.48xlarge", "p5e.", "p5en.", "p6-")
 """EC2 user guide of 2023-06-15 and aws-samples' EFA cheat sheet."""
 _MIB_PER_GIB: Final = 1024
@@ -40,12 +41,12 @@ def main() -> None:
 
 
 def _described() -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(gzip.decompress(MOTO.joinpath("instance_types.json.gz").read_bytes()))
-    return found
+    types: dict[str, Any] = json.loads(gzip.decompress(MOTO.joinpath("instance_types.json.gz").read_bytes()))
+    return types
 
 
 def _kept(facts: Mapping[str, Any]) -> bool:
-    """Whole NVIDIA GPUs beside an x86 processor: what NVIDIA's images and PyTorch's default wheels run on."""
+    """Return True for whole NVIDIA GPUs with an x86 processor, which NVIDIA's images and PyTorch's wheels need."""
     gpus = facts.get("GpuInfo", {}).get("Gpus", [])
     whole = bool(gpus) and gpus[0]["Manufacturer"] == "NVIDIA" and gpus[0]["Count"] > 0
     return whole and "x86_64" in facts["ProcessorInfo"]["SupportedArchitectures"]
@@ -80,7 +81,7 @@ def _type(name: str, facts: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _gbps(text: str) -> str | None:
-    """`4x 100 Gigabit` is 400, `Up to 25 Gigabit` is 25."""
+    """Parse a network rate: `4x 100 Gigabit` is 400, `Up to 25 Gigabit` is 25."""
     match = _GIGABIT.search(text)
     return str(int(match[1] or 1) * Decimal(match[2])) if match else None
 
@@ -90,7 +91,7 @@ def _offers(names: list[str], listed: str) -> dict[str, Any]:
     regions = sorted(zones)
     day = _GENERATED.search(listed)
     if day is None:
-        message = "the price list does not say when it was read"
+        message = "the price list has no date"
         raise SystemExit(message)
     return {
         "sources": _OFFER_SOURCES,
@@ -108,19 +109,19 @@ def _offers(names: list[str], listed: str) -> dict[str, Any]:
 
 
 def _zones() -> dict[str, dict[str, list[str]]]:
-    """Region -> type -> the letters of its zones."""
-    found: dict[str, dict[str, list[str]]] = {}
+    """Return the zone letters by region and type."""
+    zones: dict[str, dict[str, list[str]]] = {}
     for path in sorted(MOTO.joinpath("instance_type_offerings", "availability-zone").iterdir(), key=str):
         region = path.name.partition(".")[0]
         for row in json.loads(gzip.decompress(path.read_bytes())):
             letter = row["Location"].removeprefix(region)
-            if len(letter) == 1:  # a local zone is no zone of the region's own data centres
-                found.setdefault(region, {}).setdefault(row["InstanceType"], []).append(letter)
-    return {region: {name: sorted(letters) for name, letters in rows.items()} for region, rows in found.items()}
+            if len(letter) == 1:  # longer names are local zones
+                zones.setdefault(region, {}).setdefault(row["InstanceType"], []).append(letter)
+    return {region: {name: sorted(letters) for name, letters in rows.items()} for region, rows in zones.items()}
 
 
 def _prices(listed: str) -> Iterator[tuple[str, dict[str, str]]]:
-    """Region -> type -> USD an hour, as text without the zeros at the end."""
+    """Yield each region with the hourly price of its types in USD, without trailing zeros."""
     starts = list(_REGION.finditer(listed))
     for at, start in enumerate(starts):
         end = starts[at + 1].start() if at + 1 < len(starts) else len(listed)
@@ -129,7 +130,7 @@ def _prices(listed: str) -> Iterator[tuple[str, dict[str, str]]]:
 
 
 def _write(name: str, content: Mapping[str, Any]) -> None:
-    """One line for each row of a list, so that a change shows as the rows that it changes."""
+    """Write a file with one line per list row, so that a diff shows the changed rows."""
     parts = [f"  {json.dumps(key)}: {_laid_out(value)}" for key, value in content.items()]
     DATA.joinpath(name).write_text("{\n" + ",\n".join(parts) + "\n}\n", "utf-8")
 

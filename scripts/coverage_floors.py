@@ -1,7 +1,7 @@
-"""Hold the coverage of the unit tier, package by package, against the floors in pyproject.toml.
+"""Check the coverage of each package by the unit tests against the floors in pyproject.toml.
 
-Reads the data file of coverage.py that `scripts/test --coverage` leaves. A package without a floor, and a floor without
-a package, are wrong: a new package gets its floor when it is made.
+Reads the coverage.py data file that `scripts/test --coverage` writes. A package without a floor is an error, and so is
+a floor without a package: set the floor when you add a package.
 """
 
 import sys
@@ -19,7 +19,7 @@ PACKAGE = ROOT / "cloudgpu"
 
 @dataclass(frozen=True)
 class Covered:
-    """Statements of a package, and how many of them ran."""
+    """Number of statements of a package, and of those that ran."""
 
     statements: int = 0
     ran: int = 0
@@ -51,7 +51,7 @@ def by_package(files: Iterable[tuple[Path, int, int]]) -> dict[str, Covered]:
 def problems(covered: Mapping[str, Covered], floors: Mapping[str, float]) -> list[str]:
     """Return one line for each package below its floor, and for each without one."""
     wrong = [f"{name} has no floor in pyproject.toml" for name in sorted(covered.keys() - floors.keys())]
-    wrong += [f"{name} has a floor and no file" for name in sorted(floors.keys() - covered.keys())]
+    wrong += [f"{name} has a floor but no file" for name in sorted(floors.keys() - covered.keys())]
     for name in sorted(covered.keys() & floors.keys()):
         if covered[name].percent < floors[name]:
             wrong.append(
@@ -79,7 +79,7 @@ def measured(data_file: Path) -> list[tuple[Path, int, int]]:
 
 
 def main(argv: list[str]) -> int:
-    """Print the table; return 1 when a package is below its floor."""
+    """Print the table and return 1 if a package is below its floor."""
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     floors = settings["tool"]["cloudgpu"]["coverage-floors"]
     covered = by_package(measured(Path(argv[0])))

@@ -1,7 +1,7 @@
-"""Find code of cloudgpu that nothing uses, with vulture, and hold it against `scripts/dead_code.toml`.
+"""Find unused code of cloudgpu with vulture, except for the names in `scripts/dead_code.toml`.
 
-What only tests use counts as unused: then the tests test nothing that runs. The list says for each name why it stays;
-a name that is not on it fails, and so does an entry that matches nothing any more.
+Code that only tests use counts as unused, because those tests test nothing that runs. The list gives a reason for each
+name. A name that is not on the list is an error, and so is an entry that no longer matches anything.
 """
 
 import sys
@@ -15,14 +15,14 @@ from vulture import Vulture
 ROOT = Path(__file__).resolve().parents[1]
 ALLOWED = ROOT / "scripts" / "dead_code.toml"
 USERS = ("cloudgpu", "infra", "recipes", "scripts", "benchmarks")
-"""Where a use counts."""
+"""Folders whose code counts as a user."""
 CHECKED = ("cloudgpu", "infra")
 DECORATORS = ["@rule", "@check", "@*.command", "@*.callback", "@field_validator", "@model_validator"]
-"""They register what they decorate, so that nothing has to name it."""
+"""Decorators that register a function, so that no code refers to it by name."""
 CONFIDENCE = 60
 
 
-def found() -> dict[str, str]:
+def unused_names() -> dict[str, str]:
     """Return the unused names as `path:name`, each with its line and kind."""
     search = Vulture(ignore_decorators=DECORATORS)
     users = [str(ROOT / folder) for folder in USERS if (ROOT / folder).is_dir()]
@@ -40,13 +40,13 @@ def problems(unused: Mapping[str, str], allowed: Iterable[str]) -> list[str]:
     patterns = list(allowed)
     new = [text for name, text in unused.items() if not any(fnmatch(name, pattern) for pattern in patterns)]
     stale = [pattern for pattern in patterns if not any(fnmatch(name, pattern) for name in unused)]
-    return new + [f"{ALLOWED.name}: {pattern} matches nothing that is unused; remove it" for pattern in stale]
+    return new + [f"{ALLOWED.name}: {pattern} matches no unused name; remove it" for pattern in stale]
 
 
 def main() -> int:
-    """Return 1 when there is a problem."""
+    """Print the problems and return the exit status."""
     groups = tomllib.loads(ALLOWED.read_text(encoding="utf-8"))
-    wrong = problems(found(), [pattern for patterns in groups.values() for pattern in patterns])
+    wrong = problems(unused_names(), [pattern for patterns in groups.values() for pattern in patterns])
     print(*wrong, sep="\n", end="\n" if wrong else "")
     return int(bool(wrong))
 

@@ -1,4 +1,4 @@
-"""Write the documents that are generated from code; with --check, say which are out of date and end with 1."""
+"""Generate documents from code. With --check, list those that are out of date and exit with 1."""
 
 import json
 import sys
@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def iam_policy(grants: Sequence[Grant]) -> str:
-    """What `cloudgpu doctor --policy` prints."""
+    """Return the output of `cloudgpu doctor --policy`."""
     return json.dumps(policy(grants), indent=2) + "\n"
 
 
@@ -35,7 +35,7 @@ DOCUMENTS: Mapping[str, Callable[[], str]] = {
 
 
 def main() -> int:
-    """Write, or compare."""
+    """Write the documents, or with --check compare them."""
     stale = []
     for name, render in DOCUMENTS.items():
         path, text = ROOT / name, render()

@@ -1,4 +1,4 @@
-"""`docs/reference/checks.md`, from the checks and rules themselves."""
+"""Generate `docs/reference/checks.md` from the checks and rules."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -12,8 +12,9 @@ _HEAD = """\
 
 # Checks
 
-`cloudgpu plan` looks at a recipe before anything is spent, and so does every command that would
-spend. A finding names its check in brackets, says what is wrong, and has a fix where there is one:
+`cloudgpu plan` checks a recipe before any money is spent, and so does every command that spends
+money. A finding names its check in brackets, describes the problem, and suggests a fix if there is
+one:
 
 ```
 error: 2 x p3dn.24xlarge need 192 vCPUs in us-east-1, and Running On-Demand P instances (L-417A185B) allow 96 [quota]
@@ -23,26 +24,26 @@ error: 2 x p3dn.24xlarge need 192 vCPUs in us-east-1, and Running On-Demand P in
 | severity | what it means |
 |---|---|
 | `error` | the plan is not applied |
-| `warning` | it is applied; something will go wrong, or cost more, sooner or later |
-| `unknown` | neither passed nor failed: the cloud was not asked or denied it, or nobody knows |
+| `warning` | the plan is applied, but something is likely to fail or to cost more |
+| `unknown` | neither passed nor failed: the cloud was not queried, denied access, or the data is not known |
 | `note` | worth knowing |
 
-On the rehearsal cloud nothing costs money, so that some warnings are notes there.
+On the rehearsal cloud nothing costs money, so some warnings are notes there.
 """
 
 _RULES = """\
-## Rules that throw candidates out
+## Rules that reject candidates
 
-A candidate is an instance type in a zone of a region. A rule that throws a type or a region out is
-an error when nothing else is left, and a warning that begins with `excluded:` as long as something
-is; of a zone that is dropped only `cloudgpu plan --explain` tells, which says for every candidate
-which rule kept it or threw it out.
+A candidate is an instance type in a zone of a region. A rule that rejects a type or a region is an
+error if no candidate remains, and otherwise a warning that begins with `excluded:`. Rejected zones
+are shown only by `cloudgpu plan --explain`, which names the rule that kept or rejected each
+candidate.
 """
 
 _CHECKS = """\
 ## Checks of the plan as a whole
 
-The severity is the gravest that the check speaks with.
+The severity is the highest that the check can report.
 """
 
 
@@ -54,7 +55,7 @@ _REACH: Mapping[type, str] = {
 
 
 def markdown() -> str:
-    """The page."""
+    """Return the page."""
     rules: list[TypeRule | RegionRule | ZoneRule] = [*TYPE_RULES, *REGION_RULES, *ZONE_RULES]
     return "\n".join([_HEAD, _RULES, *_rule_rows(rules), "", _CHECKS, *_check_rows(CHECKS), ""])
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Write `docs/reference/cli.md` from the commands themselves; `scripts/docs.py` does it with the other pages."""
+"""Generate `docs/reference/cli.md` from the commands. `scripts/docs.py` writes it with the other pages."""
 
 import inspect
 import sys
@@ -13,16 +13,15 @@ import typer
 from cloudgpu.cli.main import app
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "reference" / "cli.md"
-INTRODUCTION = """<!-- Generated from cloudgpu/cli by scripts/docs_cli.py; edit the commands' own help there. -->
+INTRODUCTION = """<!-- Generated from cloudgpu/cli by scripts/docs_cli.py; edit the help of the commands instead. -->
 # Commands
 
-`cloudgpu COMMAND --help` says the same. Before the command: `--debug` writes a log with AWS request
-ids and shortens nothing, `--version` prints the version, `--install-completion` installs completion
-for your shell.
+`cloudgpu COMMAND --help` prints the same text. Options before the command: `--debug` logs AWS
+request IDs and does not truncate output, `--version` prints the version, `--install-completion`
+installs completion for your shell.
 
-What `--json` prints is in [the JSON reference](json.md), what the exit codes mean in [the table of
-exit codes](exit-codes.md), what can be set once instead of every time in [the
-settings](settings.md).
+See also: the output of `--json` in [the JSON reference](json.md), the meaning of [exit
+codes](exit-codes.md), and defaults for options in [the settings](settings.md).
 """
 EXAMPLES: Mapping[str, str] = {
     "gpus": "cloudgpu gpus --count 8 --min-memory 32GB",
@@ -87,7 +86,7 @@ EXAMPLES: Mapping[str, str] = {
 
 
 def markdown() -> str:
-    """The page."""
+    """Return the page."""
     parts = [INTRODUCTION]
     for name, command in _commands(typer.main.get_command(app)):
         parts.append("\n".join(_section(name, command)))
@@ -97,13 +96,13 @@ def markdown() -> str:
 def _commands(group: Any, path: str = "") -> Iterator[tuple[str, Any]]:  # noqa: ANN401 - typer keeps its classes private
     for name in group.list_commands(None):
         command = group.commands[name]
-        whole = f"{path} {name}".strip()
+        full_name = f"{path} {name}".strip()
         if hasattr(command, "commands"):
             if command.invoke_without_command:
-                yield whole, command
-            yield from _commands(command, whole)
+                yield full_name, command
+            yield from _commands(command, full_name)
         else:
-            yield whole, command
+            yield full_name, command
 
 
 def _section(name: str, command: Any) -> Iterator[str]:  # noqa: ANN401
@@ -118,7 +117,7 @@ def _section(name: str, command: Any) -> Iterator[str]:  # noqa: ANN401
 
 
 def _help_markdown(text: str) -> str:
-    """A command's help as markdown: paragraphs that keep their lines, which click marks, are blocks."""
+    """Return a command's help as Markdown. Paragraphs that click must not rewrap become code blocks."""
     paragraphs = inspect.cleandoc(text).split("\n\n")
     marked = [paragraph.removeprefix("\b\n") for paragraph in paragraphs]
     blocks = [

@@ -11,20 +11,20 @@ ROOT = Path(__file__).resolve().parent.parent
 _ITEM = re.compile(r"(\s*(?:[-*+]|\d+\.)\s+)")
 _FENCE = re.compile(r"\s*(`{3,}|~{3,})")
 _KEPT = re.compile(r"\s*(?:\||#{1,6} |<!--|>|$)")
-# A code span that fits a line is one word, whatever is in it; a word may have several.
+# A code span that fits on a line is treated as one word, which may contain several spans.
 _WORD = re.compile(r"(?:(`+)(?:(?!\1).)+\1(?!`)|\S)+")
-# What would begin a list, a heading, a quotation or a table if a line began with it.
+# Text that would start a list, heading, quotation or table at the beginning of a line.
 _STRUCTURE = re.compile(r"(?:[-+*]|\d+[.)]|#{1,6}|>.*|\|.*|=+|-{2,})$")
 
 
 def pages() -> list[Path]:
-    """Return the pages that are wrapped."""
+    """Return the pages to wrap."""
     top = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")]
     return top + sorted((ROOT / "docs").rglob("*.md"))
 
 
 def wrapped(text: str) -> str:
-    """Wrap every paragraph that has a line which is too long, and leave the others alone."""
+    """Wrap every paragraph with a line that is too long; leave the others unchanged."""
     return "".join(line + "\n" for block in _blocks(text) for line in block)
 
 
@@ -65,9 +65,9 @@ def _filled(paragraph: list[str]) -> list[str]:
 
 
 def _words(text: str) -> Iterator[str]:
-    found = (found[0] for found in _WORD.finditer(text.strip()))
+    matches = (match[0] for match in _WORD.finditer(text.strip()))
     held = ""
-    for word in (part for whole in found for part in (whole.split() if len(whole) > WIDTH else [whole])):
+    for word in (part for match in matches for part in (match.split() if len(match) > WIDTH else [match])):
         if held and _STRUCTURE.match(word):
             held += " " + word
             continue
@@ -78,7 +78,7 @@ def _words(text: str) -> Iterator[str]:
 
 
 def main() -> int:
-    """Wrap the pages; with --check, say which are not and end with 1."""
+    """Wrap the pages. With --check, list those that are not wrapped and exit with 1."""
     changed = []
     for path in pages():
         text = path.read_text(encoding="utf-8")
@@ -86,7 +86,7 @@ def main() -> int:
             changed.append(path.relative_to(ROOT))
             if "--check" not in sys.argv:
                 path.write_text(wrapped(text), encoding="utf-8")
-    verb = "has prose beyond 100 columns" if "--check" in sys.argv else "wrapped"
+    verb = "has lines of prose longer than 100 columns" if "--check" in sys.argv else "wrapped"
     for name in changed:
         print(f"{verb}: {name}")
     return 1 if changed and "--check" in sys.argv else 0

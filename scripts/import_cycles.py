@@ -1,10 +1,10 @@
-"""Find import cycles between the modules of cloudgpu, and hold them against the list in pyproject.toml.
+"""Find import cycles between modules of cloudgpu, except for those listed in pyproject.toml.
 
-import-linter's contracts order packages; inside one of them nothing keeps two modules from importing each other. An
-import counts wherever it stands: in a function or under TYPE_CHECKING it still says that neither module can be
-understood without the other.
+import-linter's contracts order the packages, but do not keep two modules of a package from importing each other. An
+import inside a function or under TYPE_CHECKING counts too: it means that neither module can be understood without the
+other.
 
-The list may only become shorter: a cycle that is not on it fails, and so does an entry that is no cycle any more.
+The list may only shrink: a cycle that is not listed is an error, and so is an entry that is no longer a cycle.
 """
 
 import sys
@@ -42,17 +42,17 @@ def _reachable(start: str, imports: Mapping[str, Iterable[str]]) -> set[str]:
 
 
 def problems(cycles_found: set[Cycle], allowed: set[Cycle]) -> list[str]:
-    """Return one line for each cycle that is not allowed, and for each entry that is none."""
+    """Return one line for each cycle that is not allowed, and for each entry that is no longer a cycle."""
     new = [f"new import cycle: {' <-> '.join(cycle)}" for cycle in sorted(cycles_found - allowed)]
     stale = [
-        f"no cycle any more, remove it from pyproject.toml: {', '.join(cycle)}"
+        f"no longer a cycle, remove it from pyproject.toml: {', '.join(cycle)}"
         for cycle in sorted(allowed - cycles_found)
     ]
     return new + stale
 
 
 def main() -> int:
-    """Return 1 when there is a problem."""
+    """Print the problems and return the exit status."""
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["cloudgpu"]
     allowed = {tuple(sorted(cycle)) for cycle in settings["import-cycles"]}
     graph = grimp.build_graph(PACKAGE, cache_dir=str(ROOT / ".import_linter_cache"))

@@ -1,6 +1,6 @@
-"""Draw docstrings, help lines and messages at random, for somebody who did not write them to read critically.
+"""Draw a random sample of docstrings, help lines and messages for review by a reader who did not write them.
 
-The same seed draws the same places of the same sources, so that two readers judge the same sample.
+The same seed draws the same sample from the same sources, so that two readers review the same texts.
 """
 
 import argparse
@@ -22,7 +22,7 @@ _DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 class Passage(NamedTuple):
-    """A piece of text and where it stands: `file:line`, or a command line."""
+    """A text and its place: `file:line`, or a command line."""
 
     place: str
     text: str
@@ -36,7 +36,7 @@ def docstrings(source: str, name: str) -> Iterator[Passage]:
 
 
 def messages(source: str, name: str) -> Iterator[Passage]:
-    """Return the text of every error and its hint, and of every note and finding; `{}` stands for a value."""
+    """Return the text of every error and its hint, and of every note and finding; `{}` replaces a value."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Assign):
             targets = [target.id for target in node.targets if isinstance(target, ast.Name)]
@@ -80,7 +80,7 @@ def help_lines(command: Any, words: Sequence[str] = ("cloudgpu",)) -> Iterator[P
 
 
 def drawn(passages: Sequence[Passage], count: int, seed: int) -> list[Passage]:
-    """Return `count` passages in the order of their places; each text once."""
+    """Return `count` passages sorted by place, each text once."""
     unique = sorted({passage.text: passage for passage in sorted(passages, reverse=True)}.values())
     return sorted(random.Random(seed).sample(unique, min(count, len(unique))))
 
@@ -92,14 +92,14 @@ def main() -> None:
     seed = parser.parse_args().seed
     paths = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
     sources = [(path.relative_to(ROOT).as_posix(), path.read_text(encoding="utf-8")) for path in paths]
-    found = {
+    passages = {
         "docstrings": [passage for name, source in sources for passage in docstrings(source, name)],
         "help lines": list(help_lines(typer.main.get_command(app))),
         "messages": [passage for name, source in sources for passage in messages(source, name)],
     }
     for kind, count in SIZES.items():
-        print(f"# {count} of {len(found[kind])} {kind}\n")
-        for number, passage in enumerate(drawn(found[kind], count, seed), 1):
+        print(f"# {count} of {len(passages[kind])} {kind}\n")
+        for number, passage in enumerate(drawn(passages[kind], count, seed), 1):
             print(f"{number}. {passage.place}\n{textwrap.indent(passage.text.strip(), '   ')}\n")
 
 

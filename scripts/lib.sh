@@ -1,4 +1,4 @@
-# Sourced by the other scripts: where the checkout is, and how to say things. Not a command.
+# Sourced by the other scripts: paths of the checkout, messages, package installation. Not a command.
 # shellcheck shell=bash
 root="$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd -P)"
 venv="$root/.venv"
@@ -8,11 +8,11 @@ die() { say "$*"; exit 1; }
 is_root() { [ "$(id -u)" -eq 0 ]; }
 has_apt() { command -v apt-get >/dev/null 2>&1; }
 
-# Install Debian packages, saying so. Only as root: a script that asks for a password half-way is a trap.
+# Install Debian packages. Only as root: a script must not prompt for a password halfway.
 apt_install() {
   say "installing Debian packages: $*"
   export DEBIAN_FRONTEND=noninteractive
   apt-get update -qq
-  # Nothing is started: `policy-rc.d` is not ours to write, so packages that start a service say so themselves.
+  # Callers whose packages would start a service prevent that with policy-rc.d.
   apt-get install -y -qq --no-install-recommends "$@" >/dev/null
 }

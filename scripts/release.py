@@ -1,4 +1,4 @@
-"""What `scripts/release` does: preconditions, build, contents, a clean installation, a tag."""
+"""Release cloudgpu: check preconditions, build, check the contents, test a clean installation, tag."""
 
 import argparse
 import hashlib
@@ -28,48 +28,50 @@ CARRIED = (
 )
 STRANGE = re.compile(r"(^|/)(__pycache__|tests?|\.git|\.venv|\.cache|\.\w+_cache)/|\.(pyc|orig|rej|log|swp)$")
 LARGEST_WHEEL = 3 << 20
-"""Twice what it is: a data set or a cache that slipped in is larger than that."""
+"""Twice the current size: a data set or a cache that slipped in would exceed it."""
 _UNRELEASED = "## [Unreleased]"
 
 
 class StopError(Exception):
-    """The release cannot go on."""
+    """The release cannot continue."""
 
 
 def released(changelog: str, version: str, day: str) -> str:
-    """Return the changelog with what is unreleased under a heading of the version.
+    """Return the changelog with its unreleased entries moved to a section of the version.
 
     Raises:
-        StopError: Nothing is unreleased, or the version has a section already.
+        StopError: There are no unreleased entries, or the version already has a section.
     """
     if f"## [{version}]" in changelog:
-        message = f"CHANGELOG.md has a section for {version} already"
+        message = f"CHANGELOG.md already has a section for {version}"
         raise StopError(message)
-    before, found, rest = changelog.partition(_UNRELEASED)
+    before, heading, rest = changelog.partition(_UNRELEASED)
     notes, further, older = rest.partition("\n## [")
-    if not found or not notes.strip():
+    if not heading or not notes.strip():
         message = "CHANGELOG.md has nothing under [Unreleased]"
         raise StopError(message)
     return f"{before}{_UNRELEASED}\n\n## [{version}] - {day}\n\n{notes.strip()}\n{further}{older}"
 
 
 def changelog_problem(changelog: str, version: str) -> str:
-    """Return what is wrong with the section of a version, or nothing."""
-    found = re.search(
+    """Return the problem of a version's section, or an empty string."""
+    section = re.search(
         rf"^## \[{re.escape(version)}\] - \d{{4}}-\d{{2}}-\d{{2}}\n(.*?)(?=^## \[|\Z)", changelog, re.M | re.S
     )
-    if found is None:
-        return f"CHANGELOG.md has no section `## [{version}] - DATE`; `scripts/release --changelog` makes one"
-    return "" if found[1].strip() else f"the section of {version} in CHANGELOG.md is empty"
+    if section is None:
+        return f"CHANGELOG.md has no section `## [{version}] - DATE`; to create it: scripts/release --changelog"
+    return "" if section[1].strip() else f"the section of {version} in CHANGELOG.md is empty"
 
 
 def content_problems(names: Iterable[str], size: int) -> list[str]:
-    """Return what is wrong with a wheel of these files and this size."""
+    """Return the problems of a wheel with these files and this size."""
     inside = set(names)
-    wrong = [f"the wheel lacks {path}" for path in CARRIED if path not in inside]
+    wrong = [f"the wheel does not contain {path}" for path in CARRIED if path not in inside]
     if not any(re.fullmatch(r"cloudgpu-[^/]+\.dist-info/licenses/LICENSE", path) for path in inside):
         wrong.append("the wheel lacks its LICENSE")
-    wrong += [f"the wheel holds {path}" for path in sorted(inside) if STRANGE.search(path)]
+    wrong += [
+        f"the wheel contains {path}, which must not be released" for path in sorted(inside) if STRANGE.search(path)
+    ]
     top = {path.split("/")[0] for path in inside if ".dist-info/" not in path}
     wrong += [f"the wheel installs {path} beside cloudgpu" for path in sorted(top - {"cloudgpu"})]
     if size > LARGEST_WHEEL:
@@ -106,7 +108,7 @@ def say(text: str) -> None:
 
 
 def preconditions(version: str) -> list[str]:
-    """Return what stands in the way of a tag."""
+    """Return the problems that prevent a tag."""
     wrong = []
     if run("git", "status", "--porcelain"):
         wrong.append("the working tree is not clean")
@@ -114,16 +116,16 @@ def preconditions(version: str) -> list[str]:
     if branch != "main":
         wrong.append(f"the branch is {branch}, not main")
     if run("git", "tag", "--list", f"v{version}"):
-        wrong.append(f"the tag v{version} exists")
+        wrong.append(f"the tag v{version} already exists")
     problem = changelog_problem((ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), version)
     return [*wrong, *([problem] if problem else [])]
 
 
 def build(folder: Path) -> tuple[Path, Path]:
-    """Build wheel and sdist from what is committed, twice.
+    """Build wheel and sdist from the committed files, twice.
 
     Raises:
-        StopError: The two differ, so nobody could build the release again.
+        StopError: The builds differ, so the release is not reproducible.
     """
     epoch = run("git", "log", "-1", "--format=%ct").strip()
     digests = []
@@ -146,10 +148,10 @@ def build(folder: Path) -> tuple[Path, Path]:
 
 
 def prove(wheel: Path, folder: Path, version: str, *, quickstart: bool) -> None:
-    """Install the wheel where nothing of the checkout is in reach, and use it.
+    """Install the wheel outside the checkout and use it.
 
     Raises:
-        StopError: A command failed, or printed something else than it should.
+        StopError: A command failed or printed unexpected output.
     """
     home, venv = folder / "work", folder / "venv"
     home.mkdir()
@@ -188,7 +190,7 @@ def prove(wheel: Path, folder: Path, version: str, *, quickstart: bool) -> None:
 
 
 def keep(*files: Path) -> None:
-    """Copy what was built and proved to `dist/`, so that exactly these files are published."""
+    """Copy the tested files to `dist/`, so that exactly these are published."""
     dist = ROOT / "dist"
     dist.mkdir(exist_ok=True)
     for path in files:
@@ -205,10 +207,10 @@ def move_changelog(version: str) -> None:
 
 
 def release(options: argparse.Namespace) -> int:
-    """Do all of it; returns the exit status.
+    """Run all steps and return the exit status.
 
     Raises:
-        StopError: The release cannot go on.
+        StopError: The release cannot continue.
     """
     namespace: dict[str, str] = {}
     exec((ROOT / "cloudgpu/version.py").read_text(encoding="utf-8"), namespace)
@@ -228,13 +230,13 @@ def release(options: argparse.Namespace) -> int:
         folder = Path(made)
         wheel, sdist = build(folder)
         with zipfile.ZipFile(wheel) as archive:
-            found = content_problems(archive.namelist(), wheel.stat().st_size)
-        if found:
-            raise StopError("\n".join(found))
+            wheel_problems = content_problems(archive.namelist(), wheel.stat().st_size)
+        if wheel_problems:
+            raise StopError("\n".join(wheel_problems))
         prove(wheel, folder, version, quickstart=options.quickstart)
         keep(wheel, sdist)
     for problem in wrong:
-        say(f"would have stopped: {problem}")
+        say(f"would stop the release: {problem}")
     if options.dry_run:
         say(f"dry run: v{version} was not tagged")
         return int(bool(wrong))
@@ -244,7 +246,7 @@ def release(options: argparse.Namespace) -> int:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Read the options; returns the exit status."""
+    """Parse the options, run the release and return the exit status."""
     parser = argparse.ArgumentParser(prog="scripts/release")
     parser.add_argument("version", nargs="?", default="")
     parser.add_argument("--dry-run", action="store_true")

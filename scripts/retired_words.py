@@ -1,7 +1,7 @@
-"""Fail for identifiers with a word that retired_words.toml lists: names of modules, classes, functions and variables.
+"""Reject identifiers that contain a word of retired_words.toml: names of modules, classes, functions and variables.
 
-A word is a part of a name: `wish` is in `StorageWish` and in `read_wish`, and not in `wishbone`. Strings, comments and
-docstrings are not looked at.
+A word is a part of a name: `wish` is in `StorageWish` and `read_wish`, but not in `wishbone`. Strings, comments and
+docstrings are ignored.
 """
 
 import io
@@ -19,7 +19,7 @@ _PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 
 
 def words(identifier: str) -> set[str]:
-    """Return the words that a name is made of, in lower case."""
+    """Split a name into lowercase words."""
     return {part.lower() for part in _PART.findall(identifier)}
 
 
@@ -39,7 +39,7 @@ def retired(path: str, source: str, replacements: Mapping[str, str]) -> Iterator
 
 
 def main() -> int:
-    """Print every use that is not allowed, and every permission without a use; returns the exit status."""
+    """Print every use that is not allowed and every unused exception, and return the exit status."""
     settings = tomllib.loads((ROOT / "scripts/retired_words.toml").read_text(encoding="utf-8"))
     allowed: Mapping[str, str] = settings["allowed"]
     wrong, used = [], set()

@@ -1,4 +1,4 @@
-"""Name every foreign address that a browser would ask for while it shows a built site; end with 1 if there is one."""
+"""List the external addresses that the pages of a built site load. Exit with 1 if there are any."""
 
 import re
 import sys
@@ -8,16 +8,16 @@ from pathlib import Path
 
 _FOREIGN = re.compile(r"(?:https?:)?//", re.IGNORECASE)
 _IN_STYLE = re.compile(r"(?:url\(|@import\s)\s*['\"]?((?:https?:)?//[^'\")\s;]+)", re.IGNORECASE)
-# What a `<link>` may point to without the browser fetching it.
+# Relations of a `<link>` that browsers do not fetch.
 _NOT_FETCHED = {"canonical", "alternate", "author", "license", "next", "prev", "search", "index", "help"}
 
 
 class _Page(HTMLParser):
-    """Addresses that a page makes its browser load; links that a reader follows are not among them."""
+    """Collect the external addresses that a page loads. Links to follow are not included."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.found: list[str] = []
+        self.loaded: list[str] = []
         self._style = False
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
@@ -29,26 +29,26 @@ class _Page(HTMLParser):
             self._add(given.get("data", ""))
         if tag == "link" and not set(given.get("rel", "").lower().split()) <= _NOT_FETCHED:
             self._add(given.get("href", ""))
-        self.found += _IN_STYLE.findall(given.get("style", ""))
+        self.loaded += _IN_STYLE.findall(given.get("style", ""))
 
     def handle_data(self, data: str) -> None:
         if self._style:
-            self.found += _IN_STYLE.findall(data)
+            self.loaded += _IN_STYLE.findall(data)
 
     def handle_endtag(self, tag: str) -> None:
         self._style = self._style and tag != "style"
 
     def _add(self, *addresses: str) -> None:
-        self.found += [address for address in addresses if _FOREIGN.match(address)]
+        self.loaded += [address for address in addresses if _FOREIGN.match(address)]
 
 
 def foreign(site: Path) -> Iterator[tuple[str, str]]:
-    """Yield each file of the site and each foreign address that it loads."""
+    """Yield each file of the site with each external address that it loads."""
     for path in sorted(site.rglob("*")):
         if path.suffix == ".html":
             page = _Page()
             page.feed(path.read_text(encoding="utf-8"))
-            addresses = page.found
+            addresses = page.loaded
         elif path.suffix == ".css":
             addresses = _IN_STYLE.findall(path.read_text(encoding="utf-8"))
         else:
@@ -57,10 +57,10 @@ def foreign(site: Path) -> Iterator[tuple[str, str]]:
 
 
 def main() -> int:
-    """Print what was found."""
+    """Print the addresses and return the exit status."""
     addresses = list(foreign(Path(sys.argv[1])))
     for name, address in addresses:
-        print(f"{name} loads {address}: the site may ask no foreign address")
+        print(f"{name} loads {address}: the site must not load external resources")
     return 1 if addresses else 0
 
 

@@ -34,7 +34,7 @@ def test_a_package_below_its_floor_and_one_without_are_wrong(floors: ModuleType)
     assert floors.problems(found, {"plan": 76, "new": 100}) == ["plan: 75.0 % of its statements ran, the floor is 76 %"]
     assert floors.problems(found, {"plan": 75, "old": 1}) == [
         "new has no floor in pyproject.toml",
-        "old has a floor and no file",
+        "old has a floor but no file",
     ]
 
 
