@@ -68,7 +68,7 @@ def content_problems(names: Iterable[str], size: int) -> list[str]:
     inside = set(names)
     wrong = [f"the wheel does not contain {path}" for path in CARRIED if path not in inside]
     if not any(re.fullmatch(r"cloudgpu-[^/]+\.dist-info/licenses/LICENSE", path) for path in inside):
-        wrong.append("the wheel lacks its LICENSE")
+        wrong.append("the wheel does not contain its LICENSE")
     wrong += [
         f"the wheel contains {path}, which must not be released" for path in sorted(inside) if STRANGE.search(path)
     ]

@@ -258,12 +258,12 @@ def test_another_image_setting_makes_another_template() -> None:
         ({"publicAddress": "nat", "vpcId": "vpc-1"}, "cloudgpu:publicAddress is 'nat', expected elastic or private"),
         ({"market": "reservation"}, "cloudgpu:reservation is '', expected the id"),
         ({"reservation": "cr-0123456789abcdef0"}, "cloudgpu:reservation is 'cr-0123456789abcdef0', expected nothing"),
-        ({"createVpc": "true", "zone": "us-east-1k"}, "zone us-east-1k has no block of addresses"),
+        ({"createVpc": "true", "zone": "us-east-1k"}, "zone us-east-1k has no free address range"),
         ({"createVpc": "maybe"}, "cloudgpu:createVpc"),
         ({"createVpc": "true", "vpcId": "vpc-1"}, "cloudgpu:createVpc"),
         ({"bootstrap": "x" * 20000}, "user data has"),
         ({"zone": "us-east-1f"}, "no subnet in us-east-1f"),
-        ({"zone": "us-east-1d", "subnetId": "subnet-own"}, "lies in us-east-1c"),
+        ({"zone": "us-east-1d", "subnetId": "subnet-own"}, "is in us-east-1c"),
     ],
 )
 def test_wrong_settings_are_named(changes: dict[str, Any], said: str) -> None:

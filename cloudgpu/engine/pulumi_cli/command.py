@@ -255,8 +255,8 @@ _SESSION = 3
 def end_session(leader: int) -> None:
     """Kill the children of a dead CLI. Its language host would notice only within five minutes.
 
-    The kernel gives the number of a session to no other process while one of its members lives. Where there is no
-    /proc, they end by themselves.
+    The kernel does not reuse a session ID while a process of the session is alive. Where there is no
+    /proc, the children exit by themselves.
     """
     if process_start(leader):
         return
@@ -265,14 +265,14 @@ def end_session(leader: int) -> None:
             fields = (process / "stat").read_text().rpartition(")")[2].split()
             ours = ENDS_WITH.encode() in (process / "environ").read_bytes()
         except OSError:
-            continue  # it has ended, or is another user's
+            continue  # the process has exited, or belongs to another user
         if ours and int(fields[_SESSION]) == leader:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(int(process.name), signal.SIGKILL)
 
 
 def cli_in(folder: Path) -> tuple[int, str] | None:
-    """Return process id and start of a CLI whose working directory is this folder; None where there is none."""
+    """Return process ID and start time of a CLI whose working directory is this folder, or None."""
     for process in _processes():
         try:
             words = (process / "cmdline").read_bytes().split(b"\0")

@@ -48,7 +48,7 @@ ALLOWED = {
     "ledger/database.py": (3, "makes a new file, O_EXCL, and a private copy of a ledger that SQLite has opened"),
     "node/bootstrap/rendering.py": (1, "a script of ours"),
     "node/payload.py": (2, "modules of ours, and an archive in memory"),
-    "engine/pulumi_cli/process_sessions.py": (3, "files of /proc by their folders"),
+    "engine/pulumi_cli/command.py": (3, "files of /proc by their folders"),
     "rehearsal/fake_nodes.py": (2, "a double for tests"),
     "rehearsal/nodes/namespaced.py": (1, "a script in a folder that was made just now"),
     "rehearsal/nodes/boot/console.py": (3, "printed to by programs of the node, which only the host's own file can be"),
