@@ -22,7 +22,7 @@ from pathlib import Path
 import paramiko
 from measure import ROOT, show
 
-from cloudgpu.aws.session.session import Endpoint, connect
+from cloudgpu.aws.session.session import CloudEndpoint, connect
 from cloudgpu.aws.storage import objects
 from cloudgpu.clock import SystemClock
 from cloudgpu.launch.inventory import Node
@@ -172,7 +172,7 @@ def from_s3(folder: Path, sources: dict[str, Path]) -> None:
     """Measure transfers from the rehearsal cloud's bucket to one node, with the node agent."""
     home = Home(folder / "home").ensure()
     cloud = client.ensure(home, SystemClock())
-    session = connect(Endpoint(cloud.url, cloud.access_key_id, cloud.secret_access_key), "us-east-1", None)
+    session = connect(CloudEndpoint(cloud.url, cloud.access_key_id, cloud.secret_access_key), "us-east-1", None)
     agent = folder / agent_name()
     agent.write_bytes(agent_source())
     environment = {

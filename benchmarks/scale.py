@@ -20,12 +20,12 @@ from typing import NoReturn
 
 from measure import CLOUDGPU, ROOT, show
 
-from cloudgpu.app.access.dial import NodeCarriers, connector
+from cloudgpu.app.access.node_connections import NodeCarriers, connector
 from cloudgpu.clock import SystemClock
 from cloudgpu.launch.inventory import Inventory, Node
 from cloudgpu.paths import Home
 from cloudgpu.settings import load
-from cloudgpu.ssh.command import Command
+from cloudgpu.ssh.command import RemoteCommand
 
 SIZES = (1, 16, 64, 200)
 AIMS_S: Mapping[tuple[str, int], float] = {("up", 64): 25, ("down", 200): 15}
@@ -109,7 +109,7 @@ def first_answers_s(home: Path, name: str) -> float:
         Inventory.from_json(stored).nodes, lambda _: None
     )
     for host in hosts:
-        if host.run(Command("true")).exit_code:
+        if host.run(RemoteCommand("true")).exit_code:
             sys.exit(f"a node of {name} does not answer")
     seconds = time.perf_counter() - started
     for host in hosts:

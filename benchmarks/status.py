@@ -11,13 +11,13 @@ from pathlib import Path
 from measure import CLOUDGPU, run, show_command
 
 from cloudgpu.paths import Home
-from cloudgpu.state.cluster_and_run_records import ClusterRecord, Records, RunRecord
+from cloudgpu.state.cluster_and_run_records import ClusterRecord, RecordStore, RunRecord
 
 CLUSTERS = 20
 
 
 def fill(home: Home, runs: int) -> None:
-    records, now = Records(home), datetime.now(UTC)
+    records, now = RecordStore(home), datetime.now(UTC)
     for number in range(CLUSTERS):
         cluster = ClusterRecord(
             name=f"cluster-{number}",

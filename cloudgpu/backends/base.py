@@ -14,17 +14,17 @@ if TYPE_CHECKING:
 
     from cloudgpu.aws.ec2.billing_times import Lifetime
     from cloudgpu.aws.ec2.tagged_types import SearchResult
-    from cloudgpu.aws.storage.stored import Stored
+    from cloudgpu.aws.storage.storage_tags import Stored
     from cloudgpu.backends.events import Emit
     from cloudgpu.catalog.quotas import Quota
     from cloudgpu.engine.base import Engine
     from cloudgpu.launch.inventory import Inventory, Node
-    from cloudgpu.ledger.entry import Entry, EntryState, Part, Spending
-    from cloudgpu.ledger.report import By, Report
+    from cloudgpu.ledger.entry import EntryState, LedgerEntry, Part, Spending
+    from cloudgpu.ledger.report import By, CostReport
+    from cloudgpu.plan.named_resources import DatasetSeen, NamedKind, Presence
     from cloudgpu.plan.plan import Quotes
     from cloudgpu.plan.reservations import ReservationLookup
-    from cloudgpu.plan.survey import DatasetSeen, NamedKind, Presence
-    from cloudgpu.run.files import RemoteFile, Service
+    from cloudgpu.run.files import RemoteFile, S3Service
     from cloudgpu.ssh.base import Host
     from cloudgpu.state.cluster_and_run_records import ClusterRecord
     from cloudgpu.state.storage_records import StorageRecord
@@ -50,7 +50,7 @@ class TaggedResource(Protocol):
         """All tags of the resource."""
 
 
-class Tagged(TaggedResource, Protocol):
+class BillableResource(TaggedResource, Protocol):
     """A tagged resource with the properties that determine its price."""
 
     @property
@@ -90,7 +90,7 @@ class Backend(BackendIdentity, Protocol):
     def objects(self, url: str, *, expires_s: int) -> Sequence[RemoteFile]:
         """List an S3 URL with presigned addresses."""
 
-    def bucket_service(self, url: str) -> Service:
+    def bucket_service(self, url: str) -> S3Service:
         """Return the region and endpoint of a bucket, for nodes that read it directly."""
 
 
@@ -162,7 +162,7 @@ class Cloud(Backend, Protocol):
         """Delete tagged resources and wait for confirmation."""
 
 
-class Ledger(Protocol):
+class CostLedger(Protocol):
     """The ledger of resources that cost money."""
 
     def open(self, spending: Spending) -> None:
@@ -188,10 +188,10 @@ class Ledger(Protocol):
 
     def entries(
         self, *, cluster: str | None = None, state: EntryState | None = None, since: datetime | None = None
-    ) -> tuple[Entry, ...]:
+    ) -> tuple[LedgerEntry, ...]:
         """Return the rows, oldest first."""
 
-    def report(self, *, by: By, now: datetime, since: datetime | None = None) -> Report:
+    def report(self, *, by: By, now: datetime, since: datetime | None = None) -> CostReport:
         """Return the bill."""
 
 

@@ -9,7 +9,7 @@ from cloudgpu.backends.base import TaggedResource
 from cloudgpu.backends.context import Context
 from cloudgpu.errors import BusyError, StateError
 from cloudgpu.ledger.billing import entry_usd
-from cloudgpu.ledger.entry import Entry
+from cloudgpu.ledger.entry import LedgerEntry
 from cloudgpu.state.cluster_and_run_records import ClusterRecord, RunRecord
 
 
@@ -22,16 +22,16 @@ class ClusterBilling:
 
     context: Context
 
-    def rows(self, record: ClusterRecord) -> tuple[Entry, ...]:
+    def rows(self, record: ClusterRecord) -> tuple[LedgerEntry, ...]:
         """Return all rows of a cluster."""
         return self.rows_of(record.name, record.token)
 
-    def rows_of(self, name: str, token: str) -> tuple[Entry, ...]:
+    def rows_of(self, name: str, token: str) -> tuple[LedgerEntry, ...]:
         """Return all rows of the cluster with this name and token; none without a token."""
         found = self.context.ledger.entries(cluster=name) if token else ()
         return tuple(entry for entry in found if entry.spending.entry_id.startswith(f"{token}/"))
 
-    def rows_without_record(self, name: str) -> tuple[Entry, ...]:
+    def rows_without_record(self, name: str) -> tuple[LedgerEntry, ...]:
         """Return the rows of clusters of this name that this owner launched in this account and endpoint.
 
         Raises:
@@ -66,7 +66,7 @@ class ClusterBilling:
             if same_place and not what.entry_id.startswith(f"{record.token}/") and what.expires_at > now:
                 raise taken(record.name, what.owner, f"{what.expires_at:%Y-%m-%d %H:%M} UTC")
 
-    def note_launched(self, entries: Iterable[Entry], found: Sequence[TaggedResource]) -> None:
+    def note_launched(self, entries: Iterable[LedgerEntry], found: Sequence[TaggedResource]) -> None:
         """Write down instances whose launch was never answered, or their time would be free.
 
         They count from the moment their row was opened: the call came right after it.
@@ -84,13 +84,13 @@ class ClusterBilling:
             if ids:
                 self.context.ledger.launched(entry.spending.entry_id, ids, entry.spending.opened_at)
 
-    def close(self, entries: Iterable[Entry], at: datetime) -> None:
+    def close(self, entries: Iterable[LedgerEntry], at: datetime) -> None:
         """Close those that are open: the cloud has confirmed the end."""
         for entry in entries:
             if entry.state == "open":
                 self.context.ledger.close(entry.spending.entry_id, at)
 
-    def settle(self, entries: Iterable[Entry], *, running: bool) -> Decimal:
+    def settle(self, entries: Iterable[LedgerEntry], *, running: bool) -> Decimal:
         """Close the open ones of these rows of hosts; what they come to, USD. `running`: leases were given back now."""
         now = self.context.clock.now()
         usd = Decimal(0)
@@ -103,7 +103,7 @@ class ClusterBilling:
                 usd += self.usd([replace(row, state="closed", launched_at=launched, closed_at=at)], now)
         return usd
 
-    def usd(self, entries: Iterable[Entry], at: datetime) -> Decimal:
+    def usd(self, entries: Iterable[LedgerEntry], at: datetime) -> Decimal:
         """Return the total cost of these rows, USD."""
         return sum((entry_usd(entry, at) for entry in entries), Decimal(0))
 

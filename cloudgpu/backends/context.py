@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from cloudgpu.backends.base import Backend, Cloud, Ledger
+    from cloudgpu.backends.base import Backend, Cloud, CostLedger
     from cloudgpu.backends.events import Emit
     from cloudgpu.clock import Clock
     from cloudgpu.paths import Home
-    from cloudgpu.state.cluster_and_run_records import Records
+    from cloudgpu.state.cluster_and_run_records import RecordStore
 
 
 @dataclass(frozen=True)
@@ -24,8 +24,8 @@ class Context:
     """
 
     cloud: Backend
-    ledger: Ledger
-    records: Records
+    ledger: CostLedger
+    records: RecordStore
     home: Home
     clock: Clock
     owner: str

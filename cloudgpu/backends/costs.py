@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from datetime import datetime
 from decimal import Decimal
 
-from cloudgpu.ledger.entry import Entry, Spending, Surcharge
+from cloudgpu.ledger.entry import LedgerEntry, Spending, Surcharge
 from cloudgpu.plan import costs
 from cloudgpu.plan.costs import CostItem
 from cloudgpu.state.cluster_and_run_records import ClusterRecord
@@ -74,7 +74,7 @@ def _kind(item: CostItem) -> str:
     return "elastic-ips" if item.kind == "addresses" and item.what.startswith("Elastic IP") else item.kind
 
 
-def recorded_entry(record: ClusterRecord) -> Entry:
+def recorded_entry(record: ClusterRecord) -> LedgerEntry:
     """Return the ledger's row as far as the record alone can tell it, for the time in which the ledger cannot."""
     spending = spending_of(record, record.created_at)
-    return Entry(spending, "open", record.instance_ids, record.created_at, closed_at=None)
+    return LedgerEntry(spending, "open", record.instance_ids, record.created_at, closed_at=None)

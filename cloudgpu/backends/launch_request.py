@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from cloudgpu.backends.storage_outcome import NO_STORAGE, Ready
+from cloudgpu.backends.storage_outcome import NO_STORAGE, MountableStorage
 from cloudgpu.catalog import load as load_catalog
 from cloudgpu.engine.config import stack_config
 from cloudgpu.engine.role_grants import granted
@@ -30,7 +30,7 @@ def chosen(
     candidate: Candidate,
     requester: Requester,
     ssh_cidr: str,
-    storage: Ready = NO_STORAGE,
+    storage: MountableStorage = NO_STORAGE,
 ) -> ClusterRecord:
     """Return the record of a cluster that is about to be launched with this candidate.
 
@@ -72,7 +72,7 @@ def chosen(
     )
 
 
-def _granted(recipe: Recipe, storage: Ready) -> dict[str, str]:
+def _granted(recipe: Recipe, storage: MountableStorage) -> dict[str, str]:
     """Return the permissions and security groups that the nodes need for the recipe's data and storage."""
     grants = granted(recipe)
     both = {key: ",".join(text for text in (grants.get(key), more) if text) for key, more in storage.config.items()}

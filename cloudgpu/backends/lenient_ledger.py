@@ -4,11 +4,11 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import TypeVar
 
-from cloudgpu.backends.base import Ledger
+from cloudgpu.backends.base import CostLedger
 from cloudgpu.backends.context import Context
 from cloudgpu.errors import LedgerError
-from cloudgpu.ledger.entry import Entry, EntryState, Part, Spending
-from cloudgpu.ledger.report import By, Report
+from cloudgpu.ledger.entry import EntryState, LedgerEntry, Part, Spending
+from cloudgpu.ledger.report import By, CostReport
 
 _T = TypeVar("_T")
 
@@ -16,7 +16,7 @@ _T = TypeVar("_T")
 class LenientLedger:
     """Forward calls to the ledger. After a failure, results are unknown, and `check` reports the failure at the end."""
 
-    def __init__(self, opened: Callable[[], Ledger]) -> None:
+    def __init__(self, opened: Callable[[], CostLedger]) -> None:
         self._opened = opened
         self._failure: LedgerError | None = None
 
@@ -69,11 +69,11 @@ class LenientLedger:
 
     def entries(
         self, *, cluster: str | None = None, state: EntryState | None = None, since: datetime | None = None
-    ) -> tuple[Entry, ...]:
+    ) -> tuple[LedgerEntry, ...]:
         """Return the rows, oldest first; none if the ledger cannot be read."""
         return self._tried(lambda: self._opened().entries(cluster=cluster, state=state, since=since), ())
 
-    def report(self, *, by: By, now: datetime, since: datetime | None = None) -> Report:
+    def report(self, *, by: By, now: datetime, since: datetime | None = None) -> CostReport:
         """Return the bill. Failures are raised."""
         return self._opened().report(by=by, now=now, since=since)
 

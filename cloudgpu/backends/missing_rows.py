@@ -4,14 +4,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from cloudgpu.backends.base import Ledger
+from cloudgpu.backends.base import CostLedger
 from cloudgpu.backends.context import CloudContext
 from cloudgpu.backends.costs import spending_of
 from cloudgpu.backends.lenient_ledger import LenientLedger
 from cloudgpu.errors import CloudGpuError, LedgerError
-from cloudgpu.ledger.entry import Entry, Spending
+from cloudgpu.ledger.entry import LedgerEntry, Spending
 from cloudgpu.run.progress import Note
-from cloudgpu.state.cluster_and_run_records import ClusterRecord, Records
+from cloudgpu.state.cluster_and_run_records import ClusterRecord, RecordStore
 from cloudgpu.state.storage_records import StorageRecord
 from cloudgpu.text import command
 
@@ -37,7 +37,7 @@ class Gap:
         return f"the ledger has no row for {nodes}{self.what}: what it costs is not in the bill"
 
 
-def missing_nodes(record: ClusterRecord, entries: Iterable[Entry]) -> tuple[str, ...]:
+def missing_nodes(record: ClusterRecord, entries: Iterable[LedgerEntry]) -> tuple[str, ...]:
     """Return the nodes that a record says were launched and no row of its cluster names."""
     if record.target == "ssh" and record.state == "making":
         return ()  # its hosts are named before any of them is leased
@@ -48,7 +48,7 @@ def missing_nodes(record: ClusterRecord, entries: Iterable[Entry]) -> tuple[str,
     return tuple(node for node in record.instance_ids if node not in known)
 
 
-def gaps(records: Records, storage: Iterable[StorageRecord], ledger: Ledger) -> tuple[Gap, ...]:
+def gaps(records: RecordStore, storage: Iterable[StorageRecord], ledger: CostLedger) -> tuple[Gap, ...]:
     """Compare every record of this home with the ledger.
 
     Raises:
@@ -75,7 +75,7 @@ def gap_error(found: Sequence[Gap]) -> LedgerError:
     return LedgerError("; ".join(gap.message for gap in found), hint=hint)
 
 
-def rows_of(ledger: Ledger, name: str, token: str) -> tuple[Entry, ...]:
+def rows_of(ledger: CostLedger, name: str, token: str) -> tuple[LedgerEntry, ...]:
     """Return the rows of the cluster or storage of this name and token; none without a token."""
     found = ledger.entries(cluster=name) if token else ()
     return tuple(entry for entry in found if entry.spending.entry_id.startswith(f"{token}/"))
@@ -106,12 +106,12 @@ def restore(context: CloudContext, record: ClusterRecord) -> None:
     )
 
 
-def unusable(ledger: Ledger) -> bool:
+def unusable(ledger: CostLedger) -> bool:
     """Return True if the ledger has already failed, so that its rows are unknown."""
     return isinstance(ledger, LenientLedger) and ledger.failed
 
 
-def reopened(ledger: Ledger, row: Spending) -> bool:
+def reopened(ledger: CostLedger, row: Spending) -> bool:
     """Open a row that was lost. Return False where a lenient ledger cannot.
 
     Raises:

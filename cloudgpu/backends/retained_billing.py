@@ -6,11 +6,11 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Final
 
-from cloudgpu.backends.base import Ledger
+from cloudgpu.backends.base import CostLedger
 from cloudgpu.backends.missing_rows import reopened, unusable
 from cloudgpu.catalog.other_prices import MONTH_H
 from cloudgpu.clock import Clock
-from cloudgpu.ledger.entry import Entry, Spending, Surcharge
+from cloudgpu.ledger.entry import LedgerEntry, Spending, Surcharge
 from cloudgpu.state.identity import BackendIdentity
 
 NEVER: Final = datetime(9999, 12, 31, tzinfo=UTC)
@@ -75,7 +75,7 @@ class RetainedSpending:
 class RetainedBilling:
     """Opens and closes the rows of retained resources."""
 
-    ledger: Ledger
+    ledger: CostLedger
     clock: Clock
 
     def open(self, spending: RetainedSpending) -> None:
@@ -146,6 +146,6 @@ class RetainedBilling:
             closed += 1
         return closed
 
-    def _open(self, label: str, tokens: Sequence[str]) -> Iterable[Entry]:
+    def _open(self, label: str, tokens: Sequence[str]) -> Iterable[LedgerEntry]:
         rows = self.ledger.entries(cluster=label, state="open")
         return [row for row in rows if row.spending.entry_id.partition("/")[0] in tokens]

@@ -4,12 +4,12 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
-from cloudgpu.node.bootstrap.mounts import Mount
+from cloudgpu.node.bootstrap.storage_mounts import Mount
 from cloudgpu.text import command
 
 
 @dataclass(frozen=True)
-class Ready:
+class MountableStorage:
     """What nodes need to mount a recipe's storage.
 
     Attributes:
@@ -30,7 +30,7 @@ class Ready:
         }
 
 
-NO_STORAGE = Ready()
+NO_STORAGE = MountableStorage()
 _KNOWN_SIZE = ("lustre", "ebs")
 _CENT = Decimal("0.01")
 

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from decimal import Decimal
 from functools import cache
 
-from cloudgpu.catalog import stored
+from cloudgpu.catalog import data_files
 from cloudgpu.catalog.hardware import Gpu, InstanceType
 from cloudgpu.errors import RecipeError
-from cloudgpu.recipe.nearest import suggestion
+from cloudgpu.recipe.name_suggestions import suggestion
 
 
 @dataclass(frozen=True)
@@ -60,9 +60,9 @@ class Catalog:
 def load() -> Catalog:
     """Return the catalog bundled with this version of cloudgpu."""
     return Catalog(
-        {gpu.name: gpu for gpu in stored.gpus()},
-        {kind.name: kind for kind in stored.instance_types()},
-        stored.regions(),
+        {gpu.name: gpu for gpu in data_files.gpus()},
+        {kind.name: kind for kind in data_files.instance_types()},
+        data_files.regions(),
     )
 
 

@@ -25,7 +25,7 @@ _ROCE: Final = ("ecs.sccgn",)
 
 
 @dataclass(frozen=True)
-class Setting:
+class RankVariable:
     """An environment variable for every rank."""
 
     name: str
@@ -38,7 +38,7 @@ def has_efa(instance_type: str) -> bool:
     return instance_type.startswith(_EFA_TYPES) or instance_type in _EFA_SIZES
 
 
-def settings(instance_type: str, nodes: int, network: str, given: Collection[str] = ()) -> tuple[Setting, ...]:
+def settings(instance_type: str, nodes: int, network: str, given: Collection[str] = ()) -> tuple[RankVariable, ...]:
     """Return the settings for ranks on this many nodes of a type, without those that the recipe sets.
 
     Args:
@@ -51,33 +51,33 @@ def settings(instance_type: str, nodes: int, network: str, given: Collection[str
     return tuple(setting for setting in found if setting.name not in given)
 
 
-def _copies(instance_type: str) -> tuple[Setting, ...]:
+def _copies(instance_type: str) -> tuple[RankVariable, ...]:
     if not instance_type.startswith(_SHARED_MEMORY_COPY):
         return ()
     why = "GPUs without NVLink that may not read each other: copies through shared memory are twice as fast"
-    return (Setting("NCCL_SHM_USE_CUDA_MEMCPY", "1", why),)
+    return (RankVariable("NCCL_SHM_USE_CUDA_MEMCPY", "1", why),)
 
 
-def _between(instance_type: str, network: str) -> tuple[Setting, ...]:
+def _between(instance_type: str, network: str) -> tuple[RankVariable, ...]:
     if instance_type.startswith(_ROCE) and network != "tcp":
         return (
-            Setting("NCCL_IB_HCA", "mlx5", "RoCE: the Mellanox cards"),
-            Setting("NCCL_IB_GID_INDEX", "3", "RoCE v2: the address that is routed"),
+            RankVariable("NCCL_IB_HCA", "mlx5", "RoCE: the Mellanox cards"),
+            RankVariable("NCCL_IB_GID_INDEX", "3", "RoCE v2: the address that is routed"),
         )
     if not has_efa(instance_type):
         return _SOCKETS
     if network == "tcp":
         why = "resources.network is tcp: sockets, also where the image brings the plugin for EFA"
-        return (Setting("NCCL_NET", "Socket", why), *_SOCKETS)
+        return (RankVariable("NCCL_NET", "Socket", why), *_SOCKETS)
     if instance_type.startswith(_NO_RDMA):
         why = "a forked data loader cannot inherit the huge pages that EFA takes where it has no RDMA"
-        return (Setting("FI_EFA_USE_HUGE_PAGE", "0", why),)
+        return (RankVariable("FI_EFA_USE_HUGE_PAGE", "0", why),)
     return ()
 
 
 _FLOWS: Final = "one TCP flow carries 5 to 10 Gb/s; several fill the card"
 _SOCKETS: Final = (
-    Setting("NCCL_SOCKET_IFNAME", "^lo,docker,veth", "interfaces that lead to no other node are left out"),
-    Setting("NCCL_SOCKET_NTHREADS", "4", _FLOWS),
-    Setting("NCCL_NSOCKS_PERTHREAD", "4", _FLOWS),
+    RankVariable("NCCL_SOCKET_IFNAME", "^lo,docker,veth", "interfaces that lead to no other node are left out"),
+    RankVariable("NCCL_SOCKET_NTHREADS", "4", _FLOWS),
+    RankVariable("NCCL_NSOCKS_PERTHREAD", "4", _FLOWS),
 )

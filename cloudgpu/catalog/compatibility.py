@@ -14,35 +14,35 @@ _NGC: Final = re.compile(r"^nvcr\.io/nvidia/[a-z0-9-]+:([0-9][0-9]\.[0-9][0-9])(
 
 
 @dataclass(frozen=True)
-class Verdict:
+class ContainerFit:
     """How a container fits a GPU, and why if the fit is not native."""
 
     fit: Fit
     why: str = ""
 
 
-def judged(image: FrameworkImage, gpu: Gpu) -> Verdict:
+def judged(image: FrameworkImage, gpu: Gpu) -> ContainerFit:
     """Return how an image fits a GPU. Without an end, an image fits from the first month that supports the GPU."""
     if image.lowest is None:
-        return Verdict("unknown", "nobody looked up which GPUs it has native code for")
+        return ContainerFit("unknown", "nobody looked up which GPUs it has native code for")
     if sm(image.lowest) > gpu.sm:
-        return Verdict("no", f"its native code begins with {image.lowest}, {gpu.name} is {gpu.compute_capability}")
+        return ContainerFit("no", f"its native code begins with {image.lowest}, {gpu.name} is {gpu.compute_capability}")
     return _judged_open(image, gpu) if image.highest is None else _judged_closed(image.highest, gpu)
 
 
-def _judged_open(image: FrameworkImage, gpu: Gpu) -> Verdict:
+def _judged_open(image: FrameworkImage, gpu: Gpu) -> ContainerFit:
     month = month_of(image.image)
     if month and gpu.first_ngc is not None and month < gpu.first_ngc:
-        return Verdict("no", f"the first month that knows {gpu.name} is {gpu.first_ngc}")
-    return Verdict("native")
+        return ContainerFit("no", f"the first month that knows {gpu.name} is {gpu.first_ngc}")
+    return ContainerFit("native")
 
 
-def _judged_closed(highest: str, gpu: Gpu) -> Verdict:
+def _judged_closed(highest: str, gpu: Gpu) -> ContainerFit:
     if gpu.sm <= sm(highest):
-        return Verdict("native")
+        return ContainerFit("native")
     if gpu.sm // 10 == sm(highest) // 10:
-        return Verdict("untuned", f"runs code made for {highest}")
-    return Verdict("no", f"its native code ends with {highest}, {gpu.name} is {gpu.compute_capability}")
+        return ContainerFit("untuned", f"runs code made for {highest}")
+    return ContainerFit("no", f"its native code ends with {highest}, {gpu.name} is {gpu.compute_capability}")
 
 
 def month_of(image: str) -> str:

@@ -8,7 +8,7 @@ from typing import Final
 
 from cloudgpu.catalog.catalog import Catalog
 from cloudgpu.catalog.hardware import Gpu, InstanceType, Memory
-from cloudgpu.recipe.nearest import nearest, suggestion
+from cloudgpu.recipe.name_suggestions import nearest, suggestion
 from cloudgpu.text import command
 
 _GPU: Final = re.compile(r"(?P<model>.+?)(?:-(?P<size>\d+)Gi?B)?(?::(?P<count>\d{1,3}))?", re.ASCII | re.IGNORECASE)

@@ -26,7 +26,7 @@ class Memory:
 
 
 @dataclass(frozen=True)
-class Rates:
+class PeakRates:
     """Peak rates without sparsity, in 1e12 operations per second; None if the GPU lacks the unit."""
 
     fp32: Decimal | None = None
@@ -61,7 +61,7 @@ class Gpu:
     """SSM parameter of the machine image that suits it."""
     memories: tuple[Memory, ...] = ()
     """In which sizes it comes, the smallest first."""
-    rates: Rates = Rates()
+    rates: PeakRates = PeakRates()
     first_driver: int | None = None
     """First driver branch that knows it."""
     modules: tuple[Flavour, ...] = ("proprietary", "open")

@@ -6,7 +6,7 @@ from cloudgpu.catalog.catalog import Catalog
 from cloudgpu.catalog.compatibility import latest, sm
 from cloudgpu.catalog.gpu_spec import parse_gpu_spec
 from cloudgpu.catalog.hardware import Gpu
-from cloudgpu.catalog.ranking import Offer, Wanted, ranked
+from cloudgpu.catalog.ranking import Offer, SearchCriteria, ranked
 from cloudgpu.catalog.replacements import Replacement, replacements
 from cloudgpu.catalog.software import FrameworkImage, Software, TorchWheels
 
@@ -32,7 +32,7 @@ def profile(catalog: Catalog, software: Software, name: str, *, home_region: str
         RecipeError: The GPU is not in the catalog; the message suggests the nearest name.
     """
     gpu = named(catalog, name)
-    found = ranked(catalog, Wanted(everything=True), "usd-per-hour", home_region=home_region)
+    found = ranked(catalog, SearchCriteria(everything=True), "usd-per-hour", home_region=home_region)
     return Profile(
         gpu,
         tuple(offer for offer in found.offers if offer.gpu.name == gpu.name),

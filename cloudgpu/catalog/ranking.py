@@ -21,7 +21,7 @@ _NEARLY: Final = Decimal("0.9")
 
 
 @dataclass(frozen=True)
-class Wanted:
+class SearchCriteria:
     """Search criteria; defaults match everything."""
 
     min_memory_gib: Decimal = Decimal(0)
@@ -101,14 +101,14 @@ class Offer:
 
 
 @dataclass(frozen=True)
-class Found:
+class OfferMatches:
     """Matching offers in order, and those with slightly less memory than requested."""
 
     offers: tuple[Offer, ...]
     nearly: tuple[Offer, ...]
 
 
-def ranked(catalog: Catalog, wanted: Wanted, sort: Sort, *, home_region: str) -> Found:
+def ranked(catalog: Catalog, wanted: SearchCriteria, sort: Sort, *, home_region: str) -> OfferMatches:
     """Return the matching types, best first by `sort`, with unknown figures last and unavailable types at the end.
 
     Among regions with the same price, `home_region` is preferred.
@@ -126,7 +126,7 @@ def ranked(catalog: Catalog, wanted: Wanted, sort: Sort, *, home_region: str) ->
         made = [offer_of(catalog, kind, wanted.market, wanted.region, home_region) for kind in kinds]
         return tuple(sorted(made, key=lambda offer: _place(offer, sort)))
 
-    return Found(offers(fitting), offers(near))
+    return OfferMatches(offers(fitting), offers(near))
 
 
 def offer_of(catalog: Catalog, kind: InstanceType, market: Market, region: str, home_region: str) -> Offer:
@@ -146,7 +146,7 @@ def memory_of(gpu: Gpu, kind: InstanceType) -> Memory | None:
     return min(gpu.memories, key=lambda memory: abs(memory.gib - kind.gpu_memory_gib), default=None)
 
 
-def _fits(catalog: Catalog, kind: InstanceType, wanted: Wanted) -> bool:
+def _fits(catalog: Catalog, kind: InstanceType, wanted: SearchCriteria) -> bool:
     return (
         kind.gpu_memory_gib >= wanted.min_memory_gib
         and kind.gpu_memory_total_gib >= wanted.min_total_memory_gib

@@ -5,7 +5,7 @@ from decimal import Decimal
 
 from cloudgpu.catalog.catalog import Catalog
 from cloudgpu.catalog.hardware import Gpu
-from cloudgpu.catalog.ranking import Offer, Wanted, ranked
+from cloudgpu.catalog.ranking import Offer, SearchCriteria, ranked
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ def replacements(catalog: Catalog, gpu: Gpu, *, home_region: str) -> tuple[Repla
 
 
 def _replacement(catalog: Catalog, gpu: Gpu, gib: Decimal, home_region: str) -> Replacement:
-    found = ranked(catalog, Wanted(min_memory_gib=gib), "usd-per-hour", home_region=home_region)
+    found = ranked(catalog, SearchCriteria(min_memory_gib=gib), "usd-per-hour", home_region=home_region)
     others = [offer for offer in found.offers if offer.gpu.name != gpu.name and offer.hourly_usd is not None]
     newer = [offer for offer in others if offer.gpu.sm > gpu.sm]
     return Replacement(

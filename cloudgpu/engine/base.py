@@ -67,7 +67,7 @@ class ResourceState:
 
 
 @dataclass(frozen=True)
-class Step:
+class PreviewStep:
     """One step of a preview."""
 
     operation: Operation
@@ -80,7 +80,7 @@ class Step:
 class Engine(Protocol):
     """Runs programs. Every method raises a `CloudGpuError` on failure."""
 
-    def preview(self, stack: Stack) -> tuple[Step, ...]:
+    def preview(self, stack: Stack) -> tuple[PreviewStep, ...]:
         """Return what `up` would do, without a mutating call."""
 
     def drift(self, stack: Stack) -> tuple[str, ...]:

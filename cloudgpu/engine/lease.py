@@ -46,7 +46,7 @@ class Holder:
     heartbeat: Annotated[str, bounds.moment]
 
 
-class Lease:
+class ClusterLease:
     """The lease on one cluster. `with lease.hold():` around everything that changes it."""
 
     def __init__(self, path: Path, clock: Clock, owner: str) -> None:
@@ -58,7 +58,7 @@ class Lease:
         """Why the lease is not held although `hold` was entered; empty if it is held."""
 
     @contextlib.contextmanager
-    def hold(self, *, tidy: bool = False, required: bool = True) -> Iterator["Lease"]:
+    def hold(self, *, tidy: bool = False, required: bool = True) -> Iterator["ClusterLease"]:
         """Acquire the lease, send heartbeats and release it. With `tidy`, also remove an otherwise empty folder.
 
         Deletion does not require the lease: if the file cannot be written, no other process can acquire it either, and

@@ -11,7 +11,7 @@ _STACK_PREFIX: Final = f"{STACK_TYPE}$"
 
 
 @dataclass(frozen=True)
-class Place:
+class UrnParts:
     """The parts of a resource's URN."""
 
     stack: str
@@ -29,7 +29,7 @@ class Place:
         return f"urn:pulumi:{self.stack}::{self.project}::{qualified}::{self.name}"
 
 
-def aliased(place: Place, own: Iterable[alias_pb2.Alias], parents: Sequence[str]) -> tuple[str, ...]:
+def aliased(place: UrnParts, own: Iterable[alias_pb2.Alias], parents: Sequence[str]) -> tuple[str, ...]:
     """Return every URN that this resource may have had, by its own aliases and those of its parent.
 
     Args:
@@ -48,7 +48,7 @@ def aliased(place: Place, own: Iterable[alias_pb2.Alias], parents: Sequence[str]
     return tuple(urns)
 
 
-def _under(place: Place, parent: str) -> Place:
+def _under(place: UrnParts, parent: str) -> UrnParts:
     """Return the child under a former parent. A name derived from the parent's (`vpc-subnet`) changes with it."""
     parent_name, former_name = place.parent.rpartition("::")[2], parent.rpartition("::")[2]
     follows = bool(parent_name) and place.name.startswith(parent_name)
@@ -56,12 +56,12 @@ def _under(place: Place, parent: str) -> Place:
     return replace(place, parent=parent, name=name)
 
 
-def _urn(place: Place, alias: alias_pb2.Alias) -> str:
+def _urn(place: UrnParts, alias: alias_pb2.Alias) -> str:
     if alias.WhichOneof("alias") == "urn":
         return alias.urn.replace(_STACK_PREFIX, "")
     spec = alias.spec
     parent = "" if spec.noParent else spec.parentUrn or place.parent
-    former = Place(
+    former = UrnParts(
         stack=spec.stack or place.stack,
         project=spec.project or place.project,
         parent=parent,

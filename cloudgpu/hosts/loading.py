@@ -14,10 +14,10 @@ from cloudgpu.errors import UsageError
 from cloudgpu.files import read_bytes
 from cloudgpu.hosts.host import PORT, HostsFile, Jump, OwnHost
 from cloudgpu.hosts.schema import FileSection, HostSection, Shared, jump_is_address, split_gpus
-from cloudgpu.recipe import texts, wording
+from cloudgpu.recipe import text_rules, validation_errors
 from cloudgpu.recipe.document import Document, parse
 from cloudgpu.recipe.loading import displayed
-from cloudgpu.recipe.nearest import suggestion
+from cloudgpu.recipe.name_suggestions import suggestion
 from cloudgpu.recipe.problem import FieldPath, Problem
 
 FILE_NAME = "hosts.yaml"
@@ -49,13 +49,13 @@ def load(path: Path, *, user: str, catalog: Catalog) -> HostsFile:
     document = parse(_text(path, shown))
     if document.problems:
         raise _refused(shown, [(line, problem.text) for line, problem in document.problems])
-    unfit = tuple(texts.faults(document.value))
+    unfit = tuple(text_rules.faults(document.value))
     if unfit:
         raise _refused(shown, [(document.line(problem.path), problem.text) for problem in unfit])
     try:
         file = FileSection.model_validate(document.value)
     except ValidationError as error:
-        found = [_told(problem) for problem in wording.problems(error, document.value)]
+        found = [_told(problem) for problem in validation_errors.problems(error, document.value)]
         raise _refused(shown, [(document.line(problem.path), problem.text) for problem in found]) from error
     problems = [(document.line(problem.path), problem.text) for problem in _problems(file, document, catalog)]
     if problems:

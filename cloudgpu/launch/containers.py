@@ -18,7 +18,7 @@ _ENTER = (
 
 
 @dataclass(frozen=True)
-class Engine:
+class DockerEngine:
     """A node's Docker engine.
 
     Attributes:
@@ -45,7 +45,7 @@ def pid_file(name: str) -> str:
 
 
 def exec_line(
-    engine: Engine,
+    engine: DockerEngine,
     container: str,
     argv: Sequence[str],
     *,

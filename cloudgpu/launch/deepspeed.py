@@ -6,8 +6,8 @@ their PATH is configured with the run's key, ports and host keys.
 
 from cloudgpu.launch.command import command
 from cloudgpu.launch.environment import about_process, about_run, layered, ranks_on, refuse_reserved
+from cloudgpu.launch.inter_node_ssh import SSH_SHIM, hostfile, ssh_config, ssh_shim
 from cloudgpu.launch.inventory import Inventory
-from cloudgpu.launch.mesh import SSH_SHIM, hostfile, ssh_config, ssh_shim
 from cloudgpu.launch.ranks import LaunchContext, NodeFile, NodeLaunch, RankLaunch
 from cloudgpu.recipe.schema import Recipe
 

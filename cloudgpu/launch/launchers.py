@@ -7,11 +7,11 @@ from cloudgpu.launch.deepspeed import deepspeed
 from cloudgpu.launch.inventory import Inventory
 from cloudgpu.launch.kvstore import kvstore
 from cloudgpu.launch.mpirun import mpirun
+from cloudgpu.launch.plain_commands import each_node, head_only, service
 from cloudgpu.launch.ranks import LaunchContext, NodeLaunch
-from cloudgpu.launch.single import each_node, head_only, service
 from cloudgpu.launch.tf_config import tf_config
 from cloudgpu.launch.torchrun import torchrun
-from cloudgpu.recipe.nearest import suggestion
+from cloudgpu.recipe.name_suggestions import suggestion
 from cloudgpu.recipe.schema import Recipe
 
 Launcher = Callable[[Recipe, Inventory, LaunchContext], tuple[NodeLaunch, ...]]

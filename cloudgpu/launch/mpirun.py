@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from cloudgpu.launch.command import HOSTFILE, command
 from cloudgpu.launch.environment import about_process, about_run, layered, ranks_on, refuse_reserved
+from cloudgpu.launch.inter_node_ssh import SSH_CONFIG, hostfile, one_machine, ssh_config, subnet
 from cloudgpu.launch.inventory import Inventory, Node
-from cloudgpu.launch.mesh import SSH_CONFIG, hostfile, one_machine, ssh_config, subnet
 from cloudgpu.launch.network import uses_efa
 from cloudgpu.launch.ranks import LaunchContext, NodeFile, NodeLaunch, RankLaunch
 from cloudgpu.recipe.schema import Recipe

@@ -2,7 +2,7 @@
 
 import hashlib
 
-from cloudgpu.recipe.reserved import RUN_PORTS
+from cloudgpu.recipe.reserved_names import RUN_PORTS
 
 _RANGE = len(RUN_PORTS) // 2
 """Number of rendezvous ports. The same number of gang ports follows."""

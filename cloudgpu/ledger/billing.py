@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from decimal import ROUND_CEILING, Decimal
 from itertools import accumulate, pairwise
 
-from cloudgpu.ledger.entry import OUTLASTING, Entry, Part, Surcharge
+from cloudgpu.ledger.entry import OUTLASTING, LedgerEntry, Part, Surcharge
 
 MINIMUM_S = 60
 """AWS charges every instance, disk and address for at least this long."""
@@ -65,7 +65,7 @@ class Bill:
     node_ms: int
 
 
-def charges(entry: Entry) -> list[Charge]:
+def charges(entry: LedgerEntry) -> list[Charge]:
     """Return the charges of an entry, one for all parts that end at the same time; that of the nodes comes first."""
     ends: dict[datetime | None, list[Part]] = {}
     for part in ("nodes", *entry.outlasting):
@@ -76,12 +76,12 @@ def charges(entry: Entry) -> list[Charge]:
     ]
 
 
-def _end(entry: Entry, part: Part) -> datetime | None:
+def _end(entry: LedgerEntry, part: Part) -> datetime | None:
     part_end = entry.parts.get(part)
     return part_end.at if part_end is not None else entry.closed_at
 
 
-def _charge(entry: Entry, parts: Sequence[Part], end: datetime | None, *, estimated: bool) -> Charge:
+def _charge(entry: LedgerEntry, parts: Sequence[Part], end: datetime | None, *, estimated: bool) -> Charge:
     spending = entry.spending
     nodes = (len(entry.instance_ids) or spending.nodes) if spending.nodes and "nodes" in parts else 0
     surcharges = [
@@ -118,12 +118,12 @@ def _nano_usd(surcharges: Sequence[Surcharge], *, whole_hours: bool) -> int:
     return sum(nano_usd(price) for price in known if price is not None)
 
 
-def entry_usd(entry: Entry, now: datetime) -> Decimal:
+def entry_usd(entry: LedgerEntry, now: datetime) -> Decimal:
     """Return the cost of an entry until `now` in USD."""
-    return usd(sum(Rates().bill(charge, now).micro_usd for charge in charges(entry)))
+    return usd(sum(ParsedPrices().bill(charge, now).micro_usd for charge in charges(entry)))
 
 
-class Rates:
+class ParsedPrices:
     """Cache of parsed prices: a ledger has few different prices and many entries."""
 
     def __init__(self) -> None:

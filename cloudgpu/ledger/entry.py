@@ -73,7 +73,7 @@ class PartEnd:
 
 
 @dataclass(frozen=True)
-class Entry:
+class LedgerEntry:
     """A spending with its launch and end. `closed_at` is set only after the cloud has confirmed the end.
 
     Attributes:

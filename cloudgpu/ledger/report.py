@@ -10,7 +10,7 @@ from operator import attrgetter
 from typing import Literal
 
 from cloudgpu.ledger.attribution import RunIndex, RunInterval, Slice, slices
-from cloudgpu.ledger.billing import Bill, Charge, Rates, apportion, usd
+from cloudgpu.ledger.billing import Bill, Charge, ParsedPrices, apportion, usd
 
 By = Literal["user", "team", "run", "recipe", "cluster"]
 
@@ -52,7 +52,7 @@ class ReportRow:
 
 
 @dataclass(frozen=True)
-class Report:
+class CostReport:
     """The report, most expensive row first. Real and simulated costs are never added."""
 
     by: By
@@ -85,7 +85,7 @@ class _Part:
 
 def report(
     charges: Iterable[Charge], runs: Iterable[RunInterval], *, by: By, since: datetime | None, now: datetime
-) -> Report:
+) -> CostReport:
     """Sum up charges.
 
     Args:
@@ -96,14 +96,16 @@ def report(
         now: Time until which open charges are counted.
     """
     sums: dict[tuple[str, bool], _Sum] = defaultdict(_Sum)
-    rates, index = Rates(), RunIndex(runs)
+    rates, index = ParsedPrices(), RunIndex(runs)
     for charge in charges:
         bill = rates.bill(charge, now)
         if since is None or bill.until > since:
             parts = _parts(charge, index.overlapping(charge, bill.until), by, since, bill.until)
             _add(sums, charge, parts, bill)
     rows = sorted((_row(key, total) for key, total in sums.items()), key=lambda row: (-row.usd, row.key, row.simulated))
-    return Report(by, since, now, tuple(rows), real_usd=_total(sums, "real"), simulated_usd=_total(sums, "simulated"))
+    return CostReport(
+        by, since, now, tuple(rows), real_usd=_total(sums, "real"), simulated_usd=_total(sums, "simulated")
+    )
 
 
 def _parts(charge: Charge, runs: Sequence[RunInterval], by: By, since: datetime | None, until: datetime) -> list[_Part]:

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 
 from cloudgpu.ledger.attribution import RunInterval
 from cloudgpu.ledger.billing import Charge, nano_usd
-from cloudgpu.ledger.entry import Entry, EntryState, Part, PartEnd, Spending, Surcharge
+from cloudgpu.ledger.entry import EntryState, LedgerEntry, Part, PartEnd, Spending, Surcharge
 from cloudgpu.ledger.schema import beside as beside_table
 from cloudgpu.ledger.schema import closed, extended, launched, part_ended, run_ended, run_started
 from cloudgpu.ledger.schema import opened as opened_table
@@ -224,7 +224,7 @@ def entry(
     instances: Mapping[Purchase, Sequence[str]],
     beside: Mapping[Purchase, Sequence[Surcharge]],
     parts: Mapping[Purchase, Mapping[Part, PartEnd]],
-) -> Entry:
+) -> LedgerEntry:
     """Combine a row of `ENTRIES` with its instances, surcharges and part ends."""
     purchase = row["entry_id"], row["attempt"]
     values = {name: row[name] for name in _SPENDING} | {
@@ -233,7 +233,7 @@ def entry(
         "expires_at": from_text(row["extended_to"] or row["expires_at"]),
         "beside": tuple(beside.get(purchase, ())),
     }
-    return Entry(
+    return LedgerEntry(
         spending=Spending(**values),
         state="closed" if row["closed_at"] else "open",
         instance_ids=tuple(instances.get(purchase, ())),

@@ -14,8 +14,8 @@ from cloudgpu.ledger import database, rows, schema
 from cloudgpu.ledger.attribution import RunInterval
 from cloudgpu.ledger.billing import MINIMUM_S
 from cloudgpu.ledger.billing import charges as charges_of
-from cloudgpu.ledger.entry import Entry, EntryState, Part, Spending
-from cloudgpu.ledger.report import By, Report, report
+from cloudgpu.ledger.entry import EntryState, LedgerEntry, Part, Spending
+from cloudgpu.ledger.report import By, CostReport, report
 from cloudgpu.ledger.times import to_text
 
 _PLEASE_REPORT = "nothing was recorded or launched; please report this bug"
@@ -146,7 +146,7 @@ class Ledger:
 
     def entries(
         self, *, cluster: str | None = None, state: EntryState | None = None, since: datetime | None = None
-    ) -> tuple[Entry, ...]:
+    ) -> tuple[LedgerEntry, ...]:
         """Return entries in the order in which they were opened.
 
         Args:
@@ -160,7 +160,7 @@ class Ledger:
         with database.reading(self.engine) as connection:
             return _entries(connection, rows.conditions_for(cluster, state, since))
 
-    def report(self, *, by: By, now: datetime, since: datetime | None = None) -> Report:
+    def report(self, *, by: By, now: datetime, since: datetime | None = None) -> CostReport:
         """Return the costs by user, team, run, recipe or cluster.
 
         Args:
@@ -201,7 +201,7 @@ class Ledger:
         self.dispose()
 
 
-def _entries(connection: sa.Connection, conditions: Sequence[sa.ColumnElement[bool]]) -> tuple[Entry, ...]:
+def _entries(connection: sa.Connection, conditions: Sequence[sa.ColumnElement[bool]]) -> tuple[LedgerEntry, ...]:
     entry_rows = connection.execute(rows.ENTRIES.where(*conditions)).mappings().all()
     instances = rows.instances(connection.execute(rows.instances_of(conditions)))
     beside = rows.surcharges(connection.execute(rows.surcharges_of(conditions)))

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Set
 from cloudgpu.catalog import Catalog
 from cloudgpu.catalog.quotas import Quota, quota_of
 from cloudgpu.plan.plan import Plan, Quotes
-from cloudgpu.plan.question import Question
+from cloudgpu.plan.planner_input import Question
 from cloudgpu.plan.substitutes import offered_elsewhere, with_as_much_memory
 from cloudgpu.text import command
 

@@ -11,7 +11,7 @@ from cloudgpu.plan import costs, exclusions, storage
 from cloudgpu.plan.candidate import Candidate, Market
 from cloudgpu.plan.costs import items_besides_nodes, transfer_items
 from cloudgpu.plan.exclusions import Exclusion
-from cloudgpu.plan.question import Question
+from cloudgpu.plan.planner_input import Question
 from cloudgpu.recipe.schema import Prefer
 
 

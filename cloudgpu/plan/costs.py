@@ -8,8 +8,8 @@ from typing import Any, Literal
 
 from cloudgpu.catalog.other_prices import MONTH_H, ItemKind, Price, other_price
 from cloudgpu.decoding import decoded
+from cloudgpu.plan.named_resources import Survey
 from cloudgpu.plan.network_access import GATEWAYS, PublicAddress, elastic_ips
-from cloudgpu.plan.survey import Survey
 from cloudgpu.recipe.schema import Recipe
 
 Per = Literal["hour", "once", "month"]

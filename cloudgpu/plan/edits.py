@@ -13,12 +13,12 @@ from cloudgpu.catalog.images import driver_for
 from cloudgpu.errors import RecipeError
 from cloudgpu.plan.checks.software_container import container_choices
 from cloudgpu.plan.checks.software_torch import backends_for, series_for
-from cloudgpu.plan.question import Question
+from cloudgpu.plan.planner_input import Question
 from cloudgpu.plan.substitutes import Kinship, offered_elsewhere, substitutes
-from cloudgpu.recipe import rules, texts
-from cloudgpu.recipe.assignment import assign
-from cloudgpu.recipe.plain import plain
+from cloudgpu.recipe import rules, text_rules
+from cloudgpu.recipe.plain_values import plain
 from cloudgpu.recipe.schema import PythonEnvironment, Recipe
+from cloudgpu.recipe.set_option import assign
 from cloudgpu.text import SHELL_WORD, command
 
 _OPTION: Final = re.compile(rf"--set ({SHELL_WORD})")
@@ -72,7 +72,7 @@ class Edit:
         try:
             for field, text in self.sets:
                 assign(values, field, text)
-            if any(texts.faults(values)):
+            if any(text_rules.faults(values)):
                 return None
             changed = Recipe.model_validate(values, by_alias=True, by_name=False)
         except (RecipeError, ValidationError):

@@ -5,15 +5,15 @@ from dataclasses import dataclass
 from typing import Final
 
 from cloudgpu.catalog import InstanceType
-from cloudgpu.plan.checks.fitness import gpu_memory_short, sold_otherwise
+from cloudgpu.plan.checks.memory_and_market import gpu_memory_short, sold_otherwise
 from cloudgpu.plan.checks.quota_rules import quota_too_small, region_not_enabled
 from cloudgpu.plan.checks.rule import Reason, RegionRule, TypeRule, ZoneRule, region_rule, type_rule, zone_rule
 from cloudgpu.plan.checks.software_container import container_unfit
 from cloudgpu.plan.checks.software_driver import cuda_unfit, driver_unfit, modules_unfit
 from cloudgpu.plan.checks.software_torch import torch_unfit
-from cloudgpu.plan.checks.storage_place import storage_elsewhere
+from cloudgpu.plan.checks.storage_region import storage_elsewhere
 from cloudgpu.plan.network_access import elastic_ips
-from cloudgpu.plan.question import Question
+from cloudgpu.plan.planner_input import Question
 from cloudgpu.plan.reservations import unfit
 from cloudgpu.plan.storage import near
 from cloudgpu.text import command

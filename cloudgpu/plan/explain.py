@@ -9,7 +9,7 @@ from cloudgpu.plan import exclusions
 from cloudgpu.plan.candidate import Candidate, Market
 from cloudgpu.plan.candidates import weigh
 from cloudgpu.plan.exclusions import Exclusion
-from cloudgpu.plan.question import Question
+from cloudgpu.plan.planner_input import Question
 
 PLACES: Final = {
     "order": "hardware, regions and zones in the order of the recipe",

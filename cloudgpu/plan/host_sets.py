@@ -10,7 +10,7 @@ from cloudgpu.hosts.host import OwnHost
 from cloudgpu.plan.candidate import Candidate
 from cloudgpu.plan.candidates import Field
 from cloudgpu.plan.costs import CostItem
-from cloudgpu.plan.question import Question
+from cloudgpu.plan.planner_input import Question
 
 
 @dataclass(frozen=True)

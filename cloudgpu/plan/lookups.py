@@ -5,7 +5,7 @@ from datetime import date
 from cloudgpu.catalog import Catalog
 from cloudgpu.plan.network_access import GATEWAYS, NetworkRequest, several_interfaces
 from cloudgpu.plan.plan import Quotes
-from cloudgpu.plan.question import Question
+from cloudgpu.plan.planner_input import Question
 from cloudgpu.recipe.schema import Recipe
 
 

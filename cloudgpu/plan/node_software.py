@@ -4,7 +4,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from cloudgpu.catalog import Gpu
-from cloudgpu.catalog.communication import Setting, settings
+from cloudgpu.catalog.communication import RankVariable, settings
 from cloudgpu.catalog.compatibility import release_of
 from cloudgpu.catalog.software import software
 from cloudgpu.plan.node_driver import node_driver
@@ -26,7 +26,7 @@ class Use:
     cuda: str
     """CUDA version of the container. Without a container, CUDA comes with the Python packages."""
     container: str
-    environment: tuple[Setting, ...] = ()
+    environment: tuple[RankVariable, ...] = ()
     """Network variables that cloudgpu sets for every rank unless the recipe does."""
 
     def as_json(self) -> dict[str, Any]:

@@ -10,12 +10,12 @@ from typing import Any, Literal
 from cloudgpu.plan import costs
 from cloudgpu.plan.candidate import Candidate, Market
 from cloudgpu.plan.costs import CostItem
+from cloudgpu.plan.named_resources import NO_SURVEY, Survey
 from cloudgpu.plan.node_software import Use
-from cloudgpu.plan.quota_room import QuotaRoom
-from cloudgpu.plan.remedy import Remedy
+from cloudgpu.plan.quota_headroom import QuotaRoom
 from cloudgpu.plan.reservations import Reservation
 from cloudgpu.plan.storage_state import StorageSeen
-from cloudgpu.plan.survey import NO_SURVEY, Survey
+from cloudgpu.plan.suggested_change import Remedy
 from cloudgpu.recipe.launching import ON_THE_HEAD
 from cloudgpu.recipe.schema import Recipe
 from cloudgpu.text import SHELL_WORD

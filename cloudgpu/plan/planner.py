@@ -9,12 +9,12 @@ from cloudgpu.plan import host_sets
 from cloudgpu.plan.candidates import Field, weigh
 from cloudgpu.plan.checks.registry import findings
 from cloudgpu.plan.costs import total_usd
-from cloudgpu.plan.nearest import with_remedies
 from cloudgpu.plan.network_access import NO_REQUEST, NetworkRequest
 from cloudgpu.plan.node_software import Use, use_of
 from cloudgpu.plan.plan import Expected, Plan, Quotes, Target
-from cloudgpu.plan.question import Question
+from cloudgpu.plan.planner_input import Question
 from cloudgpu.plan.reservations import lasting_s
+from cloudgpu.plan.suggestions import with_remedies
 from cloudgpu.recipe.digest import digest
 from cloudgpu.recipe.schema import Recipe
 

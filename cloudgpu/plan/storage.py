@@ -12,7 +12,7 @@ from cloudgpu.recipe.schema import Recipe
 from cloudgpu.recipe.storage import Make, Storage
 
 if TYPE_CHECKING:
-    from cloudgpu.plan.question import Question
+    from cloudgpu.plan.planner_input import Question
 
 ZONAL: Final = frozenset({"lustre", "ebs"})
 """Kinds that belong to one zone."""

@@ -7,7 +7,7 @@ from typing import Final, Literal
 
 from cloudgpu.catalog import InstanceType
 from cloudgpu.plan import exclusions
-from cloudgpu.plan.question import Question
+from cloudgpu.plan.planner_input import Question
 
 Kinship = Literal["same GPU", "other number", "same size", "as much memory", "most memory"]
 """How a type compares with the requested one: same GPU and count; same GPU but another count; same count with at least

@@ -3,7 +3,7 @@
 import hashlib
 import json
 
-from cloudgpu.recipe.plain import plain
+from cloudgpu.recipe.plain_values import plain
 from cloudgpu.recipe.schema import Recipe
 
 

@@ -13,7 +13,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
-from cloudgpu.recipe.plain import plain
+from cloudgpu.recipe.plain_values import plain
 from cloudgpu.recipe.problem import FieldPath, Problem
 from cloudgpu.recipe.schema import Recipe
 

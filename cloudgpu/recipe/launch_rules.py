@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from cloudgpu.recipe import template
 from cloudgpu.recipe.launching import DIST_KINDS, LOCAL_KINDS, ONE_A_NODE, kvstore_kind
-from cloudgpu.recipe.nearest import suggestion
+from cloudgpu.recipe.name_suggestions import suggestion
 from cloudgpu.recipe.problem import Problem
 from cloudgpu.recipe.schema import Recipe
 

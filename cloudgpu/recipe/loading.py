@@ -10,9 +10,9 @@ from pydantic import TypeAdapter, ValidationError
 
 from cloudgpu.errors import RecipeError
 from cloudgpu.files import read_bytes
-from cloudgpu.recipe import files, rules, texts, wording
+from cloudgpu.recipe import files, rules, text_rules, validation_errors
 from cloudgpu.recipe.document import parse
-from cloudgpu.recipe.nearest import suggestion
+from cloudgpu.recipe.name_suggestions import suggestion
 from cloudgpu.recipe.problem import Problem
 from cloudgpu.recipe.schema import Recipe
 
@@ -80,13 +80,13 @@ def check(value: object, base: Path) -> tuple[Recipe | None, tuple[Problem, ...]
     """Return the recipe built from plain values, or None if it does not match the schema, and all problems."""
     if not isinstance(value, dict):
         return None, (Problem((), "expected a mapping of fields, starting with schema: 1"),)
-    unfit = tuple(texts.faults(value))
+    unfit = tuple(text_rules.faults(value))
     if unfit:
         return None, unfit
     try:
         recipe = Recipe.model_validate(value, by_alias=True, by_name=False)
     except ValidationError as error:
-        found = wording.problems(error, value)
+        found = validation_errors.problems(error, value)
         return None, (*found, *_beyond_schema(value, base, {str(problem.path[0]) for problem in found if problem.path}))
     return recipe, (*rules.rule_problems(recipe), *files.missing(recipe, base))
 

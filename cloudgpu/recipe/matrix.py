@@ -8,13 +8,13 @@ from math import prod
 from typing import Final
 
 from cloudgpu.errors import RecipeError, UsageError
-from cloudgpu.recipe.assignment import assign
 from cloudgpu.recipe.digest import digest
 from cloudgpu.recipe.loading import LoadedRecipe
-from cloudgpu.recipe.plain import plain
+from cloudgpu.recipe.plain_values import plain
 from cloudgpu.recipe.problem import FieldPath
 from cloudgpu.recipe.resolve import resolve
 from cloudgpu.recipe.schema import Recipe
+from cloudgpu.recipe.set_option import assign
 from cloudgpu.text import command
 
 MOST: Final = 256

@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from cloudgpu.errors import RecipeError
-from cloudgpu.recipe.assignment import assign
 from cloudgpu.recipe.loading import LoadedRecipe, check
-from cloudgpu.recipe.plain import plain
+from cloudgpu.recipe.plain_values import plain
 from cloudgpu.recipe.schema import Recipe
+from cloudgpu.recipe.set_option import assign
 from cloudgpu.text import command
 
 

@@ -24,7 +24,7 @@ from cloudgpu.recipe.launch_rules import (
     parameter_server_problems,
     ranks_per_node_problems,
 )
-from cloudgpu.recipe.nearest import suggestion
+from cloudgpu.recipe.name_suggestions import suggestion
 from cloudgpu.recipe.problem import FieldPath, Problem
 from cloudgpu.recipe.schema import Environment, Recipe
 from cloudgpu.recipe.service_rules import service_launcher_problems, service_name_problems, service_reference_problems

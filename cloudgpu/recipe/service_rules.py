@@ -5,7 +5,7 @@ from typing import Final
 
 from cloudgpu.recipe import template
 from cloudgpu.recipe.problem import FieldPath, Problem
-from cloudgpu.recipe.reserved import RUN_PORTS
+from cloudgpu.recipe.reserved_names import RUN_PORTS
 from cloudgpu.recipe.schema import Recipe
 from cloudgpu.recipe.service import Endpoint
 

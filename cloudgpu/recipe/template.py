@@ -9,7 +9,7 @@ import shlex
 from collections.abc import Iterator, Mapping
 
 from cloudgpu.errors import RecipeError
-from cloudgpu.recipe.nearest import suggestion
+from cloudgpu.recipe.name_suggestions import suggestion
 from cloudgpu.recipe.schema import Recipe, Scalar
 
 RUN_NAMES = ("run", "outputs", "node_rank", "num_nodes", "head_address", "master_port")

@@ -35,7 +35,7 @@ _AGAIN = "restart it: `cloudgpu rehearsal stop`, then `cloudgpu rehearsal start`
 
 
 @dataclass(frozen=True)
-class Cloud:
+class RehearsalClient:
     """A running rehearsal cloud and its owner's access key."""
 
     url: str
@@ -66,7 +66,7 @@ class NodeInfo:
 class RehearsalStatus:
     """Status of the rehearsal cloud. `resident_mib` is the server's memory; `idle_stop_at` is None if it has nodes."""
 
-    cloud: Cloud | None
+    cloud: RehearsalClient | None
     nodes: tuple[NodeInfo, ...] = ()
     regions: tuple[str, ...] = ()
     resident_mib: float = 0.0
@@ -75,7 +75,7 @@ class RehearsalStatus:
 
 def ensure(
     home: Home, clock: Clock | None = None, *, envs: Path | None = None, idle_minutes: float | None = None
-) -> Cloud:
+) -> RehearsalClient:
     """Return the home's cloud and start it if necessary. Concurrent callers start only one.
 
     Args:
@@ -98,7 +98,7 @@ def ensure(
         return cloud if cloud is not None else _start(home, files, clock, process.options(envs, idle_minutes))
 
 
-def running(home: Home) -> Cloud | None:
+def running(home: Home) -> RehearsalClient | None:
     """Return the home's cloud if it is running and ready, else None."""
     files = RehearsalFiles.of(home)
     cloud = _recorded(files)
@@ -156,7 +156,7 @@ def status(home: Home) -> RehearsalStatus:
     )
 
 
-def nodes(cloud: Cloud) -> tuple[NodeInfo, ...]:
+def nodes(cloud: RehearsalClient) -> tuple[NodeInfo, ...]:
     """Return every instance that is not terminated.
 
     Raises:
@@ -165,7 +165,7 @@ def nodes(cloud: Cloud) -> tuple[NodeInfo, ...]:
     return tuple(NodeInfo(**row) for row in call(cloud, "GET", "nodes")["nodes"])
 
 
-def census(cloud: Cloud) -> dict[str, list[dict[str, Any]]]:
+def census(cloud: RehearsalClient) -> dict[str, list[dict[str, Any]]]:
     """Return every resource that costs money or is left over, by kind, in all regions.
 
     Raises:
@@ -174,7 +174,7 @@ def census(cloud: Cloud) -> dict[str, list[dict[str, Any]]]:
     return dict(call(cloud, "GET", "census"))
 
 
-def put_faults(cloud: Cloud, rules: Sequence[Mapping[str, Any]]) -> None:
+def put_faults(cloud: RehearsalClient, rules: Sequence[Mapping[str, Any]]) -> None:
     """Replace the fault rules; counters restart at zero and held calls are released.
 
     Raises:
@@ -183,7 +183,7 @@ def put_faults(cloud: Cloud, rules: Sequence[Mapping[str, Any]]) -> None:
     call(cloud, "PUT", "faults", list(rules))
 
 
-def faults(cloud: Cloud) -> dict[str, Any]:
+def faults(cloud: RehearsalClient) -> dict[str, Any]:
     """Return `rules` with their counters, `held` calls, and `calls` and `mutating_calls` since the rules were set.
 
     Raises:
@@ -192,7 +192,7 @@ def faults(cloud: Cloud) -> dict[str, Any]:
     return dict(call(cloud, "GET", "faults"))
 
 
-def put_script(cloud: Cloud, row: Mapping[str, Any]) -> dict[str, Any]:
+def put_script(cloud: RehearsalClient, row: Mapping[str, Any]) -> dict[str, Any]:
     """Replace all faults: rules, capacity, quotas, conditions and node faults. Return the active ones.
 
     Raises:
@@ -201,7 +201,7 @@ def put_script(cloud: Cloud, row: Mapping[str, Any]) -> dict[str, Any]:
     return dict(call(cloud, "PUT", "script", dict(row)))
 
 
-def script(cloud: Cloud) -> dict[str, Any]:
+def script(cloud: RehearsalClient) -> dict[str, Any]:
     """Return the active faults by part, and the `names` of their scripts.
 
     Raises:
@@ -210,7 +210,7 @@ def script(cloud: Cloud) -> dict[str, Any]:
     return dict(call(cloud, "GET", "script"))
 
 
-def release(cloud: Cloud) -> int:
+def release(cloud: RehearsalClient) -> int:
     """Release held calls and return their number.
 
     Raises:
@@ -219,7 +219,7 @@ def release(cloud: Cloud) -> int:
     return int(call(cloud, "POST", "release")["released"])
 
 
-def put_capacity(cloud: Cloud, table: Mapping[str, int]) -> None:
+def put_capacity(cloud: RehearsalClient, table: Mapping[str, int]) -> None:
     """Limit instances: `{"us-east-1c/p3dn.24xlarge/on-demand": 0}`; parts may be `*`.
 
     Raises:
@@ -228,7 +228,7 @@ def put_capacity(cloud: Cloud, table: Mapping[str, int]) -> None:
     call(cloud, "PUT", "capacity", dict(table))
 
 
-def put_quotas(cloud: Cloud, table: Mapping[str, int]) -> None:
+def put_quotas(cloud: RehearsalClient, table: Mapping[str, int]) -> None:
     """Limit vCPUs: `{"us-east-1/p/on-demand": 96}`; parts may be `*`.
 
     Raises:
@@ -237,7 +237,7 @@ def put_quotas(cloud: Cloud, table: Mapping[str, int]) -> None:
     call(cloud, "PUT", "quotas", dict(table))
 
 
-def put_prices(cloud: Cloud, table: Mapping[str, str]) -> None:
+def put_prices(cloud: RehearsalClient, table: Mapping[str, str]) -> None:
     """Change prices: `{"us-east-1/p3dn.24xlarge/on-demand": "29.5"}`, USD an hour; parts may be `*`.
 
     Raises:
@@ -246,7 +246,7 @@ def put_prices(cloud: Cloud, table: Mapping[str, str]) -> None:
     call(cloud, "PUT", "prices", dict(table))
 
 
-def advance(cloud: Cloud, seconds: float) -> None:
+def advance(cloud: RehearsalClient, seconds: float) -> None:
     """Advance the clock of the nodes' power-off timers.
 
     Raises:
@@ -255,7 +255,7 @@ def advance(cloud: Cloud, seconds: float) -> None:
     call(cloud, "POST", "advance", {"seconds": seconds})
 
 
-def env_lines(cloud: Cloud) -> list[str]:
+def env_lines(cloud: RehearsalClient) -> list[str]:
     """Return the shell commands that point any AWS client at this cloud."""
     values = {
         "AWS_ENDPOINT_URL": cloud.url,
@@ -269,7 +269,9 @@ def env_lines(cloud: Cloud) -> list[str]:
     return [f"export {name}={shlex.quote(value)}" for name, value in values.items()] + [f"unset {' '.join(unset)}"]
 
 
-def call(cloud: Cloud, method: str, name: str, value: object = None, *, limit_s: float = _ANSWER_LIMIT_S) -> Any:  # noqa: ANN401 - JSON
+def call(
+    cloud: RehearsalClient, method: str, name: str, value: object = None, *, limit_s: float = _ANSWER_LIMIT_S
+) -> Any:  # noqa: ANN401 - JSON
     """Send one control call and return its result.
 
     Raises:
@@ -288,7 +290,7 @@ def call(cloud: Cloud, method: str, name: str, value: object = None, *, limit_s:
     return answer
 
 
-def _exchange(cloud: Cloud, method: str, target: str, body: bytes, limit_s: float) -> tuple[int, Any]:
+def _exchange(cloud: RehearsalClient, method: str, target: str, body: bytes, limit_s: float) -> tuple[int, Any]:
     address = cloud.url.removeprefix("http://")
     connection = http.client.HTTPConnection(address, timeout=limit_s)
     try:
@@ -304,19 +306,19 @@ def _exchange(cloud: Cloud, method: str, target: str, body: bytes, limit_s: floa
         connection.close()
 
 
-def _recorded(files: RehearsalFiles) -> Cloud | None:
+def _recorded(files: RehearsalFiles) -> RehearsalClient | None:
     """Return the cloud in the endpoint file; its server may have exited."""
     try:
         row = read_json(files.endpoint, SETTINGS_BYTES)
         key = load(files.keys).caller
         if not str(row["url"]).startswith("http://127.0.0.1:"):
             return None
-        return Cloud(str(row["url"]), key.access_key_id, key.secret_access_key, pid=int(row["pid"]))
+        return RehearsalClient(str(row["url"]), key.access_key_id, key.secret_access_key, pid=int(row["pid"]))
     except (OSError, *MALFORMED, CloudGpuError):
         return None
 
 
-def _health(cloud: Cloud) -> dict[str, Any] | None:
+def _health(cloud: RehearsalClient) -> dict[str, Any] | None:
     """Return the server's health, or None if no server or another process listens on its port."""
     try:
         health = call(cloud, "GET", "health", limit_s=_HEALTH_LIMIT_S)
@@ -325,7 +327,7 @@ def _health(cloud: Cloud) -> dict[str, Any] | None:
     return dict(health) if int(health.get("pid", 0)) == cloud.pid else None
 
 
-def _start(home: Home, files: RehearsalFiles, clock: Clock, options: Sequence[str]) -> Cloud:
+def _start(home: Home, files: RehearsalFiles, clock: Clock, options: Sequence[str]) -> RehearsalClient:
     ensure_writable(files.root, _START_BYTES)
     files.failure.unlink(missing_ok=True)
     if process.holder(files) is None:

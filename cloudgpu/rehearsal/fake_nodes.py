@@ -16,8 +16,8 @@ from cloudgpu.rehearsal.nodes.servers.spot_notices import SPOT_END
 from cloudgpu.rehearsal.nodes.values import NodeReport, Opened, PoweredOff, RoleCredentials, StartedNode
 
 
-class FakeHost:
-    """Implements `cloudgpu.rehearsal.aws_api.world.NodeHost` for tests that need only the API.
+class FakeNodeHost:
+    """Implements `cloudgpu.rehearsal.aws_api.interfaces.NodeHost` for tests that need only the API.
 
     Attributes:
         refuse: Makes boots fail with this message.

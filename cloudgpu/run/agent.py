@@ -13,9 +13,9 @@ from cloudgpu.launch.inventory import Node
 from cloudgpu.node.agent.heartbeat import LINE, LONG_VERBS
 from cloudgpu.node.payload import agent_name, agent_source
 from cloudgpu.ssh.base import Host, Stream
-from cloudgpu.ssh.command import Command
+from cloudgpu.ssh.command import RemoteCommand
+from cloudgpu.ssh.failure_text import TimeLimitError, log_in
 from cloudgpu.ssh.fanout import all_or_raise, on_all
-from cloudgpu.ssh.outcome import TimeLimitError, log_in
 from cloudgpu.text import printable
 
 _MARK = "\x1ecloudgpu\x1e"
@@ -23,7 +23,7 @@ _MARK = "\x1ecloudgpu\x1e"
 _PATHS_SCRIPT = (
     r"""printf '\036cloudgpu\036%s' "$HOME" "${CLOUDGPU_NODE_ROOT:-}" "$(ls -1 "$HOME/.cloudgpu" 2>/dev/null)" """
 )
-_PATHS_COMMAND = Command("sh", "-c", _PATHS_SCRIPT)
+_PATHS_COMMAND = RemoteCommand("sh", "-c", _PATHS_SCRIPT)
 """Run through `sh`, because the login shell may be fish or tcsh."""
 _MAKE: Final = 'umask 077 && mkdir -p -- "$1"'
 _PARTS = 4
@@ -47,7 +47,7 @@ _ONCE = (
 OnLine = Callable[[Mapping[str, Any]], None]
 
 
-class AgentError(RemoteCommandError):
+class AgentReplyError(RemoteCommandError):
     """An agent answered with an error. `code` is the reason, such as `port-in-use`, `disk-full` or `checksum`."""
 
     def __init__(self, message: str, *, code: str = "", hint: str = "") -> None:
@@ -93,7 +93,7 @@ class Agent:
 
     def stream(self, verb: str, request: Mapping[str, Any]) -> Stream:
         """Start a verb and return the stream of its output."""
-        return self.host.stream(Command("python3", self.path, verb), stdin=json.dumps(request).encode())
+        return self.host.stream(RemoteCommand("python3", self.path, verb), stdin=json.dumps(request).encode())
 
     def answers(
         self, stream: Stream, verb: str, on_alive: Callable[[], None] = lambda: None
@@ -134,14 +134,14 @@ class Agent:
         node = self.host.node
         if "error" in answer:
             message = f"node {node.index} ({node.instance_id}): {_text_field(answer, 'error')}"
-            raise AgentError(message, code=_text_field(answer, "code"), hint=_text_field(answer, "hint"))
+            raise AgentReplyError(message, code=_text_field(answer, "code"), hint=_text_field(answer, "hint"))
         if not answer:
             message = f"node {node.index} ({node.instance_id}): the agent did not respond to `{verb}`"
             raise RemoteCommandError(message, hint="check that the node has python3")
-        return Answer(answer, f"node {node.index} ({node.instance_id}): the agent's answer")
+        return AgentReply(answer, f"node {node.index} ({node.instance_id}): the agent's answer")
 
 
-class Answer(dict[str, Any]):
+class AgentReply(dict[str, Any]):
     """An agent's answer. Reading a missing field raises RemoteCommandError instead of KeyError."""
 
     def __init__(self, fields: Mapping[str, Any], what: str) -> None:
@@ -169,7 +169,7 @@ def install(host: Host) -> Agent:
     home = f"{login_home}/{host.node.base}" if host.node.own else login_home
     path = f"{home}/.cloudgpu/{name}"
     if host.node.own or name not in present.split():
-        host.run(Command("sh", "-c", _MAKE, "sh", f"{home}/.cloudgpu"), timeout_s=_SHELL_S)
+        host.run(RemoteCommand("sh", "-c", _MAKE, "sh", f"{home}/.cloudgpu"), timeout_s=_SHELL_S)
         _put(host, path)
     return Agent(host, path, home, root)
 
@@ -214,7 +214,7 @@ def ask_once(host: Host, verb: str, request: Mapping[str, Any], shape: type[Any]
     """
     source = agent_source()
     handed = b"%d\n" % len(source) + source + json.dumps(request).encode()
-    stream = host.stream(Command("python3", "-c", _ONCE, verb), stdin=handed)
+    stream = host.stream(RemoteCommand("python3", "-c", _ONCE, verb), stdin=handed)
     agent = Agent(host, "", "")
     try:
         answers = list(_lines(stream, verb, host.node))
@@ -245,7 +245,7 @@ def number(answer: Mapping[str, Any], name: str, default: int | None = None) -> 
     """Return a non-negative integer field of an answer, or `default` if the field is missing.
 
     Raises:
-        AgentError: The field is not a non-negative integer.
+        AgentReplyError: The field is not a non-negative integer.
     """
     value = answer.get(name)
     if value is None and default is not None:
@@ -253,7 +253,7 @@ def number(answer: Mapping[str, Any], name: str, default: int | None = None) -> 
     try:
         return bounds.count(value)
     except ValueError as err:
-        raise AgentError(f"the agent sent an invalid value for {name}: {err}") from None
+        raise AgentReplyError(f"the agent sent an invalid value for {name}: {err}") from None
 
 
 def _lines(

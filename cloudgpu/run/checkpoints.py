@@ -11,7 +11,7 @@ from cloudgpu.recipe.schema import Recipe
 from cloudgpu.recipe.sources import source_of
 from cloudgpu.run.agent import Agent, each, number
 from cloudgpu.run.copies import Way, fetch_to
-from cloudgpu.run.files import Files, RemoteFile, Service, Services
+from cloudgpu.run.files import Files, RemoteFile, S3Service, Services
 from cloudgpu.run.job import Job
 from cloudgpu.run.progress import Note
 from cloudgpu.text import printable, size_text
@@ -87,7 +87,7 @@ def keep(job: Job, agents: Sequence[Agent], services: Services) -> None:
     head.ask("keep", {"run_dir": job.run_dir(head.home), "source": source, **bucket_request(to, head, services(to))})
 
 
-def bucket_request(to: str, agent: Agent, service: Service) -> dict[str, Any]:
+def bucket_request(to: str, agent: Agent, service: S3Service) -> dict[str, Any]:
     """Return the fields with which an agent addresses an S3 prefix."""
     place, region = source_of(to), service.region or agent.host.node.zone[:-1]
     return {

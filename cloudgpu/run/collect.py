@@ -14,7 +14,7 @@ from cloudgpu.run.job import Job
 from cloudgpu.run.uploads import uploaded
 from cloudgpu.ssh.fanout import on_all
 from cloudgpu.ssh.transfer.patterns import matching
-from cloudgpu.ssh.transfer.receive import Skipped
+from cloudgpu.ssh.transfer.receive import SkippedDownload
 from cloudgpu.text import printable
 
 _NAMED: Final = 20
@@ -120,7 +120,7 @@ def _fetched(job: Job, agents: Sequence[Agent], to: Path) -> _Fetched:
     def fetch(index: int) -> tuple[list[str], list[SkippedOutput]]:
         agent = by_index[index]
         target = to if index == 0 else to / f"node-{index}"
-        skipped: list[Skipped] = []
+        skipped: list[SkippedDownload] = []
         names = agent.host.fetch_tree(job.workdir(agent.home), patterns, target, skipped.append)
         named = [SkippedOutput(index, entry.path, entry.reason, entry.lost) for entry in skipped]
         return names, [*named, *_dangling(index, target, names)]

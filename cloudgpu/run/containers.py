@@ -5,11 +5,11 @@ from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import Any
 
-from cloudgpu.launch.containers import INSIDE, Engine, container_name, exec_line, pid_file
+from cloudgpu.launch.containers import INSIDE, DockerEngine, container_name, exec_line, pid_file
 from cloudgpu.launch.inventory import Node
 from cloudgpu.launch.network import uses_efa
 from cloudgpu.launch.ranks import NodeLaunch, RankLaunch
-from cloudgpu.node.containers.mounts import Mount
+from cloudgpu.node.containers.mounts import BindMount
 from cloudgpu.node.containers.run_line import Hardware, Holding, run_line
 from cloudgpu.recipe.environment import Container
 from cloudgpu.recipe.schema import Recipe
@@ -33,14 +33,14 @@ class NodeImage:
     image_id: str
     digest: str
     entrypoint: tuple[str, ...]
-    engine: Engine
+    engine: DockerEngine
     gpu_runtime: bool = False
     devices: tuple[str, ...] = ()
     huge_pages: bool = False
 
 
 @dataclass(frozen=True)
-class Place:
+class NodeRunPaths:
     """Paths of a run on a node.
 
     Attributes:
@@ -66,20 +66,20 @@ def hardware(recipe: Recipe, node: Node, image: NodeImage) -> Hardware:
     )
 
 
-def mounts(recipe: Recipe, place: Place, launch: NodeLaunch) -> tuple[Mount, ...]:
+def mounts(recipe: Recipe, place: NodeRunPaths, launch: NodeLaunch) -> tuple[BindMount, ...]:
     """Return the container's mounts: work directory, datasets, the node's own mounts, files of the launcher."""
     writable = {storage.name for storage in recipe.storage if storage.mode == "rw"}
     written = dict.fromkeys(PurePosixPath(file.path).parts[0] for file in launch.files)
     return (
-        Mount(place.workdir),
-        *(Mount(f"{place.run_dir}/{name}", read_only=True) for name in written),
-        *(Mount(path, read_only=True) for path in place.data.values()),
-        *(Mount(path, read_only=name not in writable) for name, path in place.storage.items()),
+        BindMount(place.workdir),
+        *(BindMount(f"{place.run_dir}/{name}", read_only=True) for name in written),
+        *(BindMount(path, read_only=True) for path in place.data.values()),
+        *(BindMount(path, read_only=name not in writable) for name, path in place.storage.items()),
     )
 
 
 def contained(
-    job: Job, container: Container, node: Node, image: NodeImage, place: Place, launch: NodeLaunch
+    job: Job, container: Container, node: Node, image: NodeImage, place: NodeRunPaths, launch: NodeLaunch
 ) -> dict[str, Any]:
     """Return the additional fields of the `start` request for a node whose ranks run in a container."""
     ranks = [
@@ -90,7 +90,7 @@ def contained(
 
 
 def container_order(
-    job: Job, container: Container, node: Node, image: NodeImage, place: Place, launch: NodeLaunch
+    job: Job, container: Container, node: Node, image: NodeImage, place: NodeRunPaths, launch: NodeLaunch
 ) -> dict[str, Any]:
     """Return the container part of the `start` request."""
     given = hardware(job.recipe, node, image)
@@ -108,7 +108,7 @@ def container_order(
     }
 
 
-def inside(job: Job, node: Node, image: NodeImage, place: Place, rank: RankLaunch) -> RankLaunch:
+def inside(job: Job, node: Node, image: NodeImage, place: NodeRunPaths, rank: RankLaunch) -> RankLaunch:
     """Return a rank's command wrapped so that it runs in the node's container."""
     called = rank_name(rank)
     line = exec_line(

@@ -7,11 +7,11 @@ from typing import Any
 
 from cloudgpu.recipe.data import Data
 from cloudgpu.recipe.sources import source_of
-from cloudgpu.run.agent import Agent, AgentError, each, number
+from cloudgpu.run.agent import Agent, AgentReplyError, each, number
 from cloudgpu.run.files import Files, RemoteFile, Services
 from cloudgpu.run.progress import Note, Report
 from cloudgpu.ssh.base import Host
-from cloudgpu.ssh.command import Command, Raw
+from cloudgpu.ssh.command import Raw, RemoteCommand
 
 FILES_AN_ORDER = 2000
 """Files per `fetch` request. Each file has a presigned URL of up to 2000 bytes."""
@@ -92,13 +92,13 @@ def _fetch_batch(
     """Download a batch. If presigned URLs expire, continue with fresh ones and keep what is already there.
 
     Raises:
-        AgentError: It cannot be fetched; `expired` where fresh addresses do not help either.
+        AgentReplyError: It cannot be fetched; `expired` where fresh addresses do not help either.
     """
     about = {"cache": cache_of(dataset, target), "roots": [target], **({"hand": hand} if hand else {})}
     for renewal in range(_RENEWALS + 1):
         try:
             return number(agent.ask("fetch", {"files": [_order(file, target) for file in batch], **about}), "bytes")
-        except AgentError as err:
+        except AgentReplyError as err:
             if err.code != "expired" or renewal == _RENEWALS:
                 raise
         way.report(Note(f"data {dataset.name}: its URLs have expired and are being renewed", agent.host.node.index))
@@ -110,14 +110,14 @@ def _renewed(dataset: Data, batch: Sequence[RemoteFile], way: Way) -> Sequence[R
     """Return the same files with fresh URLs.
 
     Raises:
-        AgentError: A file was changed or deleted at the source.
+        AgentReplyError: A file was changed or deleted at the source.
     """
     fresh = {file.relative: file for file in way.files(dataset)}
     for file in batch:
         found = fresh.get(file.relative)
         if found is None or (found.size, found.etag) != (file.size, file.etag):
             message = f"dataset {dataset.name}: {file.relative} was changed at the source during the copy"
-            raise AgentError(message, code="changed", hint="run the command again")
+            raise AgentReplyError(message, code="changed", hint="run the command again")
     return [fresh[file.relative] for file in batch]
 
 
@@ -149,9 +149,9 @@ def own_directory(host: Host, path: str) -> None:
     Raises:
         RemoteCommandError: The directory cannot be created.
     """
-    if not host.try_run(Command("mkdir", "-p", path, Raw("&& test -w"), path)).ok:
+    if not host.try_run(RemoteCommand("mkdir", "-p", path, Raw("&& test -w"), path)).ok:
         make = ("sudo", "-n", "mkdir", "-p", path)
-        host.run(Command(*make, Raw('&& sudo -n chown "$(id -u):$(id -g)"'), path))
+        host.run(RemoteCommand(*make, Raw('&& sudo -n chown "$(id -u):$(id -g)"'), path))
 
 
 def _order(file: RemoteFile, target: str) -> dict[str, Any]:

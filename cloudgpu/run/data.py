@@ -11,11 +11,11 @@ from cloudgpu.recipe.data import Data
 from cloudgpu.recipe.sources import source_of
 from cloudgpu.run.agent import Agent, each
 from cloudgpu.run.copies import Way, copy
-from cloudgpu.run.files import RemoteFile, Service
+from cloudgpu.run.files import RemoteFile, S3Service
 from cloudgpu.run.job import Job
 from cloudgpu.run.progress import Note, Report
-from cloudgpu.run.shared import share
-from cloudgpu.ssh.command import Command
+from cloudgpu.run.shared_datasets import share
+from cloudgpu.ssh.command import RemoteCommand
 from cloudgpu.ssh.fanout import on_all
 from cloudgpu.text import size_text
 
@@ -63,7 +63,7 @@ def _remove(dataset: Data, agent: Agent) -> None:
     target = f"{agent.root}{dataset.to}"
     if source_of(dataset.source).kind == "local":
         agent.host.send_tree(Path(), [], target)  # sending no files empties the directory
-        agent.host.try_run(Command("rmdir", target))
+        agent.host.try_run(RemoteCommand("rmdir", target))
         return
     agent.ask("forget", {"cache": {"name": dataset.name, "source": dataset.source, "to": target}})
 
@@ -71,7 +71,7 @@ def _remove(dataset: Data, agent: Agent) -> None:
 def _mount(dataset: Data, job: Job, agents: Sequence[Agent], way: Way) -> None:
     source = source_of(dataset.source)
     way.report(Note(f"data {dataset.name}: mounting {dataset.source} at {dataset.to} on {_where(agents)}"))
-    service = way.services(dataset.source) if source.kind == "s3" else Service()
+    service = way.services(dataset.source) if source.kind == "s3" else S3Service()
 
     def mount(agent: Agent) -> None:
         agent.ask("mount", mount_request(dataset, job.run_id, agent, service), _relayed(agent, way.report))
@@ -79,7 +79,7 @@ def _mount(dataset: Data, job: Job, agents: Sequence[Agent], way: Way) -> None:
     each(agents, mount)
 
 
-def mount_request(dataset: Data, run_id: str, agent: Agent, service: Service) -> dict[str, Any]:
+def mount_request(dataset: Data, run_id: str, agent: Agent, service: S3Service) -> dict[str, Any]:
     """Return the request of the `mount` verb for a dataset."""
     target = f"{agent.root}{dataset.to}"
     data_mount = DataMount(

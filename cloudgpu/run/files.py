@@ -26,7 +26,7 @@ class RemoteFile:
 
 
 @dataclass(frozen=True)
-class Service:
+class S3Service:
     """The S3 service of a bucket.
 
     Attributes:
@@ -41,10 +41,10 @@ class Service:
 Files = Callable[["Data"], Sequence[RemoteFile]]
 """Lists a dataset's files with fresh addresses."""
 
-Services = Callable[[str], Service]
+Services = Callable[[str], S3Service]
 """Which service has the bucket of an address."""
 
 
-def aws_itself(_url: str) -> Service:
+def aws_itself(_url: str) -> S3Service:
     """Return AWS in the region of the nodes."""
-    return Service()
+    return S3Service()

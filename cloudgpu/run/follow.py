@@ -8,8 +8,8 @@ from typing import Final
 from cloudgpu.clock import Clock
 from cloudgpu.errors import ConnectError, HostKeyError, RemoteCommandError
 from cloudgpu.run.agent import Agent
+from cloudgpu.run.agent_reader import Contact, Feed, OnSilence, Reader, wait_on
 from cloudgpu.run.log_store import LogStore
-from cloudgpu.run.reader import Contact, Feed, OnSilence, Reader, wait_on
 from cloudgpu.run.verdict import Chunk, Verdict, agreed, believable
 from cloudgpu.ssh.handshake import AuthRefusedError
 

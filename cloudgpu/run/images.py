@@ -7,12 +7,12 @@ from typing import Any
 from cloudgpu.catalog.image_sizes import unpacked_gib
 from cloudgpu.decoding import decoded, described
 from cloudgpu.errors import RemoteCommandError
-from cloudgpu.launch.containers import Engine
+from cloudgpu.launch.containers import DockerEngine
 from cloudgpu.launch.image_name import ImageName, image_name
 from cloudgpu.recipe.environment import Container
 from cloudgpu.run.agent import Agent, each
 from cloudgpu.run.containers import NodeImage
-from cloudgpu.run.logins import Login
+from cloudgpu.run.logins import RegistryLogin
 from cloudgpu.run.peer_transfer import Handed, hand_on
 from cloudgpu.run.progress import Note, Report
 from cloudgpu.ssh.fanout import all_or_raise, on_all
@@ -43,7 +43,7 @@ class _Provided:
 
 
 def provide_image(
-    container: Container, agents: Sequence[Agent], login: Login | None, report: Report
+    container: Container, agents: Sequence[Agent], login: RegistryLogin | None, report: Report
 ) -> dict[int, NodeImage]:
     """Provide the image on every node and return it by node index.
 
@@ -100,7 +100,7 @@ def _done(pulled: int, nodes: int) -> str:
     return f"pulled on {pulled} nodes, {nodes - pulled} had it"
 
 
-def _request(container: Container, name: ImageName, login: Login | None) -> dict[str, Any]:
+def _request(container: Container, name: ImageName, login: RegistryLogin | None) -> dict[str, Any]:
     size = unpacked_gib(container.image)
     known = {} if size is None else {"size_bytes": size * _GIB}
     secret = {} if login is None else {"username": login.user, "password": login.password, "server": name.server}
@@ -162,7 +162,7 @@ def _node_image(name: ImageName, provided: _Provided) -> NodeImage:
         image_id=provided.id,
         digest=provided.digest,
         entrypoint=provided.entrypoint,
-        engine=Engine(engine.docker, engine.host),
+        engine=DockerEngine(engine.docker, engine.host),
         gpu_runtime=engine.gpu_runtime,
         devices=engine.devices,
         huge_pages=engine.huge_pages,

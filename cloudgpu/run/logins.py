@@ -13,14 +13,14 @@ ECR: Final = re.compile(r"^[0-9]{12}\.dkr\.ecr(?:-fips)?\.([a-z0-9-]+)\.amazonaw
 
 
 @dataclass(frozen=True)
-class Login:
+class RegistryLogin:
     """A registry user and password. The password is never shown, and is sent to the nodes through stdin only."""
 
     user: str
     password: str = field(repr=False)
 
 
-FetchLogin = Callable[[str], Login]
+FetchLogin = Callable[[str], RegistryLogin]
 """Fetches a login for ECR in a region; it is good for 12 hours and is fetched anew when it is about to end."""
 
 
@@ -32,7 +32,7 @@ def password_variable(environment: Environment) -> str:
     return container.password or (environment.secrets[0] if environment.secrets else "")
 
 
-def registry_login(environment: Environment, environ: Mapping[str, str], fetch: FetchLogin) -> Login | None:
+def registry_login(environment: Environment, environ: Mapping[str, str], fetch: FetchLogin) -> RegistryLogin | None:
     """Return the login for a recipe's image, or None if none is needed.
 
     Raises:
@@ -53,6 +53,6 @@ def registry_login(environment: Environment, environ: Mapping[str, str], fetch: 
                 else "name it in environment.container.password"
             )
             raise UsageError(message, hint=hint)
-        return Login(container.login, environ[name])
+        return RegistryLogin(container.login, environ[name])
     match = ECR.match(container.image)
     return fetch(match[1]) if match else None

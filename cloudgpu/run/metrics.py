@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from cloudgpu.recipe.schema import Metric
-from cloudgpu.run.series import Series, over_ranks, that_count
+from cloudgpu.run.metric_series import Series, over_ranks, that_count
 
 
 @dataclass(frozen=True)

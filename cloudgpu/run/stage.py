@@ -14,7 +14,7 @@ from cloudgpu.run.data import bring
 from cloudgpu.run.files import Files, Services, aws_itself
 from cloudgpu.run.job import Job
 from cloudgpu.run.progress import Note, Report
-from cloudgpu.ssh.command import Command
+from cloudgpu.ssh.command import RemoteCommand
 from cloudgpu.ssh.transfer.local_tree import files_to_send
 from cloudgpu.text import size_text
 
@@ -75,7 +75,7 @@ def send_workdir(job: Job, agents: Sequence[Agent], base: Path, report: Report) 
         ConnectError: A node cannot be reached.
     """
     if job.recipe.workdir is None:
-        each(agents, lambda agent: agent.host.run(Command("mkdir", "-p", job.workdir(agent.home))))
+        each(agents, lambda agent: agent.host.run(RemoteCommand("mkdir", "-p", job.workdir(agent.home))))
         return 0
     root = (base / job.recipe.workdir).resolve()
     listing = files_to_send(root)
@@ -88,9 +88,9 @@ def send_workdir(job: Job, agents: Sequence[Agent], base: Path, report: Report) 
     def send(agent: Agent) -> int:
         cache, work = job.cache(agent.home), job.workdir(agent.home)
         sent = agent.host.send_tree(root, listing.files, cache)
-        agent.host.run(Command("mkdir", "-p", cache, work))
+        agent.host.run(RemoteCommand("mkdir", "-p", cache, work))
         # Reflinks share blocks where the file system can. Hard links would let a run change the files of the next one.
-        agent.host.run(Command("cp", "-a", "--reflink=auto", f"{cache}/.", work), timeout_s=_COPY_S)
+        agent.host.run(RemoteCommand("cp", "-a", "--reflink=auto", f"{cache}/.", work), timeout_s=_COPY_S)
         return sent
 
     return sum(each(agents, send).values())

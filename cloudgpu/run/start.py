@@ -12,12 +12,12 @@ from cloudgpu.launch.launchers import launcher
 from cloudgpu.launch.ports import gang_port, master_port
 from cloudgpu.launch.ranks import LaunchContext, NodeLaunch, RankLaunch
 from cloudgpu.launch.side_services import with_services
-from cloudgpu.run.agent import Agent, AgentError
-from cloudgpu.run.containers import Place, contained, entering
+from cloudgpu.run.agent import Agent, AgentReplyError
+from cloudgpu.run.containers import NodeRunPaths, contained, entering
+from cloudgpu.run.inter_node_ssh import prepare
 from cloudgpu.run.job import Job
-from cloudgpu.run.mesh import prepare
 from cloudgpu.run.stage import Staged
-from cloudgpu.ssh.command import Command
+from cloudgpu.ssh.command import RemoteCommand
 from cloudgpu.ssh.fanout import all_or_raise, on_all
 from cloudgpu.text import command
 
@@ -104,7 +104,7 @@ def start(job: Job, agents: Sequence[Agent], staged: Staged, secrets: Mapping[st
         gang = launches(job, agents, staged, attempt)
         try:
             _order_all(job, agents, gang, secrets, attempt, staged)
-        except AgentError as err:
+        except AgentReplyError as err:
             # Another run's port: the head binds it before it answers, so nothing was started yet.
             if err.code != "port-in-use" or attempt == _PORT_ATTEMPTS - 1:
                 raise
@@ -127,7 +127,7 @@ def _order_all(
     admits = prepare(job, agents, gang)
 
     def order(agent: Agent) -> dict[str, Any]:
-        agent.host.run(Command("mkdir", "-p", f"{job.workdir(agent.home)}/outputs"))
+        agent.host.run(RemoteCommand("mkdir", "-p", f"{job.workdir(agent.home)}/outputs"))
         launch = orders[agent.host.node.index]
         request = _request(job, agent, launch, secrets, attempt)
         request["admits"] = admits.get(launch.node_index, "")
@@ -194,10 +194,10 @@ def container_line(job: Job, agents: Sequence[Agent], staged: Staged) -> str:
     return f"node {node.index}: {shlex.join([image.engine.docker, *order['run']])}"
 
 
-def _place(job: Job, agent: Agent, staged: Staged) -> Place:
+def _place(job: Job, agent: Agent, staged: Staged) -> NodeRunPaths:
     storage = {storage.name: f"{agent.root}{storage.to}" for storage in job.recipe.storage}
     data = {name: f"{agent.root}{path}" for name, path in staged.data.items()}
-    return Place(job.run_dir(agent.home), job.workdir(agent.home), data, storage)
+    return NodeRunPaths(job.run_dir(agent.home), job.workdir(agent.home), data, storage)
 
 
 def _rank(rank: RankLaunch) -> dict[str, Any]:

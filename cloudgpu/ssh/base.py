@@ -7,7 +7,7 @@ from typing import Final, Protocol
 
 from cloudgpu.errors import ConnectError
 from cloudgpu.launch.inventory import Node
-from cloudgpu.ssh.command import Command
+from cloudgpu.ssh.command import RemoteCommand
 from cloudgpu.ssh.openssh_command import ServerKey
 from cloudgpu.ssh.transfer.receive import OnSkipped
 
@@ -72,7 +72,7 @@ class Host(Protocol):
 
     node: Node
 
-    def run(self, command: Command, *, stdin: bytes = b"", timeout_s: float = COMMAND_S) -> Result:
+    def run(self, command: RemoteCommand, *, stdin: bytes = b"", timeout_s: float = COMMAND_S) -> Result:
         """Run a command and wait for it.
 
         Raises:
@@ -80,10 +80,10 @@ class Host(Protocol):
             ConnectError: The connection was lost or `timeout_s` passed.
         """
 
-    def try_run(self, command: Command, *, stdin: bytes = b"", timeout_s: float = COMMAND_S) -> Result:
+    def try_run(self, command: RemoteCommand, *, stdin: bytes = b"", timeout_s: float = COMMAND_S) -> Result:
         """Run a command and return its result, whatever the exit code."""
 
-    def stream(self, command: Command, *, stdin: bytes = b"") -> Stream:
+    def stream(self, command: RemoteCommand, *, stdin: bytes = b"") -> Stream:
         """Start a command whose output is read line by line."""
 
     def put_bytes(self, content: bytes, path: str, *, mode: int = 0o600) -> None:

@@ -21,7 +21,7 @@ class Secret:
         return "Secret('***')"
 
 
-class Command:
+class RemoteCommand:
     """A remote command line. Strings are quoted, `Raw` is not, `Secret` is quoted when sent and masked elsewhere."""
 
     def __init__(self, *parts: str | Raw | Secret) -> None:
@@ -38,7 +38,7 @@ class Command:
     __str__ = shown
 
     def __repr__(self) -> str:
-        return f"Command({self.shown()!r})"
+        return f"RemoteCommand({self.shown()!r})"
 
 
 def _wire(part: str | Raw | Secret) -> str:

@@ -8,13 +8,13 @@ from cloudgpu.clock import Clock
 from cloudgpu.errors import ConnectError, HostKeyError, RemoteCommandError
 from cloudgpu.launch.inventory import Node, loopback, shares_this_machine
 from cloudgpu.ssh.base import COMMAND_S, Result, Told, nobody
-from cloudgpu.ssh.carrier import Carrier
 from cloudgpu.ssh.channel import OrderlyChannel
-from cloudgpu.ssh.command import Command
+from cloudgpu.ssh.command import RemoteCommand
+from cloudgpu.ssh.failure_text import checked, describe, still_there
 from cloudgpu.ssh.handshake import AuthRefusedError, Opened, open_link, open_socket
 from cloudgpu.ssh.openssh_command import ServerKey
-from cloudgpu.ssh.outcome import checked, describe, still_there
-from cloudgpu.ssh.session import Patience, Session, SessionStream
+from cloudgpu.ssh.session import CommandSession, Patience, SessionStream
+from cloudgpu.ssh.tcp_connector import TcpConnector
 from cloudgpu.ssh.transfer import transfer
 from cloudgpu.ssh.transfer.receive import OnSkipped
 from cloudgpu.ssh.transport import LOST, Link, RefusedChannel
@@ -38,7 +38,7 @@ def connect(
     *,
     clock: Clock,
     timeout_s: float = 15.0,
-    via: Carrier | None = None,
+    via: TcpConnector | None = None,
     patience: Patience | None = None,
 ) -> "SshHost":
     """Connect to a node, through `via` if given.
@@ -58,7 +58,7 @@ def wait_for(
     *,
     clock: Clock,
     deadline_s: float,
-    via: Carrier | None = None,
+    via: TcpConnector | None = None,
     hopeless: Callable[[], bool] = lambda: False,
 ) -> "SshHost":
     """Connect to a node that may still be booting; retry with pauses for at most `deadline_s` seconds.
@@ -96,7 +96,7 @@ class SshHost:
     """A node over SSH. Implements `ssh.base.Host`; safe to use from several threads."""
 
     def __init__(
-        self, node: Node, key: Path, *, clock: Clock, timeout_s: float, via: Carrier | None, patience: Patience
+        self, node: Node, key: Path, *, clock: Clock, timeout_s: float, via: TcpConnector | None, patience: Patience
     ) -> None:
         self.node = node
         self.key = Path(node.key) if node.key else key
@@ -122,7 +122,7 @@ class SshHost:
         with self._lock:
             return any(link.is_active() for link in self._links)
 
-    def run(self, command: Command, *, stdin: bytes = b"", timeout_s: float = COMMAND_S) -> Result:
+    def run(self, command: RemoteCommand, *, stdin: bytes = b"", timeout_s: float = COMMAND_S) -> Result:
         """Run a command and wait for it.
 
         Raises:
@@ -131,7 +131,7 @@ class SshHost:
         """
         return checked(self.try_run(command, stdin=stdin, timeout_s=timeout_s))
 
-    def try_run(self, command: Command, *, stdin: bytes = b"", timeout_s: float = COMMAND_S) -> Result:
+    def try_run(self, command: RemoteCommand, *, stdin: bytes = b"", timeout_s: float = COMMAND_S) -> Result:
         """Like `run`, but return a failed command's exit code in the result.
 
         Raises:
@@ -150,7 +150,7 @@ class SshHost:
             seconds=self._clock.monotonic() - began,
         )
 
-    def _read(self, session: Session, timeout_s: float) -> bytes:
+    def _read(self, session: CommandSession, timeout_s: float) -> bytes:
         """Return all output of a command. It is held in memory and therefore limited.
 
         Raises:
@@ -167,7 +167,7 @@ class SshHost:
                 )
         return bytes(stdout)
 
-    def stream(self, command: Command, *, stdin: bytes = b"") -> SessionStream:
+    def stream(self, command: RemoteCommand, *, stdin: bytes = b"") -> SessionStream:
         """Start a command whose output is read line by line.
 
         Raises:
@@ -175,14 +175,14 @@ class SshHost:
         """
         return SessionStream(self.start(command, stdin))
 
-    def start(self, command: Command, stdin: bytes | Iterable[bytes] = b"") -> Session:
+    def start(self, command: RemoteCommand, stdin: bytes | Iterable[bytes] = b"") -> CommandSession:
         """Start a command whose output is read in pieces of bytes.
 
         Raises:
             ConnectError: The connection was lost.
         """
         link, channel = self._channel()
-        session = Session(
+        session = CommandSession(
             link,
             channel,
             who=describe(self.node),

@@ -9,15 +9,15 @@ from pathlib import Path
 from cloudgpu.errors import ConnectError, RemoteCommandError
 from cloudgpu.launch.inventory import Node
 from cloudgpu.ssh.base import COMMAND_S, Result, Told, nobody
-from cloudgpu.ssh.command import Command
+from cloudgpu.ssh.command import RemoteCommand
+from cloudgpu.ssh.failure_text import checked, describe
 from cloudgpu.ssh.openssh_command import ServerKey
-from cloudgpu.ssh.outcome import checked, describe
 from cloudgpu.ssh.transfer.patterns import matching
-from cloudgpu.ssh.transfer.receive import OnSkipped, Skipped
+from cloudgpu.ssh.transfer.receive import OnSkipped, SkippedDownload
 
 
 @dataclass(frozen=True)
-class Answer:
+class ScriptedResult:
     """The result of a scripted command. `error` is raised instead; `reply` computes stdout from stdin."""
 
     stdout: str = ""
@@ -62,18 +62,18 @@ class FakeHost:
     forwarded: list[int] = field(default_factory=list)
     claimed: list[str] = field(default_factory=list)
     closed: bool = False
-    skipped: list[Skipped] = field(default_factory=list)
-    _script: list[tuple[re.Pattern[str], list[Answer]]] = field(default_factory=list)
+    skipped: list[SkippedDownload] = field(default_factory=list)
+    _script: list[tuple[re.Pattern[str], list[ScriptedResult]]] = field(default_factory=list)
 
-    def on(self, pattern: str, *answers: Answer) -> "FakeHost":
+    def on(self, pattern: str, *answers: ScriptedResult) -> "FakeHost":
         """Answer commands whose wire form contains a match of this regular expression.
 
         Several answers are given one after the other, the last one for ever. Later calls go before earlier ones.
         """
-        self._script.insert(0, (re.compile(pattern, re.DOTALL), list(answers or (Answer(),))))
+        self._script.insert(0, (re.compile(pattern, re.DOTALL), list(answers or (ScriptedResult(),))))
         return self
 
-    def run(self, command: Command, *, stdin: bytes = b"", timeout_s: float = COMMAND_S) -> Result:
+    def run(self, command: RemoteCommand, *, stdin: bytes = b"", timeout_s: float = COMMAND_S) -> Result:
         """Return the scripted answer.
 
         Raises:
@@ -82,7 +82,7 @@ class FakeHost:
         """
         return checked(self.try_run(command, stdin=stdin, timeout_s=timeout_s))
 
-    def try_run(self, command: Command, *, stdin: bytes = b"", timeout_s: float = COMMAND_S) -> Result:
+    def try_run(self, command: RemoteCommand, *, stdin: bytes = b"", timeout_s: float = COMMAND_S) -> Result:
         """Return the scripted answer, whatever its exit code.
 
         Raises:
@@ -96,7 +96,7 @@ class FakeHost:
         stdout = answer.reply(stdin) if answer.reply else answer.stdout
         return Result(describe(self.node), command.shown(), answer.exit_code, stdout, answer.stderr, 0.0)
 
-    def stream(self, command: Command, *, stdin: bytes = b"") -> "FakeStream":
+    def stream(self, command: RemoteCommand, *, stdin: bytes = b"") -> "FakeStream":
         """Return the scripted answer as a stream. An `error` is raised after the last line.
 
         Raises:
@@ -165,7 +165,7 @@ class FakeHost:
         """Note it."""
         self.closed = True
 
-    def _answer(self, command: Command, stdin: bytes) -> Answer:
+    def _answer(self, command: RemoteCommand, stdin: bytes) -> ScriptedResult:
         self.sent.append(Sent(command.wire(), command.shown(), stdin))
         for pattern, answers in self._script:
             if pattern.search(command.wire()):
@@ -178,7 +178,7 @@ class FakeHost:
 class FakeStream:
     """Implements `ssh.base.Stream`."""
 
-    def __init__(self, answer: Answer, stdout: str) -> None:
+    def __init__(self, answer: ScriptedResult, stdout: str) -> None:
         self._answer = answer
         self._stdout = stdout
         self.exit_code: int | None = None

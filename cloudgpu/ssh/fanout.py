@@ -10,9 +10,9 @@ from typing import Protocol, TypeVar
 from cloudgpu.clock import Clock
 from cloudgpu.errors import CloudGpuError, ConnectError, HostKeyError
 from cloudgpu.launch.inventory import Node
-from cloudgpu.ssh.carrier import Carrier, CarrierOf
 from cloudgpu.ssh.connection import SshHost, connect, wait_for
 from cloudgpu.ssh.handshake import AuthRefusedError
+from cloudgpu.ssh.tcp_connector import CarrierOf, TcpConnector
 
 LIMIT = 64
 """Maximum number of nodes processed in parallel. More threads only compete for the interpreter."""
@@ -52,7 +52,7 @@ def connect_all(
 ) -> dict[int, SshHost | CloudGpuError]:
     """Connect to every node, those behind another one through it; node index -> connection or error."""
 
-    def connect_to(node: Node, via: Carrier | None) -> SshHost:
+    def connect_to(node: Node, via: TcpConnector | None) -> SshHost:
         return connect(node, key, clock=clock, timeout_s=timeout_s, via=via)
 
     return _in_two_steps(nodes, connect_to, limit, carrier)
@@ -83,7 +83,7 @@ def wait_for_all(
     end = clock.monotonic() + deadline_s
     hopeless = threading.Event()
 
-    def wait(node: Node, via: Carrier | None) -> SshHost:
+    def wait(node: Node, via: TcpConnector | None) -> SshHost:
         left_s = max(0.0, end - clock.monotonic())
         try:
             host = wait_for(node, key, clock=clock, deadline_s=left_s, via=via, hopeless=hopeless.is_set)
@@ -98,7 +98,7 @@ def wait_for_all(
 
 
 def _in_two_steps(
-    nodes: Sequence[Node], connect: Callable[[Node, Carrier | None], SshHost], limit: int, carrier: CarrierOf
+    nodes: Sequence[Node], connect: Callable[[Node, TcpConnector | None], SshHost], limit: int, carrier: CarrierOf
 ) -> dict[int, SshHost | CloudGpuError]:
     """Connect to directly reachable nodes first, then to those behind a jump node."""
     first = [(node.index, node) for node in nodes if node.jump is None]

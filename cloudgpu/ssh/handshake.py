@@ -17,8 +17,8 @@ from cloudgpu.clock import Clock
 from cloudgpu.errors import ConnectError, HostKeyError
 from cloudgpu.files import KEY_BYTES, read_bytes, read_text
 from cloudgpu.launch.inventory import Node
+from cloudgpu.ssh.failure_text import describe, log_in
 from cloudgpu.ssh.keys import same_fingerprint
-from cloudgpu.ssh.outcome import describe, log_in
 from cloudgpu.ssh.transport import LOST, Link
 from cloudgpu.text import printable
 

@@ -4,8 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from cloudgpu.launch.inventory import Node
-from cloudgpu.ssh.carrier import Carrier
 from cloudgpu.ssh.handshake import Opened, exchanged, open_socket
+from cloudgpu.ssh.tcp_connector import TcpConnector
 
 
 @dataclass(frozen=True)
@@ -18,7 +18,7 @@ class ShownKey:
     """`SHA256:...`."""
 
 
-def shown_key(node: Node, via: Carrier | None, *, timeout_s: float = 10.0) -> ShownKey:
+def shown_key(node: Node, via: TcpConnector | None, *, timeout_s: float = 10.0) -> ShownKey:
     """Return the host key that the node's SSH server prefers.
 
     Raises:
@@ -32,7 +32,7 @@ def shown_key(node: Node, via: Carrier | None, *, timeout_s: float = 10.0) -> Sh
         link.hang_up()
 
 
-def _opener(node: Node, via: Carrier | None) -> Callable[[float], Opened]:
+def _opener(node: Node, via: TcpConnector | None) -> Callable[[float], Opened]:
     if via is None:
         return lambda timeout_s: open_socket(node, timeout_s)
     return lambda timeout_s: via.open_tcp(node.address, node.port, timeout_s)

@@ -46,7 +46,7 @@ def write_known_hosts(path: Path, node: Node, key: ServerKey) -> Path:
 
 
 @dataclass(frozen=True)
-class Gate:
+class JumpNode:
     """A jump node and the file that pins its host key."""
 
     node: Node
@@ -59,7 +59,7 @@ def ssh_argv(
     key: Path,
     known_hosts: Path,
     command: Sequence[str] = (),
-    gate: Gate | None = None,
+    gate: JumpNode | None = None,
     proxy: Sequence[str] = (),
 ) -> list[str]:
     """Return the `ssh` argument vector that connects to this node.
@@ -80,7 +80,7 @@ def ssh_argv(
     return ["ssh", "-i", str(key), *flags, where, *(("--", *command) if command else ())]
 
 
-def proxy_through(gate: Gate, key: Path) -> str:
+def proxy_through(gate: JumpNode, key: Path) -> str:
     """Return the `ProxyCommand` that connects through a jump node.
 
     `ProxyJump` would not do: it applies the key and the known hosts only to the last hop.

@@ -7,11 +7,11 @@ from pathlib import Path
 
 from cloudgpu.errors import StateError
 from cloudgpu.launch.inventory import Node
-from cloudgpu.ssh.openssh_command import Gate, proxy_through
+from cloudgpu.ssh.openssh_command import JumpNode, proxy_through
 
 
 @dataclass(frozen=True)
-class Entry:
+class HostEntry:
     """A `Host` entry of an OpenSSH configuration.
 
     Attributes:
@@ -24,11 +24,11 @@ class Entry:
     names: tuple[str, ...]
     node: Node
     known_hosts: Path
-    gate: Gate | None = None
+    gate: JumpNode | None = None
     proxy: tuple[str, ...] = ()
 
 
-def rendered(entries: Sequence[Entry], key: Path, heading: Sequence[str]) -> str:
+def rendered(entries: Sequence[HostEntry], key: Path, heading: Sequence[str]) -> str:
     """Return the content of the configuration file.
 
     Raises:
@@ -47,7 +47,7 @@ def included(pattern: Path) -> str:
     return f"Include {_quoted(str(pattern))}"
 
 
-def _block(entry: Entry, key: Path) -> list[str]:
+def _block(entry: HostEntry, key: Path) -> list[str]:
     key = Path(entry.node.key) if entry.node.key else key
     proxy_command = _proxy_command(entry, key)
     options = [
@@ -69,7 +69,7 @@ def _block(entry: Entry, key: Path) -> list[str]:
     ]
 
 
-def _proxy_command(entry: Entry, key: Path) -> str:
+def _proxy_command(entry: HostEntry, key: Path) -> str:
     return proxy_through(entry.gate, key) if entry.gate else shlex.join(entry.proxy).replace("%", "%%")
 
 

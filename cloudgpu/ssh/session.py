@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from cloudgpu.clock import Clock
 from cloudgpu.errors import ConnectError, RemoteCommandError
 from cloudgpu.ssh.channel import OrderlyChannel
-from cloudgpu.ssh.outcome import STILL_THERE, TimeLimitError
+from cloudgpu.ssh.failure_text import STILL_THERE, TimeLimitError
 from cloudgpu.ssh.transport import LOST, Link
 
 _CHUNK_BYTES = 1 << 24
@@ -43,7 +43,7 @@ class _Wake:
         """Do nothing, on purpose."""
 
 
-class Session:
+class CommandSession:
     """A started command. Read `output` to its end before using `exit_code`."""
 
     def __init__(
@@ -218,7 +218,7 @@ class Session:
 class SessionStream:
     """Reads a session line by line. Implements `ssh.base.Stream`."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: CommandSession) -> None:
         self._session = session
         self.exit_code: int | None = None
 

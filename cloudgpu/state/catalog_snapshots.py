@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from cloudgpu import bounds, files
-from cloudgpu.catalog.overlay import Overlay
-from cloudgpu.catalog.overlay_document import document, overlay_of
+from cloudgpu.catalog.snapshot import Overlay
+from cloudgpu.catalog.snapshot_document import document, overlay_of
 from cloudgpu.decoding import MALFORMED, decoded
 from cloudgpu.errors import StateError, UsageError
 from cloudgpu.paths import Home, unwritable
@@ -32,7 +32,7 @@ _NUMBERED: Final = re.compile(r"overlay-([0-9]{1,9})\.json")
 
 
 @dataclass(frozen=True)
-class Entry:
+class SnapshotEntry:
     """One refresh. `after` is the number of the snapshot it is based on, 0 for the bundled catalog."""
 
     number: int
@@ -49,9 +49,9 @@ class History:
     """The active snapshot, 0 for none, and every refresh that can be reverted to, oldest first."""
 
     current: int = SHIPPED
-    entries: tuple[Entry, ...] = ()
+    entries: tuple[SnapshotEntry, ...] = ()
 
-    def entry(self, number: int) -> Entry | None:
+    def entry(self, number: int) -> SnapshotEntry | None:
         """Return the refresh with this number."""
         return next((entry for entry in self.entries if entry.number == number), None)
 
@@ -62,7 +62,7 @@ class Laid:
 
     before: Overlay | None
     overlay: Overlay
-    entry: Entry
+    entry: SnapshotEntry
 
 
 Drafted = Callable[[Overlay | None], tuple[Overlay, str, Sequence[str]]]
@@ -116,7 +116,7 @@ class CatalogSnapshots:
             before = self.current()
             overlay, summary, lines = draft(before)
             number = self._next(history)
-            entry = Entry(number, at, overlay.account, tuple(regions), history.current, summary, tuple(lines))
+            entry = SnapshotEntry(number, at, overlay.account, tuple(regions), history.current, summary, tuple(lines))
             write_durably(self._paths.overlay(number), json.dumps(document(overlay), indent=1) + "\n")
             self._keep(History(number, (*history.entries, entry)))
             return Laid(before, overlay, entry)

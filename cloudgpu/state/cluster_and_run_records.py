@@ -159,7 +159,7 @@ class RunRecord:
         return tuple(str(pattern) for pattern in self.resolved.get("outputs") or ())
 
 
-class Records:
+class RecordStore:
     """Reads and writes the records of one home.
 
     Raises:

@@ -9,14 +9,14 @@ from cloudgpu.decoding import MALFORMED
 from cloudgpu.errors import StateError
 from cloudgpu.launch.inventory import Inventory
 from cloudgpu.paths import Home
-from cloudgpu.state.cluster_and_run_records import ClusterRecord, Records, RunRecord
+from cloudgpu.state.cluster_and_run_records import ClusterRecord, RecordStore, RunRecord
 from cloudgpu.text import command
 
 _FIRST_BOOT: Final = timedelta(minutes=15)
 """Longer than any first boot takes: after it, a node that refuses a login does not wait for its user to be created."""
 
 
-def with_known_boots(records: Records, inventory: Inventory, now: datetime) -> Inventory:
+def with_known_boots(records: RecordStore, inventory: Inventory, now: datetime) -> Inventory:
     """Mark the nodes whose first boot is over: the cluster is old enough, or a run has started ranks on it."""
     record = records.last_known(inventory.cluster)
     if record is None:

@@ -10,7 +10,7 @@ from cloudgpu import bounds, files
 from cloudgpu.decoding import MALFORMED, decoded
 from cloudgpu.errors import StateError, UsageError
 from cloudgpu.paths import Home
-from cloudgpu.recipe.nearest import suggestion
+from cloudgpu.recipe.name_suggestions import suggestion
 from cloudgpu.state.cluster_and_run_records import write_durably
 
 Values = tuple[tuple[str, str], ...]

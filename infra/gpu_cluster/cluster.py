@@ -6,17 +6,17 @@ from typing import Any
 import pulumi
 import pulumi_aws as aws
 
-from gpu_cluster.access import Access, AccessArgs
 from gpu_cluster.expiry_schedule import ExpirySchedule, ExpiryScheduleArgs
-from gpu_cluster.gang import Gang, GangArgs
-from gpu_cluster.identity import Grants, Identity, IdentityArgs
+from gpu_cluster.fleet import GangArgs, GangFleet
+from gpu_cluster.instance_profile import Grants, IdentityArgs, NodeIdentity
 from gpu_cluster.interfaces import interfaces
+from gpu_cluster.launch_template import Template, TemplateArgs
 from gpu_cluster.network import Network, NetworkArgs
 from gpu_cluster.own_network import OwnNetworkArgs
 from gpu_cluster.public_addresses import PublicAddresses, PublicAddressesArgs
+from gpu_cluster.security_group import Access, AccessArgs
 from gpu_cluster.settings import ClusterArgs
 from gpu_cluster.tags import cluster_tags
-from gpu_cluster.template import Template, TemplateArgs
 from gpu_cluster.user_data import UserDataTooLongError, user_data
 
 
@@ -80,7 +80,7 @@ class GpuCluster(pulumi.ComponentResource):
         )
         return Access(name, component_args, self._child)
 
-    def _identity(self, name: str, args: ClusterArgs) -> Identity:
+    def _identity(self, name: str, args: ClusterArgs) -> NodeIdentity:
         physical_name = f"cloudgpu-{args.cluster}-{args.region}"
         component_args = IdentityArgs(
             physical_name=physical_name,
@@ -90,7 +90,7 @@ class GpuCluster(pulumi.ComponentResource):
             grants=Grants(args.readable, args.writable, sessions=args.reach == "ssm"),
             tags=self._tags,
         )
-        return Identity(name, component_args, self._child)
+        return NodeIdentity(name, component_args, self._child)
 
     def _placement_group(self, name: str, args: ClusterArgs) -> aws.ec2.PlacementGroup | None:
         """Create a placement group if there are several nodes; for one it would only reduce the available capacity.
@@ -103,7 +103,7 @@ class GpuCluster(pulumi.ComponentResource):
         physical_name = f"cloudgpu-{args.cluster}"
         return aws.ec2.PlacementGroup(name, name=physical_name, strategy="cluster", tags=self._tags, opts=opts)
 
-    def _template(self, name: str, args: ClusterArgs, identity: Identity) -> Template:
+    def _template(self, name: str, args: ClusterArgs, identity: NodeIdentity) -> Template:
         group = self.placement_group
         # Another image *setting* makes another template; see `ignore_changes` there.
         image = hashlib.sha256(args.image.encode()).hexdigest()[:8]
@@ -125,7 +125,7 @@ class GpuCluster(pulumi.ComponentResource):
         )
         return Template(f"{name}-{image}", component_args, self._child)
 
-    def _gang(self, name: str, args: ClusterArgs) -> Gang:
+    def _gang(self, name: str, args: ClusterArgs) -> GangFleet:
         component_args = GangArgs(
             nodes=args.nodes,
             instance_type=args.instance_type,
@@ -140,7 +140,7 @@ class GpuCluster(pulumi.ComponentResource):
             *self.addresses.before_nodes,
             *(self.expiry_schedule.before_nodes if self.expiry_schedule is not None else []),
         ]
-        return Gang(name, component_args, pulumi.ResourceOptions(parent=self, depends_on=before))
+        return GangFleet(name, component_args, pulumi.ResourceOptions(parent=self, depends_on=before))
 
     def _expiry_schedule(self, name: str, args: ClusterArgs) -> ExpirySchedule | None:
         if not args.expiry_schedule:

@@ -3,8 +3,8 @@
 import pulumi
 
 from shared_storage.settings import StorageArgs
-from shared_storage.storage import Storage
+from shared_storage.storage import SharedStorage
 
 args = StorageArgs.read(pulumi.Config("cloudgpu"))
-for name, value in Storage(args.name, args).exports().items():
+for name, value in SharedStorage(args.name, args).exports().items():
     pulumi.export(name, value)

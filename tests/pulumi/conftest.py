@@ -11,14 +11,14 @@ import pytest
 
 from cloudgpu.aws.ec2 import tag_search
 from cloudgpu.aws.resources import registry
-from cloudgpu.aws.session.session import Endpoint, Session, connect
+from cloudgpu.aws.session.session import CloudEndpoint, Session, connect
 from cloudgpu.clock import SystemClock
 from cloudgpu.engine.base import Applied, Engine, Event, Stack
 from cloudgpu.engine.direct.engine import DirectEngine
-from cloudgpu.engine.direct.journal import Identity
+from cloudgpu.engine.direct.journal import JournalAccount
 from cloudgpu.engine.direct.unanswered_delays import ELSEWHERE
 from cloudgpu.engine.pulumi_cli.engine import PulumiEngine, Site
-from cloudgpu.engine.pulumi_cli.factory import Choice, pulumi_engine
+from cloudgpu.engine.pulumi_cli.factory import PulumiOptions, pulumi_engine
 from cloudgpu.paths import Home, bundled
 from cloudgpu.rehearsal import client
 from tests.rehearsal.conftest import Workspace, workspace_in
@@ -71,8 +71,8 @@ class Place:
         self._sessions: dict[str, Session] = {}
 
     @property
-    def endpoint(self) -> Endpoint:
-        return Endpoint(self.cloud.url, self.cloud.access_key_id, self.cloud.secret_access_key)
+    def endpoint(self) -> CloudEndpoint:
+        return CloudEndpoint(self.cloud.url, self.cloud.access_key_id, self.cloud.secret_access_key)
 
     @property
     def root(self) -> Path:
@@ -83,7 +83,7 @@ class Place:
 
     def engine(self, **environ: str) -> PulumiEngine:
         site = Site(self.clients, registry, self.tags, ELSEWHERE)
-        choice = Choice(command=self.command)
+        choice = PulumiOptions(command=self.command)
         return pulumi_engine(self.root, self.endpoint, choice, site, {**os.environ, **environ}, SystemClock())
 
     def direct(self) -> Engine:
@@ -91,7 +91,7 @@ class Place:
             clients_for=self.clients,
             handlers=registry,
             tags=self.tags,
-            identity=Identity("123456789012", "rehearsal"),
+            identity=JournalAccount("123456789012", "rehearsal"),
             clock=SystemClock(),
         )
 

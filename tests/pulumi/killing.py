@@ -15,7 +15,7 @@ import boto3
 
 from cloudgpu.ledger.store import open_ledger
 from cloudgpu.paths import Home
-from cloudgpu.state.cluster_and_run_records import Records
+from cloudgpu.state.cluster_and_run_records import RecordStore
 from tests.rehearsal.conftest import Workspace
 
 LIMIT_S = 180
@@ -201,7 +201,7 @@ class Field:
     def end(self, case: Case) -> None:
         """Damage the home as the case says, and type what the user types next."""
         # A `train` has a cluster of its own, named after its run.
-        names = [one.name for one in Records(self.home).clusters()] or ["plain"]
+        names = [one.name for one in RecordStore(self.home).clusters()] or ["plain"]
         if case.harm:
             HARMS[case.harm](self.home)
         if case.ending == "sweep":
@@ -228,7 +228,7 @@ class Field:
             assert time.monotonic() < deadline, f"{case}: {shown} outlived the command"
             time.sleep(0.1)
         assert self.workspace.left() == {}, case
-        assert Records(self.home).clusters() == [], f"{case}: records"
+        assert RecordStore(self.home).clusters() == [], f"{case}: records"
         ledger = open_ledger(f"sqlite:///{self.home.ledger_db}")
         try:
             entries = ledger.entries()

@@ -92,7 +92,7 @@ class Workspace:
         return json.loads(self.run(*args, "--json", code=code, env=env).stdout)
 
     @property
-    def cloud(self) -> client.Cloud:
+    def cloud(self) -> client.RehearsalClient:
         return client.ensure(self.home, SystemClock())
 
     def until_held(self, process: subprocess.Popen) -> None:

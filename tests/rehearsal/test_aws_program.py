@@ -16,7 +16,7 @@ from cloudgpu.aws.ec2 import host_keys, instances, tag_search
 from cloudgpu.aws.ec2.fleets import shortfall
 from cloudgpu.aws.resources import registry
 from cloudgpu.aws.resources.base import HandlerContext, Physical
-from cloudgpu.aws.session.session import Endpoint, Session, connect
+from cloudgpu.aws.session.session import CloudEndpoint, Session, connect
 from cloudgpu.clock import SystemClock
 from cloudgpu.errors import CapacityError, CloudGpuError, NotOfferedError, TeardownError
 from cloudgpu.paths import Home
@@ -34,15 +34,15 @@ CLOCK = SystemClock()
 
 
 @pytest.fixture(scope="module")
-def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[client.Cloud]:
+def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[client.RehearsalClient]:
     home = Home(tmp_path_factory.mktemp("home"))
     yield client.ensure(home.ensure(), CLOCK)
     client.stop(home)
 
 
 @pytest.fixture(scope="module")
-def session(cloud: client.Cloud) -> Session:
-    return connect(Endpoint(cloud.url, cloud.access_key_id, cloud.secret_access_key), "us-east-1")
+def session(cloud: client.RehearsalClient) -> Session:
+    return connect(CloudEndpoint(cloud.url, cloud.access_key_id, cloud.secret_access_key), "us-east-1")
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +53,7 @@ def public_key(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.fixture(autouse=True)
-def nothing_left(cloud: client.Cloud, session: Session) -> Iterator[None]:
+def nothing_left(cloud: client.RehearsalClient, session: Session) -> Iterator[None]:
     yield
     for name in ("demo", "other"):
         tag_search.release(session, tag_search.everything(session, name), CLOCK)
@@ -101,7 +101,7 @@ def carry_out(session: Session, public_key: str, **changes: str) -> Carried:
     return carried
 
 
-def test_a_gang_from_nothing_to_nothing(session: Session, cloud: client.Cloud, public_key: str) -> None:
+def test_a_gang_from_nothing_to_nothing(session: Session, cloud: client.RehearsalClient, public_key: str) -> None:
     carried = carry_out(session, public_key)
     for handler, ctx, inputs, made in carried.made:
         assert handler.find(ctx, inputs).id == made.id
@@ -164,7 +164,7 @@ def test_a_spot_gang(session: Session, public_key: str) -> None:
     assert len(carried.exports["instanceIds"]) == 3
 
 
-def test_no_room_leaves_no_instance(session: Session, cloud: client.Cloud, public_key: str) -> None:
+def test_no_room_leaves_no_instance(session: Session, cloud: client.RehearsalClient, public_key: str) -> None:
     client.put_capacity(cloud, {"us-east-1c/p3dn.24xlarge/*": 1})
     try:
         with pytest.raises(CapacityError):
@@ -189,8 +189,8 @@ def test_the_same_token_never_launches_a_second_gang(session: Session, public_ke
     assert again.outputs["fleetInstanceSets"] == made.outputs["fleetInstanceSets"]
 
 
-def test_a_search_that_is_refused_is_not_an_empty_one(session: Session, cloud: client.Cloud) -> None:
-    wrong = connect(Endpoint(cloud.url, cloud.access_key_id, "not the secret"), "us-east-1")
+def test_a_search_that_is_refused_is_not_an_empty_one(session: Session, cloud: client.RehearsalClient) -> None:
+    wrong = connect(CloudEndpoint(cloud.url, cloud.access_key_id, "not the secret"), "us-east-1")
     with pytest.raises(CloudGpuError) as caught:
         tag_search.everything(wrong, "demo")
     assert not isinstance(caught.value, TeardownError)
@@ -198,7 +198,7 @@ def test_a_search_that_is_refused_is_not_an_empty_one(session: Session, cloud: c
 
 
 def test_a_fleet_that_somebody_else_made_says_why_it_is_not_whole(
-    session: Session, cloud: client.Cloud, public_key: str
+    session: Session, cloud: client.RehearsalClient, public_key: str
 ) -> None:
     """Pulumi's own plugin keeps such a fleet and looks at no error of its launch; AWS still knows it."""
     client.put_capacity(cloud, {"us-east-1c/p3dn.24xlarge/*": 1})

@@ -10,10 +10,10 @@ import pytest
 
 from cloudgpu.aws.ec2 import tag_search
 from cloudgpu.aws.resources import registry
-from cloudgpu.aws.session.session import Endpoint, connect
+from cloudgpu.aws.session.session import CloudEndpoint, connect
 from cloudgpu.clock import SystemClock
 from cloudgpu.engine.base import Stack
-from cloudgpu.engine.direct.engine import DirectEngine, Identity
+from cloudgpu.engine.direct.engine import DirectEngine, JournalAccount
 from cloudgpu.errors import BadRequestError, CapacityError, StateError
 from cloudgpu.paths import Home, bundled
 from cloudgpu.rehearsal import client
@@ -25,16 +25,16 @@ pytestmark = [
 ]
 
 CLUSTER = (
-    "PlacementGroup",
+    "PlacementGroupHandler",
     "KeyPair",
-    "Role",
-    "RolePolicy",
-    "InstanceProfile",
-    "SecurityGroup",
-    "LaunchTemplate",
-    "Fleet",
+    "RoleHandler",
+    "RolePolicyHandler",
+    "InstanceProfileHandler",
+    "SecurityGroupHandler",
+    "LaunchTemplateHandler",
+    "FleetHandler",
 )
-SCHEDULE_TYPES = ("Role", "RolePolicy", "ScheduleGroup", "Schedule", "Schedule")
+SCHEDULE_TYPES = ("RoleHandler", "RolePolicyHandler", "ScheduleGroupHandler", "ScheduleHandler", "ScheduleHandler")
 TYPES = sorted(CLUSTER + SCHEDULE_TYPES)
 PUBLIC_KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIGcyZqYq0n1o0u8q9Ck4yQJ8P0Q0lq8m3yq8m3yq8m3y me"
 IMAGE = "/aws/service/deeplearning/ami/x86_64/base-oss-nvidia-driver-gpu-ubuntu-22.04/latest/ami-id"
@@ -68,7 +68,7 @@ class Site:
         }
 
     def clients(self, region="us-east-1"):
-        endpoint = Endpoint(self.cloud.url, self.cloud.access_key_id, self.cloud.secret_access_key)
+        endpoint = CloudEndpoint(self.cloud.url, self.cloud.access_key_id, self.cloud.secret_access_key)
         return connect(endpoint, region, on_call=self.on_call)
 
     def engine(self):
@@ -86,7 +86,7 @@ class Site:
             clients_for=clients_for,
             handlers=registry,
             tags=tags,
-            identity=Identity("123456789012", "rehearsal"),
+            identity=JournalAccount("123456789012", "rehearsal"),
             clock=SystemClock(),
         )
 
@@ -185,7 +185,7 @@ def test_a_journal_is_of_one_cloud(site):
         clients_for=site.clients,
         handlers=registry,
         tags={},
-        identity=Identity("123456789012", ""),
+        identity=JournalAccount("123456789012", ""),
         clock=SystemClock(),
     )
     with pytest.raises(StateError, match="lists resources of account 123456789012 at rehearsal"):

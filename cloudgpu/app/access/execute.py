@@ -11,13 +11,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from cloudgpu.app.access.connect import Reached
+from cloudgpu.app.access.cluster_nodes import Reached
 from cloudgpu.clock import Clock
 from cloudgpu.errors import CloudGpuError, ConnectError, RemoteCommandError, UsageError
 from cloudgpu.node import connected_command
-from cloudgpu.ssh.command import Command
+from cloudgpu.ssh.command import RemoteCommand
 from cloudgpu.ssh.connection import SshHost
-from cloudgpu.ssh.session import Session
+from cloudgpu.ssh.session import CommandSession
 
 _RANGE = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?")
 _LEAVE_S = 3.0
@@ -106,7 +106,7 @@ def execute(
         on_line: Receives every line as it arrives, called by one thread at a time.
     """
     source = Path(connected_command.__file__).read_text(encoding="utf-8")
-    command = Command("exec", "python3", "-I", "-S", "-c", source, line, *(() if stdin is None else ("stdin",)))
+    command = RemoteCommand("exec", "python3", "-I", "-S", "-c", source, line, *(() if stdin is None else ("stdin",)))
     hosts = {index: host for index, host in reached.items() if isinstance(host, SshHost)}
     results: queue.SimpleQueue[NodeOutcome | BaseException] = queue.SimpleQueue()
     running = [_Running(index, host, clock, _serial(on_line)) for index, host in hosts.items()]
@@ -142,10 +142,12 @@ class _Running:
         self._host = host
         self._clock = clock
         self._on_line = on_line
-        self._session: Session | None = None
+        self._session: CommandSession | None = None
         self._ended = False
 
-    def run(self, command: Command, stdin: bytes, results: "queue.SimpleQueue[NodeOutcome | BaseException]") -> None:
+    def run(
+        self, command: RemoteCommand, stdin: bytes, results: "queue.SimpleQueue[NodeOutcome | BaseException]"
+    ) -> None:
         """Run the command and put its outcome, or an unexpected exception, in the queue."""
         started = self._clock.monotonic()
         try:
@@ -163,7 +165,7 @@ class _Running:
         if self._session is not None:
             self._session.end()
 
-    def _outcome(self, command: Command, stdin: bytes) -> NodeOutcome:
+    def _outcome(self, command: RemoteCommand, stdin: bytes) -> NodeOutcome:
         session = self._session = self._host.start(command, stdin)
         if self._ended:
             session.end()

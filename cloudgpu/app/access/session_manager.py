@@ -8,13 +8,13 @@ from cloudgpu.aws.ec2 import session_manager
 from cloudgpu.aws.session.session import Clients
 from cloudgpu.errors import UsageError
 from cloudgpu.launch.inventory import Node
-from cloudgpu.ssh.carrier import CarryingCommand
+from cloudgpu.ssh.tcp_connector import CarryingCommand
 
 _PLUGIN = "session-manager-plugin"
 
 
 @dataclass(frozen=True)
-class Sessions:
+class SessionManager:
     """Session Manager for nodes of one target.
 
     Attributes:

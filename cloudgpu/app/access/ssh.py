@@ -6,15 +6,15 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from cloudgpu.app.access.dial import NodeCarriers
+from cloudgpu.app.access.node_connections import NodeCarriers
 from cloudgpu.clock import Clock
 from cloudgpu.errors import ConnectError, HostKeyError, UsageError
 from cloudgpu.launch.inventory import Node
 from cloudgpu.paths import Home
 from cloudgpu.ssh.connection import SshHost, connect
 from cloudgpu.ssh.handshake import AuthRefusedError
-from cloudgpu.ssh.openssh_command import Gate, ssh_argv, write_known_hosts
-from cloudgpu.state.cluster_and_run_records import ClusterRecord, Records
+from cloudgpu.ssh.openssh_command import JumpNode, ssh_argv, write_known_hosts
+from cloudgpu.state.cluster_and_run_records import ClusterRecord, RecordStore
 from cloudgpu.state.inventories import stored_inventory
 
 
@@ -36,7 +36,7 @@ class NodeLogin:
 
 
 def login(
-    records: Records, home: Home, means: NodeLogin, *, cluster: str, index: int, command: Sequence[str] = ()
+    records: RecordStore, home: Home, means: NodeLogin, *, cluster: str, index: int, command: Sequence[str] = ()
 ) -> list[str]:
     """Return the argument vector of `ssh`, with the node's host key pinned in a known_hosts file of the cluster.
 
@@ -74,7 +74,7 @@ def asked_for(option: int | None, words: Sequence[str], behind: Sequence[str]) -
     return named, (*words[1:], *behind)
 
 
-def recorded(records: Records, cluster: str) -> ClusterRecord:
+def recorded(records: RecordStore, cluster: str) -> ClusterRecord:
     """Return a cluster by its name or by the id of one of its runs.
 
     Raises:
@@ -110,11 +110,11 @@ def _argv(nodes: Sequence[Node], node: Node, root: Path, means: NodeLogin, comma
         gate, via = None, means.ways.carrier(node)
         if node.jump is not None:
             first = opened.enter_context(connect(nodes[node.jump], means.key, clock=means.clock))
-            gate, via = Gate(first.node, pinned(first, str(node.jump))), first
+            gate, via = JumpNode(first.node, pinned(first, str(node.jump))), first
         host = opened.enter_context(connect(node, means.key, clock=means.clock, via=via))
         if node.bastion:
             jump = opened.enter_context(means.ways.gate(node))
-            gate = Gate(jump.node, pinned(jump, "bastion"))
+            gate = JumpNode(jump.node, pinned(jump, "bastion"))
         known_hosts = pinned(host, str(node.index))
     proxy = means.carrying(root.name, node.index) if node.reach == "ssm" else ()
     return ssh_argv(node, key=means.key, known_hosts=known_hosts, command=command, gate=gate, proxy=proxy)

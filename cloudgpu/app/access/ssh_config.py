@@ -4,13 +4,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from cloudgpu.app.access.connect import ClusterNodes, Reached
+from cloudgpu.app.access.cluster_nodes import ClusterNodes, Reached
 from cloudgpu.app.access.ssh import NodeLogin
 from cloudgpu.launch.inventory import Node
 from cloudgpu.paths import Home
 from cloudgpu.ssh.fanout import all_or_raise
-from cloudgpu.ssh.openssh_command import Gate, write_known_hosts
-from cloudgpu.ssh.openssh_config import Entry, rendered
+from cloudgpu.ssh.openssh_command import JumpNode, write_known_hosts
+from cloudgpu.ssh.openssh_config import HostEntry, rendered
 from cloudgpu.state.ssh_config_record import mark
 from cloudgpu.state.user_ssh_config import SshFolder
 from cloudgpu.text import command
@@ -63,13 +63,15 @@ def write(home: Home, cluster: str, entries: ClusterEntries, folder: SshFolder) 
 
 def _entry(
     name: str, node: Node, nodes: Sequence[Node], pinned: dict[int, Path], means: NodeLogin, root: Path
-) -> Entry:
+) -> HostEntry:
     names = (f"{name}-{node.index}", *((name,) if node.index == 0 else ()))
     gate = None
     if node.jump is not None:
-        gate = Gate(nodes[node.jump], pinned[node.jump])
+        gate = JumpNode(nodes[node.jump], pinned[node.jump])
     elif node.bastion:
         jump = means.ways.gate(node)
-        gate = Gate(jump.node, write_known_hosts(root / f"known_hosts.gate-{node.index}", jump.node, jump.server_key()))
+        gate = JumpNode(
+            jump.node, write_known_hosts(root / f"known_hosts.gate-{node.index}", jump.node, jump.server_key())
+        )
     proxy = tuple(means.carrying(name, node.index)) if node.reach == "ssm" else ()
-    return Entry(names, node, pinned[node.index], gate, proxy)
+    return HostEntry(names, node, pinned[node.index], gate, proxy)

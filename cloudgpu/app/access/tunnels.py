@@ -12,10 +12,10 @@ from cloudgpu.clock import Clock
 from cloudgpu.errors import ConnectError, HostKeyError, StateError, UsageError
 from cloudgpu.launch.inventory import usual_local
 from cloudgpu.run.progress import Note
-from cloudgpu.ssh.command import Command
+from cloudgpu.ssh.command import RemoteCommand
 from cloudgpu.ssh.connection import SilentPortError, SshHost
 from cloudgpu.ssh.handshake import AuthRefusedError
-from cloudgpu.state.cluster_and_run_records import ClusterRecord, Records
+from cloudgpu.state.cluster_and_run_records import ClusterRecord, RecordStore
 from cloudgpu.text import command
 
 _PORT_ARGUMENT = re.compile(r"(?:([0-9]{1,9}):)?([0-9]{1,9})")
@@ -112,7 +112,7 @@ def hold(
     host: SshHost,
     cluster: ClusterRecord,
     *,
-    records: Records,
+    records: RecordStore,
     clock: Clock,
     emit: Emit,
     authorize_caller: AuthorizeCaller,
@@ -129,7 +129,7 @@ def hold(
         if host.connected and clock.monotonic() < next_probe:
             continue
         try:
-            host.try_run(Command("true"))
+            host.try_run(RemoteCommand("true"))
         except HostKeyError:
             raise
         except ConnectError as err:
@@ -142,7 +142,7 @@ def _again(
     cluster: ClusterRecord,
     err: ConnectError,
     *,
-    records: Records,
+    records: RecordStore,
     clock: Clock,
     emit: Emit,
     authorize_caller: AuthorizeCaller,

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 
-from cloudgpu.app.clusters.attempts import Attempts, instances
 from cloudgpu.app.clusters.capacity_retry import CapacityRetry
 from cloudgpu.app.clusters.delete import Teardown
+from cloudgpu.app.clusters.launch_attempt import Attempts, instances
 from cloudgpu.app.clusters.launch_failures import Refusal, exhausted, skipped_line
 from cloudgpu.app.clusters.ssh_access import authorize_ssh
 from cloudgpu.app.clusters.storage import ClusterStorage, settled
@@ -24,7 +24,7 @@ from cloudgpu.backends.reuse import (
     require_usable,
 )
 from cloudgpu.engine.base import Applied
-from cloudgpu.engine.lease import Lease
+from cloudgpu.engine.lease import ClusterLease
 from cloudgpu.errors import LaunchError, PlanError
 from cloudgpu.plan.launch_error_codes import Skips, left, rule_of
 from cloudgpu.plan.plan import Candidate, Plan
@@ -68,9 +68,9 @@ class Provisioning:
         """
         if plan.errors:
             raise PlanError(f"the plan for {name} cannot be applied", findings=[f.message for f in plan.errors])
-        with Lease(self._context.home.cluster(name).root / "lease", self._context.clock, self._context.owner).hold(
-            tidy=True
-        ):
+        with ClusterLease(
+            self._context.home.cluster(name).root / "lease", self._context.clock, self._context.owner
+        ).hold(tidy=True):
             record = self._context.records.cluster(name)
             if record is None or record.state != "up":
                 self._wait_for_start(plan)

@@ -7,7 +7,7 @@ from cloudgpu.app.clusters.delete_unrecorded import UnrecordedTeardown
 from cloudgpu.app.clusters.ledger_closing import Closing
 from cloudgpu.app.clusters.region_failures import RegionFailures
 from cloudgpu.app.clusters.storage import ClusterStorage
-from cloudgpu.app.clusters.tagged_resources import Recorded, TagSearch, Whose, has_token
+from cloudgpu.app.clusters.tagged_resources import RecordedInstances, TagSearch, Whose, has_token
 from cloudgpu.app.clusters.unanswered_launches import UnansweredLaunches, unlaunched
 from cloudgpu.aws.ec2.tagged_types import GLOBAL
 from cloudgpu.backends.billing import ClusterBilling
@@ -17,9 +17,9 @@ from cloudgpu.backends.deletion_records import end_runs, forget
 from cloudgpu.backends.missing_rows import restore
 from cloudgpu.backends.storage_outcome import NOTHING
 from cloudgpu.engine.base import Stack
-from cloudgpu.engine.lease import Lease
+from cloudgpu.engine.lease import ClusterLease
 from cloudgpu.errors import CloudGpuError, StateError, UsageError
-from cloudgpu.ledger.entry import Entry
+from cloudgpu.ledger.entry import LedgerEntry
 from cloudgpu.paths import Home, bundled, unwritable
 from cloudgpu.run.progress import Note
 from cloudgpu.state.cluster_and_run_records import ClusterRecord
@@ -74,7 +74,7 @@ class Teardown:
             UsageError: The cluster of this name belongs to another user, or the name is invalid.
         """
         path = self._context.home.cluster(checked_cluster(name)).root / "lease"
-        with Lease(path, self._context.clock, self._context.owner).hold(tidy=True, required=False) as lease:
+        with ClusterLease(path, self._context.clock, self._context.owner).hold(tidy=True, required=False) as lease:
             if lease.problem:
                 self._context.emit(Note(f"{lease.problem}; deleting cluster {name} anyway"))
             return self._delete_locked(name, default_region)
@@ -171,7 +171,7 @@ class Teardown:
             storage=done.storage,
         )
 
-    def _regions_of(self, name: str, rows: Sequence[Entry]) -> list[str]:
+    def _regions_of(self, name: str, rows: Sequence[LedgerEntry]) -> list[str]:
         """Return the regions that the ledger and the journals of this home know for a cluster."""
         root = self._context.home.cluster(name).root
         journals = sorted(path.stem for path in root.glob("*.journal")) if root.is_dir() else []
@@ -214,7 +214,7 @@ class Teardown:
             return ()  # the launch was interrupted before its first attempt
         unconfirmed = unlaunched(self._billing.rows(record))
         has_journal = {region for region in regions if not may_be_interrupted or self._has_journal(record, region)}
-        done = self._tags.end_nodes(name, regions, whose, Recorded(record.region, record.instance_ids))
+        done = self._tags.end_nodes(name, regions, whose, RecordedInstances(record.region, record.instance_ids))
         failures.add_all(done.errors)
         self._billing.note_launched(
             self._billing.rows(record), [node for node in done.seen if has_token(node, record.token)]

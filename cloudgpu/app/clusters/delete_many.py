@@ -9,7 +9,7 @@ from cloudgpu.backends.deletion import Ended
 from cloudgpu.backends.events import Emit, ProgressEvent
 from cloudgpu.errors import CloudGpuError, LedgerError, StateError, TeardownError, UsageError
 from cloudgpu.run.progress import Note
-from cloudgpu.state.cluster_and_run_records import Records
+from cloudgpu.state.cluster_and_run_records import RecordStore
 from cloudgpu.text import command
 
 _AT_ONCE = 8
@@ -20,7 +20,7 @@ TeardownOf = Callable[[str, Emit], ClusterDeleter]
 
 
 @dataclass(frozen=True)
-class Choice:
+class ClusterSelection:
     """The selected clusters.
 
     Attributes:
@@ -65,7 +65,9 @@ class TeardownResults:
         return TeardownError(message, left=self.left, hint=f"continue with `{again}`")
 
 
-def chosen(records: Records, names: Sequence[str], *, every: bool, run_id: str, owner: str | None) -> Choice:
+def chosen(
+    records: RecordStore, names: Sequence[str], *, every: bool, run_id: str, owner: str | None
+) -> ClusterSelection:
     """Select clusters of this home by name, by run, by owner, or all of them.
 
     Raises:
@@ -80,13 +82,13 @@ def chosen(records: Records, names: Sequence[str], *, every: bool, run_id: str, 
             raise UsageError(f"run {run_id} does not exist", hint="`cloudgpu status --all` lists the runs")
         cluster = records.last_known(run.cluster)
         # A cluster that the run only reused may still be in use, so it needs a confirmation.
-        return Choice((run.cluster,), asked=cluster is None or cluster.run_id == run_id)
+        return ClusterSelection((run.cluster,), asked=cluster is None or cluster.run_id == run_id)
     if names:
-        return Choice(tuple(dict.fromkeys(names)), asked=True)
+        return ClusterSelection(tuple(dict.fromkeys(names)), asked=True)
     known = records.clusters()
     # The owner of a damaged record is unknown; it counts as the caller's because it is in this home.
     names_of_owner = (cluster.name for cluster in known if owner is None or cluster.owner in ("", owner))
-    return Choice(tuple(names_of_owner), asked=False)
+    return ClusterSelection(tuple(names_of_owner), asked=False)
 
 
 def end_all(names: Sequence[str], teardown_of: TeardownOf, region: str, emit: Emit) -> TeardownResults:

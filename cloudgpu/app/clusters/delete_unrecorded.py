@@ -7,7 +7,7 @@ from decimal import Decimal
 from cloudgpu.app.clusters.ledger_closing import Closing
 from cloudgpu.app.clusters.region_failures import RegionFailures
 from cloudgpu.app.clusters.storage import ClusterStorage
-from cloudgpu.app.clusters.tagged_resources import NODE_KINDS, OWNER, Recorded, TagSearch
+from cloudgpu.app.clusters.tagged_resources import NODE_KINDS, OWNER, RecordedInstances, TagSearch
 from cloudgpu.app.clusters.unanswered_launches import UnansweredLaunches, unlaunched
 from cloudgpu.aws.ec2.tagged_types import GLOBAL
 from cloudgpu.backends.base import TaggedResource
@@ -15,7 +15,7 @@ from cloudgpu.backends.billing import ClusterBilling
 from cloudgpu.backends.context import CloudContext
 from cloudgpu.backends.storage_outcome import NOTHING, Settled
 from cloudgpu.errors import UsageError
-from cloudgpu.ledger.entry import Entry
+from cloudgpu.ledger.entry import LedgerEntry
 from cloudgpu.text import command
 
 
@@ -82,11 +82,11 @@ class UnrecordedTeardown:
     def _nodes_ended(self, owned: Sequence[TaggedResource]) -> tuple[str, ...]:
         if not any(resource.kind in NODE_KINDS for resource in owned):
             return ()
-        done = self._tags.end_nodes(self._name, self._failures.asked, self._is_own, Recorded())
+        done = self._tags.end_nodes(self._name, self._failures.asked, self._is_own, RecordedInstances())
         self._failures.add_all(done.errors)
         return done.ended
 
-    def _closed(self, closing: Closing, opened: Set[str]) -> tuple[Entry, ...]:
+    def _closed(self, closing: Closing, opened: Set[str]) -> tuple[LedgerEntry, ...]:
         """Close the rows of every region that is confirmed empty. Return all rows that were open at the start."""
         rows = [row for row in self._billing.rows_without_record(self._name) if row.spending.entry_id in opened]
         closing.close(row for row in rows if row.spending.region not in self._failures)

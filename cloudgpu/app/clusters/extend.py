@@ -23,13 +23,13 @@ from cloudgpu.backends.context import CloudContext
 from cloudgpu.backends.expiry_extension import Extended, confirmed, moments, refuse_costly, to_extend, utc, written_down
 from cloudgpu.backends.missing_rows import restore
 from cloudgpu.backends.reuse import HARMLESS
-from cloudgpu.engine.lease import Lease
+from cloudgpu.engine.lease import ClusterLease
 from cloudgpu.errors import CloudError, CloudGpuError, StateError, UsageError
 from cloudgpu.node.expiry import EXTENDABLE, armed, extend
 from cloudgpu.plan.reservations import TAKEN_BEFORE_END
 from cloudgpu.run.progress import Note
 from cloudgpu.ssh.base import Host
-from cloudgpu.ssh.command import Command
+from cloudgpu.ssh.command import RemoteCommand
 from cloudgpu.ssh.fanout import all_or_raise, on_all
 from cloudgpu.state.cluster_and_run_records import ClusterRecord
 from cloudgpu.state.inventories import stored_inventory, with_known_boots
@@ -60,9 +60,9 @@ class Extending:
             ConnectError: A node cannot be reached; the others have the new timer.
             BusyError: Another process is working on this cluster.
         """
-        with Lease(self._context.home.cluster(name).root / "lease", self._context.clock, self._context.owner).hold(
-            tidy=True
-        ):
+        with ClusterLease(
+            self._context.home.cluster(name).root / "lease", self._context.clock, self._context.owner
+        ).hold(tidy=True):
             record = to_extend(self._context, name, max_usd)
             restore(self._context, record)
             before, requested = moments(record, until, by)
@@ -154,7 +154,7 @@ class Extending:
 
 
 def _set_timer(host: Host, until: datetime) -> None:
-    done = host.try_run(Command(*extend(until)), timeout_s=_TIMEOUT_S)
+    done = host.try_run(RemoteCommand(*extend(until)), timeout_s=_TIMEOUT_S)
     if not done.ok or armed(done.stdout) != until:
         why = "; ".join(done.tail(2)) or f"exit code {done.exit_code}"
         message = f"node {host.node.index} ({host.node.instance_id}) did not accept the new expiry: {why}"

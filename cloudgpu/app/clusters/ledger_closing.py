@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from cloudgpu.backends.context import CloudContext
 from cloudgpu.errors import CloudGpuError
-from cloudgpu.ledger.entry import Entry, Part, PartEnd
+from cloudgpu.ledger.entry import LedgerEntry, Part, PartEnd
 
 if TYPE_CHECKING:
     # Only for annotations: commands that only read records must not import boto3.
@@ -36,7 +36,7 @@ class Closing:
     alive: frozenset[tuple[str, Part]]
 
     @classmethod
-    def started(cls, context: CloudContext, entries: Iterable[Entry]) -> Closing:
+    def started(cls, context: CloudContext, entries: Iterable[LedgerEntry]) -> Closing:
         """Record which parts of the open rows still exist, before they are deleted."""
         alive: set[tuple[str, Part]] = set()
         for entry in entries:
@@ -45,7 +45,7 @@ class Closing:
                 alive |= {(entry.spending.entry_id, part) for part in entry.outlasting if _KINDS[part] in existing}
         return cls(context, frozenset(alive))
 
-    def close(self, entries: Iterable[Entry]) -> None:
+    def close(self, entries: Iterable[LedgerEntry]) -> None:
         """Close the open entries. A search has confirmed that none of their resources is left.
 
         Raises:
@@ -55,7 +55,7 @@ class Closing:
             if entry.state == "open":
                 self._close(entry, self.context.clock.now())
 
-    def _close(self, entry: Entry, now: datetime) -> None:
+    def _close(self, entry: LedgerEntry, now: datetime) -> None:
         ledger, entry_id = self.context.ledger, entry.spending.entry_id
         if entry.launched_at is None:
             ledger.close(entry_id, now)
@@ -70,13 +70,13 @@ class Closing:
                 ledger.part_ended(entry_id, part, end.at, estimated=end.estimated)
         ledger.close(entry_id, last)
 
-    def _network_ends(self, entry: Entry, now: datetime) -> dict[Part, PartEnd]:
+    def _network_ends(self, entry: LedgerEntry, now: datetime) -> dict[Part, PartEnd]:
         if not entry.outlasting:
             return {}
         lifetimes = _network(self.context, entry)
         return {part: self._network_end(entry, part, lifetimes, now) for part in entry.outlasting}
 
-    def _network_end(self, entry: Entry, part: Part, lifetimes: Iterable[Lifetime], now: datetime) -> PartEnd:
+    def _network_end(self, entry: LedgerEntry, part: Part, lifetimes: Iterable[Lifetime], now: datetime) -> PartEnd:
         ends = [resource.ended_at for resource in lifetimes if resource.kind == _KINDS[part]]
         known = [at for at in ends if at is not None]
         if known and len(known) == len(ends):
@@ -84,7 +84,7 @@ class Closing:
         return PartEnd(now, estimated=(entry.spending.entry_id, part) not in self.alive)
 
 
-def note_ends(context: CloudContext, entries: Iterable[Entry]) -> None:
+def note_ends(context: CloudContext, entries: Iterable[LedgerEntry]) -> None:
     """Record the end of terminated nodes before their cluster is deleted.
 
     AWS reports the time of termination for about an hour. After that, the time of this check is still a closer bound
@@ -97,14 +97,14 @@ def note_ends(context: CloudContext, entries: Iterable[Entry]) -> None:
             context.ledger.part_ended(entry.spending.entry_id, "nodes", end.at, estimated=end.estimated)
 
 
-def _ended(context: CloudContext, entry: Entry, now: datetime) -> bool:
+def _ended(context: CloudContext, entry: LedgerEntry, now: datetime) -> bool:
     """Return True if no node of an entry is left. A node launched moments ago may not be listed yet."""
     known = context.cloud.lifetimes(entry.spending.region, entry.instance_ids)
     young = now - (entry.launched_at or now) < _LISTED_AFTER
     return all(not known[node].alive if node in known else not young for node in entry.instance_ids)
 
 
-def node_end(context: CloudContext, entry: Entry, now: datetime) -> PartEnd:
+def node_end(context: CloudContext, entry: LedgerEntry, now: datetime) -> PartEnd:
     """Return when the last node of an entry ended. All of them are confirmed terminated."""
     try:
         known = context.cloud.lifetimes(entry.spending.region, entry.instance_ids)
@@ -117,12 +117,12 @@ def node_end(context: CloudContext, entry: Entry, now: datetime) -> PartEnd:
     return PartEnd(_within(entry, max(reported), now))
 
 
-def _within(entry: Entry, at: datetime, now: datetime) -> datetime:
+def _within(entry: LedgerEntry, at: datetime, now: datetime) -> datetime:
     """Limit an AWS timestamp to the row's lifetime: AWS rounds down to the second and its clock may differ."""
     return max(entry.launched_at or entry.spending.opened_at, min(at, now))
 
 
-def _network(context: CloudContext, entry: Entry) -> tuple[Lifetime, ...]:
+def _network(context: CloudContext, entry: LedgerEntry) -> tuple[Lifetime, ...]:
     try:
         return tuple(context.cloud.network_lifetimes(entry.spending.region, entry.spending.entry_id.partition("/")[0]))
     except CloudGpuError:

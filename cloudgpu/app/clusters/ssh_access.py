@@ -6,7 +6,7 @@ from cloudgpu.app.clusters.delete import stack_of
 from cloudgpu.backends.context import CloudContext
 from cloudgpu.backends.deletion import check_identity
 from cloudgpu.backends.reuse import HARMLESS
-from cloudgpu.engine.lease import Lease
+from cloudgpu.engine.lease import ClusterLease
 from cloudgpu.errors import BusyError, CloudGpuError, ConnectError
 from cloudgpu.run.progress import Note
 from cloudgpu.state.cluster_and_run_records import ClusterRecord
@@ -81,5 +81,5 @@ def _repair_drift(context: CloudContext, record: ClusterRecord) -> None:
             context.emit(Note(f"not repaired, {err.message}: {line}"))
 
 
-def _lease(context: CloudContext, record: ClusterRecord) -> Lease:
-    return Lease(context.home.cluster(record.name).root / "lease", context.clock, context.owner)
+def _lease(context: CloudContext, record: ClusterRecord) -> ClusterLease:
+    return ClusterLease(context.home.cluster(record.name).root / "lease", context.clock, context.owner)

@@ -7,15 +7,15 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
-from cloudgpu.backends.base import Backend, Ledger
+from cloudgpu.backends.base import Backend, CostLedger
 from cloudgpu.backends.costs import cluster_hourly_usd, recorded_entry, spent_usd
 from cloudgpu.backends.deletion import check_identity
 from cloudgpu.backends.missing_rows import missing_nodes, rows_of
 from cloudgpu.errors import CloudGpuError, LedgerError, StateError
 from cloudgpu.ledger.billing import entry_usd
-from cloudgpu.ledger.entry import Entry
+from cloudgpu.ledger.entry import LedgerEntry
 from cloudgpu.plan.costs import CENT
-from cloudgpu.state.cluster_and_run_records import ClusterRecord, Records, RunRecord
+from cloudgpu.state.cluster_and_run_records import ClusterRecord, RecordStore, RunRecord
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class ClusterStatus:
         }
 
 
-def recorded(records: Records, now: datetime, ledger: Ledger | None = None) -> tuple[ClusterStatus, ...]:
+def recorded(records: RecordStore, now: datetime, ledger: CostLedger | None = None) -> tuple[ClusterStatus, ...]:
     """List every cluster of this home from its records and the ledger, without network access.
 
     A damaged record is listed with the state `damaged`.
@@ -104,18 +104,18 @@ def recorded(records: Records, now: datetime, ledger: Ledger | None = None) -> t
     return billed(tuple(statuses), now, ledger)
 
 
-def billed(clusters: Sequence[ClusterStatus], now: datetime, ledger: Ledger | None) -> tuple[ClusterStatus, ...]:
+def billed(clusters: Sequence[ClusterStatus], now: datetime, ledger: CostLedger | None) -> tuple[ClusterStatus, ...]:
     """Return the clusters with their cost so far."""
     return tuple(_billed(cluster, now, ledger) for cluster in clusters)
 
 
-def _billed(cluster: ClusterStatus, now: datetime, ledger: Ledger | None) -> ClusterStatus:
+def _billed(cluster: ClusterStatus, now: datetime, ledger: CostLedger | None) -> ClusterStatus:
     """Take the cost from the ledger, so that `status` and `cost` agree; fall back to the record."""
     record = cluster.record
     if record.state == "damaged" or not record.instance_ids:
         return cluster
     unbilled: tuple[str, ...] = ()
-    rows: tuple[Entry, ...] = (recorded_entry(record),)
+    rows: tuple[LedgerEntry, ...] = (recorded_entry(record),)
     if ledger is not None:
         with contextlib.suppress(LedgerError):
             ledger_rows = rows_of(ledger, record.name, record.token)
@@ -125,7 +125,7 @@ def _billed(cluster: ClusterStatus, now: datetime, ledger: Ledger | None) -> Clu
     return replace(cluster, spent_usd=spent, unbilled=unbilled)
 
 
-def _damage(records: Records, record: ClusterRecord) -> str:
+def _damage(records: RecordStore, record: ClusterRecord) -> str:
     return records.damage(record.name) if record.state == "damaged" else ""
 
 
@@ -139,7 +139,7 @@ def _status(record: ClusterRecord, runs: Sequence[RunRecord], now: datetime, dam
     return ClusterStatus(record, state, age_s, live, spent, expires_in_s, problem=damage)
 
 
-def refresh(cluster: ClusterStatus, cloud: Backend, records: Records, now: datetime) -> ClusterStatus:
+def refresh(cluster: ClusterStatus, cloud: Backend, records: RecordStore, now: datetime) -> ClusterStatus:
     """Query the cloud for the state of a cluster's nodes and confirm the record.
 
     The state is `unknown` if the cloud cannot be queried or is not the one that the cluster was created in.

@@ -6,12 +6,12 @@ from dataclasses import dataclass, replace
 from cloudgpu.app.storage.context import StorageContext, StorageRequest
 from cloudgpu.app.storage.manage import StorageManager
 from cloudgpu.app.storage.overview import monthly_usd
-from cloudgpu.aws.storage.stored import Stored
+from cloudgpu.aws.storage.storage_tags import Stored
 from cloudgpu.backends.context import CloudContext
 from cloudgpu.backends.retained_billing import RetainedBilling
-from cloudgpu.backends.storage_outcome import NO_STORAGE, Kept, Ready, Settled
+from cloudgpu.backends.storage_outcome import NO_STORAGE, Kept, MountableStorage, Settled
 from cloudgpu.errors import BusyError, CloudGpuError, StateError, TeardownError, UsageError
-from cloudgpu.node.bootstrap.mounts import Mount, as_kind
+from cloudgpu.node.bootstrap.storage_mounts import Mount, as_kind
 from cloudgpu.plan.plan import Candidate
 from cloudgpu.plan.storage import GROUPED, ZONAL
 from cloudgpu.recipe.schema import Recipe
@@ -30,7 +30,7 @@ class ClusterStorage:
 
     def ready(
         self, recipe: Recipe, record: ClusterRecord, candidate: Candidate, existing: Mapping[str, str]
-    ) -> tuple[ClusterRecord, Ready]:
+    ) -> tuple[ClusterRecord, MountableStorage]:
         """Find or create the recipe's storage near a candidate. The record lists it before anything is created.
 
         `existing` holds the cluster program's settings for resources that the user names.
@@ -55,7 +55,7 @@ class ClusterStorage:
         record = self.context.records.save_cluster(replace(record, storage=rows), self.context.clock.now())
         mounts = tuple(_mount(storage, stored) for storage, stored in zip(recipe.storage, found, strict=True))
         groups = dict.fromkeys(stored.security_group_id for stored in found if stored.security_group_id)
-        return record, Ready(mounts, tuple(groups))
+        return record, MountableStorage(mounts, tuple(groups))
 
     def attach(self, record: ClusterRecord, instance_ids: Sequence[str]) -> None:
         """Attach the cluster's EBS volumes to its node, whose boot waits for them.

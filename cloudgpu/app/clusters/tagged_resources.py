@@ -24,7 +24,7 @@ _AT_ONCE = 8
 
 
 @dataclass(frozen=True)
-class Recorded:
+class RecordedInstances:
     """The instances in a cluster's record, which are terminated even if the search does not find them."""
 
     region: str = ""
@@ -61,7 +61,7 @@ class TagSearch:
             tuple(resource for resource in result.terminated if whose(resource)),
         )
 
-    def end_nodes(self, name: str, regions: Sequence[str], whose: Whose, recorded: Recorded) -> NodesEnded:
+    def end_nodes(self, name: str, regions: Sequence[str], whose: Whose, recorded: RecordedInstances) -> NodesEnded:
         """Terminate the nodes in all regions concurrently, so that a slow or failing region delays no other.
 
         Nodes come first, because deletion by journal waits for resources that they use. `ended` leaves out recorded

@@ -13,7 +13,7 @@ from cloudgpu.app.clusters.tagged_resources import TagSearch, Whose
 from cloudgpu.backends.billing import ClusterBilling
 from cloudgpu.backends.context import CloudContext
 from cloudgpu.engine.direct.unanswered_delays import delays_at, launch_shown_by
-from cloudgpu.ledger.entry import Entry
+from cloudgpu.ledger.entry import LedgerEntry
 from cloudgpu.run.progress import Note
 
 
@@ -23,7 +23,7 @@ class UnansweredLaunches:
 
     context: CloudContext
 
-    def wait(self, rows: Sequence[Entry], now: datetime) -> bool:
+    def wait(self, rows: Sequence[LedgerEntry], now: datetime) -> bool:
         """Wait until the launches for which these rows were opened would appear in a tag search.
 
         Returns:
@@ -40,7 +40,7 @@ class UnansweredLaunches:
             self.context.clock.sleep(remaining_s)
         return True
 
-    def note_ended(self, name: str, rows: Sequence[Entry], whose: Whose, failures: RegionFailures) -> None:
+    def note_ended(self, name: str, rows: Sequence[LedgerEntry], whose: Whose, failures: RegionFailures) -> None:
         """Record terminated nodes whose launch response was lost, so that they are billed."""
         unconfirmed = {row.spending.region for row in unlaunched(rows)}
         regions = [region for region in failures.asked if region in unconfirmed and region not in failures]
@@ -50,12 +50,12 @@ class UnansweredLaunches:
             ClusterBilling(self.context).note_launched(rows, [*result.found, *result.terminated])
 
 
-def shown_by(rows: Sequence[Entry], now: datetime, endpoint: str) -> datetime:
+def shown_by(rows: Sequence[LedgerEntry], now: datetime, endpoint: str) -> datetime:
     """Return the latest time at which a launch of these rows appears in a tag search."""
     delays = delays_at(endpoint)
     return max(launch_shown_by(row.spending.opened_at, now, delays) for row in rows)
 
 
-def unlaunched(rows: Iterable[Entry]) -> list[Entry]:
+def unlaunched(rows: Iterable[LedgerEntry]) -> list[LedgerEntry]:
     """Return the open rows for which it is unknown whether anything was launched."""
     return [row for row in rows if row.state == "open" and row.launched_at is None]

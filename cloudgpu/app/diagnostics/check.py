@@ -8,7 +8,7 @@ State = Literal["ok", "warning", "failed", "unknown"]
 
 
 @dataclass(frozen=True)
-class Check:
+class Diagnosis:
     """One line of `doctor`.
 
     Attributes:
@@ -29,11 +29,11 @@ class DiagnosticReport:
 
     target: str
     region: str
-    checks: tuple[Check, ...]
+    checks: tuple[Diagnosis, ...]
     permissions: tuple[dict[str, str], ...] = field(default=())
 
     @property
-    def failed(self) -> tuple[Check, ...]:
+    def failed(self) -> tuple[Diagnosis, ...]:
         """Failed checks."""
         return tuple(check for check in self.checks if check.state == "failed")
 

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
-from cloudgpu.app.diagnostics.check import Check, DiagnosticReport, State, worst
+from cloudgpu.app.diagnostics.check import Diagnosis, DiagnosticReport, State, worst
 from cloudgpu.aws.iam.grants import Grant
-from cloudgpu.aws.iam.permission_probe import Verdict
+from cloudgpu.aws.iam.permission_probe import PermissionResult
 from cloudgpu.aws.pricing.quotas import Allowance
 from cloudgpu.aws.session.credentials import EXPIRED
 from cloudgpu.aws.session.session import Identity
@@ -24,7 +24,7 @@ class AwsQueries(Protocol):
     def identity(self) -> Identity:
         """Return the owner of the credentials."""
 
-    def verdicts(self, identity: Identity, grants: Sequence[Grant]) -> Sequence[Verdict]:
+    def verdicts(self, identity: Identity, grants: Sequence[Grant]) -> Sequence[PermissionResult]:
         """Return whether each action of the grants is allowed."""
 
     def quotas(self) -> Sequence[Allowance]:
@@ -37,7 +37,7 @@ def examine(
     region: str,
     account: Callable[[], AwsQueries],
     grants: Sequence[Grant],
-    machine: Sequence[Callable[[], Check]],
+    machine: Sequence[Callable[[], Diagnosis]],
 ) -> DiagnosticReport:
     """Run all checks. An error during a check becomes its result."""
     checks = [check() for check in machine]
@@ -46,28 +46,30 @@ def examine(
         identity = queries.identity()
     except CloudGpuError as err:
         return DiagnosticReport(target, region, (*checks, *_without_identity(err)))
-    checks.append(Check("credentials", "ok", f"account {identity.account}, {identity.arn} ({identity.login.label})"))
+    checks.append(
+        Diagnosis("credentials", "ok", f"account {identity.account}, {identity.arn} ({identity.login.label})")
+    )
     verdicts = queries.verdicts(identity, grants)
     checks += [_permission(grant, verdicts) for grant in grants]
     checks += _quotas(queries, region)
     return DiagnosticReport(target, region, tuple(checks), tuple(vars(verdict) for verdict in verdicts))
 
 
-def _without_identity(err: CloudGpuError) -> Iterator[Check]:
+def _without_identity(err: CloudGpuError) -> Iterator[Diagnosis]:
     """Yield the checks that fail or stay unknown without an identity."""
     code = getattr(err, "code", "")
     failed = isinstance(err, AuthError) and code not in _UNASKED
-    yield Check("credentials", "failed" if failed else "unknown", err.message, err.hint)
+    yield Diagnosis("credentials", "failed" if failed else "unknown", err.message, err.hint)
     why = "credentials expired" if code in EXPIRED else "not checked: the identity is unknown"
-    yield Check("permissions", "unknown", why)
-    yield Check("quotas", "unknown", why)
+    yield Diagnosis("permissions", "unknown", why)
+    yield Diagnosis("quotas", "unknown", why)
 
 
-def _permission(grant: Grant, verdicts: Sequence[Verdict]) -> Check:
+def _permission(grant: Grant, verdicts: Sequence[PermissionResult]) -> Diagnosis:
     concerned = [verdict for verdict in verdicts if verdict.action in grant.actions]
     state = worst([verdict.state for verdict in concerned])
     if state == "ok":
-        return Check(
+        return Diagnosis(
             grant.purpose,
             "ok",
             f"{_count(len(concerned))} allowed ({', '.join(sorted({verdict.why for verdict in concerned}))})",
@@ -75,10 +77,10 @@ def _permission(grant: Grant, verdicts: Sequence[Verdict]) -> Check:
     decisive = [verdict for verdict in concerned if verdict.state == state]
     named = _named([verdict.action for verdict in decisive])
     if state == "failed":
-        return Check(grant.purpose, "failed", f"denied: {named} ({decisive[0].why})", _POLICY)
+        return Diagnosis(grant.purpose, "failed", f"denied: {named} ({decisive[0].why})", _POLICY)
     allowed = sum(verdict.state == "ok" for verdict in concerned)
     detail = f"{allowed} of {_count(len(concerned))} allowed, unknown: {named} ({decisive[0].why})"
-    return Check(grant.purpose, "unknown", detail)
+    return Diagnosis(grant.purpose, "unknown", detail)
 
 
 def _named(actions: Sequence[str]) -> str:
@@ -90,23 +92,23 @@ def _count(number: int) -> str:
     return f"{number} action{'' if number == 1 else 's'}"
 
 
-def _quotas(account: AwsQueries, region: str) -> list[Check]:
+def _quotas(account: AwsQueries, region: str) -> list[Diagnosis]:
     try:
         quotas = account.quotas()
     except CloudGpuError as err:
-        return [Check("quotas", "unknown", err.message, err.hint)]
+        return [Diagnosis("quotas", "unknown", err.message, err.hint)]
     none: State = "failed" if not any(quota.vcpus for quota in quotas if quota.vcpus is not None) else "warning"
     return [_quota(quota, region, none) for quota in quotas]
 
 
-def _quota(allowance: Allowance, region: str, none: State) -> Check:
+def _quota(allowance: Allowance, region: str, none: State) -> Diagnosis:
     """Check a quota. One without vCPUs is a warning, or a failure if no quota has any."""
     name = f"quota {allowance.quota.code}"
     if allowance.vcpus is None:
-        return Check(name, "unknown", f"{allowance.quota.name}: AWS reports no value for {region}")
+        return Diagnosis(name, "unknown", f"{allowance.quota.name}: AWS reports no value for {region}")
     detail = f"{allowance.vcpus} vCPUs in {region}: {allowance.quota.name}"
     return (
-        Check(name, "ok", detail)
+        Diagnosis(name, "ok", detail)
         if allowance.vcpus
-        else Check(name, none, detail, f"request an increase: {allowance.quota.console(region)}")
+        else Diagnosis(name, none, detail, f"request an increase: {allowance.quota.console(region)}")
     )

@@ -7,7 +7,7 @@ import subprocess
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from cloudgpu.app.diagnostics.check import Check
+from cloudgpu.app.diagnostics.check import Diagnosis
 from cloudgpu.errors import CloudGpuError
 from cloudgpu.paths import Home
 from cloudgpu.rehearsal import client as rehearsal
@@ -20,7 +20,7 @@ _PROGRAM_S = 20
 _SIMULATOR = ("moto", "asyncssh")
 
 
-def of(settings: Settings, home: Home) -> tuple[Callable[[], Check], ...]:
+def of(settings: Settings, home: Home) -> tuple[Callable[[], Diagnosis], ...]:
     """Return the checks in the order in which they are reported."""
     return (
         lambda: state_home(home),
@@ -32,82 +32,84 @@ def of(settings: Settings, home: Home) -> tuple[Callable[[], Check], ...]:
     )
 
 
-def state_home(home: Home) -> Check:
+def state_home(home: Home) -> Diagnosis:
     """Check that the state home is writable and has free space."""
     try:
         free_gib = shutil.disk_usage(home.ensure().root).free / _GIB
     except CloudGpuError as err:
-        return Check("state home", "failed", err.message, err.hint)
+        return Diagnosis("state home", "failed", err.message, err.hint)
     detail = f"{home.root}, {free_gib:.0f} GiB free"
     if free_gib < _LOW_GIB:
-        return Check(
+        return Diagnosis(
             "state home", "warning", detail, "free some space, or set CLOUDGPU_HOME to a folder on another disk"
         )
-    return Check("state home", "ok", detail)
+    return Diagnosis("state home", "ok", detail)
 
 
-def ssh_key(path: Path, key_name: str) -> Check:
+def ssh_key(path: Path, key_name: str) -> Diagnosis:
     """Check the SSH key for the nodes, which is created on first use."""
     if not path.exists():
         if key_name:
             fix = f"set ssh_key to the private key of the EC2 key pair {key_name}"
-            return Check("SSH key", "failed", f"{path} does not exist, and key_name is set", fix)
-        return Check("SSH key", "ok", f"{path} will be created by the first `up`")
+            return Diagnosis("SSH key", "failed", f"{path} does not exist, and key_name is set", fix)
+        return Diagnosis("SSH key", "ok", f"{path} will be created by the first `up`")
     try:
-        return Check("SSH key", "ok", f"{path} {read_public(path).fingerprint}")
+        return Diagnosis("SSH key", "ok", f"{path} {read_public(path).fingerprint}")
     except CloudGpuError as err:
-        return Check("SSH key", "failed", err.message, err.hint)
+        return Diagnosis("SSH key", "failed", err.message, err.hint)
 
 
-def pulumi_cli(*, needed: bool, named: str = "") -> Check:
+def pulumi_cli(*, needed: bool, named: str = "") -> Diagnosis:
     """Check the Pulumi CLI, which only the pulumi engine needs. `named` is its path from the settings."""
     fix = "https://www.pulumi.com/docs/install/; the direct engine does not need it"
     return _program("Pulumi CLI", (named or "pulumi", "version"), needed=needed, fix=fix)
 
 
-def session_plugin(*, needed: bool, named: str = "") -> Check:
+def session_plugin(*, needed: bool, named: str = "") -> Diagnosis:
     """Check the Session Manager plugin, which only `reach = ssm` needs."""
     fix = "install the Session Manager plugin from AWS, 1.2.497 or newer; `reach = direct` does not need it"
     return _program("Session Manager plugin", (named or "session-manager-plugin", "--version"), needed=needed, fix=fix)
 
 
-def docker() -> Check:
+def docker() -> Diagnosis:
     """Check for a running Docker engine, which is only needed to build images."""
     command = ("docker", "version", "--format", "{{.Server.Version}}")
     return _program("Docker", command, needed=False, fix="only needed to build the images in images/ on this machine")
 
 
-def rehearsal_cloud(home: Home) -> Check:
+def rehearsal_cloud(home: Home) -> Diagnosis:
     """Check that this home's rehearsal cloud is running or can be started."""
     name = "rehearsal cloud"
     missing = [module for module in _SIMULATOR if importlib.util.find_spec(module) is None]
     if missing:
-        return Check(name, "failed", f"{', '.join(missing)} cannot be imported", "install cloudgpu again")
+        return Diagnosis(name, "failed", f"{', '.join(missing)} cannot be imported", "install cloudgpu again")
     try:
         status = rehearsal.status(home)
     except CloudGpuError as err:
-        return Check(name, "failed", err.message, err.hint)
+        return Diagnosis(name, "failed", err.message, err.hint)
     if status.cloud is not None:
-        return Check(name, "ok", f"running at {status.cloud.url}, {len(status.nodes)} nodes")
+        return Diagnosis(name, "ok", f"running at {status.cloud.url}, {len(status.nodes)} nodes")
     return _could_listen(name)
 
 
-def _could_listen(name: str) -> Check:
+def _could_listen(name: str) -> Diagnosis:
     try:
         with socket.create_server(("127.0.0.1", 0)):
-            return Check(name, "ok", "not running; it is started when needed")
+            return Diagnosis(name, "ok", "not running; it is started when needed")
     except OSError as err:
-        return Check(name, "failed", f"cannot listen on 127.0.0.1: {err.strerror}", "bring the loopback interface up")
+        return Diagnosis(
+            name, "failed", f"cannot listen on 127.0.0.1: {err.strerror}", "bring the loopback interface up"
+        )
 
 
-def _program(name: str, command: Sequence[str], *, needed: bool, fix: str) -> Check:
+def _program(name: str, command: Sequence[str], *, needed: bool, fix: str) -> Diagnosis:
     """Check a program by its version output. A missing program is a failure only if it is needed."""
-    absent = Check(name, "failed" if needed else "warning", f"{command[0]} is not on the PATH", fix)
+    absent = Diagnosis(name, "failed" if needed else "warning", f"{command[0]} is not on the PATH", fix)
     if shutil.which(command[0]) is None:
         return absent
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_PROGRAM_S, check=False)
     except (OSError, subprocess.TimeoutExpired) as err:
-        return Check(name, absent.state, f"cannot run {command[0]}: {err}", fix)
+        return Diagnosis(name, absent.state, f"cannot run {command[0]}: {err}", fix)
     output = (done.stdout.strip() or done.stderr.strip() or f"exit code {done.returncode}").splitlines()[-1]
-    return Check(name, "ok", output) if done.returncode == 0 else Check(name, absent.state, output, fix)
+    return Diagnosis(name, "ok", output) if done.returncode == 0 else Diagnosis(name, absent.state, output, fix)

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from cloudgpu.app.clusters.create import Provisioning, Requester
 from cloudgpu.app.clusters.delete import Teardown
-from cloudgpu.app.runs.follow import Running
+from cloudgpu.app.runs.follow import FollowedRun
 from cloudgpu.app.runs.stages import Stages
 from cloudgpu.aws.ec2.baked_images import OwnImage
 from cloudgpu.backends.base import Connect
@@ -146,7 +146,7 @@ class Baking:
 
     def _strip(self, provisioned: ProvisionedCluster) -> None:
         """Wait for the bootstrap, check the node's hardware and remove host-specific data."""
-        with Running(self.context, self.connect, self.stages) as running:
+        with FollowedRun(self.context, self.connect, self.stages) as running:
             running.connect(provisioned.inventory)
             running.gate()
             running.strip()

@@ -10,12 +10,12 @@ from math import isfinite
 from typing import Any
 
 from cloudgpu.app.runs.run_recipe import recipe_of
-from cloudgpu.backends.base import Ledger
+from cloudgpu.backends.base import CostLedger
 from cloudgpu.errors import StateError
 from cloudgpu.ledger.billing import entry_usd
 from cloudgpu.recipe.matrix import shown
 from cloudgpu.run.metrics import Measured
-from cloudgpu.state.cluster_and_run_records import Records, RunRecord
+from cloudgpu.state.cluster_and_run_records import RecordStore, RunRecord
 from cloudgpu.state.matrix_records import MatrixRecord, MatrixRow, Values
 
 _WAITING = "waiting"
@@ -168,7 +168,9 @@ class MatrixOutcome:
         yield from (row.usd, str(self.record.simulated).lower(), row.run_id, row.digest, row.reason)
 
 
-def outcome_of(record: MatrixRecord, records: Records, ledger: Ledger, now: datetime, table: str) -> MatrixOutcome:
+def outcome_of(
+    record: MatrixRecord, records: RecordStore, ledger: CostLedger, now: datetime, table: str
+) -> MatrixOutcome:
     """Return the current state of a matrix from the records and the ledger.
 
     Raises:
@@ -181,7 +183,7 @@ def outcome_of(record: MatrixRecord, records: Records, ledger: Ledger, now: date
     return MatrixOutcome(record, _with_best(rows), usd, table)
 
 
-def known_run(row: MatrixRow, records: Records) -> RunRecord | None:
+def known_run(row: MatrixRow, records: RecordStore) -> RunRecord | None:
     """Return the run of a combination, or None if it was never started or its record is unreadable."""
     try:
         return records.run(row.run_id) if row.run_id else None
@@ -189,7 +191,7 @@ def known_run(row: MatrixRow, records: Records) -> RunRecord | None:
         return None
 
 
-def _row(row: MatrixRow, records: Records, costs: Mapping[str, Decimal]) -> RowOutcome:
+def _row(row: MatrixRow, records: RecordStore, costs: Mapping[str, Decimal]) -> RowOutcome:
     run = known_run(row, records)
     if run is None:
         return RowOutcome(row.values, "failed" if row.reason else _WAITING, row.reason)
@@ -211,7 +213,7 @@ def _measured(run: RunRecord) -> tuple[Measured, ...]:
     return tuple(Measured(name, run.metrics.get(name), metric) for name, metric in metrics.items())
 
 
-def _clusters_usd(record: MatrixRecord, ledger: Ledger, now: datetime) -> Decimal:
+def _clusters_usd(record: MatrixRecord, ledger: CostLedger, now: datetime) -> Decimal:
     ended = sum((Decimal(usd) for usd in (record.spent or {}).values()), Decimal(0))
     if not record.token or record.token in (record.spent or {}):
         return ended

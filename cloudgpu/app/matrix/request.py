@@ -11,7 +11,7 @@ from pathlib import Path
 from cloudgpu.app.matrix.outcome import known_run
 from cloudgpu.app.matrix.planner import MatrixPlan, PlannedRun
 from cloudgpu.app.runs.train import TrainRequest
-from cloudgpu.state.cluster_and_run_records import Records
+from cloudgpu.state.cluster_and_run_records import RecordStore
 from cloudgpu.state.matrix_records import MatrixRecord, MatrixRow
 
 _LONGEST = 32
@@ -67,7 +67,7 @@ class Beginning:
 
 
 def beginning(
-    request: MatrixRequest, stored: Callable[[str], MatrixRecord | None], records: Records, now: datetime
+    request: MatrixRequest, stored: Callable[[str], MatrixRecord | None], records: RecordStore, now: datetime
 ) -> Beginning:
     """Return the progress of the requested matrix, new or recorded. Writes nothing.
 
@@ -85,7 +85,7 @@ def beginning(
     return Beginning(record, missing, changed, _typical_s(record, records))
 
 
-def _typical_s(record: MatrixRecord, records: Records) -> float | None:
+def _typical_s(record: MatrixRecord, records: RecordStore) -> float | None:
     recent = [run for run in records.runs() if (run.recipe, run.target) == (record.recipe, record.target)]
     durations = [
         (run.ended_at - run.started_at).total_seconds()
@@ -100,20 +100,20 @@ def train_request(request: MatrixRequest, run: PlannedRun) -> TrainRequest:
     return TrainRequest(run.plan, request.recipe_path, request.base, environ=request.environ)
 
 
-def has_result(row: MatrixRow, run: PlannedRun, records: Records) -> bool:
+def has_result(row: MatrixRow, run: PlannedRun, records: RecordStore) -> bool:
     """Return True if a run of this version of the recipe has succeeded and ended."""
     known = known_run(row, records)
     succeeded = known is not None and known.state in ("succeeded", "not-run") and known.ended_at is not None
     return succeeded and row.digest == run.combination.digest
 
 
-def _without_result(row: MatrixRow, records: Records) -> MatrixRow:
+def _without_result(row: MatrixRow, records: RecordStore) -> MatrixRow:
     """Return the row without its result, unless its run has not ended and must still be followed."""
     known = known_run(row, records)
     return row if known is not None and known.ended_at is None else MatrixRow(row.values)
 
 
-def _of_another_recipe(row: MatrixRow, run: PlannedRun, records: Records) -> bool:
+def _of_another_recipe(row: MatrixRow, run: PlannedRun, records: RecordStore) -> bool:
     known = known_run(row, records)
     return known is not None and known.state == "succeeded" and row.digest != run.combination.digest
 

@@ -22,7 +22,7 @@ from cloudgpu.app.runs.train import Training
 from cloudgpu.backends.base import Connect
 from cloudgpu.backends.context import Context
 from cloudgpu.backends.launch_request import Requester
-from cloudgpu.engine.lease import Lease
+from cloudgpu.engine.lease import ClusterLease
 from cloudgpu.errors import AuthError, BusyError, CloudGpuError, LedgerError, StateError
 from cloudgpu.run.progress import Note
 from cloudgpu.state.cluster_and_run_records import RunRecord, write_durably
@@ -95,7 +95,9 @@ class Matrices:
         if progress.missing:
             with Stages(self._context.clock, self._context.emit).stage("check data"):
                 self._check(request)
-        lease = Lease(self._context.home.matrix(progress.record.name).lease, self._context.clock, self._context.owner)
+        lease = ClusterLease(
+            self._context.home.matrix(progress.record.name).lease, self._context.clock, self._context.owner
+        )
         with lease.hold():
             return _Session(self._context, self._training, self._connect, self._cluster, request, progress.record).run()
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from datetime import date, datetime
 
 from cloudgpu.catalog import Catalog
-from cloudgpu.catalog.overlay import PARTS, Overlay, Retirement
-from cloudgpu.state.catalog_snapshots import CatalogSnapshots, Entry
+from cloudgpu.catalog.snapshot import PARTS, Overlay, Retirement
+from cloudgpu.state.catalog_snapshots import CatalogSnapshots, SnapshotEntry
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class CatalogStatus:
     """
 
     target: str
-    entry: Entry | None
+    entry: SnapshotEntry | None
     known: tuple[CatalogReading, ...]
     retired: dict[str, Retirement]
     shipped_priced_on: tuple[date, date]

@@ -8,14 +8,14 @@ from typing import Any, Final, Protocol
 
 from cloudgpu.backends.events import Emit
 from cloudgpu.catalog import Catalog
-from cloudgpu.catalog.overlay import Overlay, Reading, RegionReadings, TypeFacts, merged
-from cloudgpu.catalog.overlay_apply import apply, unknown_gpus
-from cloudgpu.catalog.overlay_changes import Change, changes, summary
+from cloudgpu.catalog.snapshot import Overlay, Reading, RegionReadings, TypeFacts, merged
+from cloudgpu.catalog.snapshot_apply import apply, unknown_gpus
+from cloudgpu.catalog.snapshot_changes import Change, changes, summary
 from cloudgpu.clock import Clock
 from cloudgpu.errors import CloudError, CloudGpuError, UsageError
-from cloudgpu.recipe.nearest import suggestion
+from cloudgpu.recipe.name_suggestions import suggestion
 from cloudgpu.run.progress import Note
-from cloudgpu.state.catalog_snapshots import CatalogSnapshots, Entry
+from cloudgpu.state.catalog_snapshots import CatalogSnapshots, SnapshotEntry
 from cloudgpu.state.identity import BackendIdentity
 
 _AT_ONCE: Final = 16
@@ -30,7 +30,7 @@ _SOURCES: Final[Mapping[str, str]] = {
 """Part of the catalogue -> API that it is read from."""
 
 
-class Source(BackendIdentity, Protocol):
+class CatalogSource(BackendIdentity, Protocol):
     """Reads catalogue data from a target. Every method raises `CloudGpuError` if the request fails."""
 
     def regions(self) -> Sequence[str]:
@@ -68,7 +68,7 @@ class Unread:
 class RefreshResult:
     """The outcome of a refresh."""
 
-    entry: Entry
+    entry: SnapshotEntry
     target: str
     changes: tuple[Change, ...]
     unread: tuple[Unread, ...]
@@ -85,7 +85,7 @@ class RefreshResult:
 class CatalogRefresh:
     """One target's refresh."""
 
-    source: Source
+    source: CatalogSource
     overlays: CatalogSnapshots
     shipped: Catalog
     clock: Clock

@@ -9,7 +9,7 @@ from cloudgpu.app.clusters.delete import stack_of
 from cloudgpu.backends.base import Cloud
 from cloudgpu.backends.launch_request import Requester, chosen
 from cloudgpu.clock import Clock
-from cloudgpu.engine.base import Step
+from cloudgpu.engine.base import PreviewStep
 from cloudgpu.paths import Home
 from cloudgpu.plan.plan import Plan
 from cloudgpu.state.cluster_and_run_records import ClusterRecord
@@ -25,7 +25,7 @@ _STACK = "pulumi:"
 
 
 @dataclass(frozen=True)
-class Forecast:
+class ResourceForecast:
     """One resource that `up` would create."""
 
     type: str
@@ -39,7 +39,7 @@ class Forecast:
 
 def forecast(
     plan: Plan, cluster: str, *, cloud: Cloud, requester: Requester, home: Home, clock: Clock
-) -> tuple[Forecast, ...]:
+) -> tuple[ResourceForecast, ...]:
     """Return the resources of a cluster of this name for the first candidate. Changes nothing.
 
     `requester` may lack a public key.
@@ -61,11 +61,11 @@ def forecast(
     return tuple(_made(cloud.engine(record).preview(stack)))
 
 
-def _made(steps: Iterable[Step]) -> Iterator[Forecast]:
+def _made(steps: Iterable[PreviewStep]) -> Iterator[ResourceForecast]:
     """Yield the AWS resources; components and the stack exist only in the program, and look-ups create nothing."""
     for step in steps:
         if step.operation == "create" and not step.type.startswith((_COMPONENT, _STACK)):
-            yield Forecast(step.type, step.name)
+            yield ResourceForecast(step.type, step.name)
 
 
 def _record(plan: Plan, cluster: str, cloud: Cloud, clock: Clock) -> ClusterRecord:

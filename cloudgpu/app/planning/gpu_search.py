@@ -6,9 +6,9 @@ from decimal import Decimal
 
 from cloudgpu.catalog import Catalog
 from cloudgpu.catalog.memory_text import gib
-from cloudgpu.catalog.ranking import Found, Market, Sort, Wanted, ranked
+from cloudgpu.catalog.ranking import Market, OfferMatches, SearchCriteria, Sort, ranked
 from cloudgpu.errors import UsageError
-from cloudgpu.recipe.nearest import nearest, suggestion
+from cloudgpu.recipe.name_suggestions import nearest, suggestion
 from cloudgpu.text import command
 
 
@@ -40,7 +40,7 @@ class GpuSearchResult:
     """The matching types, or if none matches, the options that could be relaxed."""
 
     asked: GpuQuery
-    found: Found
+    found: OfferMatches
     loosened: tuple[RelaxedQuery, ...]
     home_region: str
 
@@ -51,7 +51,7 @@ def answer(query: GpuQuery, catalog: Catalog, home_region: str) -> GpuSearchResu
     Raises:
         UsageError: An option is not a valid memory size, architecture or region.
     """
-    filters = Wanted(
+    filters = SearchCriteria(
         min_memory_gib=_memory("--min-memory", query.min_memory),
         min_total_memory_gib=_memory("--min-total-memory", query.min_total_memory),
         architecture=_architecture(catalog, query.arch),
@@ -65,7 +65,7 @@ def answer(query: GpuQuery, catalog: Catalog, home_region: str) -> GpuSearchResu
     return GpuSearchResult(query, matches, loosened, home_region)
 
 
-def _relaxed(query: GpuQuery, filters: Wanted, catalog: Catalog) -> Iterator[RelaxedQuery]:
+def _relaxed(query: GpuQuery, filters: SearchCriteria, catalog: Catalog) -> Iterator[RelaxedQuery]:
     """Yield each single change that makes at least one type match."""
     without = {
         command("--min-memory", query.min_memory): replace(filters, min_memory_gib=Decimal(0)),

@@ -15,7 +15,7 @@ from cloudgpu.hosts.usage import HostsView
 from cloudgpu.plan import planner
 from cloudgpu.plan.host_sets import matching
 from cloudgpu.plan.plan import Quotes
-from cloudgpu.plan.question import Question
+from cloudgpu.plan.planner_input import Question
 from cloudgpu.recipe import loading
 from cloudgpu.recipe.resolve import resolve
 

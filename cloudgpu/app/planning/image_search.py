@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 
 from cloudgpu.catalog import Catalog, Gpu
-from cloudgpu.catalog.compatibility import Verdict, judged, latest, release_of
+from cloudgpu.catalog.compatibility import ContainerFit, judged, latest, release_of
 from cloudgpu.catalog.profile import named
 from cloudgpu.catalog.software import FrameworkImage, NgcMonth, Software
 from cloudgpu.errors import UsageError
-from cloudgpu.recipe.nearest import suggestion
+from cloudgpu.recipe.name_suggestions import suggestion
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class ImageQuery:
 
 
 @dataclass(frozen=True)
-class Container:
+class MatchingImage:
     """A container image with its contents and GPU compatibility."""
 
     image: FrameworkImage
@@ -28,20 +28,20 @@ class Container:
     """The contents of its monthly release, or None if unknown."""
     natives: tuple[Gpu, ...]
     """GPUs that it has native code for, oldest first."""
-    verdict: Verdict | None
+    verdict: ContainerFit | None
     """Compatibility with the requested GPU, or None if no GPU was requested."""
 
 
 @dataclass(frozen=True)
-class Listing:
+class ImageListing:
     """The matching containers, and the GPU they were checked against."""
 
-    containers: tuple[Container, ...]
+    containers: tuple[MatchingImage, ...]
     gpu: Gpu | None
     latest: bool
 
 
-def containers(query: ImageQuery, catalog: Catalog, software: Software) -> Listing:
+def containers(query: ImageQuery, catalog: Catalog, software: Software) -> ImageListing:
     """Return the matching containers in catalogue order; with a GPU, only those that run on it.
 
     Raises:
@@ -61,8 +61,8 @@ def containers(query: ImageQuery, catalog: Catalog, software: Software) -> Listi
     for image in images:
         verdict = None if gpu is None else judged(image, gpu)
         if framework in ("", image.framework) and (verdict is None or verdict.fit != "no"):
-            matches.append(Container(image, release_of(image.image, software), _natives(catalog, image), verdict))
-    return Listing(tuple(matches), gpu, latest=bool(query.latest_for))
+            matches.append(MatchingImage(image, release_of(image.image, software), _natives(catalog, image), verdict))
+    return ImageListing(tuple(matches), gpu, latest=bool(query.latest_for))
 
 
 def _natives(catalog: Catalog, image: FrameworkImage) -> tuple[Gpu, ...]:

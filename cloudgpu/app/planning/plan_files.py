@@ -16,8 +16,8 @@ from cloudgpu.app.planning.planner import Planned, refuse
 from cloudgpu.backends.base import Cloud
 from cloudgpu.errors import PlanError, StateError, UsageError
 from cloudgpu.paths import Home
-from cloudgpu.plan import stored
-from cloudgpu.plan.stored import PlanInputs, StoredPlan
+from cloudgpu.plan import saved_plan
+from cloudgpu.plan.saved_plan import PlanInputs, StoredPlan
 from cloudgpu.ssh.transfer.local_tree import files_to_send
 from cloudgpu.state.catalog_snapshots import CatalogSnapshots
 from cloudgpu.text import command
@@ -60,7 +60,7 @@ def save(path: Path, planned: Planned, world: PlanInputs, *, sets: list[str], re
     saved = StoredPlan(made_at, __version__, str(planned.path.resolve()), tuple(sets), region, world, content)
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        files.write_for_user(path, stored.written(saved).encode())
+        files.write_for_user(path, saved_plan.written(saved).encode())
     except OSError as err:
         hint = "choose a file in a folder that you can write to"
         raise StateError(f"cannot write plan file {path}: {err.strerror}", hint=hint) from err
@@ -79,7 +79,7 @@ def load(path: Path) -> StoredPlan:
         raise UsageError(
             f"cannot read plan file {path}: {err.strerror}", hint="create one: `cloudgpu plan RECIPE --out FILE`"
         ) from err
-    return stored.read(text, str(path))
+    return saved_plan.read(text, str(path))
 
 
 def agreed(path: Path, saved: StoredPlan, fresh: Planned, world: PlanInputs) -> Planned:
@@ -89,7 +89,7 @@ def agreed(path: Path, saved: StoredPlan, fresh: Planned, world: PlanInputs) -> 
         PlanError: At least one input changed; the findings list every change.
         CloudGpuError: The plan has error findings now.
     """
-    changed = list(stored.changes(saved, world, fresh.plan))
+    changed = list(saved_plan.changes(saved, world, fresh.plan))
     if changed:
         sets = [word for pair in saved.sets for word in ("--set", pair)]
         repeat = command("cloudgpu", "plan", saved.recipe, *sets, "--out", str(path))
@@ -97,7 +97,7 @@ def agreed(path: Path, saved: StoredPlan, fresh: Planned, world: PlanInputs) -> 
         raise PlanError(message, findings=changed, hint=f"create it again: `{repeat}`")
     if fresh.plan.errors:
         raise refuse(fresh.plan)
-    return replace(fresh, plan=stored.as_agreed(saved, fresh.plan))
+    return replace(fresh, plan=saved_plan.as_agreed(saved, fresh.plan))
 
 
 def catalogue_digest(home: Home, target: str) -> str:

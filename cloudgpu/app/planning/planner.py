@@ -18,7 +18,7 @@ from cloudgpu.errors import BudgetError, CloudGpuError, PlanError, UsageError
 from cloudgpu.plan import lookups, planner
 from cloudgpu.plan.network_access import NO_REQUEST, NetworkRequest
 from cloudgpu.plan.plan import Plan, Quotes, Target
-from cloudgpu.plan.question import Question
+from cloudgpu.plan.planner_input import Question
 from cloudgpu.plan.storage import Seen, looked_for
 from cloudgpu.plan.storage_state import StorageSeen
 from cloudgpu.recipe import loading
@@ -29,7 +29,7 @@ from cloudgpu.state.cooldowns import Cooldowns
 
 if TYPE_CHECKING:
     # Only for annotations: an offline plan must not import boto3.
-    from cloudgpu.aws.storage.stored import Stored
+    from cloudgpu.aws.storage.storage_tags import Stored
 
 
 @dataclass(frozen=True)

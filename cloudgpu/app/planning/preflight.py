@@ -9,7 +9,7 @@ from typing import Final
 
 from cloudgpu.backends.base import Inspector
 from cloudgpu.errors import CloudGpuError, UsageError
-from cloudgpu.plan.survey import DatasetSeen, ImageSeen, NamedKind, NamedThing, Survey
+from cloudgpu.plan.named_resources import DatasetSeen, ImageSeen, NamedKind, NamedThing, Survey
 from cloudgpu.recipe.schema import Data, Environment, Recipe
 from cloudgpu.recipe.sources import source_of
 from cloudgpu.settings import Settings

@@ -18,7 +18,7 @@ from cloudgpu.clock import Clock
 from cloudgpu.decoding import MALFORMED, decoded
 from cloudgpu.errors import CloudGpuError, StateError
 from cloudgpu.paths import Home
-from cloudgpu.plan.quota_room import QuotaRoom
+from cloudgpu.plan.quota_headroom import QuotaRoom
 from cloudgpu.state.cluster_and_run_records import write_durably
 from cloudgpu.state.identity import BackendIdentity
 

@@ -10,8 +10,8 @@ from cloudgpu.catalog import Catalog, InstanceType
 from cloudgpu.catalog.gpu_spec import misfit, parse_gpu_spec, spec_name, types_for_spec
 from cloudgpu.catalog.quotas import Quota, quota_of
 from cloudgpu.errors import UsageError
-from cloudgpu.plan.quota_room import QuotaRoom
-from cloudgpu.recipe.nearest import suggestion
+from cloudgpu.plan.quota_headroom import QuotaRoom
+from cloudgpu.recipe.name_suggestions import suggestion
 
 MarketName = Literal["on-demand", "spot"]
 MARKETS: Final[tuple[MarketName, ...]] = ("on-demand", "spot")

@@ -19,7 +19,7 @@ from cloudgpu.catalog.ranking import Market, Offer, offer_of
 from cloudgpu.errors import UsageError
 from cloudgpu.paths import unwritable
 from cloudgpu.recipe.loading import FILE_NAME
-from cloudgpu.recipe.nearest import suggestion
+from cloudgpu.recipe.name_suggestions import suggestion
 from cloudgpu.text import command
 
 _NAME = re.compile(r"[a-z][a-z0-9-]{0,39}")

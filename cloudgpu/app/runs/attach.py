@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from cloudgpu.app.clusters.factory import authorize_caller
 from cloudgpu.app.runs.finish import Finishing, add_live_run_hint
-from cloudgpu.app.runs.follow import Followed, Running, judged
+from cloudgpu.app.runs.follow import Followed, FollowedRun, judged
 from cloudgpu.app.runs.outcome import CLUSTER_DELETED, RunOutcome, never_fetched
 from cloudgpu.app.runs.services import stage_of
 from cloudgpu.app.runs.stages import Stages
@@ -19,7 +19,7 @@ from cloudgpu.launch.inventory import Inventory
 from cloudgpu.paths import Home
 from cloudgpu.run.log_store import LogStore
 from cloudgpu.run.progress import Note
-from cloudgpu.state.cluster_and_run_records import ClusterRecord, Records, RunRecord
+from cloudgpu.state.cluster_and_run_records import ClusterRecord, RecordStore, RunRecord
 from cloudgpu.state.inventories import stored_inventory
 from cloudgpu.text import command
 
@@ -63,7 +63,7 @@ class Watching:
             record = self._context.records.save_run(replace(record, keep=True))
         stages = Stages(self._context.clock, self._context.emit, record.stages)
         finishing = Finishing(self._context, stages)
-        with Running(self._context, self._connect, stages) as running:
+        with FollowedRun(self._context, self._connect, stages) as running:
             try:
                 inventory = self._alive_nodes(cluster)
                 if not inventory.nodes:
@@ -142,8 +142,8 @@ class Watching:
         reason = f"its nodes expired at {cluster.expires_at:%Y-%m-%d %H:%M} UTC" if expired else _NO_NODE
         return self._context.records.save_run(replace(record, state="lost", reason=reason))
 
-    def _running(self) -> Running:
-        return Running(self._context, self._connect, Stages(self._context.clock, self._context.emit))
+    def _running(self) -> FollowedRun:
+        return FollowedRun(self._context, self._connect, Stages(self._context.clock, self._context.emit))
 
 
 @contextmanager
@@ -167,7 +167,7 @@ def _refuse_lost_outputs(record: RunRecord) -> None:
         raise RemoteCommandError(line, hint=f"{state}; its logs: {command('cloudgpu', 'logs', record.run_id)}")
 
 
-def found_run(records: Records, run_id: str) -> RunRecord:
+def found_run(records: RecordStore, run_id: str) -> RunRecord:
     """Return a run by its id, or the latest run for an empty id.
 
     Raises:

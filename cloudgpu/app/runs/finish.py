@@ -13,7 +13,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from cloudgpu.app.clusters.factory import cluster_deleter
-from cloudgpu.app.runs.follow import Followed, Running, judged
+from cloudgpu.app.runs.follow import Followed, FollowedRun, judged
 from cloudgpu.app.runs.outcome import CLUSTER_DELETED, RunOutcome, never_fetched
 from cloudgpu.app.runs.ownership import cancelled_by_deletion, delete_or_wait
 from cloudgpu.app.runs.stages import Stages
@@ -50,7 +50,7 @@ class Finishing:
         return self._context.records.save_run(self._verdict)
 
     def finish(
-        self, record: RunRecord, running: Running | None, followed: Followed | None = None, *, insist: bool = False
+        self, record: RunRecord, running: FollowedRun | None, followed: Followed | None = None, *, insist: bool = False
     ) -> RunOutcome:
         """Collect the outputs, delete the cluster unless it is kept, and close the ledger rows.
 
@@ -118,7 +118,7 @@ class Finishing:
         record = self._context.records.save_run(replace(record, stages=tuple(self._stages.done)))
         return self._summary.outcome(record, kept="detached")
 
-    def interrupted(self, run_id: str, running: Running, end_now: Callable[[str], bool]) -> RunOutcome:
+    def interrupted(self, run_id: str, running: FollowedRun, end_now: Callable[[str], bool]) -> RunOutcome:
         """Handle Ctrl-C: report what is still running and how to stop it, or stop it if the caller confirms."""
         record = self._context.records.run(run_id)
         if record is None:
@@ -183,7 +183,7 @@ class Finishing:
         except CloudGpuError as failure:
             raise unended(cluster.name, err, failure) from err
 
-    def _ended_as_asked(self, record: RunRecord, running: Running, *, own: bool) -> RunOutcome:
+    def _ended_as_asked(self, record: RunRecord, running: FollowedRun, *, own: bool) -> RunOutcome:
         followed = None
         if record.ranks and not record.judged:
             record, followed = self._stopped(record, running)
@@ -191,7 +191,7 @@ class Finishing:
             record = self._context.records.save_run(replace(record, state="cancelled", reason=_INTERRUPTED))
         return self.finish(record, running if record.ranks else None, followed, insist=own)
 
-    def _stopped(self, record: RunRecord, running: Running) -> tuple[RunRecord, Followed | None]:
+    def _stopped(self, record: RunRecord, running: FollowedRun) -> tuple[RunRecord, Followed | None]:
         """Stop the ranks and read their last lines, if the nodes can be reached."""
         followed = None
         try:

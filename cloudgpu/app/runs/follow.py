@@ -20,7 +20,7 @@ from cloudgpu.errors import ConnectError
 from cloudgpu.launch.inventory import Inventory
 from cloudgpu.node.bootstrap import cleaning
 from cloudgpu.paths import unwritable
-from cloudgpu.run import gate, uploads
+from cloudgpu.run import node_health, uploads
 from cloudgpu.run.agent import Agent, install
 from cloudgpu.run.checkpoints import keep
 from cloudgpu.run.collect import Collected, collect
@@ -29,14 +29,14 @@ from cloudgpu.run.files import Files
 from cloudgpu.run.follow import follow
 from cloudgpu.run.images import provide_image
 from cloudgpu.run.job import Job
-from cloudgpu.run.logins import Login
+from cloudgpu.run.logins import RegistryLogin
 from cloudgpu.run.metrics import Measured, Metrics
 from cloudgpu.run.progress import MetricValue, Note, RankLine
 from cloudgpu.run.stage import Staged, send_workdir, stage
 from cloudgpu.run.start import container_line, launches, start, told
 from cloudgpu.run.verdict import Chunk, Verdict
 from cloudgpu.ssh.base import Host
-from cloudgpu.ssh.command import Command
+from cloudgpu.ssh.command import RemoteCommand
 from cloudgpu.ssh.fanout import all_or_raise, on_all
 from cloudgpu.state.cluster_and_run_records import RunRecord, RunState
 from cloudgpu.state.inventories import with_known_boots
@@ -57,7 +57,7 @@ class Followed:
     """Last lines of the rank that failed first."""
 
 
-class Running:
+class FollowedRun:
     """A run on the nodes of one inventory. Closing it disconnects; the ranks keep running."""
 
     def __init__(self, context: Context, connect: Connect, stages: Stages) -> None:
@@ -69,7 +69,7 @@ class Running:
         self._inventory = Inventory("", ())
         self._started = self._stopping = False
 
-    def __enter__(self) -> "Running":
+    def __enter__(self) -> "FollowedRun":
         return self
 
     def __exit__(self, *exc: object) -> None:
@@ -105,7 +105,7 @@ class Running:
             RemoteCommandError: A node failed the check.
         """
         with self._stages.stage("gate"):
-            for health in gate.check(self._agents, self._context.clock, self._context.emit):
+            for health in node_health.check(self._agents, self._context.clock, self._context.emit):
                 gpus = f"{len(health.gpus)} x {health.gpus[0]}" if health.gpus else "no GPU"
                 mark = " (simulated)" if health.simulated and "simulated" not in gpus else ""
                 self._context.emit(Note(f"{gpus}{mark}, Python {health.python}", health.node))
@@ -119,10 +119,10 @@ class Running:
         with self._stages.stage("strip"):
             for agent in self._agents:
                 agent.host.run(
-                    Command("sudo", "sh", "-s", agent.home), stdin=cleaning().encode(), timeout_s=_CLEANING_S
+                    RemoteCommand("sudo", "sh", "-s", agent.home), stdin=cleaning().encode(), timeout_s=_CLEANING_S
                 )
 
-    def stage(self, job: Job, base: Path, files: Files, login: Login | None = None) -> Staged:
+    def stage(self, job: Job, base: Path, files: Files, login: RegistryLogin | None = None) -> Staged:
         """Put the work directory, the data, and the environment or container image on every node.
 
         Raises:

@@ -6,7 +6,7 @@ from cloudgpu.aws.ec2.registries import EcrLogins
 from cloudgpu.aws.session.session import Clients
 from cloudgpu.clock import Clock
 from cloudgpu.errors import UsageError
-from cloudgpu.run.logins import Login
+from cloudgpu.run.logins import RegistryLogin
 
 
 class RegistryLogins:
@@ -16,16 +16,16 @@ class RegistryLogins:
         self._clients = clients
         self._logins = EcrLogins(clock)
 
-    def __call__(self, region: str) -> Login:
+    def __call__(self, region: str) -> RegistryLogin:
         """Return a login for the registries of a region.
 
         Raises:
             CloudError: Credentials or permissions are missing, or ECR cannot be reached.
         """
-        return Login(*self._logins.login(self._clients(region)))
+        return RegistryLogin(*self._logins.login(self._clients(region)))
 
 
-def none_fetched(region: str) -> Login:
+def none_fetched(region: str) -> RegistryLogin:
     """Fail for contexts without AWS credentials.
 
     Raises:

@@ -9,7 +9,7 @@ from cloudgpu.app.runs.service_urls import RunService
 from cloudgpu.errors import ConnectError, UsageError
 from cloudgpu.launch.inventory import loopback, usual_local
 from cloudgpu.ssh.base import Host
-from cloudgpu.ssh.command import Command
+from cloudgpu.ssh.command import RemoteCommand
 from cloudgpu.text import command
 
 _TIMEOUT_S = 5.0
@@ -98,7 +98,7 @@ def check_free(head: Host | None, services: Sequence[RunService]) -> None:
         return
     for service in services:
         port = service.endpoint.port
-        if head.try_run(Command("python3", "-c", _PROBE, loopback(head.node), str(port))).ok:
+        if head.try_run(RemoteCommand("python3", "-c", _PROBE, loopback(head.node), str(port))).ok:
             message = f"port {port} of node {head.node.index} is already in use"
             change = (
                 command("--set", f"launch.service.port={port + 1}")

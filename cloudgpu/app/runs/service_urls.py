@@ -15,7 +15,7 @@ from cloudgpu.paths import Home, unwritable
 from cloudgpu.recipe.schema import Recipe
 from cloudgpu.recipe.service import Endpoint, SideService
 from cloudgpu.recipe.service_rules import endpoints
-from cloudgpu.state.cluster_and_run_records import Records
+from cloudgpu.state.cluster_and_run_records import RecordStore
 
 _TOKEN_LETTERS = 40
 _KEY_BYTES = 32
@@ -63,7 +63,7 @@ def services_of(recipe: Recipe, run_id: str, home: Home) -> tuple[RunService, ..
     )
 
 
-def services_on(records: Records, cluster: str, home: Home) -> tuple[RunService, ...]:
+def services_on(records: RecordStore, cluster: str, home: Home) -> tuple[RunService, ...]:
     """Return the services of all running runs of a cluster.
 
     Raises:

@@ -8,7 +8,7 @@ from cloudgpu.app.clusters.factory import cluster_creator
 from cloudgpu.app.planning.feasibility import check_feasible
 from cloudgpu.app.runs.datasets import check_checkpoint, lister, put_rehearsal_objects
 from cloudgpu.app.runs.finish import Finishing
-from cloudgpu.app.runs.follow import Running
+from cloudgpu.app.runs.follow import FollowedRun
 from cloudgpu.app.runs.outcome import RunOutcome
 from cloudgpu.app.runs.registry_logins import none_fetched
 from cloudgpu.app.runs.services import ends_with_its_command, stage_of
@@ -21,7 +21,7 @@ from cloudgpu.errors import CloudGpuError
 from cloudgpu.plan.plan import Plan
 from cloudgpu.run.files import Files
 from cloudgpu.run.job import Job
-from cloudgpu.run.logins import FetchLogin, Login, registry_login
+from cloudgpu.run.logins import FetchLogin, RegistryLogin, registry_login
 from cloudgpu.run.progress import Note
 from cloudgpu.run.start import new_gang_token, secret_values
 from cloudgpu.state.cluster_and_run_records import RunRecord
@@ -84,7 +84,7 @@ class Training:
             record.run_id, record.cluster, record.recipe, record.owner, record.team, record.started_at
         )
         finishing = Finishing(self._context, stages)
-        with Running(self._context, self._connect, stages) as running:
+        with FollowedRun(self._context, self._connect, stages) as running:
             try:
                 # Record the run before anything is launched for it.
                 self._context.records.save_run(record)
@@ -111,7 +111,7 @@ class Training:
         request: TrainRequest,
         record: RunRecord,
         secrets: Mapping[str, str],
-        running: Running,
+        running: FollowedRun,
         finishing: Finishing,
         stages: Stages,
     ) -> RunOutcome:
@@ -144,7 +144,7 @@ class Training:
             followed = running.follow(record)
         return finishing.finish(finishing.judge(record, followed), running, followed)
 
-    def _login(self, request: TrainRequest) -> Login | None:
+    def _login(self, request: TrainRequest) -> RegistryLogin | None:
         if missing_on_rehearsal(request.plan):
             return None
         return registry_login(request.plan.recipe.environment, request.environ, self._fetch_login)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from cloudgpu.backends.base import Ledger, StorageCloud
+from cloudgpu.backends.base import CostLedger, StorageCloud
 from cloudgpu.backends.events import Emit
 from cloudgpu.clock import Clock
 from cloudgpu.paths import Home
@@ -28,7 +28,7 @@ class StorageContext:
     owner: str
     team: str
     emit: Emit
-    ledger: Ledger
+    ledger: CostLedger
 
 
 @dataclass(frozen=True)

@@ -5,12 +5,12 @@ from dataclasses import replace
 from decimal import Decimal
 
 from cloudgpu.app.storage.context import Created, Deleted, StorageContext, StorageRequest
-from cloudgpu.aws.storage.stored import Stored
+from cloudgpu.aws.storage.storage_tags import Stored
 from cloudgpu.backends.lenient_ledger import LenientLedger
 from cloudgpu.backends.retained_billing import RetainedBilling, RetainedSpending
 from cloudgpu.catalog.storage import KINDS, storage_price
 from cloudgpu.engine.base import Stack
-from cloudgpu.engine.lease import Lease
+from cloudgpu.engine.lease import ClusterLease
 from cloudgpu.errors import BusyError, CloudGpuError, StateError, TeardownError, UsageError
 from cloudgpu.paths import bundled
 from cloudgpu.run.progress import Note
@@ -125,9 +125,9 @@ class StorageManager:
     def _restore(self, record: StorageRecord) -> None:
         self._billing.restore(retained_spending(record), record.created_at, str(record.outputs.get("id") or ""))
 
-    def _lease(self, name: str) -> Lease:
+    def _lease(self, name: str) -> ClusterLease:
         path = self._context.home.storage(checked_storage(name)).lease
-        return Lease(path, self._context.clock, self._context.owner)
+        return ClusterLease(path, self._context.clock, self._context.owner)
 
     def _new(self, request: StorageRequest) -> StorageRecord:
         context, token = self._context, new_token()

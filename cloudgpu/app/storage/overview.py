@@ -14,7 +14,7 @@ from cloudgpu.state.storage_records import StorageRecord
 
 if TYPE_CHECKING:
     # Only for annotations: an offline plan must not import boto3.
-    from cloudgpu.aws.storage.stored import Stored
+    from cloudgpu.aws.storage.storage_tags import Stored
 
 
 @dataclass(frozen=True)

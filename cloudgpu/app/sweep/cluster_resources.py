@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from cloudgpu import bounds
 from cloudgpu.app.clusters.tagged_resources import OWNER, TOKEN
-from cloudgpu.backends.base import Tagged
+from cloudgpu.backends.base import BillableResource
 from cloudgpu.catalog.catalog import Catalog
 from cloudgpu.catalog.other_prices import MONTH_H, PricedThing, other_price
 from cloudgpu.text import command
@@ -54,7 +54,7 @@ class ClusterResources:
     run: str
     expires_at: datetime | None
     since: datetime | None
-    things: tuple[Tagged, ...]
+    things: tuple[BillableResource, ...]
     hourly_usd: Decimal | None
     spent_usd: Decimal | None
     unpriced: tuple[str, ...]
@@ -67,7 +67,7 @@ class ClusterResources:
         return self.cluster
 
     @property
-    def instances(self) -> tuple[Tagged, ...]:
+    def instances(self) -> tuple[BillableResource, ...]:
         """Running and pending instances."""
         return tuple(resource for resource in self.things if resource.kind == "instance" and resource.state in _RUNNING)
 
@@ -153,10 +153,10 @@ class SweepDecision:
     why: str
 
 
-def grouped(found: Iterable[Tagged], catalog: Catalog, now: datetime) -> tuple[ClusterResources, ...]:
+def grouped(found: Iterable[BillableResource], catalog: Catalog, now: datetime) -> tuple[ClusterResources, ...]:
     """Group resources by cluster, the most expensive cluster first."""
 
-    def key(resource: Tagged) -> tuple[str, str]:
+    def key(resource: BillableResource) -> tuple[str, str]:
         return resource.tags[CLUSTER], resource.tags.get(TOKEN, "")
 
     own = sorted((resource for resource in found if CLUSTER in resource.tags and _KEPT not in resource.tags), key=key)
@@ -184,7 +184,9 @@ def verdict(cluster: ClusterResources, here: LocalKnowledge, request: SweepReque
     )
 
 
-def _cluster(name: str, token: str, things: tuple[Tagged, ...], catalog: Catalog, now: datetime) -> ClusterResources:
+def _cluster(
+    name: str, token: str, things: tuple[BillableResource, ...], catalog: Catalog, now: datetime
+) -> ClusterResources:
     tags = next((resource.tags for resource in things if resource.kind == "instance"), things[0].tags)
     running = [resource for resource in things if resource.kind == "instance" and resource.state in _RUNNING]
     since = min((resource.since for resource in things if resource.since is not None), default=None)
@@ -210,7 +212,7 @@ def _cluster(name: str, token: str, things: tuple[Tagged, ...], catalog: Catalog
     )
 
 
-def _expiry(things: Sequence[Tagged]) -> datetime | None:
+def _expiry(things: Sequence[BillableResource]) -> datetime | None:
     """Return the latest expiry tag: an interrupted extension may have updated only some of them."""
     moments = [_utc(resource.tags) for resource in things]
     return max((at for at in moments if at is not None), default=None)
@@ -223,7 +225,7 @@ def _utc(tags: Mapping[str, str]) -> datetime | None:
         return None
 
 
-def _unreadable_expiry(things: Sequence[Tagged]) -> str:
+def _unreadable_expiry(things: Sequence[BillableResource]) -> str:
     """Return the first invalid expiry tag, or an empty string."""
     return next(
         (resource.tags[_EXPIRES] for resource in things if resource.tags.get(_EXPIRES) and _utc(resource.tags) is None),
@@ -231,13 +233,13 @@ def _unreadable_expiry(things: Sequence[Tagged]) -> str:
     )
 
 
-def _price(instance: Tagged, catalog: Catalog) -> Decimal | None:
+def _price(instance: BillableResource, catalog: Catalog) -> Decimal | None:
     """Return the catalogue's price in USD per hour; None for spot, whose current price is unknown offline."""
     kind = catalog.types.get(instance.instance_type)
     return kind.on_demand_usd.get(instance.region) if kind is not None and instance.market == "on-demand" else None
 
 
-def _surcharge(resource: Tagged) -> Decimal | None:
+def _surcharge(resource: BillableResource) -> Decimal | None:
     """Return the list price in USD per hour of a resource other than an instance, or None if unknown."""
     if resource.kind != "volume":
         price = other_price(_BY_THE_HOUR[resource.kind], resource.region)

@@ -12,7 +12,7 @@ from itertools import groupby
 
 from cloudgpu.app.sweep.cluster_resources import ClusterResources
 from cloudgpu.engine.direct.unanswered_delays import SENT_AGAIN, delays_at, launch_shown_by
-from cloudgpu.ledger.entry import Entry
+from cloudgpu.ledger.entry import LedgerEntry
 from cloudgpu.state.identity import BackendIdentity
 
 
@@ -30,7 +30,7 @@ class SearchCoverage:
 
 
 def unbacked(
-    entries: Sequence[Entry], identity: BackendIdentity, searched: SearchCoverage
+    entries: Sequence[LedgerEntry], identity: BackendIdentity, searched: SearchCoverage
 ) -> tuple[ClusterResources, ...]:
     """Return the clusters of this account and endpoint that have open ledger rows but no resources.
 
@@ -51,23 +51,23 @@ def unbacked(
     )
 
 
-def token_of(row: Entry) -> str:
+def token_of(row: LedgerEntry) -> str:
     """Return the token of the cluster that a row was opened for."""
     return row.spending.entry_id.partition("/")[0]
 
 
-def settled_at(rows: Sequence[Entry], endpoint: str) -> datetime:
+def settled_at(rows: Sequence[LedgerEntry], endpoint: str) -> datetime:
     """Return when a launch of these rows appears in a search at the latest, even if its caller is still running."""
     delays = delays_at(endpoint)
     opened = [row.spending.opened_at for row in rows]
     return max(launch_shown_by(at, at + SENT_AGAIN, delays) for at in opened)
 
 
-def _cluster(row: Entry) -> tuple[str, str]:
+def _cluster(row: LedgerEntry) -> tuple[str, str]:
     return row.spending.cluster, token_of(row)
 
 
-def _cluster_resources(name: str, token: str, rows: Sequence[Entry]) -> ClusterResources:
+def _cluster_resources(name: str, token: str, rows: Sequence[LedgerEntry]) -> ClusterResources:
     first = rows[0].spending
     return ClusterResources(
         cluster=name,

@@ -10,7 +10,7 @@ from cloudgpu.app.images.bake import monthly_usd as image_monthly_usd
 from cloudgpu.app.storage.overview import monthly_usd as storage_monthly_usd
 from cloudgpu.app.sweep.cluster_resources import SweepDecision, SweepRequest
 from cloudgpu.aws.ec2.baked_images import OwnImage
-from cloudgpu.aws.storage.stored import Stored
+from cloudgpu.aws.storage.storage_tags import Stored
 from cloudgpu.text import command
 
 

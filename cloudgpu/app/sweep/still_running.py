@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterator, Sequence
 
 from cloudgpu.app.sweep.cluster_resources import ClusterResources
 from cloudgpu.backends.costs import cluster_hourly_usd
-from cloudgpu.state.cluster_and_run_records import ClusterRecord, Records, RunRecord
+from cloudgpu.state.cluster_and_run_records import ClusterRecord, RecordStore, RunRecord
 from cloudgpu.state.storage_records import StorageRecords
 from cloudgpu.text import command, printable
 
@@ -17,7 +17,7 @@ class StillRunning:
     Clusters recorded while the command runs are its own; clusters it was asked to use are named.
     """
 
-    def __init__(self, records: Records, clusters: Collection[str] = ()) -> None:
+    def __init__(self, records: RecordStore, clusters: Collection[str] = ()) -> None:
         self._records = records
         self._named = frozenset(clusters)
         self._before = frozenset(record.name for record in records.clusters())

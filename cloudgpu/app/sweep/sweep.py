@@ -10,7 +10,7 @@ from cloudgpu.app.clusters.delete_many import lines
 from cloudgpu.app.clusters.ledger_closing import Closing
 from cloudgpu.app.clusters.region_failures import RegionFailures
 from cloudgpu.app.clusters.storage import ClusterStorage
-from cloudgpu.app.clusters.tagged_resources import TOKEN, Recorded, TagSearch, has_token
+from cloudgpu.app.clusters.tagged_resources import TOKEN, RecordedInstances, TagSearch, has_token
 from cloudgpu.app.clusters.unanswered_launches import UnansweredLaunches, unlaunched
 from cloudgpu.app.images.bake import ImageStore
 from cloudgpu.app.sweep.cluster_resources import (
@@ -25,12 +25,12 @@ from cloudgpu.app.sweep.cluster_resources import (
 from cloudgpu.app.sweep.ledger_only import SearchCoverage, settled_at, unbacked
 from cloudgpu.app.sweep.retained_resources import Around, RetainedResource, of_image, of_storage
 from cloudgpu.app.sweep.retained_resources import verdict as decide_retained
-from cloudgpu.backends.base import Tagged, TaggedResource
+from cloudgpu.backends.base import BillableResource, TaggedResource
 from cloudgpu.backends.billing import ClusterBilling
 from cloudgpu.backends.context import CloudContext
 from cloudgpu.backends.lenient_ledger import check_ledger
 from cloudgpu.catalog import load as load_catalog
-from cloudgpu.engine.lease import Lease
+from cloudgpu.engine.lease import ClusterLease
 from cloudgpu.errors import AuthError, CloudError, CloudGpuError, StateError, TeardownError, UsageError
 from cloudgpu.run.progress import Note
 
@@ -196,13 +196,13 @@ class Sweep:
         storage = [of_storage(stored) for stored in self._context.cloud.storage().found(region)]
         return (*storage, *(of_image(image) for image in self._images.found(region)))
 
-    def _unbacked(self, resources: Sequence[Tagged], searched: Sequence[str]) -> tuple[ClusterResources, ...]:
+    def _unbacked(self, resources: Sequence[BillableResource], searched: Sequence[str]) -> tuple[ClusterResources, ...]:
         """Return the clusters that are only in the ledger."""
         rows = self._context.ledger.entries(state="open")
         tokens = {resource.tags.get(TOKEN, "") for resource in resources}
         return unbacked(rows, self._context.cloud, SearchCoverage(frozenset(searched), tokens)) if rows else ()
 
-    def _around(self, resources: Sequence[Tagged], going: Set[str], *, all_asked: bool) -> Around:
+    def _around(self, resources: Sequence[BillableResource], going: Set[str], *, all_asked: bool) -> Around:
         """Return the clusters that storage may have been created for, without those that are being deleted."""
         here = {record.name for record in self._context.records.clusters()}
         clusters = {resource.tags[CLUSTER] for resource in resources if CLUSTER in resource.tags}
@@ -225,7 +225,7 @@ class Sweep:
 
     def _busy(self, name: str) -> bool:
         path = self._context.home.cluster(name).root / "lease"
-        return Lease(path, self._context.clock, self._context.owner).holder() is not None
+        return ClusterLease(path, self._context.clock, self._context.owner).holder() is not None
 
     def _now(self) -> datetime:
         return self._context.clock.now()
@@ -265,7 +265,7 @@ class Sweep:
         tags, launches = TagSearch(self._context), UnansweredLaunches(self._context)
         rows = self._billing.rows_of(cluster.cluster, cluster.token)
         closing = Closing.started(self._context, rows)
-        done = tags.end_nodes(cluster.cluster, regions, whose, Recorded())
+        done = tags.end_nodes(cluster.cluster, regions, whose, RecordedInstances())
         failures.add_all(done.errors)
         self._billing.note_launched(rows, done.seen)
         launches.wait(unlaunched(rows), started_at)
@@ -288,7 +288,7 @@ def _is_covered(resource: ClusterResources | RetainedResource, request: SweepReq
 class _RegionResult:
     """The resources of one region, or of IAM."""
 
-    tagged: Sequence[Tagged]
+    tagged: Sequence[BillableResource]
     outliving: tuple[RetainedResource, ...] = ()
     denied: str = ""
     """Why storage and images could not be listed, or empty."""

@@ -8,7 +8,7 @@ from cloudgpu.aws.session.errors import answered, is_gone, typed
 from cloudgpu.aws.session.session import Clients
 from cloudgpu.aws.storage.objects import Address, below, region_of_bucket
 from cloudgpu.errors import CloudGpuError
-from cloudgpu.plan.survey import DatasetSeen, NamedKind, Presence
+from cloudgpu.plan.named_resources import DatasetSeen, NamedKind, Presence
 
 _COUNTED: Final = 10_000
 """Objects that are added up at most; ten calls."""

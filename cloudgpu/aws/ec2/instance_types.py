@@ -7,7 +7,7 @@ from typing import Any, Final
 from cloudgpu.aws.pricing.prices import plain
 from cloudgpu.aws.session.errors import answered
 from cloudgpu.aws.session.session import Clients
-from cloudgpu.catalog.overlay import TypeFacts
+from cloudgpu.catalog.snapshot import TypeFacts
 
 GPU_FAMILIES: Final = [{"Name": "instance-type", "Values": ["p*", "g*"]}]
 """EC2 has no filter for GPUs; every NVIDIA GPU that it rents out is in a type that begins so."""

@@ -13,7 +13,7 @@ _AT_ONCE = 500
 """EC2 takes a thousand ids a call."""
 
 
-class Tagged(Protocol):
+class TaggedEc2Resource(Protocol):
     """An EC2 resource with its tags."""
 
     @property
@@ -29,7 +29,7 @@ class Tagged(Protocol):
         """Tags as last read."""
 
 
-def relabel(clients: Clients, found: Sequence[Tagged], tags: Mapping[str, str]) -> None:
+def relabel(clients: Clients, found: Sequence[TaggedEc2Resource], tags: Mapping[str, str]) -> None:
     """Set these tags on the launched things among them that do not have them yet.
 
     Raises:

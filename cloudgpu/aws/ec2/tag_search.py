@@ -10,7 +10,7 @@ from typing import Any, get_args
 
 from cloudgpu import bounds
 from cloudgpu.aws.ec2.instances import ENDED, terminate
-from cloudgpu.aws.ec2.tagged_types import GLOBAL, LISTINGS, Found, Kind, Listing, SearchResult
+from cloudgpu.aws.ec2.tagged_types import GLOBAL, LISTINGS, FoundResource, Kind, ResourceListing, SearchResult
 from cloudgpu.aws.ec2.tagging import CLUSTER, TOKEN, mapped
 from cloudgpu.aws.resources.base import HandlerContext
 from cloudgpu.aws.resources.fleet import FLEET_TAG
@@ -27,7 +27,7 @@ _RELEASE_S = 600
 _NAMED = "cloudgpu-"
 """Every IAM name of ours starts with it: IAM cannot be searched by tag, and listing all tags of all roles is slow."""
 
-Question = Callable[[], list[Found]]
+Question = Callable[[], list[FoundResource]]
 
 _ORDER: Mapping[Kind, int] = {kind: place for place, kind in enumerate(get_args(Kind))}
 
@@ -50,7 +50,7 @@ _HANDLED: Mapping[Kind, str] = {
 }
 
 
-def everything(clients: Clients, cluster: str, token: str | None = None) -> tuple[Found, ...]:
+def everything(clients: Clients, cluster: str, token: str | None = None) -> tuple[FoundResource, ...]:
     """Return everything with the cluster's tag (and token) in this region and in IAM, in deletion order.
 
     A fleet whose instances have all terminated is found while AWS still lists them, for about an hour.
@@ -98,7 +98,7 @@ def enabled_regions(clients: Clients) -> tuple[str, ...]:
         return tuple(sorted(region["RegionName"] for region in clients.client("ec2").describe_regions()["Regions"]))
 
 
-def release(clients: Clients, found: Sequence[Found], clock: Clock) -> None:
+def release(clients: Clients, found: Sequence[FoundResource], clock: Clock) -> None:
     """Delete resources in dependency order. Resources that no longer exist count as deleted.
 
     Raises:
@@ -130,11 +130,11 @@ def _wanted(cluster: str, token: str | None) -> dict[str, str]:
     return named | ({TOKEN: token} if token else {})
 
 
-def _tagged(found: Iterable[Found], wanted: Mapping[str, str]) -> list[Found]:
+def _tagged(found: Iterable[FoundResource], wanted: Mapping[str, str]) -> list[FoundResource]:
     return [resource for resource in found if CLUSTER in resource.tags and wanted.items() <= resource.tags.items()]
 
 
-def _living(clients: Clients, found: Sequence[Found]) -> tuple[list[Found], list[CloudGpuError]]:
+def _living(clients: Clients, found: Sequence[FoundResource]) -> tuple[list[FoundResource], list[CloudGpuError]]:
     """Return the resources that still exist, including fleets that still exist after their instances terminated.
 
     Also returns the errors of fleet queries that failed.
@@ -143,7 +143,7 @@ def _living(clients: Clients, found: Sequence[Found]) -> tuple[list[Found], list
     sure = _fleets(clients, living)
     known = {resource.id for resource in sure}
     doubtful = [resource for resource in _fleets(clients, found) if resource.id not in known]
-    empty: list[Found] = []
+    empty: list[FoundResource] = []
     errors: list[CloudGpuError] = []
     for resource in doubtful:
         try:
@@ -157,14 +157,14 @@ def _in_iam(clients: Clients, prefix: str) -> list[Question]:
     return [lambda: list(_roles(clients, prefix)), lambda: list(_profiles(clients, prefix))]
 
 
-def _answered(questions: Sequence[Question]) -> tuple[list[Found], list[CloudGpuError]]:
+def _answered(questions: Sequence[Question]) -> tuple[list[FoundResource], list[CloudGpuError]]:
     """Ask everything at once: the questions are independent, and one after the other they take seconds.
 
     Where the first of them cannot be reached the later ones are not sent: each would wait for its time-outs again.
     """
     unreachable: list[CloudGpuError] = []
 
-    def answer(question: Question) -> list[Found] | CloudGpuError:
+    def answer(question: Question) -> list[FoundResource] | CloudGpuError:
         if unreachable:
             return unreachable[0]
         try:
@@ -180,23 +180,23 @@ def _answered(questions: Sequence[Question]) -> tuple[list[Found], list[CloudGpu
     return found, [got for got in answers if isinstance(got, CloudGpuError)]
 
 
-def _in_order(found: Iterable[Found]) -> tuple[Found, ...]:
+def _in_order(found: Iterable[FoundResource]) -> tuple[FoundResource, ...]:
     return tuple(sorted(found, key=lambda resource: (_ORDER[resource.kind], resource.id)))
 
 
-def _question(clients: Clients, listing: Listing, filters: list[dict[str, Any]]) -> Question:
-    def ask() -> list[Found]:
+def _question(clients: Clients, listing: ResourceListing, filters: list[dict[str, Any]]) -> Question:
+    def ask() -> list[FoundResource]:
         with answered(f"searching {clients.region} for anything of kind {listing.kind}"):
             return [_found(clients, listing, entry) for entry in listing.ask(clients.client("ec2"), filters)]
 
     return ask
 
 
-def _found(clients: Clients, listing: Listing, entry: Mapping[str, Any]) -> Found:
+def _found(clients: Clients, listing: ResourceListing, entry: Mapping[str, Any]) -> FoundResource:
     tags = mapped(entry.get("Tags") or entry.get("TagSet"))
     name = tags.get("Name") or entry.get("GroupName") or entry.get("LaunchTemplateName") or ""
     since = entry.get("LaunchTime") or entry.get("CreateTime") or entry.get("CreationTimestamp")
-    return Found(
+    return FoundResource(
         listing.kind,
         entry[listing.id_key],
         clients.region,
@@ -219,7 +219,7 @@ def _within_calendar(since: object) -> datetime | None:
         return None
 
 
-def _fleets(clients: Clients, found: Iterable[Found]) -> list[Found]:
+def _fleets(clients: Clients, found: Iterable[FoundResource]) -> list[FoundResource]:
     """Find fleets through their instances, because AWS lists `instant` fleets only by ID."""
     of_fleets = {
         resource.tags[FLEET_TAG]: resource
@@ -227,7 +227,7 @@ def _fleets(clients: Clients, found: Iterable[Found]) -> list[Found]:
         if resource.kind == "instance" and FLEET_TAG in resource.tags
     }
     return [
-        Found("fleet", fleet_id, clients.region, resource.name, resource.tags)
+        FoundResource("fleet", fleet_id, clients.region, resource.name, resource.tags)
         for fleet_id, resource in of_fleets.items()
     ]
 
@@ -244,7 +244,7 @@ def _is_active(clients: Clients, fleet_id: str) -> bool:
     return any(not state.startswith("deleted") for state in states)
 
 
-def _roles(clients: Clients, prefix: str) -> Iterator[Found]:
+def _roles(clients: Clients, prefix: str) -> Iterator[FoundResource]:
     iam = clients.client("iam")
     with answered("searching IAM for roles"):
         pages = iam.get_paginator("list_roles").paginate()
@@ -252,10 +252,10 @@ def _roles(clients: Clients, prefix: str) -> Iterator[Found]:
     for name in names:
         tags = _iam_tags(partial(iam.list_role_tags, RoleName=name))
         if tags is not None:
-            yield Found("role", name, GLOBAL, name, tags)
+            yield FoundResource("role", name, GLOBAL, name, tags)
 
 
-def _profiles(clients: Clients, prefix: str) -> Iterator[Found]:
+def _profiles(clients: Clients, prefix: str) -> Iterator[FoundResource]:
     iam = clients.client("iam")
     with answered("searching IAM for example profiles"):
         pages = iam.get_paginator("list_instance_profiles").paginate()
@@ -263,10 +263,10 @@ def _profiles(clients: Clients, prefix: str) -> Iterator[Found]:
     for name in (profile for profile in found if profile.startswith(prefix)):
         tags = _iam_tags(partial(_profile, iam, name))
         if tags is not None:
-            yield Found("instance-profile", name, GLOBAL, name, tags)
+            yield FoundResource("instance-profile", name, GLOBAL, name, tags)
 
 
-def _schedule_groups(clients: Clients, prefix: str) -> Iterator[Found]:
+def _schedule_groups(clients: Clients, prefix: str) -> Iterator[FoundResource]:
     scheduler = clients.client("scheduler")
     with answered(f"searching {clients.region} for schedule groups"):
         # A cluster's tag may hold what no name of a group can, and AWS refuses such a prefix.
@@ -275,7 +275,7 @@ def _schedule_groups(clients: Clients, prefix: str) -> Iterator[Found]:
         groups = [group for page in pages for group in page["ScheduleGroups"] if group.get("State") != DELETING]
         names = [str(group["Name"]) for group in groups]
     for name, group in zip(names, groups, strict=True):
-        yield Found("schedule-group", name, clients.region, name, tags_of(clients, group))
+        yield FoundResource("schedule-group", name, clients.region, name, tags_of(clients, group))
 
 
 def _profile(iam: Any, name: str) -> Mapping[str, Any]:  # noqa: ANN401
@@ -294,7 +294,7 @@ def _iam_tags(ask: Callable[[], Mapping[str, Any]]) -> dict[str, str] | None:
         raise
 
 
-def _released(clients: Clients, found: list[Found], clock: Clock) -> list[tuple[Found, CloudGpuError]]:
+def _released(clients: Clients, found: list[FoundResource], clock: Clock) -> list[tuple[FoundResource, CloudGpuError]]:
     """End things of one kind; returns those that would not end, and why."""
     if found[0].kind == "instance":
         return _tried(found, lambda _: terminate(clients, clock, [resource.id for resource in found]), together=True)
@@ -307,7 +307,9 @@ def _released(clients: Clients, found: list[Found], clock: Clock) -> list[tuple[
         return [failure for answer in answers for failure in answer]
 
 
-def _tried(found: list[Found], end: Callable[[Found], None], *, together: bool) -> list[tuple[Found, CloudGpuError]]:
+def _tried(
+    found: list[FoundResource], end: Callable[[FoundResource], None], *, together: bool
+) -> list[tuple[FoundResource, CloudGpuError]]:
     try:
         end(found[0])
     except CloudGpuError as err:
@@ -315,7 +317,7 @@ def _tried(found: list[Found], end: Callable[[Found], None], *, together: bool) 
     return []
 
 
-def _remaining(clients: Clients, found: list[Found]) -> list[Found]:
+def _remaining(clients: Clients, found: list[FoundResource]) -> list[FoundResource]:
     """Return the disks and interfaces that did not disappear with their instances.
 
     This saves one call for each that did.
@@ -331,7 +333,7 @@ def _remaining(clients: Clients, found: list[Found]) -> list[Found]:
     return [resource for resource in found if resource.id in alive]
 
 
-def _end(clients: Clients, resource: Found, clock: Clock) -> None:
+def _end(clients: Clients, resource: FoundResource, clock: Clock) -> None:
     if resource.kind in _HANDLED:
         handler(_HANDLED[resource.kind]).delete(HandlerContext(clients, clock, "", {}), resource.id, {})
         return
@@ -350,7 +352,7 @@ def _is_held(err: CloudGpuError) -> bool:
     return is_in_use(err) or "is currently in use" in err.message
 
 
-def _call(clients: Clients, resource: Found) -> None:
+def _call(clients: Clients, resource: FoundResource) -> None:
     ec2 = clients.client("ec2")
     with typed(f"ending {resource.label}"):
         if resource.kind == "volume":

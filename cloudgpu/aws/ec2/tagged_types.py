@@ -30,11 +30,11 @@ Kind = Literal[
 """In the order in which they can be ended."""
 
 GLOBAL = "global"
-"""`Found.region` of what belongs to no region."""
+"""`FoundResource.region` of what belongs to no region."""
 
 
 @dataclass(frozen=True)
-class Found:
+class FoundResource:
     """A resource with a cluster's tag.
 
     Attributes:
@@ -75,11 +75,11 @@ class SearchResult:
         terminated: Terminated instances that AWS still lists, for about an hour.
     """
 
-    found: tuple[Found, ...] = ()
+    found: tuple[FoundResource, ...] = ()
     failures: Mapping[str, CloudGpuError] = field(default_factory=dict)
-    terminated: tuple[Found, ...] = ()
+    terminated: tuple[FoundResource, ...] = ()
 
-    def complete(self) -> tuple[Found, ...]:
+    def complete(self) -> tuple[FoundResource, ...]:
         """Return everything found.
 
         Raises:
@@ -99,7 +99,7 @@ class SearchResult:
 
 
 @dataclass(frozen=True)
-class Listing:
+class ResourceListing:
     """One EC2 resource type: the call that lists it, the key of the list, and the fields of an entry."""
 
     kind: Kind
@@ -141,10 +141,10 @@ def _instance_state(entry: Mapping[str, Any]) -> str:
     return str(entry["State"]["Name"])
 
 
-LISTINGS: tuple[Listing, ...] = (
+LISTINGS: tuple[ResourceListing, ...] = (
     # Instances that have ended are listed too: by them alone their fleet is found.
-    Listing("instance", "describe_instances", "", "InstanceId", _instance_state),
-    Listing(
+    ResourceListing("instance", "describe_instances", "", "InstanceId", _instance_state),
+    ResourceListing(
         "nat-gateway",
         "describe_nat_gateways",
         "NatGateways",
@@ -153,18 +153,22 @@ LISTINGS: tuple[Listing, ...] = (
         frozenset({"deleted", "failed"}),
         filters_key="Filter",
     ),
-    Listing("elastic-ip", "describe_addresses", "Addresses", "AllocationId"),
-    Listing("network-interface", "describe_network_interfaces", "NetworkInterfaces", "NetworkInterfaceId", _status),
-    Listing("volume", "describe_volumes", "Volumes", "VolumeId", _state, frozenset({"deleting", "deleted"})),
-    Listing("launch-template", "describe_launch_templates", "LaunchTemplates", "LaunchTemplateId"),
-    Listing(
+    ResourceListing("elastic-ip", "describe_addresses", "Addresses", "AllocationId"),
+    ResourceListing(
+        "network-interface", "describe_network_interfaces", "NetworkInterfaces", "NetworkInterfaceId", _status
+    ),
+    ResourceListing("volume", "describe_volumes", "Volumes", "VolumeId", _state, frozenset({"deleting", "deleted"})),
+    ResourceListing("launch-template", "describe_launch_templates", "LaunchTemplates", "LaunchTemplateId"),
+    ResourceListing(
         "placement-group", "describe_placement_groups", "PlacementGroups", "GroupName", _state, frozenset({"deleted"})
     ),
-    Listing("security-group", "describe_security_groups", "SecurityGroups", "GroupId"),
-    Listing("key-pair", "describe_key_pairs", "KeyPairs", "KeyName"),
-    Listing("vpc-endpoint", "describe_vpc_endpoints", "VpcEndpoints", "VpcEndpointId", _state, frozenset({"deleted"})),
-    Listing("route-table", "describe_route_tables", "RouteTables", "RouteTableId"),
-    Listing("subnet", "describe_subnets", "Subnets", "SubnetId", _state),
-    Listing("internet-gateway", "describe_internet_gateways", "InternetGateways", "InternetGatewayId"),
-    Listing("vpc", "describe_vpcs", "Vpcs", "VpcId", _state),
+    ResourceListing("security-group", "describe_security_groups", "SecurityGroups", "GroupId"),
+    ResourceListing("key-pair", "describe_key_pairs", "KeyPairs", "KeyName"),
+    ResourceListing(
+        "vpc-endpoint", "describe_vpc_endpoints", "VpcEndpoints", "VpcEndpointId", _state, frozenset({"deleted"})
+    ),
+    ResourceListing("route-table", "describe_route_tables", "RouteTables", "RouteTableId"),
+    ResourceListing("subnet", "describe_subnets", "Subnets", "SubnetId", _state),
+    ResourceListing("internet-gateway", "describe_internet_gateways", "InternetGateways", "InternetGatewayId"),
+    ResourceListing("vpc", "describe_vpcs", "Vpcs", "VpcId", _state),
 )

@@ -21,7 +21,7 @@ _WORST: Mapping[State, int] = {"failed": 2, "unknown": 1, "ok": 0}
 
 
 @dataclass(frozen=True)
-class Verdict:
+class PermissionResult:
     """Whether an action is allowed, and how that was determined or why it is unknown."""
 
     action: str
@@ -29,10 +29,10 @@ class Verdict:
     why: str
 
 
-def verdicts(clients: Clients, identity: Identity, grants: Sequence[Grant]) -> tuple[Verdict, ...]:
+def verdicts(clients: Clients, identity: Identity, grants: Sequence[Grant]) -> tuple[PermissionResult, ...]:
     """Return one verdict per action, sorted. Nothing is created, changed or deleted."""
     if identity.arn.endswith(":root"):
-        return tuple(Verdict(action, "ok", "the root user may do everything") for action in _actions(grants))
+        return tuple(PermissionResult(action, "ok", "the root user may do everything") for action in _actions(grants))
     try:
         found = _simulated(clients, _principal(clients, identity.arn), grants)
     except CloudGpuError:
@@ -44,13 +44,13 @@ def _actions(grants: Iterable[Grant]) -> list[str]:
     return sorted({action for grant in grants for action in grant.actions})
 
 
-def _worst(action: str, found: Sequence[Verdict]) -> Verdict:
+def _worst(action: str, found: Sequence[PermissionResult]) -> PermissionResult:
     """Return the worst verdict of an action, because an action granted in several places is needed in all of them."""
     about = [verdict for verdict in found if verdict.action == action]
     return max(about, key=lambda verdict: _WORST[verdict.state])
 
 
-def _simulated(clients: Clients, principal: str, grants: Sequence[Grant]) -> list[Verdict]:
+def _simulated(clients: Clients, principal: str, grants: Sequence[Grant]) -> list[PermissionResult]:
     """Return IAM's simulated verdict for every grant, with the resources and tags that the grant names.
 
     Raises:
@@ -60,7 +60,7 @@ def _simulated(clients: Clients, principal: str, grants: Sequence[Grant]) -> lis
         return [verdict for grant in grants for verdict in _simulation(clients.client("iam"), principal, grant)]
 
 
-def _simulation(iam: Any, principal: str, grant: Grant) -> Iterator[Verdict]:  # noqa: ANN401
+def _simulation(iam: Any, principal: str, grant: Grant) -> Iterator[PermissionResult]:  # noqa: ANN401
     pages = iam.get_paginator("simulate_principal_policy").paginate(
         PolicySourceArn=principal,
         ActionNames=list(grant.actions),
@@ -71,7 +71,7 @@ def _simulation(iam: Any, principal: str, grant: Grant) -> Iterator[Verdict]:  #
         for row in page["EvaluationResults"]:
             allowed = row["EvalDecision"] == "allowed"
             why = "IAM's simulation" if allowed else f"IAM's simulation: {row['EvalDecision']}"
-            yield Verdict(row["EvalActionName"], "ok" if allowed else "failed", why)
+            yield PermissionResult(row["EvalActionName"], "ok" if allowed else "failed", why)
 
 
 def _sample(resource: str) -> str:
@@ -98,7 +98,7 @@ def _principal(clients: Clients, arn: str) -> str:
         return str(clients.client("iam").get_role(RoleName=name)["Role"]["Arn"])
 
 
-def _tried(clients: Clients, grants: Sequence[Grant]) -> list[Verdict]:
+def _tried(clients: Clients, grants: Sequence[Grant]) -> list[PermissionResult]:
     """Test grants with EC2 dry runs and harmless calls to other services; the rest is `unknown`."""
     asked = [(grant, action) for grant in grants for action in grant.actions]
     arguments = {**EC2_ARGUMENTS, "RunInstances": {**EC2_ARGUMENTS["RunInstances"], **_image(clients)}}
@@ -115,38 +115,38 @@ def _image(clients: Clients) -> dict[str, str]:
     return {"ImageId": str(found["Parameter"]["Value"])}
 
 
-def _try(clients: Clients, grant: Grant, action: str, arguments: Mapping[str, Mapping[str, Any]]) -> Verdict:
+def _try(clients: Clients, grant: Grant, action: str, arguments: Mapping[str, Mapping[str, Any]]) -> PermissionResult:
     service, _, operation = action.partition(":")
     if service == "ec2" and operation not in WITHOUT:
         return _dry_run(clients, grant, operation, arguments.get(operation, {}))
     if action not in HARMLESS:
-        return Verdict(action, "unknown", "cannot be tried without doing it, and IAM may not be asked")
+        return PermissionResult(action, "unknown", "cannot be tried without doing it, and IAM may not be asked")
     client, method, arguments = HARMLESS[action]
     try:
         with typed(f"trying {action}"):
             getattr(clients.client(client), method)(**arguments)
     except AuthError as err:
-        return Verdict(action, "failed", err.code or err.message)
+        return PermissionResult(action, "failed", err.code or err.message)
     except CloudGpuError as err:
-        return Verdict(action, "unknown", err.message)
-    return Verdict(action, "ok", "tried")
+        return PermissionResult(action, "unknown", err.message)
+    return PermissionResult(action, "ok", "tried")
 
 
-def _dry_run(clients: Clients, grant: Grant, operation: str, arguments: Mapping[str, Any]) -> Verdict:
+def _dry_run(clients: Clients, grant: Grant, operation: str, arguments: Mapping[str, Any]) -> PermissionResult:
     action = f"ec2:{operation}"
     try:
         with typed(f"dry run of {action}"):
             getattr(clients.client("ec2"), xform_name(operation))(DryRun=True, **arguments)
     except CloudGpuError as err:
         return _judged(action, getattr(err, "code", ""), err, grant)
-    return Verdict(action, "unknown", "EC2 did not answer the dry run as one")
+    return PermissionResult(action, "unknown", "EC2 did not answer the dry run as one")
 
 
-def _judged(action: str, code: str, err: CloudGpuError, grant: Grant) -> Verdict:
+def _judged(action: str, code: str, err: CloudGpuError, grant: Grant) -> PermissionResult:
     if code == _WOULD_SUCCEED:
-        return Verdict(action, "ok", "dry run")
+        return PermissionResult(action, "ok", "dry run")
     # What does not exist carries no tag, so a right policy refuses it as a wrong one does.
     by_tag = any("aws:ResourceTag" in key for operator in grant.conditions.values() for key in operator)
     if code == "UnauthorizedOperation" and not by_tag:
-        return Verdict(action, "failed", "dry run: UnauthorizedOperation")
-    return Verdict(action, "unknown", f"the dry run ended with {code or err.message}")
+        return PermissionResult(action, "failed", "dry run: UnauthorizedOperation")
+    return PermissionResult(action, "unknown", f"the dry run ended with {code or err.message}")

@@ -4,15 +4,15 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from cloudgpu.aws.resources.base import HandlerContext, Physical, Properties
-from cloudgpu.aws.resources.described import Described
-from cloudgpu.aws.resources.network_part import NetworkPart
+from cloudgpu.aws.resources.described import DescribedHandler
+from cloudgpu.aws.resources.network_part import NetworkPartHandler
 from cloudgpu.aws.session.errors import is_gone, typed
 from cloudgpu.aws.session.session import Clients
 from cloudgpu.errors import AuthError, CloudGpuError
 
 
-class Eip(NetworkPart):
-    """`aws:ec2/eip:Eip`. It is attached by an `EipAssociation` or a NAT gateway."""
+class EipHandler(NetworkPartHandler):
+    """`aws:ec2/eip:Eip`. It is attached by an `EipAssociationHandler` or a NAT gateway."""
 
     type: ClassVar[str] = "aws:ec2/eip:Eip"
     kind, plural, id_key = "elastic-ip", "Addresses", "AllocationId"
@@ -52,7 +52,7 @@ class Eip(NetworkPart):
         }
 
 
-class EipAssociation(Described):
+class EipAssociationHandler(DescribedHandler):
     """`aws:ec2/eipAssociation:EipAssociation`. It is free and has no tags."""
 
     type: ClassVar[str] = "aws:ec2/eipAssociation:EipAssociation"

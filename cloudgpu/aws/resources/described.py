@@ -21,14 +21,14 @@ _OPERATIONS: Final = {
 
 def _answered(operation: Callable[..., Any], doing: str) -> Callable[..., Any]:
     @wraps(operation)
-    def checked(self: "Described", *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - passed on
+    def checked(self: "DescribedHandler", *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - passed on
         with answered(f"{doing} {self.type}"):
             return operation(self, *args, **kwargs)
 
     return checked
 
 
-class Described:
+class DescribedHandler:
     """Implement `check` and `diff` with four tables. A property that is in no table is rejected."""
 
     type: ClassVar[str]

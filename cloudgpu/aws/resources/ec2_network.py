@@ -4,12 +4,12 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from cloudgpu.aws.resources.base import HandlerContext, Properties
-from cloudgpu.aws.resources.network_part import NetworkPart
+from cloudgpu.aws.resources.network_part import NetworkPartHandler
 from cloudgpu.aws.session.errors import typed
 from cloudgpu.aws.session.session import Clients
 
 
-class Vpc(NetworkPart):
+class VpcHandler(NetworkPartHandler):
     """`aws:ec2/vpc:Vpc`."""
 
     type: ClassVar[str] = "aws:ec2/vpc:Vpc"
@@ -28,7 +28,7 @@ class Vpc(NetworkPart):
         made = ctx.clients.client("ec2").create_vpc(
             CidrBlock=inputs["cidrBlock"], InstanceTenancy=tenancy, TagSpecifications=tags
         )
-        return str(made["Vpc"]["VpcId"])
+        return str(made["VpcHandler"]["VpcId"])
 
     def _set(self, ec2: Any, found: dict[str, Any], inputs: Properties) -> None:  # noqa: ANN401
         vpc_id = found["VpcId"]
@@ -57,7 +57,7 @@ class Vpc(NetworkPart):
         }
 
 
-class Subnet(NetworkPart):
+class SubnetHandler(NetworkPartHandler):
     """`aws:ec2/subnet:Subnet`."""
 
     type: ClassVar[str] = "aws:ec2/subnet:Subnet"
@@ -71,7 +71,7 @@ class Subnet(NetworkPart):
         request = {"VpcId": inputs["vpcId"], "CidrBlock": inputs["cidrBlock"], "TagSpecifications": tags}
         if inputs.get("availabilityZone"):
             request["AvailabilityZone"] = inputs["availabilityZone"]
-        return str(ctx.clients.client("ec2").create_subnet(**request)["Subnet"]["SubnetId"])
+        return str(ctx.clients.client("ec2").create_subnet(**request)["SubnetHandler"]["SubnetId"])
 
     def _set(self, ec2: Any, found: dict[str, Any], inputs: Properties) -> None:  # noqa: ANN401
         wanted = bool(inputs["mapPublicIpOnLaunch"])
@@ -90,7 +90,7 @@ class Subnet(NetworkPart):
         }
 
 
-class InternetGateway(NetworkPart):
+class InternetGatewayHandler(NetworkPartHandler):
     """`aws:ec2/internetGateway:InternetGateway`."""
 
     type: ClassVar[str] = "aws:ec2/internetGateway:InternetGateway"
@@ -99,7 +99,7 @@ class InternetGateway(NetworkPart):
 
     def _make(self, ctx: HandlerContext, inputs: Properties, tags: list[dict[str, Any]]) -> str:  # noqa: ARG002
         made = ctx.clients.client("ec2").create_internet_gateway(TagSpecifications=tags)
-        return str(made["InternetGateway"]["InternetGatewayId"])
+        return str(made["InternetGatewayHandler"]["InternetGatewayId"])
 
     def _set(self, ec2: Any, found: dict[str, Any], inputs: Properties) -> None:  # noqa: ANN401
         gateway_id, wanted = found["InternetGatewayId"], inputs.get("vpcId")

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 from cloudgpu.aws.ec2.instances import ENDING, Instance, describe, matching, terminate
 from cloudgpu.aws.ec2.tagging import INTENT, retag_all, specification
 from cloudgpu.aws.resources.base import HandlerContext, Physical, Properties
-from cloudgpu.aws.resources.described import Described, all_tags, tag_outputs
+from cloudgpu.aws.resources.described import DescribedHandler, all_tags, tag_outputs
 from cloudgpu.aws.resources.fleet_request import NESTED, fleet_request
 from cloudgpu.aws.session.errors import answered, is_gone, refusal, typed
 from cloudgpu.aws.session.session import Clients
@@ -25,7 +25,7 @@ _WIDEST: tuple[Skips, ...] = ("stop", "type", "region", "pool", "zone", "again")
 """When a fleet reports several errors: the one that rules out most decides."""
 
 
-class Fleet(Described):
+class FleetHandler(DescribedHandler):
     """N instances of one type in one zone, terminated with the fleet."""
 
     type: ClassVar[str] = "aws:ec2/fleet:Fleet"

@@ -4,7 +4,7 @@ from typing import Any, ClassVar
 
 from cloudgpu.aws.ec2.tagging import listed, mapped
 from cloudgpu.aws.resources.base import HandlerContext, Physical, Properties
-from cloudgpu.aws.resources.described import Described, all_tags, changed_tags, completed, is_ours, tag_outputs
+from cloudgpu.aws.resources.described import DescribedHandler, all_tags, changed_tags, completed, is_ours, tag_outputs
 from cloudgpu.aws.session.errors import is_gone, is_in_use, typed
 from cloudgpu.aws.session.session import Clients
 from cloudgpu.aws.session.waiters import retried
@@ -15,7 +15,7 @@ _SPREAD_S = 60
 _RELEASE_S = 60
 
 
-class InstanceProfile(Described):
+class InstanceProfileHandler(DescribedHandler):
     """Instance profile, which attaches a role to an instance. Its Pulumi ID is its name."""
 
     type: ClassVar[str] = "aws:iam/instanceProfile:InstanceProfile"
@@ -86,7 +86,7 @@ class InstanceProfile(Described):
         if wanted and wanted not in present:
             retried(ctx.clock, lambda: _add(ctx.clients, name, wanted), when=is_gone, total_s=_SPREAD_S)
         with typed(f"looking at instance profile {name}"):
-            found = ctx.clients.client("iam").get_instance_profile(InstanceProfileName=name)["InstanceProfile"]
+            found = ctx.clients.client("iam").get_instance_profile(InstanceProfileName=name)["InstanceProfileHandler"]
         return _physical(found, inputs)
 
 
@@ -116,7 +116,7 @@ def _described(clients: Clients, name: str) -> dict[str, Any] | None:
         if is_gone(err):
             return None
         raise
-    found: dict[str, Any] = answer["InstanceProfile"]
+    found: dict[str, Any] = answer["InstanceProfileHandler"]
     return found
 
 

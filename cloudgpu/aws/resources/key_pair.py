@@ -4,13 +4,13 @@ from typing import Any, ClassVar
 
 from cloudgpu.aws.ec2.tagging import mapped, retag, specification
 from cloudgpu.aws.resources.base import HandlerContext, Physical, Properties
-from cloudgpu.aws.resources.described import Described, all_tags, changed_tags, existing, is_ours, tag_outputs
+from cloudgpu.aws.resources.described import DescribedHandler, all_tags, changed_tags, existing, is_ours, tag_outputs
 from cloudgpu.aws.session.errors import is_gone, typed
 from cloudgpu.aws.session.session import Clients
 from cloudgpu.errors import CloudGpuError
 
 
-class KeyPair(Described):
+class KeyPairHandler(DescribedHandler):
     """SSH key pair. Its Pulumi ID is its name."""
 
     type: ClassVar[str] = "aws:ec2/keyPair:KeyPair"

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 from cloudgpu.aws.ec2.tagging import mapped, retag, specification
 from cloudgpu.aws.resources.base import HandlerContext, Physical, Properties
-from cloudgpu.aws.resources.described import Described, all_tags, changed_tags, existing, is_ours, tag_outputs
+from cloudgpu.aws.resources.described import DescribedHandler, all_tags, changed_tags, existing, is_ours, tag_outputs
 from cloudgpu.aws.resources.launch_data import DATA, NESTED, launch_template_data
 from cloudgpu.aws.session.errors import is_gone, typed
 from cloudgpu.aws.session.session import Clients
@@ -16,7 +16,7 @@ _TOKEN_CHARACTERS = 64
 """EC2 takes no longer ones."""
 
 
-class LaunchTemplate(Described):
+class LaunchTemplateHandler(DescribedHandler):
     """Launch template. A change creates a new version; running instances keep theirs."""
 
     type: ClassVar[str] = "aws:ec2/launchTemplate:LaunchTemplate"
@@ -40,7 +40,7 @@ class LaunchTemplate(Described):
             **_description(inputs),
         }
         with typed(f"making launch template {name}"):
-            made = ctx.clients.client("ec2").create_launch_template(**request)["LaunchTemplate"]
+            made = ctx.clients.client("ec2").create_launch_template(**request)["LaunchTemplateHandler"]
         return _physical(made, inputs, ctx.clients.region)
 
     def find(self, ctx: HandlerContext, inputs: Properties) -> Physical | None:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from cloudgpu.aws.resources.base import HandlerContext, Properties
-from cloudgpu.aws.resources.network_part import NetworkPart
+from cloudgpu.aws.resources.network_part import NetworkPartHandler
 from cloudgpu.aws.session.errors import typed
 from cloudgpu.aws.session.session import Clients
 from cloudgpu.aws.session.waiters import awaited
@@ -15,7 +15,7 @@ _GONE = frozenset({"deleted", "failed"})
 _END_S = 900
 
 
-class NatGateway(NetworkPart):
+class NatGatewayHandler(NetworkPartHandler):
     """Public NAT gateway in one zone. Creation and deletion take a minute or two."""
 
     type: ClassVar[str] = "aws:ec2/natGateway:NatGateway"
@@ -35,7 +35,7 @@ class NatGateway(NetworkPart):
             ConnectivityType=inputs["connectivityType"],
             TagSpecifications=tags,
         )
-        return str(made["NatGateway"]["NatGatewayId"])
+        return str(made["NatGatewayHandler"]["NatGatewayId"])
 
     def delete(self, ctx: HandlerContext, physical_id: str, outputs: Properties) -> None:
         """Delete it, and wait until its interface and address are free again."""

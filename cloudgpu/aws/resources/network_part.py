@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 from cloudgpu.aws.ec2.tagging import INTENT, mapped, retag, specification
 from cloudgpu.aws.resources.base import HandlerContext, Physical, Properties
 from cloudgpu.aws.resources.described import (
-    Described,
+    DescribedHandler,
     all_tags,
     changed_tags,
     completed,
@@ -23,7 +23,7 @@ from cloudgpu.errors import CloudGpuError
 _RELEASE_S = 600
 
 
-class NetworkPart(Described):
+class NetworkPartHandler(DescribedHandler):
     """A network resource without a name, so that the creating call is recognized only by its tag."""
 
     kind: ClassVar[str]

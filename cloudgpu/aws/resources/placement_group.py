@@ -4,7 +4,7 @@ from typing import Any, ClassVar
 
 from cloudgpu.aws.ec2.tagging import mapped, retag, specification
 from cloudgpu.aws.resources.base import HandlerContext, Physical, Properties
-from cloudgpu.aws.resources.described import Described, all_tags, changed_tags, existing, is_ours, tag_outputs
+from cloudgpu.aws.resources.described import DescribedHandler, all_tags, changed_tags, existing, is_ours, tag_outputs
 from cloudgpu.aws.session.errors import is_gone, is_in_use, typed
 from cloudgpu.aws.session.session import Clients
 from cloudgpu.aws.session.waiters import awaited, retried
@@ -14,7 +14,7 @@ _APPEAR_S = 60
 _RELEASE_S = 600
 
 
-class PlacementGroup(Described):
+class PlacementGroupHandler(DescribedHandler):
     """Placement group. Its Pulumi ID is its name."""
 
     type: ClassVar[str] = "aws:ec2/placementGroup:PlacementGroup"

@@ -3,48 +3,48 @@
 from collections.abc import Mapping
 from typing import Any
 
-from cloudgpu.aws.resources.addresses import Eip, EipAssociation
+from cloudgpu.aws.resources.addresses import EipAssociationHandler, EipHandler
 from cloudgpu.aws.resources.base import Handler
-from cloudgpu.aws.resources.ec2_network import InternetGateway, Subnet, Vpc
-from cloudgpu.aws.resources.fleet import Fleet
-from cloudgpu.aws.resources.instance_profile import InstanceProfile
-from cloudgpu.aws.resources.key_pair import KeyPair
-from cloudgpu.aws.resources.launch_template import LaunchTemplate
+from cloudgpu.aws.resources.ec2_network import InternetGatewayHandler, SubnetHandler, VpcHandler
+from cloudgpu.aws.resources.fleet import FleetHandler
+from cloudgpu.aws.resources.instance_profile import InstanceProfileHandler
+from cloudgpu.aws.resources.key_pair import KeyPairHandler
+from cloudgpu.aws.resources.launch_template import LaunchTemplateHandler
 from cloudgpu.aws.resources.lookups import LOOKUPS
-from cloudgpu.aws.resources.nat_gateway import NatGateway
-from cloudgpu.aws.resources.placement_group import PlacementGroup
-from cloudgpu.aws.resources.role import Role
-from cloudgpu.aws.resources.role_policy import RolePolicy
-from cloudgpu.aws.resources.routes import RouteTable, RouteTableAssociation
-from cloudgpu.aws.resources.schedule import Schedule
-from cloudgpu.aws.resources.schedule_group import ScheduleGroup
-from cloudgpu.aws.resources.security_group import SecurityGroup
+from cloudgpu.aws.resources.nat_gateway import NatGatewayHandler
+from cloudgpu.aws.resources.placement_group import PlacementGroupHandler
+from cloudgpu.aws.resources.role import RoleHandler
+from cloudgpu.aws.resources.role_policy import RolePolicyHandler
+from cloudgpu.aws.resources.routes import RouteTableAssociationHandler, RouteTableHandler
+from cloudgpu.aws.resources.schedule import ScheduleHandler
+from cloudgpu.aws.resources.schedule_group import ScheduleGroupHandler
+from cloudgpu.aws.resources.security_group import SecurityGroupHandler
 from cloudgpu.aws.resources.storage.handlers import STORAGE
-from cloudgpu.aws.resources.vpc_endpoint import VpcEndpoint
+from cloudgpu.aws.resources.vpc_endpoint import VpcEndpointHandler
 from cloudgpu.aws.session.errors import answered
 from cloudgpu.aws.session.session import Clients
 from cloudgpu.errors import UnsupportedError
 
 _ALL: tuple[Handler, ...] = (
-    SecurityGroup(),
-    KeyPair(),
-    Role(),
-    RolePolicy(),
-    InstanceProfile(),
-    LaunchTemplate(),
-    PlacementGroup(),
-    Fleet(),
-    Vpc(),
-    Subnet(),
-    InternetGateway(),
-    RouteTable(),
-    RouteTableAssociation(),
-    VpcEndpoint(),
-    Eip(),
-    EipAssociation(),
-    NatGateway(),
-    ScheduleGroup(),
-    Schedule(),
+    SecurityGroupHandler(),
+    KeyPairHandler(),
+    RoleHandler(),
+    RolePolicyHandler(),
+    InstanceProfileHandler(),
+    LaunchTemplateHandler(),
+    PlacementGroupHandler(),
+    FleetHandler(),
+    VpcHandler(),
+    SubnetHandler(),
+    InternetGatewayHandler(),
+    RouteTableHandler(),
+    RouteTableAssociationHandler(),
+    VpcEndpointHandler(),
+    EipHandler(),
+    EipAssociationHandler(),
+    NatGatewayHandler(),
+    ScheduleGroupHandler(),
+    ScheduleHandler(),
     *STORAGE,
 )
 HANDLERS: Mapping[str, Handler] = {handler.type: handler for handler in _ALL}

@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 
 from cloudgpu.aws.ec2.tagging import listed, mapped
 from cloudgpu.aws.resources.base import HandlerContext, Physical, Properties
-from cloudgpu.aws.resources.described import Described, all_tags, changed_tags, completed, is_ours, tag_outputs
+from cloudgpu.aws.resources.described import DescribedHandler, all_tags, changed_tags, completed, is_ours, tag_outputs
 from cloudgpu.aws.session.errors import is_gone, is_in_use, typed
 from cloudgpu.aws.session.session import Clients
 from cloudgpu.aws.session.waiters import retried
@@ -14,7 +14,7 @@ from cloudgpu.errors import CloudGpuError
 _RELEASE_S = 60
 
 
-class Role(Described):
+class RoleHandler(DescribedHandler):
     """The IAM role of the nodes. Its Pulumi ID is its name."""
 
     type: ClassVar[str] = "aws:iam/role:Role"
@@ -107,7 +107,7 @@ class Role(Described):
                 _set_managed(iam, name, frozenset(inputs["managedPolicyArns"]))
             if inputs.get("inlinePolicies") is not None:
                 _set_inline(iam, name, {policy["name"]: policy["policy"] for policy in inputs["inlinePolicies"]})
-            found = iam.get_role(RoleName=name)["Role"]
+            found = iam.get_role(RoleName=name)["RoleHandler"]
         return _physical(found, inputs)
 
 
@@ -154,7 +154,7 @@ def _unless_gone(call: Callable[..., Any], **arguments: str) -> None:
 def _described(clients: Clients, name: str) -> dict[str, Any] | None:
     try:
         with typed(f"looking at role {name}"):
-            found: dict[str, Any] = clients.client("iam").get_role(RoleName=name)["Role"]
+            found: dict[str, Any] = clients.client("iam").get_role(RoleName=name)["RoleHandler"]
     except CloudGpuError as err:
         if is_gone(err):
             return None

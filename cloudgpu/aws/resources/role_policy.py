@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 from urllib.parse import unquote
 
 from cloudgpu.aws.resources.base import HandlerContext, Physical, Properties
-from cloudgpu.aws.resources.described import Described
+from cloudgpu.aws.resources.described import DescribedHandler
 from cloudgpu.aws.session.errors import is_gone, typed
 from cloudgpu.aws.session.session import Clients
 from cloudgpu.aws.session.waiters import retried
@@ -15,7 +15,7 @@ _SPREAD_S = 60
 """How long a new role may be unknown to some of IAM's servers."""
 
 
-class RolePolicy(Described):
+class RolePolicyHandler(DescribedHandler):
     """Inline policy of a role. It has no tags and is deleted with the role.
 
     Its Pulumi ID is `role:name`.

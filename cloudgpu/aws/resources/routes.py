@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from cloudgpu.aws.resources.base import HandlerContext, Physical, Properties
-from cloudgpu.aws.resources.described import Described
-from cloudgpu.aws.resources.network_part import NetworkPart
+from cloudgpu.aws.resources.described import DescribedHandler
+from cloudgpu.aws.resources.network_part import NetworkPartHandler
 from cloudgpu.aws.session.errors import is_gone, typed
 from cloudgpu.aws.session.session import Clients
 from cloudgpu.errors import CloudGpuError
@@ -19,7 +19,7 @@ _ROUTE = {
 _DESTINATIONS = ("DestinationCidrBlock", "DestinationIpv6CidrBlock")
 
 
-class RouteTable(NetworkPart):
+class RouteTableHandler(NetworkPartHandler):
     """`aws:ec2/routeTable:RouteTable`, with its routes inline."""
 
     type: ClassVar[str] = "aws:ec2/routeTable:RouteTable"
@@ -31,7 +31,7 @@ class RouteTable(NetworkPart):
 
     def _make(self, ctx: HandlerContext, inputs: Properties, tags: list[dict[str, Any]]) -> str:
         made = ctx.clients.client("ec2").create_route_table(VpcId=inputs["vpcId"], TagSpecifications=tags)
-        return str(made["RouteTable"]["RouteTableId"])
+        return str(made["RouteTableHandler"]["RouteTableId"])
 
     def _set(self, ec2: Any, found: dict[str, Any], inputs: Properties) -> None:  # noqa: ANN401
         """Set the routes of the program. A program without routes leaves them unchanged.
@@ -76,7 +76,7 @@ def _destination(route: Mapping[str, Any]) -> tuple[str, str] | None:
     return next(((key, str(route[key])) for key in _DESTINATIONS if route.get(key)), None)
 
 
-class RouteTableAssociation(Described):
+class RouteTableAssociationHandler(DescribedHandler):
     """`aws:ec2/routeTableAssociation:RouteTableAssociation`. It is free and has no tags."""
 
     type: ClassVar[str] = "aws:ec2/routeTableAssociation:RouteTableAssociation"

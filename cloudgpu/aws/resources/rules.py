@@ -21,7 +21,7 @@ RULE_KEYS = frozenset({*_PULUMI_LISTS, "protocol", "fromPort", "toPort", "self",
 
 
 @dataclass(frozen=True, order=True)
-class Rule:
+class PortRule:
     """One peer and one port range. For AWS, two rules that differ only in `description` are the same."""
 
     protocol: str
@@ -56,12 +56,12 @@ class Rule:
         return permission
 
 
-def wanted(rules: Iterable[Mapping[str, Any]] | None, group_id: str) -> frozenset[Rule]:
+def wanted(rules: Iterable[Mapping[str, Any]] | None, group_id: str) -> frozenset[PortRule]:
     """Convert rules from Pulumi's form. `self` becomes the ID of the group."""
     return frozenset(rule for rule_set in rules or () for rule in _from_pulumi(rule_set, group_id))
 
 
-def present(permissions: Iterable[Mapping[str, Any]]) -> frozenset[Rule]:
+def present(permissions: Iterable[Mapping[str, Any]]) -> frozenset[PortRule]:
     """Convert rules from AWS's description."""
     return frozenset(rule for permission in permissions for rule in _from_aws(permission))
 
@@ -75,37 +75,37 @@ def shown(permissions: Iterable[Mapping[str, Any]], group_id: str) -> list[dict[
     return [grouped[head] for head in sorted(grouped)]
 
 
-def _empty(rule: Rule) -> dict[str, Any]:
+def _empty(rule: PortRule) -> dict[str, Any]:
     ports = (0, 0) if rule.protocol == _ANY else (rule.from_port, rule.to_port)
     peers: dict[str, list[str]] = {key: [] for key in _PULUMI_LISTS}
     rest = {"protocol": rule.protocol, "fromPort": ports[0], "toPort": ports[1], "description": rule.description}
     return {**peers, **rest, "self": False}
 
 
-def _show(entry: dict[str, Any], rule: Rule, group_id: str) -> None:
+def _show(entry: dict[str, Any], rule: PortRule, group_id: str) -> None:
     if (rule.kind, rule.peer) == ("group", group_id):
         entry["self"] = True
     else:
         entry[next(key for key, kind in _PULUMI_LISTS.items() if kind == rule.kind)].append(rule.peer)
 
 
-def _from_pulumi(row: Mapping[str, Any], group_id: str) -> Iterator[Rule]:
+def _from_pulumi(row: Mapping[str, Any], group_id: str) -> Iterator[PortRule]:
     protocol = _protocol(str(row["protocol"]))
     ports = (-1, -1) if protocol == _ANY else (int(row["fromPort"]), int(row["toPort"]))
     text = row.get("description") or ""
     for key, kind in _PULUMI_LISTS.items():
         for peer in row.get(key) or ():
-            yield Rule(protocol, *ports, kind, peer, text)
+            yield PortRule(protocol, *ports, kind, peer, text)
     if row.get("self"):
-        yield Rule(protocol, *ports, "group", group_id, text)
+        yield PortRule(protocol, *ports, "group", group_id, text)
 
 
-def _from_aws(row: Mapping[str, Any]) -> Iterator[Rule]:
+def _from_aws(row: Mapping[str, Any]) -> Iterator[PortRule]:
     protocol = str(row["IpProtocol"])
     ports = (-1, -1) if protocol == _ANY else (int(row.get("FromPort", -1)), int(row.get("ToPort", -1)))
     for kind, (plural, singular) in _AWS_LISTS.items():
         for peer in row.get(plural) or ():
-            yield Rule(protocol, *ports, kind, peer[singular], peer.get("Description", ""))
+            yield PortRule(protocol, *ports, kind, peer[singular], peer.get("Description", ""))
 
 
 def _protocol(text: str) -> str:

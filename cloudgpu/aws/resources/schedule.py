@@ -3,7 +3,7 @@
 from typing import Any, ClassVar
 
 from cloudgpu.aws.resources.base import HandlerContext, Physical, Properties
-from cloudgpu.aws.resources.described import Described, completed
+from cloudgpu.aws.resources.described import DescribedHandler, completed
 from cloudgpu.aws.session.errors import is_gone, is_taken, typed
 from cloudgpu.aws.session.session import Clients
 from cloudgpu.aws.session.waiters import retried
@@ -22,7 +22,7 @@ _WIRE = {
 _TARGET = {"arn": "Arn", "roleArn": "RoleArn", "input": "Input"}
 
 
-class Schedule(Described):
+class ScheduleHandler(DescribedHandler):
     """A one-time EventBridge schedule that makes one AWS call. Its Pulumi ID is `group/name`."""
 
     type: ClassVar[str] = "aws:scheduler/schedule:Schedule"

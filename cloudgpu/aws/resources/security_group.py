@@ -5,8 +5,8 @@ from typing import Any, ClassVar
 
 from cloudgpu.aws.ec2.tagging import mapped, retag, specification
 from cloudgpu.aws.resources.base import HandlerContext, Physical, Properties
-from cloudgpu.aws.resources.described import Described, all_tags, changed_tags, completed, is_ours, tag_outputs
-from cloudgpu.aws.resources.rules import RULE_KEYS, Rule, present, shown, wanted
+from cloudgpu.aws.resources.described import DescribedHandler, all_tags, changed_tags, completed, is_ours, tag_outputs
+from cloudgpu.aws.resources.rules import RULE_KEYS, PortRule, present, shown, wanted
 from cloudgpu.aws.session.errors import is_gone, is_in_use, typed
 from cloudgpu.aws.session.session import Clients
 from cloudgpu.aws.session.waiters import retried
@@ -17,7 +17,7 @@ _RELEASE_S = 600
 _APPEAR_S = 30
 
 
-class SecurityGroup(Described):
+class SecurityGroupHandler(DescribedHandler):
     """Security group with exactly the given rules. Without `egress`, it blocks all outgoing traffic, unlike on AWS."""
 
     type: ClassVar[str] = "aws:ec2/securityGroup:SecurityGroup"
@@ -120,7 +120,7 @@ class _Side:
         self.describe: Callable[..., Any] = getattr(ec2, f"update_security_group_rule_descriptions_{direction}")
 
 
-def _change(want: frozenset[Rule], have: frozenset[Rule], group_id: str, side: _Side) -> None:
+def _change(want: frozenset[PortRule], have: frozenset[PortRule], group_id: str, side: _Side) -> None:
     """Add missing rules before removing extra ones, so that traffic allowed before and after is never interrupted."""
     wanted_keys, present_keys = {rule.key for rule in want}, {rule.key for rule in have}
     missing = sorted(rule for rule in want if rule.key not in present_keys)
@@ -131,7 +131,7 @@ def _change(want: frozenset[Rule], have: frozenset[Rule], group_id: str, side: _
             call(GroupId=group_id, IpPermissions=[rule.permission() for rule in rules])
 
 
-def _differences(want: frozenset[Rule], have: frozenset[Rule]) -> list[str]:
+def _differences(want: frozenset[PortRule], have: frozenset[PortRule]) -> list[str]:
     wanted_keys, present_keys = {rule.key for rule in want}, {rule.key for rule in have}
     added = [f"{rule.shown} was let" for rule in sorted(have) if rule.key not in wanted_keys]
     return added + [f"{rule.shown} was no longer let" for rule in sorted(want) if rule.key not in present_keys]

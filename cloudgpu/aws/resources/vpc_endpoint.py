@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from cloudgpu.aws.resources.base import HandlerContext, Properties
-from cloudgpu.aws.resources.network_part import NetworkPart
+from cloudgpu.aws.resources.network_part import NetworkPartHandler
 from cloudgpu.aws.session.errors import is_gone, refusal, typed
 from cloudgpu.aws.session.session import Clients
 from cloudgpu.aws.session.waiters import awaited
@@ -14,7 +14,7 @@ _END_S = 300
 _GONE = frozenset({"deleted", "Deleted"})
 
 
-class VpcEndpoint(NetworkPart):
+class VpcEndpointHandler(NetworkPartHandler):
     """Gateway endpoint for S3: free, and it bypasses NAT gateways, which charge by the gigabyte."""
 
     type: ClassVar[str] = "aws:ec2/vpcEndpoint:VpcEndpoint"
@@ -48,7 +48,7 @@ class VpcEndpoint(NetworkPart):
             TagSpecifications=tags,
             **request,
         )
-        return str(made["VpcEndpoint"]["VpcEndpointId"])
+        return str(made["VpcEndpointHandler"]["VpcEndpointId"])
 
     def _set(self, ec2: Any, found: dict[str, Any], inputs: Properties) -> None:  # noqa: ANN401
         """Set the route tables. A program that names none leaves them unchanged."""

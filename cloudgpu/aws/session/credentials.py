@@ -43,7 +43,7 @@ _METHODS = {
 
 
 @dataclass(frozen=True)
-class Login:
+class CredentialSource:
     """The source of the credentials in use. `profile` is empty for the default profile and for none."""
 
     profile: str
@@ -96,28 +96,28 @@ def check_configuration(environ: Mapping[str, str]) -> None:
             continue  # a missing or unreadable file is boto3's to judge
 
 
-def open_chain(profile: str, region: str) -> tuple[boto3.Session, Login]:
+def open_chain(profile: str, region: str) -> tuple[boto3.Session, CredentialSource]:
     """Open a boto3 session with the user's credentials and fetch them, so that expired ones are reported at once.
 
     Raises:
         AuthError: There are no credentials, they have expired, or their configuration is wrong.
         CloudError: The credential provider cannot be reached.
     """
-    with _told(Login(profile, ""), "reading the AWS configuration"):
+    with _told(CredentialSource(profile, ""), "reading the AWS configuration"):
         source = boto3.Session(profile_name=profile or None, region_name=region)
         found = source.get_credentials()
     if found is None:
         which = f"profile {profile} has none" if profile else "neither the environment nor a profile has any"
         message = f"no AWS credentials were found: {which}"
         raise AuthError(message, code="NoCredentials", hint=_how_to_begin(profile))
-    login = Login(profile or ("" if found.method == "env" else _named(source)), found.method)
+    login = CredentialSource(profile or ("" if found.method == "env" else _named(source)), found.method)
     with _told(login, f"fetching credentials ({login.label})"):
         found.get_frozen_credentials()
     return source, login
 
 
 @contextmanager
-def renewable(login: Login) -> Iterator[None]:
+def renewable(login: CredentialSource) -> Iterator[None]:
     """Add the hint for renewing these credentials to an expired-token error, which AWS returns only on use.
 
     Raises:
@@ -136,12 +136,12 @@ def _named(source: boto3.Session) -> str:
 
 
 def _how_to_begin(profile: str) -> str:
-    login = Login(profile, "")
+    login = CredentialSource(profile, "")
     return f"`{login.aws('configure')}` or `{login.aws('sso', 'login')}`; with no account: --on rehearsal"
 
 
 @contextmanager
-def _told(login: Login, doing: str) -> Iterator[None]:
+def _told(login: CredentialSource, doing: str) -> Iterator[None]:
     """Convert errors of the credential chain and add a hint for each.
 
     Raises:
@@ -155,7 +155,7 @@ def _told(login: Login, doing: str) -> Iterator[None]:
         raise _explained(err, login, doing) from err.__cause__
 
 
-def _explained(err: CloudError, login: Login, doing: str) -> CloudError:
+def _explained(err: CloudError, login: CredentialSource, doing: str) -> CloudError:
     cause = err.__cause__
     for kinds, explain in _EXPLANATIONS:
         if isinstance(cause, kinds):
@@ -166,29 +166,29 @@ def _explained(err: CloudError, login: Login, doing: str) -> CloudError:
     return err
 
 
-Explanation = Callable[[BaseException, Login], tuple[str, str, str]]
+Explanation = Callable[[BaseException, CredentialSource], tuple[str, str, str]]
 
 
-def _sign_on(cause: BaseException, login: Login) -> tuple[str, str, str]:
-    hint = Login(login.profile, "sso").renewal
+def _sign_on(cause: BaseException, login: CredentialSource) -> tuple[str, str, str]:
+    hint = CredentialSource(login.profile, "sso").renewal
     return "UnauthorizedSSOTokenError", f"credentials expired, single sign-on has to be done again ({cause})", hint
 
 
-def _signed_out(cause: BaseException, login: Login) -> tuple[str, str, str]:
-    hint = Login(login.profile, "login").renewal
+def _signed_out(cause: BaseException, login: CredentialSource) -> tuple[str, str, str]:
+    hint = CredentialSource(login.profile, "login").renewal
     return "LoginRefreshRequired", f"credentials expired ({cause})", hint
 
 
-def _no_profile(cause: BaseException, _: Login) -> tuple[str, str, str]:
+def _no_profile(cause: BaseException, _: CredentialSource) -> tuple[str, str, str]:
     known = ", ".join(boto3.Session().available_profiles)
     return "ProfileNotFound", str(cause), f"known profiles: {known}" if known else "`aws configure` makes one"
 
 
-def _half(cause: BaseException, login: Login) -> tuple[str, str, str]:
+def _half(cause: BaseException, login: CredentialSource) -> tuple[str, str, str]:
     return "PartialCredentials", str(cause), f"complete them, for example with `{login.aws('configure')}`"
 
 
-def _process(cause: BaseException, _: Login) -> tuple[str, str, str]:
+def _process(cause: BaseException, _: CredentialSource) -> tuple[str, str, str]:
     return (
         "CredentialRetrievalError",
         str(cause),
@@ -196,7 +196,7 @@ def _process(cause: BaseException, _: Login) -> tuple[str, str, str]:
     )
 
 
-def _broken(cause: BaseException, _: Login) -> tuple[str, str, str]:
+def _broken(cause: BaseException, _: CredentialSource) -> tuple[str, str, str]:
     return "InvalidConfig", str(cause), "correct the AWS configuration file (`aws configure list` shows what is read)"
 
 

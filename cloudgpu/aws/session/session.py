@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import boto3
 from botocore.config import Config
 
-from cloudgpu.aws.session.credentials import Login, check_configuration, open_chain, renewable
+from cloudgpu.aws.session.credentials import CredentialSource, check_configuration, open_chain, renewable
 from cloudgpu.aws.session.errors import typed
 from cloudgpu.aws.session.eventual_consistency import Newborn
 
@@ -22,12 +22,12 @@ _ATTEMPTS = 5
 _CONNECTIONS = 32
 _SERVED_IN = {"pricing": "us-east-1"}
 """Services with an endpoint in few regions, which answers for all of them: the one that is asked."""
-_RECORDED = Login("", "rehearsal key")
+_RECORDED = CredentialSource("", "rehearsal key")
 """The key of a rehearsal cloud: nothing that a person renews."""
 
 
 @dataclass(frozen=True)
-class Endpoint:
+class CloudEndpoint:
     """The cloud to talk to.
 
     Attributes:
@@ -41,7 +41,7 @@ class Endpoint:
     secret_access_key: str = ""
 
     def __repr__(self) -> str:
-        return f"Endpoint(url={self.url!r})"
+        return f"CloudEndpoint(url={self.url!r})"
 
 
 class Clients(Protocol):
@@ -76,7 +76,7 @@ class Identity:
 
     account: str
     arn: str
-    login: Login
+    login: CredentialSource
 
 
 class Session:
@@ -85,10 +85,10 @@ class Session:
     def __init__(
         self,
         source: boto3.Session,
-        endpoint: Endpoint,
+        endpoint: CloudEndpoint,
         region: str,
         on_call: OnCall | None = None,
-        login: Login = _RECORDED,
+        login: CredentialSource = _RECORDED,
     ) -> None:
         self.region = region
         self.endpoint = endpoint
@@ -157,7 +157,7 @@ class Session:
         return client
 
 
-def connect(endpoint: Endpoint, region: str, profile: str | None = None, on_call: OnCall | None = None) -> Session:
+def connect(endpoint: CloudEndpoint, region: str, profile: str | None = None, on_call: OnCall | None = None) -> Session:
     """Open a session and fetch the user's credentials, so that expired ones are reported at once.
 
     Raises:
@@ -177,7 +177,7 @@ def connect(endpoint: Endpoint, region: str, profile: str | None = None, on_call
     return Session(source, endpoint, region, on_call)
 
 
-def _config(endpoint: Endpoint, service: str, *, once: bool) -> Config:
+def _config(endpoint: CloudEndpoint, service: str, *, once: bool) -> Config:
     options: dict[str, Any] = {
         "connect_timeout": _CONNECT_TIMEOUT_S,
         "read_timeout": _LAUNCH_TIMEOUT_S if once else _READ_TIMEOUT_S,

@@ -13,7 +13,7 @@ from cloudgpu.aws.resources.registry import handler
 from cloudgpu.aws.session.errors import UNREACHABLE, answered
 from cloudgpu.aws.session.session import Clients
 from cloudgpu.aws.storage.buckets import bucket_tags, empty, holds
-from cloudgpu.aws.storage.stored import STORAGE, Part, PartKind, Stored
+from cloudgpu.aws.storage.storage_tags import STORAGE, PartKind, StoragePart, Stored
 from cloudgpu.clock import Clock
 from cloudgpu.errors import CloudError, CloudGpuError
 
@@ -40,7 +40,7 @@ def stored(clients: Clients, name: str = "") -> tuple[Stored, ...]:
     Raises:
         CloudError: A request failed, so nothing may be assumed to be deleted.
     """
-    questions: list[Callable[[], list[Part]]] = [
+    questions: list[Callable[[], list[StoragePart]]] = [
         lambda: list(_efs(clients)),
         lambda: list(_lustre(clients)),
         lambda: list(_volumes(clients)),
@@ -51,7 +51,7 @@ def stored(clients: Clients, name: str = "") -> tuple[Stored, ...]:
         parts = [part for answer in workers.map(lambda ask: ask(), questions) for part in answer]
     ours = [part for part in parts if STORAGE in part.tags and name in ("", part.tags[STORAGE])]
 
-    def whose(part: Part) -> tuple[str, str]:
+    def whose(part: StoragePart) -> tuple[str, str]:
         return part.tags[STORAGE], part.tags.get(_TOKEN, "")
 
     grouped = groupby(sorted(ours, key=lambda part: (*whose(part), _ORDER[part.kind], part.id)), key=whose)
@@ -73,7 +73,7 @@ def end(clients: Clients, stored: Stored, clock: Clock) -> list[str]:
     return left
 
 
-def _efs(clients: Clients) -> Iterator[Part]:
+def _efs(clients: Clients) -> Iterator[StoragePart]:
     efs = clients.client("efs")
     with answered(f"looking for file systems in {clients.region}"):
         pages = efs.get_paginator("describe_file_systems").paginate()
@@ -84,16 +84,16 @@ def _efs(clients: Clients) -> Iterator[Part]:
         with answered(f"looking for mount targets of {part.id}"):
             targets = [row["MountTargetId"] for row in efs.describe_mount_targets(FileSystemId=part.id)["MountTargets"]]
         # They carry no tags: what belongs to a file system of ours is ours.
-        yield from (Part("mount-target", target, clients.region, part.tags) for target in targets)
+        yield from (StoragePart("mount-target", target, clients.region, part.tags) for target in targets)
 
 
-def _file_system(row: Mapping[str, Any], region: str) -> Part:
+def _file_system(row: Mapping[str, Any], region: str) -> StoragePart:
     size = Decimal(row["SizeInBytes"]["Value"]) / _GIB
     state, created = str(row["LifeCycleState"]), row["CreationTime"]
-    return Part("efs", row["FileSystemId"], region, mapped(row.get("Tags")), state, size, created)
+    return StoragePart("efs", row["FileSystemId"], region, mapped(row.get("Tags")), state, size, created)
 
 
-def _lustre(clients: Clients) -> Iterator[Part]:
+def _lustre(clients: Clients) -> Iterator[StoragePart]:
     fsx, region = clients.client("fsx"), clients.region
     with answered(f"looking for Lustre file systems in {region}"):
         pages = fsx.get_paginator("describe_file_systems").paginate()
@@ -103,14 +103,15 @@ def _lustre(clients: Clients) -> Iterator[Part]:
         zones = _zones(clients, {str(subnet) for row in ours for subnet in row["SubnetIds"]})
         found = [_lustre_system(row, region, zones) for row in ours]
         found += [
-            Part("link", row["AssociationId"], region, mapped(row.get("Tags")), row["Lifecycle"]) for row in links
+            StoragePart("link", row["AssociationId"], region, mapped(row.get("Tags")), row["Lifecycle"])
+            for row in links
         ]
     yield from found
 
 
-def _lustre_system(row: Mapping[str, Any], region: str, zones: Mapping[str, str]) -> Part:
+def _lustre_system(row: Mapping[str, Any], region: str, zones: Mapping[str, str]) -> StoragePart:
     lustre = row.get("LustreConfiguration") or {}
-    return Part(
+    return StoragePart(
         "lustre",
         row["FileSystemId"],
         region,
@@ -150,7 +151,7 @@ def _links(fsx: Any) -> Iterator[Mapping[str, Any]]:  # noqa: ANN401
         request = {"NextToken": token}
 
 
-def _volumes(clients: Clients) -> Iterator[Part]:
+def _volumes(clients: Clients) -> Iterator[StoragePart]:
     filters = [{"Name": "tag-key", "Values": [STORAGE]}]
     with answered(f"looking for volumes in {clients.region}"):
         pages = clients.client("ec2").get_paginator("describe_volumes").paginate(Filters=filters)
@@ -159,16 +160,16 @@ def _volumes(clients: Clients) -> Iterator[Part]:
     yield from found
 
 
-def _volume(row: Mapping[str, Any], region: str) -> Part:
+def _volume(row: Mapping[str, Any], region: str) -> StoragePart:
     users = tuple(
         str(attachment["InstanceId"]) for attachment in row.get("Attachments") or () if attachment.get("InstanceId")
     )
     size, created, zone = Decimal(row["Size"]), row["CreateTime"], str(row["AvailabilityZone"])
     tags = mapped(row.get("Tags"))
-    return Part("ebs", row["VolumeId"], region, tags, row["State"], size, created, attached=users, zone=zone)
+    return StoragePart("ebs", row["VolumeId"], region, tags, row["State"], size, created, attached=users, zone=zone)
 
 
-def _buckets(clients: Clients, name: str) -> Iterator[Part]:
+def _buckets(clients: Clients, name: str) -> Iterator[StoragePart]:
     """Yield buckets by name, because S3 has no search by tag. Names start with `cloudgpu-` and the storage's name."""
     prefix = f"{_NAMED}{name}"
     s3 = clients.client("s3")
@@ -180,10 +181,10 @@ def _buckets(clients: Clients, name: str) -> Iterator[Part]:
         if STORAGE in tags:
             held = holds(clients, bucket)
             size = None if held is None else Decimal(held) / _GIB
-            yield Part("s3", bucket, clients.region, tags, "", size, created)
+            yield StoragePart("s3", bucket, clients.region, tags, "", size, created)
 
 
-def _groups(clients: Clients) -> Iterator[Part]:
+def _groups(clients: Clients) -> Iterator[StoragePart]:
     filters = [{"Name": "tag-key", "Values": [STORAGE]}]
     with answered(f"looking for security groups in {clients.region}"):
         pages = clients.client("ec2").get_paginator("describe_security_groups").paginate(Filters=filters)
@@ -191,9 +192,9 @@ def _groups(clients: Clients) -> Iterator[Part]:
     yield from found
 
 
-def _group(row: Mapping[str, Any], region: str) -> Part:
+def _group(row: Mapping[str, Any], region: str) -> StoragePart:
     peers = {pair["GroupId"] for rule in row["IpPermissions"] for pair in rule.get("UserIdGroupPairs") or ()}
-    return Part("security-group", row["GroupId"], region, mapped(row.get("Tags")), peers=tuple(sorted(peers)))
+    return StoragePart("security-group", row["GroupId"], region, mapped(row.get("Tags")), peers=tuple(sorted(peers)))
 
 
 def _with_users(clients: Clients, stored: Stored) -> Stored:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from cloudgpu.aws.iam.grants import Grant
-from cloudgpu.aws.iam.permission_probe import Verdict, verdicts
+from cloudgpu.aws.iam.permission_probe import PermissionResult, verdicts
 from cloudgpu.aws.pricing.quotas import Allowance, gpu_quotas
 from cloudgpu.aws.session.session import Identity, Session
 
@@ -23,7 +23,7 @@ class AwsAccount:
         """
         return self.session.identity()
 
-    def verdicts(self, identity: Identity, grants: Sequence[Grant]) -> Sequence[Verdict]:
+    def verdicts(self, identity: Identity, grants: Sequence[Grant]) -> Sequence[PermissionResult]:
         """Return whether the identity has each permission."""
         return verdicts(self.session, identity, grants)
 

@@ -10,7 +10,7 @@ from cloudgpu.clock import Clock
 from cloudgpu.paths import unwritable
 
 
-class Call(Protocol):
+class LoggedCall(Protocol):
     """An AWS API call that returned."""
 
     @property
@@ -59,7 +59,7 @@ class ApiCallLog:
                     raise unwritable(path, err) from err
                 self._path = None
 
-    def __call__(self, call: Call) -> None:
+    def __call__(self, call: LoggedCall) -> None:
         """Note one call."""
         path = self._path
         if path is None:

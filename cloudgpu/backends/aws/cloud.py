@@ -13,9 +13,9 @@ from cloudgpu.aws.ec2 import billing_times, host_keys, instances, machine_images
 from cloudgpu.aws.ec2.billing_times import Lifetime
 from cloudgpu.aws.ec2.instances import Instance
 from cloudgpu.aws.ec2.retag import relabel
-from cloudgpu.aws.ec2.tagged_types import GLOBAL, Found, SearchResult
+from cloudgpu.aws.ec2.tagged_types import GLOBAL, FoundResource, SearchResult
 from cloudgpu.aws.pricing import offers, quotas
-from cloudgpu.aws.session.session import Endpoint, Session, connect
+from cloudgpu.aws.session.session import CloudEndpoint, Session, connect
 from cloudgpu.aws.storage import objects
 from cloudgpu.backends.aws.account import AwsAccount
 from cloudgpu.backends.aws.api_log import ApiCallLog
@@ -36,7 +36,7 @@ from cloudgpu.plan.plan import Quotes, Target
 from cloudgpu.plan.reservations import ReservationLookup
 from cloudgpu.rehearsal import client as rehearsal
 from cloudgpu.rehearsal.session_plugin import PLUGIN
-from cloudgpu.run.files import RemoteFile, Service
+from cloudgpu.run.files import RemoteFile, S3Service
 from cloudgpu.run.progress import Note
 from cloudgpu.settings import Settings
 from cloudgpu.state.cluster_and_run_records import ClusterRecord
@@ -65,7 +65,7 @@ class Where:
     """
 
     target: Target
-    endpoint: Endpoint
+    endpoint: CloudEndpoint
     identity: str
     environ: Mapping[str, str] = field(default_factory=dict)
 
@@ -234,7 +234,7 @@ class AwsCloud:
         """Return when the NAT gateways and Elastic IPs of a cluster started and ended."""
         return billing_times.of_network(self._session(region), token)
 
-    def search(self, cluster: str, regions: Sequence[str]) -> Sequence[Found]:
+    def search(self, cluster: str, regions: Sequence[str]) -> Sequence[FoundResource]:
         """Return everything that carries the cluster's tag in these regions and in IAM; all of them have to answer."""
         return self._regions.search(cluster, (*regions, GLOBAL)).complete()
 
@@ -266,7 +266,7 @@ class AwsCloud:
         Raises:
             TeardownError: Something could not be deleted; the error lists all of it.
         """
-        self._regions.release([resource for resource in found if isinstance(resource, Found)])
+        self._regions.release([resource for resource in found if isinstance(resource, FoundResource)])
 
     def put_objects(self, url: str, source: Path) -> int:
         """Upload a directory to an S3 URL unless it is already there, and return the bytes sent."""
@@ -280,9 +280,9 @@ class AwsCloud:
         urls = objects.presigned(clients, url, [item.key for item in listed], expires_s)
         return [RemoteFile(urls[item.key], item.relative, item.size, None, item.etag) for item in listed]
 
-    def bucket_service(self, url: str) -> Service:
+    def bucket_service(self, url: str) -> S3Service:
         """Return the region and endpoint of a bucket, for nodes that read it directly."""
-        return Service(objects.bucket_region(self._session(self._settings.region), url), self._endpoint.url)
+        return S3Service(objects.bucket_region(self._session(self._settings.region), url), self._endpoint.url)
 
     def storage(self) -> AwsStorage:
         """Return the storage of this cloud."""
@@ -351,7 +351,7 @@ def connect_aws(settings: Settings, environ: Mapping[str, str], clock: Clock, ca
         }
         return {instance_id: (address, 22) for instance_id, address in at.items() if address}
 
-    return AwsCloud(Where("aws", Endpoint(), "", environ), reach, settings, clock, calls)
+    return AwsCloud(Where("aws", CloudEndpoint(), "", environ), reach, settings, clock, calls)
 
 
 def connect_rehearsal(
@@ -363,7 +363,7 @@ def connect_rehearsal(
         RehearsalError: The rehearsal cloud does not start.
     """
     cloud = start_rehearsal(settings, home, clock)
-    endpoint = Endpoint(cloud.url, cloud.access_key_id, cloud.secret_access_key)
+    endpoint = CloudEndpoint(cloud.url, cloud.access_key_id, cloud.secret_access_key)
 
     def reach(found: Sequence[Instance], _private: Set[str]) -> Mapping[str, tuple[str, int]]:
         wanted = {instance.id for instance in found}
@@ -375,7 +375,7 @@ def connect_rehearsal(
     return AwsCloud(where, reach, settings, clock, calls)
 
 
-def start_rehearsal(settings: Settings, home: Home, clock: Clock) -> rehearsal.Cloud:
+def start_rehearsal(settings: Settings, home: Home, clock: Clock) -> rehearsal.RehearsalClient:
     """Start the rehearsal cloud of this home if it is not running.
 
     Raises:

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Protocol
 
 from cloudgpu.aws.resources import registry
-from cloudgpu.aws.session.session import Endpoint, Session
+from cloudgpu.aws.session.session import CloudEndpoint, Session
 from cloudgpu.clock import Clock
 from cloudgpu.engine.base import Engine
 from cloudgpu.engine.direct.engine import DirectEngine, delays_of
-from cloudgpu.engine.direct.journal import Identity
+from cloudgpu.engine.direct.journal import JournalAccount
 from cloudgpu.engine.pulumi_cli.engine import Site
-from cloudgpu.engine.pulumi_cli.factory import Choice, pulumi_engine
+from cloudgpu.engine.pulumi_cli.factory import PulumiOptions, pulumi_engine
 from cloudgpu.engine.pulumi_cli.layout import Layout
 from cloudgpu.paths import Home
 from cloudgpu.settings import Settings
@@ -36,7 +36,7 @@ def pulumi_lines(home: Home) -> list[str]:
     return [f"export {name}={shlex.quote(text)}" for name, text in values.items()]
 
 
-class Recorded(Protocol):
+class StackRecord(Protocol):
     """The record of a stack: a cluster's or a storage's."""
 
     @property
@@ -62,7 +62,7 @@ class Engines:
 
     settings: Settings
     clients_for: Callable[[str], Session]
-    endpoint: Endpoint
+    endpoint: CloudEndpoint
     environ: Mapping[str, str]
     clock: Clock
 
@@ -71,13 +71,13 @@ class Engines:
         """Engine selected by the user; empty if none was."""
         return "" if self.settings.explain("engine").origin == "default" else self.settings.engine
 
-    def engine(self, record: Recorded, tags: Mapping[str, str]) -> Engine:
+    def engine(self, record: StackRecord, tags: Mapping[str, str]) -> Engine:
         """Return the engine that created this stack.
 
         Raises:
             UsageError: The engine is Pulumi, and the Pulumi CLI is not installed.
         """
-        identity = Identity(account=record.account, endpoint=record.endpoint)
+        identity = JournalAccount(account=record.account, endpoint=record.endpoint)
         if record.engine == "pulumi":
             site = Site(self.clients_for, registry, tags, delays_of(identity))
             root = Home(self.settings.home).pulumi
@@ -86,9 +86,9 @@ class Engines:
             clients_for=self.clients_for, handlers=registry, tags=tags, identity=identity, clock=self.clock
         )
 
-    def _choice(self) -> Choice:
+    def _choice(self) -> PulumiOptions:
         settings = self.settings
-        return Choice(
+        return PulumiOptions(
             command=Path(settings.pulumi_command).expanduser().absolute() if settings.pulumi_command else None,
             backend=settings.pulumi_backend,
             install=settings.install_pulumi,

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from cloudgpu.aws.ec2 import input_checks
 from cloudgpu.aws.ec2.tag_search import enabled_regions
 from cloudgpu.aws.session.session import Session
-from cloudgpu.plan.survey import DatasetSeen, NamedKind, Presence
+from cloudgpu.plan.named_resources import DatasetSeen, NamedKind, Presence
 
 
 class AwsInspector:

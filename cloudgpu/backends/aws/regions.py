@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Final, TypeVar
 
 from cloudgpu.aws.ec2 import instances, tag_search
-from cloudgpu.aws.ec2.tagged_types import GLOBAL, Found, SearchResult
+from cloudgpu.aws.ec2.tagged_types import GLOBAL, FoundResource, SearchResult
 from cloudgpu.aws.session.session import Session
 from cloudgpu.clock import Clock
 from cloudgpu.errors import AuthError, CloudError, CloudGpuError, TeardownError
@@ -91,7 +91,7 @@ class AwsRegions:
         """
         instances.terminate(self._session_of(region), self._clock, instance_ids)
 
-    def release(self, found: Sequence[Found]) -> None:
+    def release(self, found: Sequence[FoundResource]) -> None:
         """Delete tagged resources in all regions in parallel and wait for confirmation.
 
         IAM comes last, once no region uses its resources any more.
@@ -116,7 +116,7 @@ class AwsRegions:
             message = "; ".join(err.message for err in failures)
             raise TeardownError(message, left=left, hint="run the same command again")
 
-    def _released(self, region: str, found: Sequence[Found]) -> CloudGpuError | None:
+    def _released(self, region: str, found: Sequence[FoundResource]) -> CloudGpuError | None:
         try:
             tag_search.release(self._session_of(region), found, self._clock)
         except CloudGpuError as err:

@@ -8,7 +8,7 @@ from cloudgpu.aws.ec2.volumes import attach
 from cloudgpu.aws.session.session import Session
 from cloudgpu.aws.storage import discovery
 from cloudgpu.aws.storage.buckets import empty
-from cloudgpu.aws.storage.stored import MADE_FOR, Stored
+from cloudgpu.aws.storage.storage_tags import MADE_FOR, Stored
 from cloudgpu.backends.aws.engines import Engines
 from cloudgpu.clock import Clock
 from cloudgpu.engine.base import Engine

@@ -17,11 +17,11 @@ from cloudgpu.launch.inventory import Node
 from cloudgpu.paths import Home
 from cloudgpu.plan.plan import Target
 from cloudgpu.run.agent import ask_once
-from cloudgpu.run.files import RemoteFile, Service
+from cloudgpu.run.files import RemoteFile, S3Service
 from cloudgpu.ssh.base import Host
 from cloudgpu.ssh.fanout import all_or_raise, on_all
 from cloudgpu.ssh.host_key import ShownKey
-from cloudgpu.state.cluster_and_run_records import Records
+from cloudgpu.state.cluster_and_run_records import RecordStore
 from cloudgpu.state.inventories import stored_inventory
 from cloudgpu.text import command
 
@@ -46,7 +46,7 @@ class HostsBackend:
     """
 
     home: Home
-    records: Records
+    records: RecordStore
     file: Callable[[], HostsFile]
     connect_all: ConnectAll
     known_hosts: tuple[Path, ...]
@@ -102,7 +102,7 @@ class HostsBackend:
         """
         return self.objects_of().objects(url, expires_s=expires_s)
 
-    def bucket_service(self, url: str) -> Service:
+    def bucket_service(self, url: str) -> S3Service:
         """Return the region and endpoint of a bucket, from the caller's AWS settings.
 
         Raises:

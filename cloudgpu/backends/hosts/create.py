@@ -22,7 +22,7 @@ from cloudgpu.backends.reuse import (
     require_usable,
 )
 from cloudgpu.decoding import described
-from cloudgpu.engine.lease import Lease
+from cloudgpu.engine.lease import ClusterLease
 from cloudgpu.errors import (
     CapacityError,
     CloudGpuError,
@@ -35,7 +35,7 @@ from cloudgpu.errors import (
 from cloudgpu.launch.inventory import Inventory, Node
 from cloudgpu.plan.host_sets import HostSet
 from cloudgpu.plan.plan import Plan
-from cloudgpu.run.agent import Agent, AgentError, ask_once, install, number, require_shape
+from cloudgpu.run.agent import Agent, AgentReplyError, ask_once, install, number, require_shape
 from cloudgpu.run.progress import Note
 from cloudgpu.ssh.base import Host
 from cloudgpu.ssh.fanout import all_or_raise, on_all
@@ -75,9 +75,9 @@ class HostProvisioning:
                 findings=[finding.message for finding in plan.errors],
                 hint="`cloudgpu plan` shows what to change",
             )
-        with Lease(self._context.home.cluster(name).root / "lease", self._context.clock, self._context.owner).hold(
-            tidy=True
-        ):
+        with ClusterLease(
+            self._context.home.cluster(name).root / "lease", self._context.clock, self._context.owner
+        ).hold(tidy=True):
             record = self._context.records.cluster(name)
             if record is None or record.state != "up":
                 if record is not None:
@@ -204,7 +204,7 @@ class HostProvisioning:
                 answers = all_or_raise(on_all(hosts, lambda host: self._take(record, agents[host.node.index])))
             except Exception as err:
                 end_after(self._teardown.end, record, err)
-                if isinstance(err, AgentError) and err.code in _TAKEN:
+                if isinstance(err, AgentReplyError) and err.code in _TAKEN:
                     raise CapacityError(err.message, code=err.code, hint=err.hint) from err
                 raise
         return [_with_devices(node, answers[node.index]) for node in nodes]

@@ -13,7 +13,7 @@ from cloudgpu.backends.hosts.agent_messages import LeaveResponse
 from cloudgpu.backends.hosts.context import HostsContext
 from cloudgpu.backends.hosts.nodes import host_of, member, own_directory
 from cloudgpu.decoding import decoded, described
-from cloudgpu.engine.lease import Lease
+from cloudgpu.engine.lease import ClusterLease
 from cloudgpu.errors import CloudGpuError, StateError, TeardownError
 from cloudgpu.launch.inventory import Node
 from cloudgpu.run.agent import ask_once, home_of
@@ -50,7 +50,7 @@ class HostTeardown:
         """
         del default_region
         path = self._context.home.cluster(checked_cluster(name)).root / "lease"
-        with Lease(path, self._context.clock, self._context.owner).hold(tidy=True, required=False) as lease:
+        with ClusterLease(path, self._context.clock, self._context.owner).hold(tidy=True, required=False) as lease:
             if lease.problem:
                 self._context.emit(Note(f"{lease.problem}; deleting cluster {name} anyway"))
             record = self._recorded(name)

@@ -9,7 +9,7 @@ from cloudgpu.backends.hosts.agent_messages import ExtendedResponse
 from cloudgpu.backends.hosts.billing import restored
 from cloudgpu.backends.hosts.context import HostsContext
 from cloudgpu.backends.hosts.nodes import own_directory
-from cloudgpu.engine.lease import Lease
+from cloudgpu.engine.lease import ClusterLease
 from cloudgpu.run.agent import ask_once, home_of
 from cloudgpu.ssh.base import Host
 from cloudgpu.ssh.fanout import all_or_raise, on_all
@@ -35,9 +35,9 @@ class HostExtending:
             ConnectError: A host cannot be reached; the others can have the new expiry.
             BusyError: Another process is at this cluster.
         """
-        with Lease(self._context.home.cluster(name).root / "lease", self._context.clock, self._context.owner).hold(
-            tidy=True
-        ):
+        with ClusterLease(
+            self._context.home.cluster(name).root / "lease", self._context.clock, self._context.owner
+        ).hold(tidy=True):
             record = to_extend(self._context, name, max_usd)
             restored(self._context, record, stored_inventory(self._context.home, record).nodes)
             before, wanted = moments(record, until, by)

@@ -11,7 +11,7 @@ from cloudgpu.catalog import Catalog
 from cloudgpu.errors import RemoteCommandError, UsageError
 from cloudgpu.hosts.host import OwnHost
 from cloudgpu.run.progress import Note
-from cloudgpu.ssh.command import Command, Raw
+from cloudgpu.ssh.command import Raw, RemoteCommand
 from cloudgpu.ssh.fanout import all_or_raise, on_all
 
 _INSTALL_S = 1800.0
@@ -42,7 +42,7 @@ WHAT = tuple(_COMMANDS)
 
 
 @dataclass(frozen=True)
-class Step:
+class InstallStep:
     """Commands that would run on a host to install one component."""
 
     host: OwnHost
@@ -55,7 +55,7 @@ def lacking(backend: HostsBackend, hosts: Sequence[OwnHost], catalog: Catalog) -
     return [(scanned, _lacks(scanned)) for scanned in scan(backend, hosts, catalog, None)]
 
 
-def steps(found: Sequence[tuple[Scanned, tuple[str, ...]]], wanted: Sequence[str]) -> list[Step]:
+def steps(found: Sequence[tuple[Scanned, tuple[str, ...]]], wanted: Sequence[str]) -> list[InstallStep]:
     """Return the commands that install the requested components on hosts that lack them.
 
     Raises:
@@ -73,7 +73,7 @@ def steps(found: Sequence[tuple[Scanned, tuple[str, ...]]], wanted: Sequence[str
     return planned
 
 
-def carry_out(backend: HostsBackend, planned: Sequence[Step], emit: Emit) -> None:
+def carry_out(backend: HostsBackend, planned: Sequence[InstallStep], emit: Emit) -> None:
     """Run the commands, in parallel across hosts and in order on each host.
 
     Raises:
@@ -87,7 +87,7 @@ def carry_out(backend: HostsBackend, planned: Sequence[Step], emit: Emit) -> Non
     def install(host: Any) -> None:  # noqa: ANN401 - a connection
         for command in by_host[host.node.zone]:
             emit(Note(f"{host.node.zone}: {command}"))
-            host.run(Command(Raw(command)), timeout_s=_INSTALL_S)
+            host.run(RemoteCommand(Raw(command)), timeout_s=_INSTALL_S)
 
     with backend.connected(backend.nodes(hosts)) as outcomes:
         all_or_raise(on_all(all_or_raise(outcomes).values(), install))
@@ -105,7 +105,7 @@ def _lacks(scanned: Scanned) -> tuple[str, ...]:
     return tuple(what for what, missing in checks.items() if missing)
 
 
-def _step(scanned: Scanned, what: str) -> Step:
+def _step(scanned: Scanned, what: str) -> InstallStep:
     name, tool = scanned.host.name, str(scanned.facts["packages"])
     known = _COMMANDS[what].get(tool)
     if known is None:
@@ -115,4 +115,6 @@ def _step(scanned: Scanned, what: str) -> Step:
         message = f"{scanned.host.user} on {name} is not root and may not use sudo without a password"
         raise RemoteCommandError(message, hint=f"ask its administrator to run: {'; '.join(known)}")
     become = "" if scanned.host.user == "root" else "sudo -n "
-    return Step(scanned.host, what, tuple(f"{become}env DEBIAN_FRONTEND=noninteractive {line}" for line in known))
+    return InstallStep(
+        scanned.host, what, tuple(f"{become}env DEBIAN_FRONTEND=noninteractive {line}" for line in known)
+    )

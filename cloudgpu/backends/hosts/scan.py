@@ -12,7 +12,7 @@ from cloudgpu.decoding import MALFORMED, described
 from cloudgpu.errors import CloudGpuError
 from cloudgpu.hosts.host import Jump, OwnHost
 from cloudgpu.launch.inventory import Node
-from cloudgpu.run.agent import AgentError, ask_once, number
+from cloudgpu.run.agent import AgentReplyError, ask_once, number
 from cloudgpu.ssh.base import Host
 from cloudgpu.ssh.host_key import ShownKey
 
@@ -115,7 +115,7 @@ def _scanned(
     try:
         fields = fields_of(host, answer, catalog)
         differs = tuple(_differing(host, answer, catalog))
-    except AgentError as err:
+    except AgentReplyError as err:
         return Scanned(host, err.message, err.hint, key)
     except MALFORMED as err:
         return Scanned(

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import Final
 
-from cloudgpu.catalog.checking.known import Known, Problem, version
+from cloudgpu.catalog.checking.known import DataProblem, Known, version
 from cloudgpu.catalog.compatibility import month_of
 from cloudgpu.catalog.hardware import Gpu
 from cloudgpu.catalog.software import FrameworkImage, NgcMonth
@@ -14,31 +14,31 @@ _MONTH: Final = re.compile(r"\d\d\.(0[1-9]|1[0-2])")
 _TAGGED: Final = re.compile(r"[^\s:]+/[^\s:]+:[\w.-]+")
 
 
-def months_sound(given: Known) -> Iterator[Problem]:
+def months_sound(given: Known) -> Iterator[DataProblem]:
     """Check that a month is valid, has a source, and accepts only older drivers besides its own."""
     for month in given.software.ngc.values():
         if not _MONTH.fullmatch(month.month):
-            yield Problem(month.month, "it is no month")
+            yield DataProblem(month.month, "it is no month")
         if not month.source:
-            yield Problem(month.month, "nothing says where it comes from")
+            yield DataProblem(month.month, "nothing says where it comes from")
         if any(other >= month.driver for other in month.other_drivers):
-            yield Problem(month.month, f"its other drivers are not all older than R{month.driver}")
+            yield DataProblem(month.month, f"its other drivers are not all older than R{month.driver}")
 
 
-def months_rise(given: Known) -> Iterator[Problem]:
+def months_rise(given: Known) -> Iterator[DataProblem]:
     """Check that months are in order, and that CUDA, driver and lowest compute capability never decrease."""
     for before, after in pairwise(given.software.ngc.values()):
         if after.month <= before.month:
-            yield Problem(after.month, f"it comes after {before.month}")
+            yield DataProblem(after.month, f"it comes after {before.month}")
         if version(after.cuda) < version(before.cuda):
-            yield Problem(after.month, f"CUDA {after.cuda} after {before.cuda} of {before.month}")
+            yield DataProblem(after.month, f"CUDA {after.cuda} after {before.cuda} of {before.month}")
         if after.driver < before.driver:
-            yield Problem(after.month, f"driver R{after.driver} after R{before.driver} of {before.month}")
+            yield DataProblem(after.month, f"driver R{after.driver} after R{before.driver} of {before.month}")
         if before.lowest and after.lowest and version(after.lowest) < version(before.lowest):
-            yield Problem(after.month, f"compute capability {after.lowest} after {before.lowest} of {before.month}")
+            yield DataProblem(after.month, f"compute capability {after.lowest} after {before.lowest} of {before.month}")
 
 
-def months_serve(given: Known) -> Iterator[Problem]:
+def months_serve(given: Known) -> Iterator[DataProblem]:
     """Check that the months of each GPU agree with what those months support."""
     for gpu in given.catalog.gpus.values():
         for month in given.software.ngc.values():
@@ -46,41 +46,43 @@ def months_serve(given: Known) -> Iterator[Problem]:
                 yield from _misfits(gpu, month)
 
 
-def _misfits(gpu: Gpu, month: NgcMonth) -> Iterator[Problem]:
+def _misfits(gpu: Gpu, month: NgcMonth) -> Iterator[DataProblem]:
     if month.lowest is not None and version(gpu.compute_capability) < version(month.lowest):
-        yield Problem(gpu.name, f"{month.month} is in its window and needs {month.lowest}")
+        yield DataProblem(gpu.name, f"{month.month} is in its window and needs {month.lowest}")
     cuda = version(month.cuda)
     if gpu.first_cuda is not None and cuda[:2] < version(gpu.first_cuda):
-        yield Problem(gpu.name, f"{month.month} is in its window with CUDA {month.cuda}, and it needs {gpu.first_cuda}")
+        yield DataProblem(
+            gpu.name, f"{month.month} is in its window with CUDA {month.cuda}, and it needs {gpu.first_cuda}"
+        )
     if gpu.last_cuda_major is not None and cuda[0] > gpu.last_cuda_major:
-        yield Problem(gpu.name, f"{month.month} is in its window with CUDA {month.cuda}")
+        yield DataProblem(gpu.name, f"{month.month} is in its window with CUDA {month.cuda}")
     if gpu.last_driver is not None and min((month.driver, *month.other_drivers)) > gpu.last_driver:
-        yield Problem(gpu.name, f"{month.month} is in its window with driver R{month.driver}")
+        yield DataProblem(gpu.name, f"{month.month} is in its window with driver R{month.driver}")
 
 
-def images_sound(given: Known) -> Iterator[Problem]:
+def images_sound(given: Known) -> Iterator[DataProblem]:
     """Check that an image has a tag, supports the GPUs it is the last one for, and claims no more than its month."""
     last: set[tuple[str, str]] = set()
     for image in given.software.images:
         if not _TAGGED.fullmatch(image.image):
-            yield Problem(image.image, "it is no image with a tag")
+            yield DataProblem(image.image, "it is no image with a tag")
         if not image.source:
-            yield Problem(image.image, "nothing says where it comes from")
+            yield DataProblem(image.image, "nothing says where it comes from")
         if image.lowest and image.highest and version(image.highest) < version(image.lowest):
-            yield Problem(image.image, f"native code from {image.lowest} to {image.highest}")
+            yield DataProblem(image.image, f"native code from {image.lowest} to {image.highest}")
         yield from _beyond_its_month(image, given)
         for architecture in image.last_for:
             if (image.framework, architecture) in last:
-                yield Problem(image.image, f"a second last image of {image.framework} for {architecture}")
+                yield DataProblem(image.image, f"a second last image of {image.framework} for {architecture}")
             last.add((image.framework, architecture))
             if not any(_serves(image, gpu) for gpu in given.catalog.gpus.values() if gpu.architecture == architecture):
-                yield Problem(image.image, f"it is the last for {architecture} and has no code for it")
+                yield DataProblem(image.image, f"it is the last for {architecture} and has no code for it")
 
 
-def _beyond_its_month(image: FrameworkImage, given: Known) -> Iterator[Problem]:
+def _beyond_its_month(image: FrameworkImage, given: Known) -> Iterator[DataProblem]:
     month = given.software.ngc.get(month_of(image.image))
     if month and month.lowest and image.lowest and version(image.lowest) < version(month.lowest):
-        yield Problem(image.image, f"it claims {image.lowest}, and its month starts at {month.lowest}")
+        yield DataProblem(image.image, f"it claims {image.lowest}, and its month starts at {month.lowest}")
 
 
 def _serves(image: FrameworkImage, gpu: Gpu) -> bool:

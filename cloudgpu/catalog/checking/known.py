@@ -18,7 +18,7 @@ class Known:
 
 
 @dataclass(frozen=True)
-class Problem:
+class DataProblem:
     """A row of the data and what is wrong with it."""
 
     where: str
@@ -28,7 +28,7 @@ class Problem:
         return f"{self.where}: {self.message}"
 
 
-Rule = Callable[[Known], Iterator[Problem]]
+Rule = Callable[[Known], Iterator[DataProblem]]
 
 
 def known() -> Known:

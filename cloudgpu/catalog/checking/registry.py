@@ -3,7 +3,7 @@
 from typing import Final
 
 from cloudgpu.catalog.checking import containers, gpus, types, versions, wheels
-from cloudgpu.catalog.checking.known import Known, Problem, Rule
+from cloudgpu.catalog.checking.known import DataProblem, Known, Rule
 
 RULES: Final[tuple[Rule, ...]] = (
     versions.versions_readable,
@@ -26,7 +26,7 @@ RULES: Final[tuple[Rule, ...]] = (
 )
 
 
-def problems(given: Known) -> tuple[Problem, ...]:
+def problems(given: Known) -> tuple[DataProblem, ...]:
     """Return the problems that all checks find; none for consistent data.
 
     Unreadable versions are reported alone, because other checks compare versions.

@@ -4,16 +4,16 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from cloudgpu.catalog.checking.known import Known, Problem
+from cloudgpu.catalog.checking.known import DataProblem, Known
 
 _VERSION: Final = re.compile(r"\d+(\.\d+)*", re.ASCII)
 
 
-def versions_readable(given: Known) -> Iterator[Problem]:
+def versions_readable(given: Known) -> Iterator[DataProblem]:
     """Check that versions of CUDA, drivers, PyTorch and compute capabilities are numbers separated by dots."""
     for where, told in _told(given):
         if told is not None and not _VERSION.fullmatch(told):
-            yield Problem(where, f"{told!r} is no version")
+            yield DataProblem(where, f"{told!r} is no version")
 
 
 def _told(given: Known) -> Iterator[tuple[str, str | None]]:

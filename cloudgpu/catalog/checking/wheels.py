@@ -4,33 +4,33 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Final
 
-from cloudgpu.catalog.checking.known import Known, Problem, Version, runs_on, version
+from cloudgpu.catalog.checking.known import DataProblem, Known, Version, runs_on, version
 from cloudgpu.catalog.hardware import Gpu
 from cloudgpu.catalog.software import TorchWheels
 
 _OPEN: Final[Version] = (9999,)
 
 
-def wheels_apart(given: Known) -> Iterator[Problem]:
+def wheels_apart(given: Known) -> Iterator[DataProblem]:
     """Check that no PyTorch version has two GPU lists for one CUDA, or two defaults."""
     rows = given.software.torch
     for wheels in rows:
         if not wheels.source:
-            yield Problem(_name(wheels), "nothing says where it comes from")
+            yield DataProblem(_name(wheels), "nothing says where it comes from")
         if _end(wheels.last) < version(wheels.first):
-            yield Problem(_name(wheels), f"it ends with {wheels.last}")
+            yield DataProblem(_name(wheels), f"it ends with {wheels.last}")
         rising = sorted(set(wheels.capabilities), key=version)
         if list(wheels.capabilities) != rising or not rising:
-            yield Problem(_name(wheels), "its compute capabilities are not in order")
+            yield DataProblem(_name(wheels), "its compute capabilities are not in order")
         if wheels.default_from is not None and not _inside(wheels):
-            yield Problem(_name(wheels), f"it is the default from {wheels.default_from} to {wheels.default_to}")
+            yield DataProblem(_name(wheels), f"it is the default from {wheels.default_from} to {wheels.default_to}")
     for cuda in dict.fromkeys(wheels.cuda for wheels in rows):
         spans = [(version(wheels.first), _end(wheels.last)) for wheels in rows if wheels.cuda == cuda]
         yield from _overlaps(cuda, spans)
     yield from _overlaps("default wheels", _default_spans(rows))
 
 
-def wheels_agree(given: Known) -> Iterator[Problem]:
+def wheels_agree(given: Known) -> Iterator[DataProblem]:
     """Check that GPUs and wheels agree about PyTorch support."""
     rows = given.software.torch
     for gpu in given.catalog.gpus.values():
@@ -40,24 +40,24 @@ def wheels_agree(given: Known) -> Iterator[Problem]:
         if None in ends:
             last = None
         if last != gpu.last_torch:
-            yield Problem(gpu.name, f"the wheels end with {last or 'none yet'}, and it says {gpu.last_torch}")
+            yield DataProblem(gpu.name, f"the wheels end with {last or 'none yet'}, and it says {gpu.last_torch}")
         without = _first_default_without(rows, gpu)
         if without != gpu.first_torch_without:
-            yield Problem(gpu.name, f"default wheels lack it from {without}, and it says {gpu.first_torch_without}")
+            yield DataProblem(gpu.name, f"default wheels lack it from {without}, and it says {gpu.first_torch_without}")
 
 
-def fabric_sound(given: Known) -> Iterator[Problem]:
+def fabric_sound(given: Known) -> Iterator[DataProblem]:
     """Check that minimum versions are valid and belong to types with EFA, with a CUDA that supports their GPU."""
     for minimum in given.software.fabric.values():
         kind = given.catalog.types.get(minimum.instance_type)
         if kind is None or kind.efa_interfaces == 0:
-            yield Problem(minimum.instance_type, "it has a minimum for EFA and no EFA")
+            yield DataProblem(minimum.instance_type, "it has a minimum for EFA and no EFA")
             continue
         if not minimum.source:
-            yield Problem(minimum.instance_type, "nothing says where its minimum for EFA comes from")
+            yield DataProblem(minimum.instance_type, "nothing says where its minimum for EFA comes from")
         gpu = given.catalog.gpus.get(kind.gpu)
         if gpu is not None and _end(minimum.cuda) < version(gpu.first_cuda or "0"):
-            yield Problem(minimum.instance_type, f"CUDA {minimum.cuda} does not know {kind.gpu}")
+            yield DataProblem(minimum.instance_type, f"CUDA {minimum.cuda} does not know {kind.gpu}")
 
 
 def _name(wheels: TorchWheels) -> str:
@@ -79,10 +79,10 @@ def _default_spans(rows: Sequence[TorchWheels]) -> list[tuple[Version, Version]]
     ]
 
 
-def _overlaps(name: str, spans: list[tuple[Version, Version]]) -> Iterator[Problem]:
+def _overlaps(name: str, spans: list[tuple[Version, Version]]) -> Iterator[DataProblem]:
     for (_, end), (begin, _) in pairwise(sorted(spans)):
         if begin <= end:
-            yield Problem(name, f"two rows for PyTorch {'.'.join(map(str, begin))}")
+            yield DataProblem(name, f"two rows for PyTorch {'.'.join(map(str, begin))}")
 
 
 def _serves(wheels: TorchWheels, gpu: Gpu) -> bool:

@@ -32,7 +32,7 @@ def down(  # noqa: PLR0917
     finds nothing; exits 0 if the cluster is already deleted. For clusters that are not recorded on this machine, use
     `cloudgpu sweep`.
     """
-    from cloudgpu.app.clusters.delete_many import Choice, chosen
+    from cloudgpu.app.clusters.delete_many import ClusterSelection, chosen
     from cloudgpu.app.runs.stages import Stages
     from cloudgpu.cli.context.wiring import wire
 
@@ -43,7 +43,7 @@ def down(  # noqa: PLR0917
         choice = chosen(wiring.records, names or [], every=every, run_id=run, owner=owner)
     else:
         only = wiring.only_cluster()
-        choice = Choice((only,) if only else (), asked=False)
+        choice = ClusterSelection((only,) if only else (), asked=False)
     if choice.names:
         wiring.questions.confirm(f"Delete {_named(choice.names)}?", yes=yes or choice.asked)
     if every or mine or len(choice.names) > 1:

@@ -39,7 +39,7 @@ def execute(  # noqa: PLR0917
     Nodes with the same output are shown together. Exits 0 if the command succeeds on every node, 5 if it fails on a
     node, and 9 if a node cannot be reached. Ctrl-C stops it on every node.
     """
-    from cloudgpu.app.access.connect import find_cluster_nodes, reached
+    from cloudgpu.app.access.cluster_nodes import find_cluster_nodes, reached
     from cloudgpu.app.access.execute import as_json, chosen_indices, exit_code, shell_line
     from cloudgpu.app.access.execute import execute as run
     from cloudgpu.cli.context.wiring import wire

@@ -82,7 +82,7 @@ def scan(
     from cloudgpu.cli.context.wiring import wire
     from cloudgpu.cli.render.hosts import scan_lines, scanned_json
     from cloudgpu.errors import UnfitError
-    from cloudgpu.hosts.filling import filled
+    from cloudgpu.hosts.inventory_update import filled
 
     wiring = wire(json=json, hosts=hosts)
     file = wiring.hosts.file
@@ -159,7 +159,7 @@ def _rewrite(path: "Path", text: str) -> None:
 
 def _chosen(wiring: "Wiring", names: list[str] | None) -> "list[OwnHost]":
     from cloudgpu.errors import UsageError
-    from cloudgpu.recipe.nearest import suggestion
+    from cloudgpu.recipe.name_suggestions import suggestion
 
     file = wiring.hosts.file
     for name in names or []:

@@ -9,7 +9,7 @@ from cloudgpu.cli.commands.options import Json, On, PreferOption, RecipeName, Re
 from cloudgpu.text import command
 
 if TYPE_CHECKING:
-    from cloudgpu.app.planning.forecast import Forecast
+    from cloudgpu.app.planning.forecast import ResourceForecast
     from cloudgpu.app.planning.planner import Planned
 
 
@@ -73,12 +73,12 @@ def plan(  # noqa: PLR0917
             wiring.screen.lines(["", f"plan saved to {out}; to apply it: {apply}"])
 
 
-def _made_json(made: "tuple[Forecast, ...] | None") -> dict[str, Any]:
+def _made_json(made: "tuple[ResourceForecast, ...] | None") -> dict[str, Any]:
     """Return null if the resources were not previewed."""
     return {"resources": None if made is None else [forecast.as_json() for forecast in made]}
 
 
-def _made_lines(made: "tuple[Forecast, ...] | None") -> list[str]:
+def _made_lines(made: "tuple[ResourceForecast, ...] | None") -> list[str]:
     from cloudgpu.cli.terminal.progress import resource
 
     return (

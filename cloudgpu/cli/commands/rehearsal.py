@@ -73,11 +73,11 @@ def reset(yes: Yes = False, json: Json = False) -> None:
     even if its files are damaged. Run `cloudgpu down` to clear the records of clusters that ran on it.
     """
     from cloudgpu.cli.context.wiring import wire
-    from cloudgpu.rehearsal import resetting
+    from cloudgpu.rehearsal import reset
 
     wiring = wire(json=json, needs_disk=False)
     wiring.questions.confirm("Delete the simulated cloud of this home, with everything in it?", yes=yes)
-    existed = resetting.reset(wiring.home)
+    existed = reset.reset(wiring.home)
     if json:
         wiring.screen.document({"simulated": True, "existed": existed})
     else:

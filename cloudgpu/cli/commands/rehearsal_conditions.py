@@ -9,7 +9,7 @@ import typer
 
 from cloudgpu import bounds
 from cloudgpu.cli.commands.options import Json
-from cloudgpu.cli.terminal.figures import plural
+from cloudgpu.cli.terminal.number_format import plural
 from cloudgpu.errors import UsageError
 from cloudgpu.files import SETTINGS_BYTES, parse_json, read_input, read_text
 

@@ -10,7 +10,7 @@ from cloudgpu.errors import UsageError
 if TYPE_CHECKING:
     from cloudgpu.app.planning.planner import Planned
     from cloudgpu.cli.context.wiring import Wiring
-    from cloudgpu.plan.stored import PlanInputs, StoredPlan
+    from cloudgpu.plan.saved_plan import PlanInputs, StoredPlan
 
 
 @dataclass(frozen=True)

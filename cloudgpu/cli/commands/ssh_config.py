@@ -20,7 +20,7 @@ def ssh_config(
     Writes ~/.ssh/cloudgpu.d/NAME and, if missing, one Include line at the top of ~/.ssh/config. The nodes are named
     NAME-0, NAME-1 and so on, the head node also NAME; their host keys are pinned. `down` removes the entries.
     """
-    from cloudgpu.app.access.connect import find_cluster_nodes, reached
+    from cloudgpu.app.access.cluster_nodes import find_cluster_nodes, reached
     from cloudgpu.app.access.ssh_config import entries, write
     from cloudgpu.cli.context.wiring import wire
     from cloudgpu.state.ssh_config_record import remove as take_back

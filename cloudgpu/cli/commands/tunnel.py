@@ -34,7 +34,7 @@ def tunnel(
 
     Listens on 127.0.0.1 only. Reconnects if the connection to the node breaks.
     """
-    from cloudgpu.app.access.connect import find_cluster_nodes, reached
+    from cloudgpu.app.access.cluster_nodes import find_cluster_nodes, reached
     from cloudgpu.app.access.tunnels import described, hold, is_port_forward, open_all, parse_port_forwards, ports_of
     from cloudgpu.app.runs.service_urls import services_on
     from cloudgpu.cli.context.wiring import wire

@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cloudgpu.backends.base import Backend, Ledger
+from cloudgpu.backends.base import Backend, CostLedger
 from cloudgpu.cli.context.local import LocalContext
 from cloudgpu.errors import UsageError
 from cloudgpu.settings import Target
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from cloudgpu.hosts.host import HostsFile
     from cloudgpu.launch.inventory import Node
     from cloudgpu.ssh.base import Host
-    from cloudgpu.ssh.carrier import Carrier
     from cloudgpu.ssh.host_key import ShownKey
+    from cloudgpu.ssh.tcp_connector import TcpConnector
 
 _ANSWER_S = 10.0
 """Connection timeout. Unlike a new instance, a self-managed host does not have to boot first."""
@@ -36,7 +36,7 @@ class HostWiring:
     """
 
     local: LocalContext
-    carrier: "Callable[[Node], Carrier | None]"
+    carrier: "Callable[[Node], TcpConnector | None]"
     aws: Callable[[], Backend]
 
     @cached_property
@@ -80,7 +80,7 @@ class HostWiring:
         local = self.local
         return connect_all(nodes, local.settings.ssh_key, clock=local.clock, timeout_s=_ANSWER_S, carrier=self.carrier)
 
-    def context(self, ledger: Ledger) -> "HostsContext":
+    def context(self, ledger: CostLedger) -> "HostsContext":
         """Return the context for use cases on self-managed hosts."""
         from cloudgpu.backends.hosts.context import HostsContext
 

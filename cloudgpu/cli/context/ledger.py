@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from cloudgpu.backends.base import Ledger
+from cloudgpu.backends.base import CostLedger
 from cloudgpu.cli.context.local import LocalContext
 from cloudgpu.cli.context.resources import opened
 from cloudgpu.errors import CloudGpuError
@@ -21,7 +21,7 @@ class LedgerWiring:
     local: LocalContext
 
     @cached_property
-    def ledger(self) -> Ledger:
+    def ledger(self) -> CostLedger:
         """The configured ledger, opened on first use.
 
         Raises:
@@ -35,7 +35,7 @@ class LedgerWiring:
             local.home.ensure()
         return opened.enter_context(open_ledger(local.settings.ledger_url, may_read_only=not local.needs_disk))
 
-    def lenient(self) -> Ledger:
+    def lenient(self) -> CostLedger:
         """Return a ledger whose failures do not stop the command. It is opened on first use."""
         from cloudgpu.backends.lenient_ledger import LenientLedger
 

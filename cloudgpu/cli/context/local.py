@@ -13,7 +13,7 @@ from cloudgpu.clock import Clock
 from cloudgpu.errors import UsageError
 from cloudgpu.paths import Home, bundled
 from cloudgpu.settings import Settings, Target
-from cloudgpu.state.cluster_and_run_records import Records
+from cloudgpu.state.cluster_and_run_records import RecordStore
 
 if TYPE_CHECKING:
     from cloudgpu.app.planning.quota_headroom import QuotaHeadroom
@@ -43,9 +43,9 @@ class LocalContext:
         return home.ensure() if self.needs_disk else home
 
     @cached_property
-    def records(self) -> Records:
+    def records(self) -> RecordStore:
         """The clusters and runs of this home."""
-        return Records(self.home)
+        return RecordStore(self.home)
 
     @property
     def storage_records(self) -> "StorageRecords":

@@ -16,17 +16,17 @@ from cloudgpu.errors import CloudGpuError
 from cloudgpu.paths import Home
 from cloudgpu.run.progress import Note
 from cloudgpu.settings import Settings, Target
-from cloudgpu.state.cluster_and_run_records import ClusterRecord, Records
+from cloudgpu.state.cluster_and_run_records import ClusterRecord, RecordStore
 
 if TYPE_CHECKING:
-    from cloudgpu.app.access.dial import NodeCarriers
-    from cloudgpu.app.access.session_manager import Sessions
+    from cloudgpu.app.access.node_connections import NodeCarriers
+    from cloudgpu.app.access.session_manager import SessionManager
     from cloudgpu.app.access.ssh import NodeLogin
     from cloudgpu.app.clusters.status import ClusterStatus
     from cloudgpu.backends.aws.cloud import AwsCloud
     from cloudgpu.backends.context import CloudContext
     from cloudgpu.launch.inventory import Node
-    from cloudgpu.ssh.carrier import CarryingCommand
+    from cloudgpu.ssh.tcp_connector import CarryingCommand
 
 
 def known_hosts() -> tuple[Path, ...]:
@@ -47,7 +47,7 @@ class NodeAccess:
 
     settings: Settings
     clock: Clock
-    records: Records
+    records: RecordStore
     cloud: "Callable[[Target], AwsCloud]"
     backend: "Callable[[ClusterRecord], Backend]"
     context: "Callable[[Target], CloudContext]"
@@ -58,14 +58,14 @@ class NodeAccess:
     @property
     def connect(self) -> Connect:
         """The function that connects to all nodes of an inventory."""
-        from cloudgpu.app.access.dial import connector
+        from cloudgpu.app.access.node_connections import connector
 
         return connector(self.settings.ssh_key, self.clock, float(self.settings.boot_seconds), self.ways)
 
     @cached_property
     def ways(self) -> "NodeCarriers":
         """The carriers to nodes without a direct connection."""
-        from cloudgpu.app.access.dial import NodeCarriers
+        from cloudgpu.app.access.node_connections import NodeCarriers
 
         return NodeCarriers(
             self.settings.ssh_key, self.clock, known_hosts(), lambda node: self._sessions(node).command(node)
@@ -152,8 +152,8 @@ class NodeAccess:
         home = f"CLOUDGPU_HOME={self.settings.home}"
         return ["env", home, sys.executable, "-m", "cloudgpu", "ssh", cluster, "--node", str(index), "--carry"]
 
-    def _sessions(self, node: "Node") -> "Sessions":
-        from cloudgpu.app.access.session_manager import Sessions, session_plugin
+    def _sessions(self, node: "Node") -> "SessionManager":
+        from cloudgpu.app.access.session_manager import SessionManager, session_plugin
 
         target: Target = "rehearsal" if node.simulated else "aws"
         if target not in self._clouds:
@@ -161,4 +161,4 @@ class NodeAccess:
         cloud, settings = self._clouds[target], self.settings
         named = settings.session_manager_plugin
         plugin = session_plugin(named) if named or not cloud.session_plugin else cloud.session_plugin
-        return Sessions(lambda peer: cloud.clients_at(peer.zone), plugin, settings.aws_profile, self.environ)
+        return SessionManager(lambda peer: cloud.clients_at(peer.zone), plugin, settings.aws_profile, self.environ)

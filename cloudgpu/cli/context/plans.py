@@ -7,7 +7,7 @@ from cloudgpu.cli.context.local import environ, recipe_roots
 from cloudgpu.paths import Home
 
 if TYPE_CHECKING:
-    from cloudgpu.app.planning.forecast import Forecast
+    from cloudgpu.app.planning.forecast import ResourceForecast
     from cloudgpu.app.planning.planner import Planned
     from cloudgpu.cli.context.wiring import Wiring
     from cloudgpu.plan.plan import Plan
@@ -56,7 +56,7 @@ def plan_recipe(
     )
 
 
-def forecast(wiring: "Wiring", plan: "Plan") -> "tuple[Forecast, ...]":
+def forecast(wiring: "Wiring", plan: "Plan") -> "tuple[ResourceForecast, ...]":
     """Preview the resources that a plan would create at its first candidate. Changes nothing, not even SSH keys."""
     from cloudgpu.app.clusters.existing_resources import for_clusters
     from cloudgpu.app.planning.forecast import forecast

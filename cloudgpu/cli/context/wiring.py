@@ -7,7 +7,7 @@ from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING
 
-from cloudgpu.backends.base import Backend, Cloud, Connect, Ledger
+from cloudgpu.backends.base import Backend, Cloud, Connect, CostLedger
 from cloudgpu.backends.events import Emit, ProgressEvent
 from cloudgpu.cli.context.local import LocalContext, as_target, environ
 from cloudgpu.cli.context.registries import RegistryWiring
@@ -39,15 +39,15 @@ if TYPE_CHECKING:
     from cloudgpu.cli.context.ledger import LedgerWiring
     from cloudgpu.cli.context.node_access import NodeAccess
     from cloudgpu.launch.inventory import Node
-    from cloudgpu.rehearsal.client import Cloud as RehearsalCloud
-    from cloudgpu.ssh.carrier import Carrier
+    from cloudgpu.rehearsal.client import RehearsalClient as RehearsalCloud
+    from cloudgpu.ssh.tcp_connector import TcpConnector
 
 
 class Wiring(LocalContext):
     """The collaborators of a command, each built on first use."""
 
     @property
-    def ledger(self) -> Ledger:
+    def ledger(self) -> CostLedger:
         """The configured ledger."""
         return self.billing.ledger
 
@@ -148,7 +148,7 @@ class Wiring(LocalContext):
         """The collaborators of `--on ssh`."""
         from cloudgpu.cli.context.hosts import HostWiring
 
-        def carrier(node: "Node") -> "Carrier | None":
+        def carrier(node: "Node") -> "TcpConnector | None":
             return self.node_access.ways.carrier(node)
 
         return HostWiring(self, carrier, lambda: self.cloud("aws"))

@@ -6,10 +6,10 @@ from typing import Any, Final
 
 from cloudgpu.app.planning.catalog_age import CatalogStatus
 from cloudgpu.app.planning.catalog_refresh import RefreshResult, line
-from cloudgpu.catalog.overlay_changes import Change
-from cloudgpu.cli.terminal.figures import age, moment
+from cloudgpu.catalog.snapshot_changes import Change
+from cloudgpu.cli.terminal.number_format import age, moment
 from cloudgpu.cli.terminal.table import columns
-from cloudgpu.state.catalog_snapshots import Entry, History
+from cloudgpu.state.catalog_snapshots import History, SnapshotEntry
 from cloudgpu.text import command
 
 _SHOWN: Final = 20
@@ -139,18 +139,18 @@ def history_lines(history: History, target: str) -> list[str]:
     return lines if history.current else [*lines, f"{target}: the catalogue shipped with cloudgpu is in use"]
 
 
-def _history_row(entry: Entry, *, holds: bool) -> tuple[str, ...]:
+def _history_row(entry: SnapshotEntry, *, holds: bool) -> tuple[str, ...]:
     where = _where(entry.regions)
     return "*" if holds else "", str(entry.number), moment(entry.at), str(entry.after), where, entry.summary
 
 
-def entry_lines(entry: Entry) -> list[str]:
+def entry_lines(entry: SnapshotEntry) -> list[str]:
     """Return all changes of one refresh."""
     head = f"overlay {entry.number}, read {moment(entry.at)} from {_where(entry.regions)}: {entry.summary}"
     return [head, *(f"  {text}" for text in entry.lines)]
 
 
-def history_json(history: History, target: str, selected: Entry | None) -> dict[str, Any]:
+def history_json(history: History, target: str, selected: SnapshotEntry | None) -> dict[str, Any]:
     """Return the documented `catalog history --json` form, with changes only for the selected refresh."""
     entries = history.entries if selected is None else (selected,)
     return {

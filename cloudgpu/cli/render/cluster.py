@@ -7,7 +7,7 @@ from cloudgpu.app.clusters.delete_many import TeardownResults
 from cloudgpu.app.runs.stages import Stages
 from cloudgpu.backends.costs import cluster_hourly_usd
 from cloudgpu.backends.deletion import Ended
-from cloudgpu.cli.terminal.figures import moment, money, plural
+from cloudgpu.cli.terminal.number_format import moment, money, plural
 from cloudgpu.cli.terminal.panel import Row
 from cloudgpu.state.cluster_and_run_records import ClusterRecord
 from cloudgpu.text import command

@@ -5,10 +5,10 @@ from datetime import datetime
 from typing import Any
 
 from cloudgpu import bounds
-from cloudgpu.cli.terminal.figures import moment, money
+from cloudgpu.cli.terminal.number_format import moment, money
 from cloudgpu.cli.terminal.table import columns
 from cloudgpu.errors import UsageError
-from cloudgpu.ledger.report import Report, ReportRow
+from cloudgpu.ledger.report import CostReport, ReportRow
 
 _AGE = re.compile(r"[0-9]+[dhms]")
 
@@ -28,7 +28,7 @@ def read_since(text: str | None, now: datetime) -> datetime | None:
         raise UsageError(message, hint="both reach back to the year 2000") from None
 
 
-def report_json(report: Report, by: str) -> dict[str, Any]:
+def report_json(report: CostReport, by: str) -> dict[str, Any]:
     """Return the documented `cost --json` form, with money as strings."""
     return {
         "by": by,
@@ -50,7 +50,7 @@ def report_json(report: Report, by: str) -> dict[str, Any]:
     }
 
 
-def report_lines(report: Report, by: str) -> list[str]:
+def report_lines(report: CostReport, by: str) -> list[str]:
     """Return a table and the two totals, which are never added up."""
     since = "" if report.since is None else f" since {moment(report.since)}"
     if not report.rows:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from cloudgpu.app.diagnostics.check import Check, DiagnosticReport
+from cloudgpu.app.diagnostics.check import Diagnosis, DiagnosticReport
 from cloudgpu.cli.terminal.table import wrapped
 
 _STATE_WIDTH = len("unknown")
@@ -19,7 +19,7 @@ def checkup_lines(report: DiagnosticReport) -> list[str]:
     return [*lines, "", ", ".join(counts)]
 
 
-def _lines(check: Check, name_width: int) -> Iterator[str]:
+def _lines(check: Diagnosis, name_width: int) -> Iterator[str]:
     begin = f"{check.state:<{_STATE_WIDTH}}  {check.name:<{name_width}}  "
     inset = " " * len(begin)
     yield from wrapped(begin + check.detail, _WIDTH, inset)

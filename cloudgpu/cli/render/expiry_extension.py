@@ -4,7 +4,7 @@ from datetime import datetime
 from typing import Any
 
 from cloudgpu.backends.expiry_extension import Extended
-from cloudgpu.cli.terminal.figures import distance, moment, money
+from cloudgpu.cli.terminal.number_format import distance, moment, money
 from cloudgpu.text import command
 
 

@@ -12,7 +12,7 @@ from cloudgpu.catalog.ranking import Offer
 from cloudgpu.catalog.replacements import Replacement
 from cloudgpu.catalog.software import FrameworkImage, TorchWheels
 from cloudgpu.cli.render.gpus import days, offer_json, price, remark
-from cloudgpu.cli.terminal.figures import amount, money
+from cloudgpu.cli.terminal.number_format import amount, money
 from cloudgpu.cli.terminal.panel import Row
 from cloudgpu.cli.terminal.table import columns, wrapped
 from cloudgpu.text import command

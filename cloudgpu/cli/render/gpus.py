@@ -8,7 +8,7 @@ from typing import Any
 from cloudgpu.app.planning.gpu_search import GpuSearchResult
 from cloudgpu.catalog.gpu_spec import spec_name
 from cloudgpu.catalog.ranking import Offer
-from cloudgpu.cli.terminal.figures import amount, money, plural
+from cloudgpu.cli.terminal.number_format import amount, money, plural
 from cloudgpu.cli.terminal.table import columns
 from cloudgpu.text import command
 

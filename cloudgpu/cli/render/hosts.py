@@ -12,7 +12,7 @@ from cloudgpu.plan.money import shown
 from cloudgpu.text import command
 
 if TYPE_CHECKING:
-    from cloudgpu.backends.hosts.prepare import Step
+    from cloudgpu.backends.hosts.prepare import InstallStep
     from cloudgpu.backends.hosts.scan import Scanned
 
 _HEADINGS = ("try", "hosts", "pool", "GPUs of each", "USD/h")
@@ -127,14 +127,16 @@ def lacking_lines(results: "Sequence[tuple[Scanned, tuple[str, ...]]]") -> list[
     return lines
 
 
-def step_lines(planned: "Sequence[Step]") -> list[str]:
+def step_lines(planned: "Sequence[InstallStep]") -> list[str]:
     """Return the commands that would run."""
     if not planned:
         return ["nothing to install: it is there already"]
     return [f"{step.host.name}: {command}" for step in planned for command in step.commands]
 
 
-def prepared_json(results: "Sequence[tuple[Scanned, tuple[str, ...]]]", planned: "Sequence[Step]") -> dict[str, Any]:
+def prepared_json(
+    results: "Sequence[tuple[Scanned, tuple[str, ...]]]", planned: "Sequence[InstallStep]"
+) -> dict[str, Any]:
     """Return the documented `hosts prepare --json` form."""
     return {
         "hosts": [

@@ -6,7 +6,7 @@ from typing import Any
 
 from cloudgpu.app.images.bake import Baked, DeletedImage, image_json, monthly_usd
 from cloudgpu.aws.ec2.baked_images import OwnImage
-from cloudgpu.cli.terminal.figures import age, money, plural
+from cloudgpu.cli.terminal.number_format import age, money, plural
 from cloudgpu.cli.terminal.table import columns
 from cloudgpu.text import command
 

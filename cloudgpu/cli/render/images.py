@@ -3,14 +3,14 @@
 from collections.abc import Iterator
 from typing import Any
 
-from cloudgpu.app.planning.image_search import Container, Listing
+from cloudgpu.app.planning.image_search import ImageListing, MatchingImage
 from cloudgpu.catalog.compatibility import month_of
 from cloudgpu.cli.terminal.table import columns
 
 UNKNOWN = "unknown"
 
 
-def images_lines(listing: Listing) -> list[str]:
+def images_lines(listing: ImageListing) -> list[str]:
     """Return one line per container, or a line that none runs on the GPU."""
     gpu = listing.gpu
     if not listing.containers:
@@ -21,7 +21,7 @@ def images_lines(listing: Listing) -> list[str]:
     return [*columns([head, *rows]), "", *_legend(listing)]
 
 
-def image_rows_json(listing: Listing) -> dict[str, Any]:
+def image_rows_json(listing: ImageListing) -> dict[str, Any]:
     """Return the same as JSON; null is unknown."""
     return {
         "gpu": None if listing.gpu is None else listing.gpu.name,
@@ -30,7 +30,7 @@ def image_rows_json(listing: Listing) -> dict[str, Any]:
     }
 
 
-def _row(container: Container) -> tuple[str, ...]:
+def _row(container: MatchingImage) -> tuple[str, ...]:
     image, release, verdict = container.image, container.release, container.verdict
     drivers = UNKNOWN
     if release is not None:
@@ -48,7 +48,7 @@ def _row(container: Container) -> tuple[str, ...]:
     )
 
 
-def _code(container: Container) -> str:
+def _code(container: MatchingImage) -> str:
     """Format supported GPUs as `Volta to Ampere (7.0 to 9.0)`: architectures, then compute capabilities."""
     image = container.image
     if image.lowest is None:
@@ -59,7 +59,7 @@ def _code(container: Container) -> str:
     return f"{span} ({built})"
 
 
-def _json(container: Container) -> dict[str, Any]:
+def _json(container: MatchingImage) -> dict[str, Any]:
     image, release = container.image, container.release
     return {
         "framework": image.framework,
@@ -79,7 +79,7 @@ def _json(container: Container) -> dict[str, Any]:
     }
 
 
-def _legend(listing: Listing) -> Iterator[str]:
+def _legend(listing: ImageListing) -> Iterator[str]:
     fits = {container.verdict.fit for container in listing.containers if container.verdict is not None}
     yield "native code: compute capabilities in brackets; driver: branch of its CUDA, in brackets older ones that"
     yield "data-centre GPUs may have; tag: seen in a public reference, or recalled"

@@ -8,7 +8,7 @@ from cloudgpu.app.matrix.outcome import MatrixOutcome, RowOutcome
 from cloudgpu.app.matrix.planner import MatrixPlan
 from cloudgpu.app.matrix.request import Beginning
 from cloudgpu.cli.render.status import damaged_line
-from cloudgpu.cli.terminal.figures import age, distance, duration, moment, money, plural
+from cloudgpu.cli.terminal.number_format import age, distance, duration, moment, money, plural
 from cloudgpu.cli.terminal.table import columns
 from cloudgpu.errors import RemoteCommandError, TeardownError
 from cloudgpu.recipe.units import DurationS

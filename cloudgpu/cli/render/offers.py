@@ -5,14 +5,14 @@ from decimal import Decimal
 from typing import Any
 
 from cloudgpu.catalog.quotas import quota_of
-from cloudgpu.cli.terminal.figures import plural
+from cloudgpu.cli.terminal.number_format import plural
 from cloudgpu.cli.terminal.table import columns
 from cloudgpu.plan.candidate import Candidate
 from cloudgpu.plan.costs import hourly_usd
 from cloudgpu.plan.explain import PLACES, CandidateExplanation, Group, grouped
 from cloudgpu.plan.money import shown
 from cloudgpu.plan.plan import Plan
-from cloudgpu.plan.question import Question
+from cloudgpu.plan.planner_input import Question
 from cloudgpu.plan.reservations import is_reserved
 
 _HEADINGS = ("try", "type", "zone", "market", "USD/h a node", "USD/h in all", "priced on", "quota (vCPUs)")

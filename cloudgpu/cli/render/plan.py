@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from cloudgpu.cli.render.hosts import host_lines, hosts_shown
-from cloudgpu.cli.terminal.figures import duration
+from cloudgpu.cli.terminal.number_format import duration
 from cloudgpu.cli.terminal.table import columns
 from cloudgpu.plan.candidate import Candidate
 from cloudgpu.plan.costs import CostItem

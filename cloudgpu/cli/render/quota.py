@@ -6,7 +6,7 @@ from typing import Any
 
 from cloudgpu.app.planning.quota_headroom import RegionQuotas
 from cloudgpu.app.planning.quota_report import Line
-from cloudgpu.cli.terminal.figures import age, plural
+from cloudgpu.cli.terminal.number_format import age, plural
 from cloudgpu.cli.terminal.table import columns
 
 _HEADINGS = ("region", "market", "type", "limit", "in use", "free", "a node", "nodes", "quota", "asked")

@@ -6,7 +6,7 @@ from typing import Any
 
 from cloudgpu.app.planning.recipe_scaffold import Scaffold
 from cloudgpu.catalog.ranking import Offer
-from cloudgpu.cli.terminal.figures import amount, money
+from cloudgpu.cli.terminal.number_format import amount, money
 from cloudgpu.cli.terminal.table import columns
 from cloudgpu.text import command
 

@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import Any
 
-from cloudgpu.cli.terminal.figures import distance
+from cloudgpu.cli.terminal.number_format import distance
 from cloudgpu.cli.terminal.table import columns
 from cloudgpu.rehearsal.client import NodeInfo, RehearsalStatus
 

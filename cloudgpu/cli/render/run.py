@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from cloudgpu.app.runs.outcome import RunOutcome
 from cloudgpu.cli.render.error import short_attempt
-from cloudgpu.cli.terminal.figures import duration, money, plural
+from cloudgpu.cli.terminal.number_format import duration, money, plural
 from cloudgpu.cli.terminal.panel import Mood, Row
 from cloudgpu.cli.terminal.screen import Screen
 from cloudgpu.errors import RemoteCommandError, TeardownError

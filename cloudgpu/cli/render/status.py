@@ -6,7 +6,7 @@ from typing import Any
 
 from cloudgpu.app.clusters.status import ClusterStatus
 from cloudgpu.backends.costs import cluster_hourly_usd, items_of
-from cloudgpu.cli.terminal.figures import age, distance, duration, moment, money
+from cloudgpu.cli.terminal.number_format import age, distance, duration, moment, money
 from cloudgpu.cli.terminal.table import columns
 from cloudgpu.plan.costs import unpriced
 from cloudgpu.state.cluster_and_run_records import RunRecord

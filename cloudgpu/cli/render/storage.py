@@ -7,9 +7,9 @@ from typing import Any
 
 from cloudgpu.app.storage.context import Created, Deleted, StorageRequest
 from cloudgpu.app.storage.overview import StorageRow
-from cloudgpu.aws.storage.stored import Stored
+from cloudgpu.aws.storage.storage_tags import Stored
 from cloudgpu.catalog.storage import StoragePrice
-from cloudgpu.cli.terminal.figures import age, money
+from cloudgpu.cli.terminal.number_format import age, money
 from cloudgpu.cli.terminal.table import columns, wrapped
 from cloudgpu.state.storage_records import StorageRecord
 from cloudgpu.text import command

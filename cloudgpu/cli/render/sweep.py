@@ -10,7 +10,7 @@ from cloudgpu.app.clusters.delete_many import lines
 from cloudgpu.app.sweep.cluster_resources import ClusterResources, SweepDecision
 from cloudgpu.app.sweep.retained_resources import RetainedResource
 from cloudgpu.app.sweep.sweep import SweepFindings, SweepResult
-from cloudgpu.cli.terminal.figures import age, distance, moment, money, plural
+from cloudgpu.cli.terminal.number_format import age, distance, moment, money, plural
 
 _UNKNOWN = "unknown"
 _NOUNS = {"elastic-ip": "elastic IP", "nat-gateway": "NAT gateway", "vpc": "VPC", "vpc-endpoint": "VPC endpoint"}

@@ -12,7 +12,7 @@ from cloudgpu.text import command
 if TYPE_CHECKING:
     from cloudgpu.app.sweep.cluster_resources import ClusterResources
     from cloudgpu.cli.context.wiring import Wiring
-    from cloudgpu.state.cluster_and_run_records import Records
+    from cloudgpu.state.cluster_and_run_records import RecordStore
     from cloudgpu.state.storage_records import StorageRecords
 
 
@@ -49,7 +49,7 @@ def told_when_interrupted(screen: Screen, *lines: str) -> Iterator[None]:
         raise
 
 
-def tell_what_runs(records: "Records", *clusters: str) -> None:
+def tell_what_runs(records: "RecordStore", *clusters: str) -> None:
     """After a signal, report which of these clusters and of those the command creates still run."""
     from cloudgpu.app.sweep.still_running import StillRunning
 

@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 
 from cloudgpu.backends.events import ProgressEvent, StageChange
-from cloudgpu.cli.terminal.figures import duration
+from cloudgpu.cli.terminal.number_format import duration
 from cloudgpu.cli.terminal.output import Colour, Line, Span
 from cloudgpu.engine.base import Event
 from cloudgpu.run.progress import MetricValue, Note, RankLine

@@ -4,7 +4,7 @@ from collections.abc import Callable, Hashable, Mapping, Set
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from typing import TypeVar
 
-from cloudgpu.engine.direct.gate import Gate
+from cloudgpu.engine.direct.shutdown_gate import Gate
 from cloudgpu.errors import CloudGpuError
 
 WORKERS = 32

@@ -45,7 +45,7 @@ class Subject(Protocol):
 
 
 @dataclass
-class Report:
+class DeploymentReport:
     """Emits events, one at a time, and counts operations."""
 
     on_event: OnEvent
@@ -78,7 +78,7 @@ class Deployment:
     tags: Mapping[str, str]
     clock: Clock
     redactor: Redactor
-    report: Report
+    report: DeploymentReport
     delays: Delays
 
     def context(self, region: str, token: str, clock: Clock | None = None) -> HandlerContext:

@@ -6,24 +6,24 @@ from typing import Final
 from cloudgpu.aws.resources.base import HandlerContext
 from cloudgpu.aws.session.session import Clients
 from cloudgpu.clock import Clock
-from cloudgpu.engine.base import Applied, Event, OnEvent, Stack, Step
+from cloudgpu.engine.base import Applied, Event, OnEvent, PreviewStep, Stack
 from cloudgpu.engine.direct.delete import end, end_all, raise_left, search_all
 from cloudgpu.engine.direct.dependency_order import in_order
-from cloudgpu.engine.direct.deployment import Deployment, Registry, Report, hidden_outputs
+from cloudgpu.engine.direct.deployment import Deployment, DeploymentReport, Registry, hidden_outputs
 from cloudgpu.engine.direct.drift_repair import Guarded, drift, repair_drift
 from cloudgpu.engine.direct.intent_search import adopt, existing, unanswered
-from cloudgpu.engine.direct.journal import Identity, Journal, load
+from cloudgpu.engine.direct.journal import Journal, JournalAccount, load
 from cloudgpu.engine.direct.journal_state import Resource, State
-from cloudgpu.engine.direct.preview import Forecast
+from cloudgpu.engine.direct.preview import PreviewHandler
 from cloudgpu.engine.direct.program import ProgramRun, run_program
 from cloudgpu.engine.direct.project import Project, read_project
 from cloudgpu.engine.direct.register import Registrar
-from cloudgpu.engine.direct.resource_monitor import Carrier, Monitor, Surroundings
+from cloudgpu.engine.direct.resource_monitor import Monitor, MonitorContext, RegistrationHandler
 from cloudgpu.engine.direct.unanswered_delays import Delays, delays_at
 from cloudgpu.engine.redaction import Redactor, hidden_for_show
 from cloudgpu.errors import CloudGpuError
 
-__all__ = ["DirectEngine", "Identity"]
+__all__ = ["DirectEngine", "JournalAccount"]
 
 _NAMESPACE: Final = "cloudgpu"
 
@@ -37,7 +37,7 @@ class DirectEngine:
         clients_for: Callable[[str], Clients],
         handlers: Registry,
         tags: Mapping[str, str],
-        identity: Identity,
+        identity: JournalAccount,
         clock: Clock,
         delays: Delays | None = None,
     ) -> None:
@@ -48,7 +48,7 @@ class DirectEngine:
         self._clock = clock
         self._delays = delays or delays_of(identity)
 
-    def preview(self, stack: Stack) -> tuple[Step, ...]:
+    def preview(self, stack: Stack) -> tuple[PreviewStep, ...]:
         """Return what `up` would do, without a mutating call.
 
         Raises:
@@ -57,7 +57,7 @@ class DirectEngine:
         """
         loaded = load(stack.journal, self._identity)
         redactor = _redactor(stack, loaded.salt)
-        forecast = Forecast(loaded.state)
+        forecast = PreviewHandler(loaded.state)
         monitor = self._run(stack, redactor, forecast, preview=True, on_log=lambda _severity, _message: None)
         return (*forecast.steps, *forecast.deletions(frozenset(monitor.registered)))
 
@@ -149,17 +149,23 @@ class DirectEngine:
         Raises:
             StateError: The journal is damaged or of another account or endpoint.
         """
-        return _applied(load(stack.journal, self._identity).state, Report(_ignore))
+        return _applied(load(stack.journal, self._identity).state, DeploymentReport(_ignore))
 
     def _guarded(self, stack: Stack) -> list[Guarded]:
         live = load(stack.journal, self._identity).state.live.values()
         return [Guarded(row.type, row.name, row.id, row.region, row.token, row.inputs) for row in live]
 
     def _run(
-        self, stack: Stack, redactor: Redactor, carrier: Carrier, *, preview: bool, on_log: Callable[[str, str], None]
+        self,
+        stack: Stack,
+        redactor: Redactor,
+        carrier: RegistrationHandler,
+        *,
+        preview: bool,
+        on_log: Callable[[str, str], None],
     ) -> Monitor:
         project = read_project(stack.program)
-        around = Surroundings(
+        around = MonitorContext(
             stack=stack.name,
             project=project.name,
             region=stack.region,
@@ -188,7 +194,7 @@ class DirectEngine:
             tags=self._tags,
             clock=self._clock,
             redactor=_redactor(stack, journal.salt),
-            report=Report(on_event),
+            report=DeploymentReport(on_event),
             delays=self._delays,
         )
 
@@ -210,7 +216,7 @@ class DirectEngine:
         raise_left(deployment, left + end(deployment, ending))
 
 
-def delays_of(identity: Identity) -> Delays:
+def delays_of(identity: JournalAccount) -> Delays:
     """Return the delays of that cloud."""
     return delays_at(identity.endpoint)
 
@@ -231,7 +237,7 @@ def _logger(stack: Stack, on_event: OnEvent) -> Callable[[str, str], None]:
     return log
 
 
-def _applied(state: State, report: Report) -> Applied:
+def _applied(state: State, report: DeploymentReport) -> Applied:
     resources = tuple(resource.shown() for resource in state.live.values())
     return Applied(hidden_for_show(state.outputs), resources, dict(report.changes))
 

@@ -29,7 +29,7 @@ _CHECKSUM: Final = ',"crc":"00000000"}'
 
 
 @dataclass(frozen=True)
-class Identity:
+class JournalAccount:
     """The AWS account id and endpoint URL (empty for real AWS) of a journal's resources."""
 
     account: str
@@ -51,7 +51,7 @@ class Loaded:
         return str(self.header["salt"]) if self.header else secrets.token_hex(16)
 
 
-def load(path: Path, identity: Identity) -> Loaded:
+def load(path: Path, identity: JournalAccount) -> Loaded:
     """Read a journal without changing it. A missing journal is empty.
 
     Raises:
@@ -73,7 +73,7 @@ def load(path: Path, identity: Identity) -> Loaded:
 class Journal:
     """A journal open for writing. Rows may be added from several threads; they share their fsyncs."""
 
-    def __init__(self, path: Path, identity: Identity, clock: Clock, *, required: bool = True) -> None:
+    def __init__(self, path: Path, identity: JournalAccount, clock: Clock, *, required: bool = True) -> None:
         """Open or create a journal and remove a truncated last line.
 
         If `required` is False, failures to write are ignored. Only deletions are then missing from the journal, and its
@@ -279,15 +279,15 @@ def _checked_header(path: Path, row: Row) -> Row:
         message = f"the journal {path} has version {row.get('version')}, this cloudgpu reads version {_VERSION}"
         raise StateError(message, hint="use the cloudgpu version that wrote it")
     decoded(str, row["salt"])
-    # Without an endpoint it is the real AWS's, as `Identity` has it.
-    return {**row, **asdict(decoded(Identity, row))}
+    # Without an endpoint it is the real AWS's, as `JournalAccount` has it.
+    return {**row, **asdict(decoded(JournalAccount, row))}
 
 
-def _same(header: Row, identity: Identity) -> bool:
+def _same(header: Row, identity: JournalAccount) -> bool:
     return (header["account"], header["endpoint"]) == (identity.account, identity.endpoint)
 
 
-def _check_identity(path: Path, header: Row, identity: Identity) -> None:
+def _check_identity(path: Path, header: Row, identity: JournalAccount) -> None:
     if _same(header, identity):
         return
     theirs = f"account {header['account']}{_at(header['endpoint'])}"

@@ -4,20 +4,20 @@ from collections.abc import Mapping
 from typing import Any
 
 from cloudgpu.aws.resources.base import Handler
-from cloudgpu.engine.base import Step
+from cloudgpu.engine.base import PreviewStep
 from cloudgpu.engine.direct.diff import ResourceRequest, decide
 from cloudgpu.engine.direct.journal_state import Resource, State
 from cloudgpu.engine.direct.register import Registered
 from cloudgpu.engine.redaction import is_masked
 
 
-class Forecast:
+class PreviewHandler:
     """Answers registrations from the journal and records the steps. Outputs that `up` would change are unknown."""
 
     def __init__(self, state: State) -> None:
         self._state = state
         self._replaced: set[str] = set()
-        self.steps: list[Step] = []
+        self.steps: list[PreviewStep] = []
 
     def present(self, urn: str) -> Resource | None:
         """Return the recorded resource."""
@@ -41,18 +41,18 @@ class Forecast:
         if operation == "replace":
             self._replaced.add(request.urn)
         shown = tuple(name for name in decision.changed if name not in request.options.hide_diffs)
-        self.steps.append(Step(operation, request.urn, request.type, request.name, shown))
+        self.steps.append(PreviewStep(operation, request.urn, request.type, request.name, shown))
         if present is None or operation == "replace":
             return Registered("", dict(request.inputs))
         outputs = present.outputs if operation == "same" else _unless(present.outputs, decision.changed)
         known = {name: value for name, value in outputs.items() if not is_masked(value)}
         return Registered(present.id, {**known, **request.inputs})
 
-    def deletions(self, registered: frozenset[str]) -> list[Step]:
+    def deletions(self, registered: frozenset[str]) -> list[PreviewStep]:
         """Return steps for resources that the program no longer has and for replaced ones not yet deleted."""
         removed = [resource for urn, resource in self._state.live.items() if urn not in registered]
         return [
-            Step("delete", resource.urn, resource.type, resource.name)
+            PreviewStep("delete", resource.urn, resource.type, resource.name)
             for resource in reversed([*removed, *self._state.condemned])
         ]
 

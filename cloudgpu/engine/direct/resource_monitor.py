@@ -16,13 +16,13 @@ from cloudgpu.aws.resources.base import Handler, HandlerContext
 from cloudgpu.aws.session.session import Clients
 from cloudgpu.engine.direct.deployment import Registry
 from cloudgpu.engine.direct.diff import ResourceRequest, with_ignored
-from cloudgpu.engine.direct.gate import Gate, StoppedError
 from cloudgpu.engine.direct.journal_state import Resource
 from cloudgpu.engine.direct.protobuf_values import Plain, plain, struct
 from cloudgpu.engine.direct.register import Registered
 from cloudgpu.engine.direct.resource_options import Options, read_options, refuse_version
+from cloudgpu.engine.direct.shutdown_gate import Gate, StoppedError
 from cloudgpu.engine.redaction import Redactor
-from cloudgpu.engine.urn import STACK_TYPE, Place, aliased
+from cloudgpu.engine.urn import STACK_TYPE, UrnParts, aliased
 from cloudgpu.errors import BadRequestError, CloudGpuError, UnsupportedError
 
 _PROVIDER_PREFIX: Final = "pulumi:providers:"
@@ -43,7 +43,7 @@ _FEATURES: Final = (
 T = TypeVar("T")
 
 
-class Carrier(Protocol):
+class RegistrationHandler(Protocol):
     """Applies registrations, or predicts the steps for a preview."""
 
     def present(self, urn: str) -> Resource | None:
@@ -57,7 +57,7 @@ class Carrier(Protocol):
 
 
 @dataclass(frozen=True)
-class Surroundings:
+class MonitorContext:
     """The monitor's context."""
 
     stack: str
@@ -72,7 +72,7 @@ class Surroundings:
 class Monitor:
     """The service for one run of a program. Its methods in CamelCase are the gRPC methods."""
 
-    def __init__(self, surroundings: Surroundings, carrier: Carrier) -> None:
+    def __init__(self, surroundings: MonitorContext, carrier: RegistrationHandler) -> None:
         self._around = surroundings
         self._carrier = carrier
         self._lock = threading.Lock()
@@ -230,7 +230,7 @@ class Monitor:
 
     def _resource_request(
         self,
-        place: Place,
+        place: UrnParts,
         request: resource_pb2.RegisterResourceRequest,
         options: Options,
         present: Resource | None,
@@ -294,8 +294,8 @@ class Monitor:
             raise BadRequestError(message, hint="register it before it is referred to")
         return {"urn": urn, "id": self._known[urn].id, "state": dict(self._known[urn].outputs)}
 
-    def _place(self, parent: str, type_token: str, name: str) -> Place:
-        return Place(self._around.stack, self._around.project, parent, type_token, name)
+    def _place(self, parent: str, type_token: str, name: str) -> UrnParts:
+        return UrnParts(self._around.stack, self._around.project, parent, type_token, name)
 
 
 def _refuse(what: str) -> NoReturn:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from cloudgpu.aws.session.session import Endpoint
+from cloudgpu.aws.session.session import CloudEndpoint
 from cloudgpu.engine.direct.protobuf_values import is_unknown
 from cloudgpu.errors import AuthError, BadRequestError, UnsupportedError
 from cloudgpu.files import parse_json
@@ -54,7 +54,7 @@ def configuration(values: Mapping[str, Any], environ: Mapping[str, str]) -> Conf
     return Configuration(region, _tags(values.get("defaultTags")))
 
 
-def loopback_endpoint(environ: Mapping[str, str]) -> Endpoint:
+def loopback_endpoint(environ: Mapping[str, str]) -> CloudEndpoint:
     """Return the rehearsal cloud that the environment names.
 
     Raises:
@@ -70,7 +70,7 @@ def loopback_endpoint(environ: Mapping[str, str]) -> Endpoint:
     key, secret = environ.get("AWS_ACCESS_KEY_ID", ""), environ.get("AWS_SECRET_ACCESS_KEY", "")
     if not (key and secret):
         raise AuthError("no key for the rehearsal cloud", hint='eval "$(cloudgpu rehearsal env)"')
-    return Endpoint(url, key, secret)
+    return CloudEndpoint(url, key, secret)
 
 
 def _is_loopback(url: str) -> bool:

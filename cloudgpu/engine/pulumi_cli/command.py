@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from pulumi.automation import CommandResult, PulumiCommand
+from pulumi.automation import CommandResult
+from pulumi.automation import PulumiCommand as SdkCommand
 from pulumi.automation.errors import create_command_error
 from semver import VersionInfo
 
@@ -44,7 +45,7 @@ exec "$@"
 """Records the process id before it becomes the CLI: the parent may be killed before it could write anything."""
 
 
-class Command(PulumiCommand):
+class PulumiCommand(SdkCommand):
     """The CLI for one stack. Unlike the SDK's class, it passes on only the variables that it was given.
 
     Args:

@@ -6,13 +6,13 @@ from typing import Any, Final
 
 from cloudgpu.aws.ec2 import tag_search
 from cloudgpu.aws.ec2.fleets import shortfall
-from cloudgpu.aws.ec2.tagged_types import Found
+from cloudgpu.aws.ec2.tagged_types import FoundResource
 from cloudgpu.aws.ec2.tagging import CLUSTER, TOKEN
 from cloudgpu.aws.resources.base import HandlerContext
 from cloudgpu.aws.resources.fleet import FLEET_TAG
 from cloudgpu.aws.session.session import Clients
 from cloudgpu.clock import Clock
-from cloudgpu.engine.base import Applied, Event, OnEvent, Stack, Step
+from cloudgpu.engine.base import Applied, Event, OnEvent, PreviewStep, Stack
 from cloudgpu.engine.direct.deployment import Registry, is_definite
 from cloudgpu.engine.direct.drift_repair import Guarded, drift, repair_drift
 from cloudgpu.engine.direct.project import read_project
@@ -58,7 +58,7 @@ def delete_unrecorded_nodes(
     return tuple(orphan.id for orphan in orphans)
 
 
-def _fleet(row: Found) -> str:
+def _fleet(row: FoundResource) -> str:
     return row.id if row.kind == "fleet" else row.tags.get(FLEET_TAG, "")
 
 
@@ -97,7 +97,7 @@ class PulumiEngine:
         self._site = site
         self._clock = clock
 
-    def preview(self, stack: Stack) -> tuple[Step, ...]:
+    def preview(self, stack: Stack) -> tuple[PreviewStep, ...]:
         """Return what `up` would do, without a mutating call.
 
         Raises:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from cloudgpu.clock import Clock
-from cloudgpu.engine.base import Event, EventKind, OnEvent, Operation, Stack, Step
+from cloudgpu.engine.base import Event, EventKind, OnEvent, Operation, PreviewStep, Stack
 from cloudgpu.engine.redaction import Redactor
 from cloudgpu.engine.urn import STACK_TYPE
 
@@ -34,7 +34,7 @@ class Listener:
     """Receives the events of one CLI run on the event stream's thread. Known secrets are already removed."""
 
     def __init__(self, stack: Stack, on_event: OnEvent, clock: Clock) -> None:
-        self.steps: list[Step] = []
+        self.steps: list[PreviewStep] = []
         self.changes: Counter[Operation] = Counter()
         self.errors: list[tuple[str, str]] = []
         """(URN, message) of every reported error."""
@@ -70,7 +70,7 @@ class Listener:
         if operation is None:
             return
         name = _name(metadata.urn)
-        self.steps.append(Step(operation, metadata.urn, metadata.type, name, tuple(metadata.diffs or ())))
+        self.steps.append(PreviewStep(operation, metadata.urn, metadata.type, name, tuple(metadata.diffs or ())))
         self._began[metadata.urn, operation] = self._clock.monotonic()
         if operation not in _QUIET:
             self._say("start", operation, metadata, _id(metadata))

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from cloudgpu.aws.session.session import Endpoint
+from cloudgpu.aws.session.session import CloudEndpoint
 from cloudgpu.clock import Clock
 from cloudgpu.engine.base import Stack
-from cloudgpu.engine.pulumi_cli.command import Command
+from cloudgpu.engine.pulumi_cli.command import PulumiCommand
 from cloudgpu.engine.pulumi_cli.engine import Cli, PulumiEngine, Site
 from cloudgpu.engine.pulumi_cli.installation import find, install
 from cloudgpu.engine.pulumi_cli.layout import Layout
@@ -21,7 +21,7 @@ _INSTALLED: Final = "cli"
 
 
 @dataclass(frozen=True)
-class Choice:
+class PulumiOptions:
     """The user's Pulumi options.
 
     Attributes:
@@ -38,7 +38,7 @@ class Choice:
 
 
 def pulumi_engine(
-    root: Path, endpoint: Endpoint, choice: Choice, site: Site, environ: Mapping[str, str], clock: Clock
+    root: Path, endpoint: CloudEndpoint, choice: PulumiOptions, site: Site, environ: Mapping[str, str], clock: Clock
 ) -> PulumiEngine:
     """Return the engine for one cloud. Finds the CLI first, so that a missing CLI is reported before any launch.
 
@@ -62,7 +62,7 @@ def pulumi_engine(
         variables = cli_environment(
             layout, environ, command=command, backend=backend, endpoint=endpoint, profile=choice.profile
         )
-        return CliStack(stack, layout.project(stack), Command(command, variables, notes.running))
+        return CliStack(stack, layout.project(stack), PulumiCommand(command, variables, notes.running))
 
     layout = Layout(root / ("rehearsal" if simulated else "aws"))
     return PulumiEngine(Cli(layout, simulated, opened), site, clock)
@@ -72,7 +72,13 @@ _ACCESS_TOKEN: Final = "PULUMI_ACCESS_TOKEN"  # noqa: S105  the name of a variab
 
 
 def cli_environment(
-    layout: Layout, environ: Mapping[str, str], *, command: Path, backend: str, endpoint: Endpoint, profile: str = ""
+    layout: Layout,
+    environ: Mapping[str, str],
+    *,
+    command: Path,
+    backend: str,
+    endpoint: CloudEndpoint,
+    profile: str = "",
 ) -> dict[str, str]:
     """Return the environment variables of a CLI process.
 
@@ -110,7 +116,7 @@ def _passes(name: str, *, rehearsal: bool) -> bool:
     return not (rehearsal and name.startswith("AWS_"))
 
 
-def _cloud(endpoint: Endpoint, profile: str) -> dict[str, str]:
+def _cloud(endpoint: CloudEndpoint, profile: str) -> dict[str, str]:
     if not endpoint.url:
         return {"AWS_PROFILE": profile} if profile else {}
     return {

@@ -16,7 +16,7 @@ from pulumi.automation import (
 from pulumi.automation import Stack as AutomationStack
 
 from cloudgpu.engine.base import Stack
-from cloudgpu.engine.pulumi_cli.command import Command
+from cloudgpu.engine.pulumi_cli.command import PulumiCommand
 from cloudgpu.engine.pulumi_cli.errors import failed_run
 from cloudgpu.engine.pulumi_cli.events import Listener
 from cloudgpu.engine.pulumi_cli.layout import stack_name
@@ -72,7 +72,7 @@ class StackPort(Protocol):
 class CliStack:
     """A `StackPort` over the real CLI."""
 
-    def __init__(self, stack: Stack, folder: Path, command: Command) -> None:
+    def __init__(self, stack: Stack, folder: Path, command: PulumiCommand) -> None:
         self._stack = stack
         self._name = stack_name(stack)
         self._folder = folder

@@ -59,7 +59,7 @@ class Pending:
 
 
 @dataclass(frozen=True)
-class Gang:
+class RecordedFleet:
     """A recorded fleet: its target capacity and the number of instances it launched."""
 
     urn: str
@@ -109,7 +109,7 @@ def pending(document: Document) -> tuple[Pending, ...]:
 
 
 @_readable
-def gangs(document: Document) -> tuple[Gang, ...]:
+def gangs(document: Document) -> tuple[RecordedFleet, ...]:
     """Return every fleet in the state."""
     return tuple(_gang(row) for row in _all(document) if row["type"] == FLEET and not row.get("delete"))
 
@@ -166,12 +166,12 @@ def _incomplete(physical: Physical) -> dict[str, Any]:
     return {} if physical.settled else {"initErrors": ["AWS refused to complete it when it was found again"]}
 
 
-def _gang(row: Mapping[str, Any]) -> Gang:
+def _gang(row: Mapping[str, Any]) -> RecordedFleet:
     inputs, outputs = _plain(row.get("inputs") or {}), _plain(row.get("outputs") or {})
     target = (inputs.get("targetCapacitySpecification") or {}).get("totalTargetCapacity") or 0
     sets = outputs.get("fleetInstanceSets") or ()
     launched = sum(len(fleet_set.get("instanceIds") or ()) for fleet_set in sets)
-    return Gang(row["urn"], str(row.get("id", "")), int(target), launched)
+    return RecordedFleet(row["urn"], str(row.get("id", "")), int(target), launched)
 
 
 def _deployment(document: Document) -> dict[str, Any]:

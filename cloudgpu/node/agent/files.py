@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import Any, Iterator
 
 from .errors import DamagedError
-from .foreign import parsed_object
+from .untrusted_data import parsed_object
 
 
 def write_json(path: str, value: dict[str, Any]) -> None:

@@ -9,8 +9,8 @@ import sys
 from typing import Any, Sequence
 
 from .errors import AgentError
-from .foreign import parsed
 from .heartbeat import LONG_VERBS, Heartbeat
+from .untrusted_data import parsed
 
 # Imported on demand, so that a status check does not pay for the download modules.
 _VERBS = {

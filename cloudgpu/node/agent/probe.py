@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Callable
 
-from .foreign import MALFORMED, number, parsed_object, text, whole
+from .untrusted_data import MALFORMED, number, parsed_object, text, whole
 from .utc import now
 
 _NVIDIA_SMI = (

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from importlib.resources import files
 
 from cloudgpu.catalog.images import driver_for
-from cloudgpu.node.bootstrap.mounts import Mount, functions
+from cloudgpu.node.bootstrap.storage_mounts import Mount, functions
 
 EFA_INSTALLER = "1.50.0"
 """The version that the machine images of September 2026 carry."""

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Mount:
+class BindMount:
     """A directory or file of the node.
 
     Attributes:

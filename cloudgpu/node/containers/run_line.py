@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from cloudgpu.launch.containers import INSIDE
-from cloudgpu.node.containers.mounts import Mount
+from cloudgpu.node.containers.mounts import BindMount
 from cloudgpu.recipe.environment import Container
 from cloudgpu.recipe.units import SizeGib
 
@@ -46,7 +46,7 @@ class Holding:
     name: str
     image: str
     labels: tuple[tuple[str, str], ...]
-    mounts: tuple[Mount, ...]
+    mounts: tuple[BindMount, ...]
     agent_files: str
 
 
@@ -98,6 +98,6 @@ def _gpus(hardware: Hardware) -> Sequence[str]:
 
 
 def _mounts(holding: Holding, hardware: Hardware) -> Sequence[str]:
-    huge = [Mount(_HUGE_PAGES)] if hardware.huge_pages else []
-    every = (Mount(holding.agent_files, INSIDE), *holding.mounts, *huge)
+    huge = [BindMount(_HUGE_PAGES)] if hardware.huge_pages else []
+    every = (BindMount(holding.agent_files, INSIDE), *holding.mounts, *huge)
     return [f"--mount={mount.option()}" for mount in every]

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from cloudgpu.plan.candidates import Field
 from cloudgpu.plan.plan import Finding, Plan, Severity
-from cloudgpu.plan.question import Question
+from cloudgpu.plan.planner_input import Question
 
 
 @dataclass(frozen=True)

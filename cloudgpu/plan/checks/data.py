@@ -6,9 +6,9 @@ from typing import Final
 
 from cloudgpu.catalog.other_prices import other_price
 from cloudgpu.plan.checks.check import Case, Issue, check
-from cloudgpu.plan.checks.room_on_disk import gib
+from cloudgpu.plan.checks.disk_space import gib
+from cloudgpu.plan.named_resources import DatasetSeen
 from cloudgpu.plan.plan import Severity
-from cloudgpu.plan.survey import DatasetSeen
 from cloudgpu.recipe.sources import source_of
 from cloudgpu.text import command
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from cloudgpu.catalog.gpu_spec import misfit
 from cloudgpu.plan.checks.check import Case, Issue, check
-from cloudgpu.recipe.nearest import nearest, suggestion
+from cloudgpu.recipe.name_suggestions import nearest, suggestion
 from cloudgpu.text import command
 
 

@@ -16,8 +16,8 @@ from cloudgpu.plan.checks.software_driver import cuda_unfit, driver_unfit
 from cloudgpu.plan.checks.software_torch import torch_unfit
 from cloudgpu.plan.host_sets import groups, matching
 from cloudgpu.plan.plan import Severity
-from cloudgpu.plan.question import Question
-from cloudgpu.recipe.nearest import suggestion
+from cloudgpu.plan.planner_input import Question
+from cloudgpu.recipe.name_suggestions import suggestion
 from cloudgpu.text import command
 
 _RULES: Final = (driver_unfit, cuda_unfit, container_unfit, torch_unfit)

@@ -9,7 +9,7 @@ from cloudgpu.plan.checks.check import Case, Issue, check
 from cloudgpu.plan.plan import Severity
 from cloudgpu.recipe.batch import batch_of
 from cloudgpu.recipe.launching import LOCAL_KINDS, ON_THE_HEAD, ONE_A_NODE, kvstore_kind
-from cloudgpu.recipe.reserved import RUN_PORTS
+from cloudgpu.recipe.reserved_names import RUN_PORTS
 from cloudgpu.recipe.schema import Recipe
 from cloudgpu.text import command
 

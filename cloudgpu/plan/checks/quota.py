@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from cloudgpu.catalog.quotas import Quota, quota_of
 from cloudgpu.plan.checks.check import Case, Issue, check
-from cloudgpu.plan.quota_room import QuotaRoom
+from cloudgpu.plan.quota_headroom import QuotaRoom
 from cloudgpu.plan.reservations import is_reserved
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from cloudgpu.catalog import InstanceType
 from cloudgpu.catalog.quotas import quota_of
 from cloudgpu.plan.checks.rule import Reason, region_rule
-from cloudgpu.plan.question import Question
+from cloudgpu.plan.planner_input import Question
 from cloudgpu.plan.reservations import is_reserved
 from cloudgpu.text import command
 

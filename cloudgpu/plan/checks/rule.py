@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from cloudgpu.catalog import InstanceType
-from cloudgpu.plan.question import Question
+from cloudgpu.plan.planner_input import Question
 
 
 @dataclass(frozen=True)

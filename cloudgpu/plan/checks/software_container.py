@@ -13,7 +13,7 @@ from cloudgpu.catalog.software import FrameworkImage, NgcMonth, Software
 from cloudgpu.plan.checks.rule import Reason, type_rule
 from cloudgpu.plan.checks.software_tags import parse_image_tag
 from cloudgpu.plan.checks.software_torch import runs_code, wheels_named
-from cloudgpu.plan.question import Question
+from cloudgpu.plan.planner_input import Question
 from cloudgpu.text import command
 
 _NCCL_TESTS: Final = "public.ecr.aws/hpc-cloud/nccl-tests"

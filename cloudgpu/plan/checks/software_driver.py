@@ -10,7 +10,7 @@ from cloudgpu.plan.checks.rule import Reason, type_rule
 from cloudgpu.plan.checks.software_tags import parse_image_tag
 from cloudgpu.plan.checks.software_torch import torch_misfit, wheels_of
 from cloudgpu.plan.node_driver import node_driver
-from cloudgpu.plan.question import Question
+from cloudgpu.plan.planner_input import Question
 from cloudgpu.text import command
 
 _OLDEST_FOR_MAJOR: Final = {11: 450, 12: 525, 13: 580}

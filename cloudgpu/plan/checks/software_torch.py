@@ -8,7 +8,7 @@ from typing import Final
 from cloudgpu.catalog import Gpu, InstanceType
 from cloudgpu.catalog.software import TorchWheels
 from cloudgpu.plan.checks.rule import Reason, type_rule
-from cloudgpu.plan.question import Question
+from cloudgpu.plan.planner_input import Question
 from cloudgpu.recipe.schema import PythonEnvironment
 from cloudgpu.text import command
 

@@ -7,7 +7,7 @@ from typing import Any
 from cloudgpu import bounds
 from cloudgpu.decoding import decoded
 from cloudgpu.files import parse_json
-from cloudgpu.rehearsal.aws_api.world import World
+from cloudgpu.rehearsal.aws_api.interfaces import World
 
 _MOST = 1000
 Action = Callable[[World, str, Mapping[str, Any]], dict[str, Any]]

@@ -10,7 +10,7 @@ from cloudgpu import bounds
 from cloudgpu.rehearsal.state.records import Records
 
 if TYPE_CHECKING:
-    from cloudgpu.rehearsal.aws_api.world import World
+    from cloudgpu.rehearsal.aws_api.interfaces import World
 
 
 class AwsError(EC2ClientError):
@@ -22,7 +22,7 @@ class AwsError(EC2ClientError):
 
 
 @dataclass(frozen=True)
-class Call:
+class ParsedRequest:
     """A parsed EC2 request. `params` has the names of the API reference and plain Python values."""
 
     action: str
@@ -48,7 +48,7 @@ class Call:
         return tags_for(self.params.get("TagSpecifications"), resource_type)
 
 
-Rule = Callable[[Call], Any]
+Rule = Callable[[ParsedRequest], Any]
 RULES: dict[str, Rule] = {}
 
 

@@ -12,9 +12,9 @@ from moto.ec2.models import ec2_backends
 from moto.scheduler.models import scheduler_backends
 
 from cloudgpu.rehearsal.aws_api.iam_permissions import allows, role_of, trusts
+from cloudgpu.rehearsal.aws_api.interfaces import Keeper
 from cloudgpu.rehearsal.aws_api.launch.run_instances import shut_down
 from cloudgpu.rehearsal.aws_api.scheduler import SERVICE
-from cloudgpu.rehearsal.aws_api.world import Keeper
 from cloudgpu.rehearsal.state.records import records_of
 
 _ONCE = re.compile(r"at\((.+)\)")

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from cloudgpu.rehearsal.aws_api.ec2.market import Market
+from cloudgpu.rehearsal.aws_api.ec2.capacity_tables import Market
+from cloudgpu.rehearsal.aws_api.interfaces import World
 from cloudgpu.rehearsal.aws_api.json_service import Action, JsonError, paged
-from cloudgpu.rehearsal.aws_api.world import World
 
 DEFAULT_VCPUS = 100_000
 """Default if the quota table has no row: a number, as on AWS, that no rehearsal reaches."""
@@ -15,7 +15,7 @@ _ACCOUNT = "123456789012"
 
 
 @dataclass(frozen=True)
-class Quota:
+class SimulatedQuota:
     """A quota. `bucket` and `market` identify its row in the table; without a bucket the value is `fixed`."""
 
     code: str
@@ -26,14 +26,16 @@ class Quota:
 
 
 QUOTAS = (
-    Quota("L-1216C47A", "Running On-Demand Standard (A, C, D, H, I, M, R, T, Z) instances", "standard", "on-demand"),
-    Quota("L-417A185B", "Running On-Demand P instances", "p", "on-demand"),
-    Quota("L-DB2E81BA", "Running On-Demand G and VT instances", "g", "on-demand"),
-    Quota("L-34B43A08", "All Standard (A, C, D, H, I, M, R, T, Z) Spot Instance Requests", "standard", "spot"),
-    Quota("L-7212CCBC", "All P4, P3 and P2 Spot Instance Requests", "p", "spot"),
-    Quota("L-C4BD4855", "All P5 Spot Instance Requests", "p5", "spot"),
-    Quota("L-3819A6DF", "All G and VT Spot Instance Requests", "g", "spot"),
-    Quota("L-0263D0A3", "EC2-VPC Elastic IPs", fixed=ELASTIC_IPS),
+    SimulatedQuota(
+        "L-1216C47A", "Running On-Demand Standard (A, C, D, H, I, M, R, T, Z) instances", "standard", "on-demand"
+    ),
+    SimulatedQuota("L-417A185B", "Running On-Demand P instances", "p", "on-demand"),
+    SimulatedQuota("L-DB2E81BA", "Running On-Demand G and VT instances", "g", "on-demand"),
+    SimulatedQuota("L-34B43A08", "All Standard (A, C, D, H, I, M, R, T, Z) Spot Instance Requests", "standard", "spot"),
+    SimulatedQuota("L-7212CCBC", "All P4, P3 and P2 Spot Instance Requests", "p", "spot"),
+    SimulatedQuota("L-C4BD4855", "All P5 Spot Instance Requests", "p5", "spot"),
+    SimulatedQuota("L-3819A6DF", "All G and VT Spot Instance Requests", "g", "spot"),
+    SimulatedQuota("L-0263D0A3", "EC2-VPC Elastic IPs", fixed=ELASTIC_IPS),
 )
 
 
@@ -51,7 +53,7 @@ def _get(world: World, region: str, params: Mapping[str, Any]) -> dict[str, Any]
     quota = next((quota for quota in QUOTAS if quota.code == code), None)
     if quota is None:
         raise JsonError("NoSuchResourceException", "The request failed because the specified quota does not exist.")
-    return {"Quota": _shown(world, region, quota)}
+    return {"SimulatedQuota": _shown(world, region, quota)}
 
 
 def _list(world: World, region: str, params: Mapping[str, Any]) -> dict[str, Any]:
@@ -69,7 +71,7 @@ def _require_ec2(params: Mapping[str, Any]) -> None:
         raise JsonError("NoSuchResourceException", "The rehearsal cloud has quotas of the service ec2 only.")
 
 
-def _shown(world: World, region: str, quota: Quota) -> dict[str, Any]:
+def _shown(world: World, region: str, quota: SimulatedQuota) -> dict[str, Any]:
     value = quota.fixed
     if quota.bucket:
         value = vcpus_allowed(world.market, region, quota.bucket, quota.market)

@@ -11,11 +11,11 @@ from cloudgpu.errors import StateError
 from cloudgpu.rehearsal.aws_api.ec2 import instance_store as book
 from cloudgpu.rehearsal.aws_api.ec2.instance_lifecycle import NodeKeeper
 from cloudgpu.rehearsal.aws_api.ec2.reachability import retell
+from cloudgpu.rehearsal.aws_api.interfaces import Parts, World
 from cloudgpu.rehearsal.aws_api.resource_inventory import census
 from cloudgpu.rehearsal.aws_api.resource_inventory_storage import holding
 from cloudgpu.rehearsal.aws_api.scheduler_due import carry_out_due
-from cloudgpu.rehearsal.aws_api.ssm_sessions import Sessions
-from cloudgpu.rehearsal.aws_api.world import Parts, World
+from cloudgpu.rehearsal.aws_api.ssm_sessions import SsmSessions
 from cloudgpu.rehearsal.faults.search_lag import SearchLag
 from cloudgpu.rehearsal.nodes.mounts.shared_storage import tidy
 from cloudgpu.rehearsal.server.http_message import HttpRequest, HttpResponse
@@ -43,7 +43,7 @@ class SimulatedCloud:
         self._keeper = NodeKeeper(parts)
         self._search_lag = SearchLag(parts.clock)
         self._services = Services(
-            World(parts.clock, parts.market, parts.host, self._keeper, parts.behaviour), Sessions(parts.files.nodes)
+            World(parts.clock, parts.market, parts.host, self._keeper, parts.behaviour), SsmSessions(parts.files.nodes)
         )
 
     def restore(self) -> None:

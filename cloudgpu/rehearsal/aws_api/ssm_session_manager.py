@@ -10,7 +10,7 @@ from moto.iam.models import iam_backends
 from cloudgpu.rehearsal.aws_api.ec2.reachability import reach_of
 from cloudgpu.rehearsal.aws_api.iam_permissions import allows
 from cloudgpu.rehearsal.aws_api.json_service import JsonError
-from cloudgpu.rehearsal.aws_api.ssm_sessions import Sessions
+from cloudgpu.rehearsal.aws_api.ssm_sessions import SsmSessions
 from cloudgpu.rehearsal.state.records import records_of
 
 ACTIONS: Final = frozenset({"StartSession"})
@@ -25,7 +25,7 @@ _NEEDED = (
 _ENDPOINTS = ("ssm", "ssmmessages")
 
 
-def start_session(sessions: Sessions, region: str, params: Mapping[str, Any]) -> dict[str, Any]:
+def start_session(sessions: SsmSessions, region: str, params: Mapping[str, Any]) -> dict[str, Any]:
     """Open a channel to port 22 of a node.
 
     Raises:
@@ -44,7 +44,7 @@ def start_session(sessions: Sessions, region: str, params: Mapping[str, Any]) ->
     return {"SessionId": channel.session_id, "TokenValue": channel.token, "StreamUrl": channel.url}
 
 
-def _connected(sessions: Sessions, region: str, target: str) -> bool:
+def _connected(sessions: SsmSessions, region: str, target: str) -> bool:
     """Return True if the agent runs, the node's role permits the calls, and the service is reachable."""
     backend = ec2_backends[DEFAULT_ACCOUNT_ID][region]
     running = (instance for instance in backend.all_instances() if instance.state == "running")

@@ -29,7 +29,7 @@ class Channel:
     url: str
 
 
-class Sessions:
+class SsmSessions:
     """Opens channels to the nodes below a directory."""
 
     def __init__(self, nodes: Path) -> None:

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from cloudgpu.rehearsal.aws_api.ec2.market import Market
-from cloudgpu.rehearsal.aws_api.world import NodeHost
+from cloudgpu.rehearsal.aws_api.ec2.capacity_tables import Market
+from cloudgpu.rehearsal.aws_api.interfaces import NodeHost
 from cloudgpu.rehearsal.faults.active_conditions import ActiveConditions
 from cloudgpu.rehearsal.faults.api_faults import FaultRules
 from cloudgpu.rehearsal.faults.conditions import conditions_from

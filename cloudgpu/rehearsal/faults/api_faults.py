@@ -33,7 +33,7 @@ _EFFECTS = ("error", "drop", "hold", "delay", "die", "lag")
 
 
 @dataclass(frozen=True)
-class ApiCall:
+class MatchedCall:
     """The API call that a rule is matched against. `facts` holds `zone`, `instance_type` and the like if known."""
 
     service: str
@@ -70,7 +70,7 @@ class FaultRule:
     seen: int = 0
     fired: int = 0
 
-    def applies(self, call: ApiCall, phase: Phase) -> bool:
+    def applies(self, call: MatchedCall, phase: Phase) -> bool:
         """Count a matching call. Return True if the fault occurs now."""
         if phase != self.phase or not self._matches(call):
             return False
@@ -82,7 +82,7 @@ class FaultRule:
         self.fired += 1
         return True
 
-    def _matches(self, call: ApiCall) -> bool:
+    def _matches(self, call: MatchedCall) -> bool:
         if self.mutating is not None and self.mutating != call.mutating:
             return False
         if not (fnmatchcase(call.action, self.action) and fnmatchcase(call.service, self.service)):
@@ -138,7 +138,7 @@ class FaultRules:
             self._calls = self._mutating = 0
             self._let_go()
 
-    def find(self, call: ApiCall, phase: Phase) -> FaultRule | None:
+    def find(self, call: MatchedCall, phase: Phase) -> FaultRule | None:
         """Count the call and return the first rule that applies to it in this phase."""
         with self._change:
             if phase == "before":
@@ -147,14 +147,14 @@ class FaultRules:
             struck = [rule for rule in self._rules if rule.do != "lag" and rule.applies(call, phase)]
             return struck[0] if struck else None
 
-    def lag_s(self, call: ApiCall) -> float:
+    def lag_s(self, call: MatchedCall) -> float:
         """Return how many seconds tag searches in this call lag."""
         with self._change:
             return max(
                 (rule.seconds for rule in self._rules if rule.do == "lag" and rule.applies(call, "before")), default=0
             )
 
-    def hold(self, rule: FaultRule, call: ApiCall, *, limit_s: float = 600.0) -> None:
+    def hold(self, rule: FaultRule, call: MatchedCall, *, limit_s: float = 600.0) -> None:
         """Block the calling thread until `release`, at most `limit_s` seconds."""
         with self._change:
             ticket = self._next_hold

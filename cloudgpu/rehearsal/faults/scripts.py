@@ -11,7 +11,7 @@ from cloudgpu.decoding import MALFORMED, described
 from cloudgpu.errors import UsageError
 from cloudgpu.files import SETTINGS_BYTES, read_text
 from cloudgpu.recipe.document import parse
-from cloudgpu.recipe.nearest import suggestion
+from cloudgpu.recipe.name_suggestions import suggestion
 from cloudgpu.rehearsal.faults.api_faults import rule_from
 from cloudgpu.rehearsal.faults.conditions import conditions_from
 from cloudgpu.rehearsal.faults.node_faults import node_fault_from

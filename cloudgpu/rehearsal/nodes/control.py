@@ -19,17 +19,17 @@ from cloudgpu.decoding import MALFORMED, decoded
 from cloudgpu.errors import CloudGpuError
 from cloudgpu.files import parse_json
 from cloudgpu.rehearsal.faults.node_faults import node_fault_from
-from cloudgpu.rehearsal.nodes.fleet import Fleet
+from cloudgpu.rehearsal.nodes.fleet import NodeFleet
 from cloudgpu.rehearsal.nodes.values import Opened, RoleCredentials, pairs, spec_from_json
 
 _LOG = logging.getLogger(__name__)
 _LIMIT_BYTES = 64 * 1024 * 1024
 
 
-class Control:
+class ControlServer:
     """Serves requests from processes of the same user."""
 
-    def __init__(self, fleet: Fleet, save: Callable[[], None]) -> None:
+    def __init__(self, fleet: NodeFleet, save: Callable[[], None]) -> None:
         """Create the control without listening.
 
         Args:

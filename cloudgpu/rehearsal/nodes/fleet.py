@@ -23,26 +23,26 @@ from cloudgpu.rehearsal.nodes import addresses, record
 from cloudgpu.rehearsal.nodes.boot.baked_images import Images
 from cloudgpu.rehearsal.nodes.fault_injection import FaultInjector
 from cloudgpu.rehearsal.nodes.mounts import namespace_script
-from cloudgpu.rehearsal.nodes.mounts.shared_storage import SharedFiles
-from cloudgpu.rehearsal.nodes.namespaced import CagedBody
-from cloudgpu.rehearsal.nodes.node import Node, Surrounding
-from cloudgpu.rehearsal.nodes.plain import PlainBody
+from cloudgpu.rehearsal.nodes.mounts.shared_storage import SharedFolderStore
+from cloudgpu.rehearsal.nodes.namespaces import CagedBody
+from cloudgpu.rehearsal.nodes.node import SimulatedNode, Surrounding
+from cloudgpu.rehearsal.nodes.plain_processes import PlainBody
 from cloudgpu.rehearsal.nodes.processes import Body
-from cloudgpu.rehearsal.nodes.record import NodePaths, NodeRecord
+from cloudgpu.rehearsal.nodes.record import NodePaths, SimulatedNodeRecord
 from cloudgpu.rehearsal.nodes.servers.metadata import hostname
 from cloudgpu.rehearsal.nodes.servers.power_commands import Action
 from cloudgpu.rehearsal.nodes.values import NodeReport, Opened, PoweredOff, RoleCredentials, StartedNode
-from cloudgpu.rehearsal.nodes.visible_paths import Surroundings
+from cloudgpu.rehearsal.nodes.visible_paths import VisiblePaths
 
 _LOG = logging.getLogger(__name__)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,63}")
 _USER = re.compile(r"[a-z_][a-z0-9_-]{0,31}")
 
 
-class Fleet:
+class NodeFleet:
     """The nodes of one home."""
 
-    def __init__(self, directory: Path, surroundings: Surroundings, isolation: str, offset_s: float = 0.0) -> None:
+    def __init__(self, directory: Path, surroundings: VisiblePaths, isolation: str, offset_s: float = 0.0) -> None:
         """Create the fleet without adopting nodes.
 
         Args:
@@ -56,10 +56,10 @@ class Fleet:
         self._surroundings = surroundings
         self._isolation = isolation
         self._mounts = namespace_script.machine_mounts(_mount_table())
-        self._nodes: dict[str, Node] = {}
+        self._nodes: dict[str, SimulatedNode] = {}
         self._locks: dict[str, asyncio.Lock] = {}
         self._fault_injector = FaultInjector()
-        self._shared = SharedFiles(directory)
+        self._shared = SharedFolderStore(directory)
         self._images = Images(directory / "images.json")
         self._endings: set[asyncio.Task[None]] = set()
         self.offset_s = offset_s
@@ -167,7 +167,7 @@ class Fleet:
         """
         await asyncio.gather(*(self.stop(name) for name in tuple(self._nodes)))
 
-    def find(self, instance_id: str) -> Node:
+    def find(self, instance_id: str) -> SimulatedNode:
         """Return the node with this id.
 
         Raises:
@@ -269,7 +269,7 @@ class Fleet:
     def _lock(self, instance_id: str) -> asyncio.Lock:
         return self._locks.setdefault(instance_id, asyncio.Lock())
 
-    async def _create(self, spec: NodeSpec) -> Node:
+    async def _create(self, spec: NodeSpec) -> SimulatedNode:
         old = self._nodes.get(spec.instance_id)
         paths = NodePaths(self._instances / spec.instance_id)
         paths.create()
@@ -278,7 +278,7 @@ class Fleet:
         claim = addresses.claim_new(
             self._directory, old.record.address if old else spec.address, self._used(spec.instance_id)
         )
-        stored = NodeRecord(
+        stored = SimulatedNodeRecord(
             installed=self._images.installed(spec.image_id),
             spec=spec, address=claim.address, port=claim.port, metadata_port=claim.metadata_port,
             host_key=key.get_fingerprint(), isolation=self._isolation,
@@ -300,14 +300,14 @@ class Fleet:
         others = (node.record for name, node in self._nodes.items() if name != but)
         return {item.address for item in others if item.address != "127.0.0.1"}
 
-    def _node(self, stored: NodeRecord) -> Node:
+    def _node(self, stored: SimulatedNodeRecord) -> SimulatedNode:
         paths = NodePaths(self._instances / stored.spec.instance_id)
         around = Surrounding(
             now_s=self.now_s, credentials=lambda: self.credentials, ended=self._ended, shared=self._shared
         )
-        return Node(stored, paths, self._body(stored, paths), around)
+        return SimulatedNode(stored, paths, self._body(stored, paths), around)
 
-    def _body(self, stored: NodeRecord, paths: NodePaths) -> Body:
+    def _body(self, stored: SimulatedNodeRecord, paths: NodePaths) -> Body:
         if stored.isolation == "plain":
             return PlainBody(paths.disk / "root", paths.run, self._surroundings)
         cage = namespace_script.Cage(
@@ -320,7 +320,7 @@ class Fleet:
         )
         return CagedBody(cage)
 
-    async def _power_on(self, node: Node) -> None:
+    async def _power_on(self, node: SimulatedNode) -> None:
         claim = self._claim(node.record)
         node.faults = self._fault_injector.at_boot(node.record.spec)
         try:
@@ -333,13 +333,13 @@ class Fleet:
             await node.power_off(f"boot failed: {err.message}", unheard=False)
             raise
 
-    def _claim(self, stored: NodeRecord) -> addresses.Claim:
+    def _claim(self, stored: SimulatedNodeRecord) -> addresses.Claim:
         try:
             return addresses.claim(stored.address, stored.port, stored.metadata_port)
         except OSError as err:
             raise RehearsalError(f"address {stored.address}:{stored.port} is in use: {err.strerror}") from err
 
-    async def _adopt(self, node: Node) -> None:
+    async def _adopt(self, node: SimulatedNode) -> None:
         stored = node.record
         alive = node.body.adopt((stored.pid, stored.pid_started))
         if stored.state == "running" and stored.booted and alive:
@@ -350,13 +350,13 @@ class Fleet:
             _LOG.warning("%s has no init or did not finish its boot: booting it again", stored.spec.instance_id)
             await self._power_on(node)
 
-    def _ended(self, node: Node, action: Action, reason: str) -> None:
+    def _ended(self, node: SimulatedNode, action: Action, reason: str) -> None:
         """Power off a node in a separate task, because that cancels the node's own tasks."""
         task = asyncio.get_running_loop().create_task(self._end(node, action, reason))
         self._endings.add(task)
         task.add_done_callback(self._endings.discard)
 
-    async def _end(self, node: Node, action: Action, reason: str) -> None:
+    async def _end(self, node: SimulatedNode, action: Action, reason: str) -> None:
         async with self._lock(node.record.spec.instance_id):
             if node.record.state != "running":
                 return

@@ -22,9 +22,9 @@ from cloudgpu import files
 from cloudgpu.decoding import decoded
 from cloudgpu.errors import CloudGpuError
 from cloudgpu.rehearsal.layout import shift_within_limits
-from cloudgpu.rehearsal.nodes import namespaced, record, sockets, visible_paths
-from cloudgpu.rehearsal.nodes.control import Control
-from cloudgpu.rehearsal.nodes.fleet import Fleet
+from cloudgpu.rehearsal.nodes import namespaces, record, sockets, visible_paths
+from cloudgpu.rehearsal.nodes.control import ControlServer
+from cloudgpu.rehearsal.nodes.fleet import NodeFleet
 from cloudgpu.rehearsal.nodes.mounts import shared_storage
 from cloudgpu.rehearsal.nodes.values import RoleCredentials
 
@@ -35,7 +35,7 @@ _LOG_LIMIT_BYTES = 4 * 1024 * 1024
 
 
 @dataclass(frozen=True)
-class Settings:
+class HostOptions:
     """Command-line options."""
 
     directory: Path
@@ -72,7 +72,7 @@ def main(arguments: list[str]) -> int:
     return _child(settings, lock, tell)
 
 
-def _child(settings: Settings, lock: int, tell: int) -> int:
+def _child(settings: HostOptions, lock: int, tell: int) -> int:
     try:
         asyncio.run(_serve(settings, lock, tell))
     except (CloudGpuError, OSError) as err:
@@ -82,21 +82,21 @@ def _child(settings: Settings, lock: int, tell: int) -> int:
     return 0
 
 
-def _settings(arguments: list[str]) -> Settings:
+def _settings(arguments: list[str]) -> HostOptions:
     parser = argparse.ArgumentParser(description="Runs the nodes of one rehearsal cloud.")
     for name in ("--directory", "--home", "--envs"):
         parser.add_argument(name, type=Path, required=True)
     parser.add_argument("--isolation", choices=("auto", "cage", "plain"), default="auto")
-    return Settings(**vars(parser.parse_args(arguments)))
+    return HostOptions(**vars(parser.parse_args(arguments)))
 
 
-async def _serve(settings: Settings, lock: int, tell: int) -> None:
+async def _serve(settings: HostOptions, lock: int, tell: int) -> None:
     _watch_children_by_descriptor()
     isolation = _isolation(settings)
     seen = visible_paths.survey(settings.home, settings.envs, os.environ, shared_storage.prepare(settings.directory))
-    fleet = Fleet(settings.directory, seen, isolation, _stored_offset(settings))
+    fleet = NodeFleet(settings.directory, seen, isolation, _stored_offset(settings))
     fleet.credentials = _stored_credentials(settings)
-    control = Control(fleet, lambda: _store(settings, fleet))
+    control = ControlServer(fleet, lambda: _store(settings, fleet))
     bound = sockets.bind(settings.directory / "host.sock")
     _detach(settings.directory / "host.log")
     _LOG.info("host %s with isolation %s", os.getpid(), isolation)
@@ -116,7 +116,7 @@ async def _serve(settings: Settings, lock: int, tell: int) -> None:
     control.release()
 
 
-async def _until_over(settings: Settings, control: Control, fleet: Fleet, lock: int) -> None:
+async def _until_over(settings: HostOptions, control: ControlServer, fleet: NodeFleet, lock: int) -> None:
     """Wait until a client requests the shutdown, the home is deleted, or the host is idle for long."""
     while not control.over.is_set():
         with contextlib.suppress(TimeoutError):
@@ -138,13 +138,13 @@ def _still_ours(path: Path, lock: int) -> bool:
         return False
 
 
-def _isolation(settings: Settings) -> str:
+def _isolation(settings: HostOptions) -> str:
     """Return the isolation to use. `auto` falls back to `plain`; with `cage` a refusal is an error."""
     if settings.isolation == "plain":
         return "plain"
     probe = settings.directory / "probe"
     try:
-        refusal = namespaced.refusal(probe)
+        refusal = namespaces.refusal(probe)
     finally:
         shutil.rmtree(probe, ignore_errors=True)
     if refusal and settings.isolation == "cage":
@@ -155,7 +155,7 @@ def _isolation(settings: Settings) -> str:
     return "plain" if refusal else "cage"
 
 
-def _stored_offset(settings: Settings) -> float:
+def _stored_offset(settings: HostOptions) -> float:
     """Return the stored offset of the timer clock, or 0 if it is not valid."""
     offset_s = _stored(settings).get("offset_s") or 0.0
     if isinstance(offset_s, int | float) and shift_within_limits(offset_s):
@@ -164,7 +164,7 @@ def _stored_offset(settings: Settings) -> float:
     return 0.0
 
 
-def _stored_credentials(settings: Settings) -> RoleCredentials | None:
+def _stored_credentials(settings: HostOptions) -> RoleCredentials | None:
     stored = _stored(settings).get("credentials")
     if stored is None:
         return None
@@ -175,14 +175,14 @@ def _stored_credentials(settings: Settings) -> RoleCredentials | None:
         return None  # the server sends them again
 
 
-def _stored(settings: Settings) -> dict[str, object]:
+def _stored(settings: HostOptions) -> dict[str, object]:
     try:
         return decoded(dict[str, object], files.read_json(settings.clock, files.SETTINGS_BYTES))
     except (OSError, ValueError):
         return {}
 
 
-def _store(settings: Settings, fleet: Fleet) -> None:
+def _store(settings: HostOptions, fleet: NodeFleet) -> None:
     keys = fleet.credentials
     credentials = asdict(keys) | {"expires_at": keys.expires_at.isoformat()} if keys else None
     record.write_private(settings.clock, json.dumps({"offset_s": fleet.offset_s, "credentials": credentials}))

@@ -13,21 +13,21 @@ import asyncssh
 from cloudgpu.errors import RehearsalError
 from cloudgpu.rehearsal.faults.node_faults import NodeFault, NodeFaultKind
 from cloudgpu.rehearsal.nodes import addresses, record, superuser
-from cloudgpu.rehearsal.nodes.alarms import Alarms
 from cloudgpu.rehearsal.nodes.boot import user_data
 from cloudgpu.rehearsal.nodes.boot.base_image import NO_EGRESS
 from cloudgpu.rehearsal.nodes.boot.boot import CloudInit, HostKeyText
 from cloudgpu.rehearsal.nodes.boot.console import Console
 from cloudgpu.rehearsal.nodes.mounts import shared_folders
 from cloudgpu.rehearsal.nodes.mounts.s3_views import Views
-from cloudgpu.rehearsal.nodes.mounts.shared_storage import SharedFiles
+from cloudgpu.rehearsal.nodes.mounts.shared_storage import SharedFolderStore
 from cloudgpu.rehearsal.nodes.processes import Body
-from cloudgpu.rehearsal.nodes.record import NodePaths, NodeRecord, Timer
+from cloudgpu.rehearsal.nodes.record import NodePaths, SimulatedNodeRecord, Timer
 from cloudgpu.rehearsal.nodes.servers import command_answers, spot_notices
 from cloudgpu.rehearsal.nodes.servers.command_stubs import StandInServer
 from cloudgpu.rehearsal.nodes.servers.metadata import MetadataService, hostname
 from cloudgpu.rehearsal.nodes.servers.power_commands import Action, ending
-from cloudgpu.rehearsal.nodes.servers.sshd import Login, NodeSshServer, SshDoors
+from cloudgpu.rehearsal.nodes.servers.sshd import LoginUser, NodeSshServer, SshDoors
+from cloudgpu.rehearsal.nodes.timers import Alarms
 from cloudgpu.rehearsal.nodes.values import Opened, RoleCredentials
 
 _LOG = logging.getLogger(__name__)
@@ -40,15 +40,15 @@ class Surrounding:
 
     now_s: Callable[[], float]
     credentials: Callable[[], RoleCredentials | None]
-    ended: Callable[["Node", Action, str], None]
+    ended: Callable[["SimulatedNode", Action, str], None]
     """Called when the node wants to be powered off or rebooted, with the reason."""
-    shared: SharedFiles
+    shared: SharedFolderStore
 
 
-class Node:
+class SimulatedNode:
     """One simulated instance. `fleet` serializes the calls of its methods."""
 
-    def __init__(self, stored: NodeRecord, paths: NodePaths, body: Body, around: Surrounding) -> None:
+    def __init__(self, stored: SimulatedNodeRecord, paths: NodePaths, body: Body, around: Surrounding) -> None:
         """Create the node without starting it.
 
         Args:
@@ -237,7 +237,7 @@ class Node:
             self._listening.set()
             return
         spec = self.record.spec
-        login = Login(
+        login = LoginUser(
             user=spec.user,
             authorized_keys=spec.authorized_keys,
             home=self.body.home(spec.user),
@@ -302,7 +302,7 @@ class Node:
             await self._run(["/bin/sh", "-c", _NOTE, "note", self.body.layer.shown, reply.log])
         return reply
 
-    def _follow(self, after: NodeRecord) -> None:
+    def _follow(self, after: SimulatedNodeRecord) -> None:
         if after != self.record:
             self._keep(timers=after.timers, mounted=after.mounted, installed=after.installed)
 

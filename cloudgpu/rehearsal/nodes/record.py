@@ -50,7 +50,7 @@ class Changes(Protocol):
 
 
 @dataclass(frozen=True)
-class NodeRecord:
+class SimulatedNodeRecord:
     """The record of a node. `pid` and `pid_started` identify its init; 0 if it has none."""
 
     spec: NodeSpec
@@ -91,7 +91,7 @@ class NodeRecord:
             reason=self.reason,
         )
 
-    def after(self, reply: "Changes") -> "NodeRecord":
+    def after(self, reply: "Changes") -> "SimulatedNodeRecord":
         """Return the record with the changes of a simulated command."""
         timers = tuple(timer for timer in self.timers if timer.unit != reply.disarm)
         if reply.arm is not None:
@@ -101,7 +101,7 @@ class NodeRecord:
         installed = tuple(dict.fromkeys((*self.installed, *reply.installed)))
         return replace(self, timers=timers, mounted=mounted, installed=installed)
 
-    def off(self, reason: str, *, unheard: bool) -> "NodeRecord":
+    def off(self, reason: str, *, unheard: bool) -> "SimulatedNodeRecord":
         """Return the record of the node after power-off."""
         return replace(
             self,
@@ -159,7 +159,7 @@ class NodePaths:
         (self.run / "alive").touch()
 
 
-def save(path: Path, record: NodeRecord) -> None:
+def save(path: Path, record: SimulatedNodeRecord) -> None:
     """Replace the stored record atomically.
 
     Raises:
@@ -169,20 +169,20 @@ def save(path: Path, record: NodeRecord) -> None:
     write_private(path, json.dumps(values))
 
 
-def load(path: Path) -> NodeRecord:
+def load(path: Path) -> SimulatedNodeRecord:
     """Read and validate a record.
 
     Raises:
         OSError: The file cannot be read.
         ValueError: The record is damaged or incomplete.
     """
-    record = decoded(NodeRecord, files.read_json(path))
+    record = decoded(SimulatedNodeRecord, files.read_json(path))
     for part in (record, record.spec, *record.timers, *record.mounted):
         _check_numbers(part)
     return record
 
 
-def load_in(folder: Path) -> NodeRecord:
+def load_in(folder: Path) -> SimulatedNodeRecord:
     """Read the record in a node's folder.
 
     Raises:

@@ -16,7 +16,7 @@ _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 @dataclass(frozen=True)
-class Surroundings:
+class VisiblePaths:
     """Visible paths of the machine. `hidden` folders are empty inside a node, except for `readable` and `writable`."""
 
     base_python: str
@@ -33,7 +33,7 @@ class Surroundings:
 
 def survey(
     home: Path, envs: Path, environment: Mapping[str, str], shared: tuple[Path, Path] | None = None
-) -> Surroundings:
+) -> VisiblePaths:
     """Inspect this machine and user. Creates missing shared folders.
 
     Raises:
@@ -53,7 +53,7 @@ def survey(
     passed |= {"CLOUDGPU_ENVS": str(envs)}
     if environment.get("UV_CACHE_DIR"):
         passed.setdefault("UV_LINK_MODE", "copy")  # cache and environments are separate mounts: no hard links
-    return Surroundings(
+    return VisiblePaths(
         base_python=base,
         commands=tuple(commands.items()),
         environment=tuple(sorted(passed.items())),

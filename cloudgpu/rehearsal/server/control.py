@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from cloudgpu.decoding import MALFORMED, decoded, described
 from cloudgpu.errors import CloudGpuError
 from cloudgpu.files import parse_json
-from cloudgpu.rehearsal.aws_api.ec2.market import Market
+from cloudgpu.rehearsal.aws_api.ec2.capacity_tables import Market
 from cloudgpu.rehearsal.faults.active import ActiveFaults
 from cloudgpu.rehearsal.faults.api_faults import FaultRules
 from cloudgpu.rehearsal.server.control_auth import HEADER, signature_is_valid
@@ -37,7 +37,7 @@ class ControlTarget(Protocol):
 
 
 @dataclass(frozen=True)
-class Control:
+class ControlApi:
     """Handles control calls, which must be signed with the home's key."""
 
     secret: str

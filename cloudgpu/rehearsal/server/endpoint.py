@@ -11,10 +11,10 @@ from typing import Protocol
 
 from cloudgpu.clock import Clock
 from cloudgpu.errors import CloudGpuError
-from cloudgpu.rehearsal.faults.api_faults import ApiCall, FaultRule, FaultRules, Phase
+from cloudgpu.rehearsal.faults.api_faults import FaultRule, FaultRules, MatchedCall, Phase
 from cloudgpu.rehearsal.server import aws_chunked
 from cloudgpu.rehearsal.server.access_keys import Keyring
-from cloudgpu.rehearsal.server.control import PREFIX, Control
+from cloudgpu.rehearsal.server.control import PREFIX, ControlApi
 from cloudgpu.rehearsal.server.error_responses import error_response
 from cloudgpu.rehearsal.server.http_message import DropConnectionError, HttpRequest, HttpResponse
 from cloudgpu.rehearsal.server.operation import identify
@@ -24,7 +24,7 @@ from cloudgpu.rehearsal.state.durable import NotSavedError
 _log = logging.getLogger(__name__)
 
 
-class Cloud(Protocol):
+class SimulatedServices(Protocol):
     """The simulated services and their state."""
 
     def answer(self, request: HttpRequest, scope: Scope, *, lag_s: float) -> HttpResponse:
@@ -38,7 +38,7 @@ class Cloud(Protocol):
 
 
 @dataclass
-class Endpoint:
+class EndpointApplication:
     """Request handling of one server; an `Application` for the HTTP server.
 
     Attributes:
@@ -48,11 +48,11 @@ class Endpoint:
 
     port: int
     keyring: Keyring
-    control: Control
+    control: ControlApi
     faults: FaultRules
     lock: RLock
     clock: Clock
-    cloud: Callable[[], Cloud]
+    cloud: Callable[[], SimulatedServices]
     touched: Callable[[], None]
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
@@ -84,7 +84,7 @@ class Endpoint:
             return error_response(_service_of(request), err.code, err.message, status)
         return None
 
-    def _carry_out(self, request: HttpRequest, scope: Scope, call: ApiCall) -> HttpResponse:
+    def _carry_out(self, request: HttpRequest, scope: Scope, call: MatchedCall) -> HttpResponse:
         struck = self._apply_fault(call, "before")
         if struck is not None:
             return struck
@@ -105,7 +105,7 @@ class Endpoint:
         struck = self._apply_fault(call, "after_effect")
         return answer if struck is None else struck
 
-    def _effect(self, request: HttpRequest, scope: Scope, call: ApiCall) -> HttpResponse:
+    def _effect(self, request: HttpRequest, scope: Scope, call: MatchedCall) -> HttpResponse:
         """Carry out the call and make it durable before the client gets a response."""
         cloud = self.cloud()
         lag_s = self.faults.lag_s(call)
@@ -119,14 +119,14 @@ class Endpoint:
         _log.info("%s %s %s -> %d in %.0f ms", call.service, call.action, call.region, answer.status, took_ms)
         return answer
 
-    def _apply_fault(self, call: ApiCall, phase: Phase) -> HttpResponse | None:
+    def _apply_fault(self, call: MatchedCall, phase: Phase) -> HttpResponse | None:
         rule = self.faults.find(call, phase)
         if rule is None:
             return None
         _log.info("fault %s applies to %s (%s)", rule.id, call.action, phase)
         return self._fault(rule, call)
 
-    def _fault(self, rule: FaultRule, call: ApiCall) -> HttpResponse | None:
+    def _fault(self, rule: FaultRule, call: MatchedCall) -> HttpResponse | None:
         if rule.do == "die":
             os.kill(os.getpid(), signal.SIGKILL)
         if rule.do == "delay":

@@ -23,16 +23,16 @@ from cloudgpu.decoding import MALFORMED
 from cloudgpu.errors import CloudGpuError, RehearsalError, StateError
 from cloudgpu.files import SETTINGS_BYTES, open_for_appending, read_json
 from cloudgpu.paths import Home
-from cloudgpu.rehearsal.aws_api.ec2.market import Market
-from cloudgpu.rehearsal.aws_api.world import NodeHost, Parts
+from cloudgpu.rehearsal.aws_api.ec2.capacity_tables import Market
+from cloudgpu.rehearsal.aws_api.interfaces import NodeHost, Parts
 from cloudgpu.rehearsal.faults.active import ActiveFaults
 from cloudgpu.rehearsal.faults.active_conditions import ActiveConditions, SkewedClock
 from cloudgpu.rehearsal.faults.api_faults import FaultRules
 from cloudgpu.rehearsal.layout import RehearsalFiles
 from cloudgpu.rehearsal.nodes.host_client import NodeHostClient
 from cloudgpu.rehearsal.server import access_keys
-from cloudgpu.rehearsal.server.control import Control
-from cloudgpu.rehearsal.server.endpoint import Endpoint
+from cloudgpu.rehearsal.server.control import ControlApi
+from cloudgpu.rehearsal.server.endpoint import EndpointApplication
 from cloudgpu.rehearsal.server.http_message import Application, HttpRequest, HttpResponse, LargeBodyGuard
 from cloudgpu.rehearsal.server.http_server import LoopbackServer
 from cloudgpu.rehearsal.simulated_time import SimulatedTime
@@ -73,8 +73,8 @@ class RehearsalServer:
         self._parts = Parts(self._files, clock, self.market, host, self._lock, role, self.behaviour, self._time)
         self._http = _bound(self._application, self._guard, self._files.endpoint)
         active_faults = ActiveFaults(self.faults, self.market, self.behaviour, host)
-        control = Control(self.keyring.caller.secret_access_key, self.faults, self.market, self, active_faults)
-        self._endpoint = Endpoint(
+        control = ControlApi(self.keyring.caller.secret_access_key, self.faults, self.market, self, active_faults)
+        self._endpoint = EndpointApplication(
             self._http.port,
             self.keyring,
             control,

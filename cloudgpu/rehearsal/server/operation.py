@@ -3,7 +3,7 @@
 import re
 from urllib.parse import parse_qsl
 
-from cloudgpu.rehearsal.faults.api_faults import ApiCall
+from cloudgpu.rehearsal.faults.api_faults import MatchedCall
 from cloudgpu.rehearsal.server.http_message import HttpRequest
 from cloudgpu.rehearsal.server.sigv4 import Scope
 
@@ -43,20 +43,20 @@ _EFS = {
 """EFS requests do not name their action; it follows from the method and the first part of the path."""
 
 
-def identify(request: HttpRequest, scope: Scope) -> ApiCall:
+def identify(request: HttpRequest, scope: Scope) -> MatchedCall:
     """Return the service, the action and the facts that fault rules match on."""
     if scope.service == "s3":
         action = _s3_action(request)
-        return ApiCall("s3", action, scope.region, request.method not in ("GET", "HEAD"))
+        return MatchedCall("s3", action, scope.region, request.method not in ("GET", "HEAD"))
     if scope.service == "scheduler":
-        return ApiCall("scheduler", _scheduler_action(request), scope.region, request.method != "GET")
+        return MatchedCall("scheduler", _scheduler_action(request), scope.region, request.method != "GET")
     if scope.service == "elasticfilesystem":
-        return ApiCall("efs", _efs_action(request), scope.region, request.method != "GET")
+        return MatchedCall("efs", _efs_action(request), scope.region, request.method != "GET")
     fields = _form(request)
     target = request.headers.find("x-amz-target")
     action = fields.get("Action") or target.rpartition(".")[2] or f"{request.method} {request.raw_path}"
     reading = bool(_READING.match(action)) if " " not in action else request.method in ("GET", "HEAD")
-    return ApiCall(scope.service, action, scope.region, not reading, _facts(fields))
+    return MatchedCall(scope.service, action, scope.region, not reading, _facts(fields))
 
 
 def _scheduler_action(request: HttpRequest) -> str:

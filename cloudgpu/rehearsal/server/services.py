@@ -17,10 +17,10 @@ from werkzeug.exceptions import HTTPException
 from cloudgpu.rehearsal.aws_api import json_service, pricing, s3_buckets, service_quotas, ssm_session_manager
 from cloudgpu.rehearsal.aws_api.ec2.backend import StrictEc2
 from cloudgpu.rehearsal.aws_api.fsx import lustre
+from cloudgpu.rehearsal.aws_api.interfaces import World
 from cloudgpu.rehearsal.aws_api.scheduler import StrictScheduler
 from cloudgpu.rehearsal.aws_api.ssm_parameters import StrictSsm
-from cloudgpu.rehearsal.aws_api.ssm_sessions import Sessions
-from cloudgpu.rehearsal.aws_api.world import World
+from cloudgpu.rehearsal.aws_api.ssm_sessions import SsmSessions
 from cloudgpu.rehearsal.server.error_responses import error_response, repair_error_xml
 from cloudgpu.rehearsal.server.http_message import HttpRequest, HttpResponse
 from cloudgpu.rehearsal.server.request_guard import body_error
@@ -33,7 +33,7 @@ _JSON = {"fsx": lustre.ACTIONS, "servicequotas": service_quotas.ACTIONS, "pricin
 class Services:
     """The simulated services of one server."""
 
-    def __init__(self, world: World, sessions: Sessions) -> None:
+    def __init__(self, world: World, sessions: SsmSessions) -> None:
         self._world = world
         self._sessions = sessions
 

@@ -8,7 +8,7 @@ from cloudgpu.ssh.transfer.glob import translate
 
 
 @dataclass(frozen=True)
-class Rule:
+class IgnoreRule:
     """One line of an ignore file."""
 
     include: bool
@@ -24,7 +24,7 @@ class IgnoreFile:
     """The rules of an ignore file, and its directory (bytes, empty or ending with a slash)."""
 
     below: bytes
-    rules: tuple[Rule, ...]
+    rules: tuple[IgnoreRule, ...]
     prefix: bytes = b""
     """Put in front of every path: where the paths' root lies, seen from an ignore file above that root."""
 
@@ -70,7 +70,7 @@ def ignored(path: bytes, *, directory: bool, own: Sequence[IgnoreFile], git: Seq
     return False
 
 
-def _rule(line: bytes) -> Rule | None:
+def _rule(line: bytes) -> IgnoreRule | None:
     line = _trim(line.removesuffix(b"\r"))
     if not line or line.startswith(b"#"):
         return None
@@ -82,7 +82,7 @@ def _rule(line: bytes) -> Rule | None:
     translated = translate(line.removeprefix(b"/"))
     if translated is None or not line:
         return None
-    return Rule(include, directories_only, whole_path, re.compile(translated, re.DOTALL))
+    return IgnoreRule(include, directories_only, whole_path, re.compile(translated, re.DOTALL))
 
 
 def _trim(line: bytes) -> bytes:

@@ -19,7 +19,7 @@ OWN_NAME = b".cloudgpuignore"
 
 
 @dataclass(frozen=True)
-class Skipped:
+class UnsendableFile:
     """A file that is not ignored but cannot be sent."""
 
     path: str
@@ -27,15 +27,15 @@ class Skipped:
 
 
 @dataclass(frozen=True)
-class Listing:
+class FileListing:
     """The files to send, sorted and relative to the directory. Bytes that are not UTF-8 are kept as surrogates."""
 
     files: tuple[str, ...]
     bytes: int
-    skipped: tuple[Skipped, ...]
+    skipped: tuple[UnsendableFile, ...]
 
 
-def files_to_send(root: Path) -> Listing:
+def files_to_send(root: Path) -> FileListing:
     """List a work directory, applying ignore files.
 
     Links within the directory are kept, absolute ones as relative ones. Links that lead out of it, sockets, devices and
@@ -51,7 +51,7 @@ def files_to_send(root: Path) -> Listing:
     pending = [_Directory(b"", *_above(top))]
     while pending:
         pending.extend(walk.visit(pending.pop()))
-    return Listing(tuple(sorted(walk.files)), walk.total, tuple(walk.skipped))
+    return FileListing(tuple(sorted(walk.files)), walk.total, tuple(walk.skipped))
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class _Walk:
     root: bytes
     files: list[str] = field(default_factory=list)
     total: int = 0
-    skipped: list[Skipped] = field(default_factory=list)
+    skipped: list[UnsendableFile] = field(default_factory=list)
 
     def visit(self, here: _Directory) -> list[_Directory]:
         """Add the files of one directory; return its subdirectories to visit."""
@@ -114,7 +114,7 @@ class _Walk:
             self.total += status.st_size
 
     def _skip(self, path: bytes, reason: str) -> None:
-        self.skipped.append(Skipped(os.fsdecode(path) or ".", reason))
+        self.skipped.append(UnsendableFile(os.fsdecode(path) or ".", reason))
 
 
 def _problem(root: bytes, path: bytes, mode: int) -> str:

@@ -25,7 +25,7 @@ _LONGEST_REASON = 4096
 
 
 @dataclass(frozen=True)
-class Skipped:
+class SkippedDownload:
     """A matching file on a node that was not downloaded.
 
     Attributes:
@@ -39,7 +39,7 @@ class Skipped:
     lost: bool
 
 
-OnSkipped = Callable[[Skipped], None]
+OnSkipped = Callable[[SkippedDownload], None]
 """Is called with what could not be fetched."""
 
 
@@ -64,7 +64,7 @@ def trusted(who: str, fields: object) -> Entry:
     return entry
 
 
-def trusted_skipped(who: str, fields: object) -> Skipped:
+def trusted_skipped(who: str, fields: object) -> SkippedDownload:
     """Validate a node's report of a file that it cannot send.
 
     Raises:
@@ -72,7 +72,7 @@ def trusted_skipped(who: str, fields: object) -> Skipped:
     """
     match fields:
         case [str(path), str(reason), bool(lost)]:
-            return Skipped(path[:_LONGEST_NAME], reason[:_LONGEST_REASON], lost)
+            return SkippedDownload(path[:_LONGEST_NAME], reason[:_LONGEST_REASON], lost)
         case _:
             raise _malformed(who)
 

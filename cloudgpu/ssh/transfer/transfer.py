@@ -12,14 +12,14 @@ from cloudgpu.errors import RemoteCommandError, StateError
 from cloudgpu.launch.inventory import Node
 from cloudgpu.paths import unwritable
 from cloudgpu.ssh.base import COMMAND_S, Result
-from cloudgpu.ssh.command import Command
-from cloudgpu.ssh.outcome import describe
+from cloudgpu.ssh.command import RemoteCommand
+from cloudgpu.ssh.failure_text import describe
 from cloudgpu.ssh.transfer import node_read, node_tree
 from cloudgpu.ssh.transfer.contents import Contents
 from cloudgpu.ssh.transfer.node_read import portable_entry
 from cloudgpu.ssh.transfer.node_tree import MARK, Entry, entry_at, same
 from cloudgpu.ssh.transfer.patterns import regexes
-from cloudgpu.ssh.transfer.receive import Arriving, Landing, OnSkipped, Skipped, trusted, trusted_skipped
+from cloudgpu.ssh.transfer.receive import Arriving, Landing, OnSkipped, SkippedDownload, trusted, trusted_skipped
 from cloudgpu.text import printable, size_text
 
 _ROUNDS = 3
@@ -62,7 +62,7 @@ exec cat -- "$from"
 """
 
 
-class Running(Protocol):
+class StartedCommand(Protocol):
     """A started command."""
 
     stderr: bytearray
@@ -81,45 +81,45 @@ class Running(Protocol):
         """Stop reading."""
 
 
-class Carrier(Protocol):
+class TransferConnection(Protocol):
     """The operations of a connection that a transfer needs."""
 
     node: Node
 
-    def try_run(self, command: Command, *, stdin: bytes = b"", timeout_s: float = COMMAND_S) -> Result:
+    def try_run(self, command: RemoteCommand, *, stdin: bytes = b"", timeout_s: float = COMMAND_S) -> Result:
         """Run it and wait."""
 
-    def start(self, command: Command, stdin: bytes | Iterable[bytes] = b"") -> Running:
+    def start(self, command: RemoteCommand, stdin: bytes | Iterable[bytes] = b"") -> StartedCommand:
         """Start it."""
 
 
-def _output(running: Running) -> Iterator[bytes]:
+def _output(running: StartedCommand) -> Iterator[bytes]:
     """Yield the output of a transfer, which fails when it makes no progress."""
     for piece in running.output(_STALLED_S):
         yield piece
         running.renew()
 
 
-def put_bytes(host: Carrier, content: bytes, path: str, *, mode: int) -> None:
+def put_bytes(host: TransferConnection, content: bytes, path: str, *, mode: int) -> None:
     """Write one file on the node. It is renamed into place only when every byte has arrived.
 
     Raises:
         RemoteCommandError: It cannot be written there.
     """
-    command = Command("sh", "-c", _PUT, "sh", path, str(len(content)), f"{mode:o}")
+    command = RemoteCommand("sh", "-c", _PUT, "sh", path, str(len(content)), f"{mode:o}")
     result = host.try_run(command, stdin=content)
     if not result.ok:
         raise _failed(host, f"cannot write {path}", result.exit_code, result.tail())
 
 
-def get_file(host: Carrier, path: str, to: Path) -> None:
+def get_file(host: TransferConnection, path: str, to: Path) -> None:
     """Fetch one file; `to` appears whole or not at all.
 
     Raises:
         RemoteCommandError: It cannot be read there.
         StateError: It cannot be written here.
     """
-    running = host.start(Command("sh", "-c", _GET, "sh", path))
+    running = host.start(RemoteCommand("sh", "-c", _GET, "sh", path))
     try:
         with Landing(to.parent) as landing:
             arriving = Arriving(_output(running))
@@ -132,7 +132,7 @@ def get_file(host: Carrier, path: str, to: Path) -> None:
         raise unwritable(to, err) from err
 
 
-def send_tree(host: Carrier, source: Path, files: Sequence[str], to: str) -> int:
+def send_tree(host: TransferConnection, source: Path, files: Sequence[str], to: str) -> int:
     """Make the remote directory contain exactly these files and return the bytes of content sent.
 
     Files that change while they are read are sent again, a few times.
@@ -160,7 +160,7 @@ def send_tree(host: Carrier, source: Path, files: Sequence[str], to: str) -> int
     )
 
 
-def claim_tree(host: Carrier, to: str) -> None:
+def claim_tree(host: TransferConnection, to: str) -> None:
     """Mark a new or empty remote directory as managed, so that `send_tree` may change it later.
 
     Raises:
@@ -170,7 +170,7 @@ def claim_tree(host: Carrier, to: str) -> None:
 
 
 def fetch_tree(
-    host: Carrier, source: str, patterns: Sequence[str], to: Path, on_skipped: OnSkipped | None = None
+    host: TransferConnection, source: str, patterns: Sequence[str], to: Path, on_skipped: OnSkipped | None = None
 ) -> list[str]:
     """Download matching files that differ from the local ones. Return the relative paths that match and are now here.
 
@@ -201,13 +201,13 @@ def fetch_tree(
     return [entry.path for entry in entries if entry.path not in lost]
 
 
-def _listed(host: Carrier, answer: object, problem: str) -> tuple[list[Entry], list[Skipped]]:
+def _listed(host: TransferConnection, answer: object, problem: str) -> tuple[list[Entry], list[SkippedDownload]]:
     """Validate a node's listing; return its entries and what it cannot send."""
     who = describe(host.node)
     match answer:
         case {"entries": [*entries], "skipped": [*skipped], "unnamed": int(unnamed)}:
             named = [trusted_skipped(who, fields) for fields in skipped]
-            more = [Skipped("", f"{unnamed} more that cannot be fetched", lost=False)] if unnamed > 0 else []
+            more = [SkippedDownload("", f"{unnamed} more that cannot be fetched", lost=False)] if unnamed > 0 else []
             return [trusted(who, fields) for fields in entries], named + more
         case _:
             raise _senseless(host, problem)
@@ -220,7 +220,7 @@ def manifest_of(source: Path, files: Sequence[str]) -> list[Entry]:
     return [entry for entry in entries if entry is not None]  # files that were deleted meanwhile are left out
 
 
-def _plan(host: Carrier, manifest: Sequence[Entry], to: str) -> tuple[list[Entry], int]:
+def _plan(host: TransferConnection, manifest: Sequence[Entry], to: str) -> tuple[list[Entry], int]:
     """Return the entries to send and the number of extra files on the node."""
     problem = f"cannot compare {to}"
     match _ask(host, _command("plan", to), _message(manifest), problem):
@@ -232,14 +232,16 @@ def _plan(host: Carrier, manifest: Sequence[Entry], to: str) -> tuple[list[Entry
             raise _senseless(host, problem)
 
 
-def _ask(host: Carrier, command: Command, question: bytes, problem: str) -> object:
+def _ask(host: TransferConnection, command: RemoteCommand, question: bytes, problem: str) -> object:
     """Run a verb that returns one message."""
     running = host.start(command, _PROGRAM + question)
     arriving = Arriving(_output(running))
     return _answer(host, arriving, running, problem)
 
 
-def _answer(host: Carrier, arriving: Arriving, running: Running, problem: str, *, marked: bool = False) -> object:
+def _answer(
+    host: TransferConnection, arriving: Arriving, running: StartedCommand, problem: str, *, marked: bool = False
+) -> object:
     """Read the final message of a response and nothing after it: a hostile node may send without end."""
     has_mark = marked or arriving.skip_past(MARK, within=_NOISE_BYTES)
     text = arriving.message(_ANSWER_BYTES) if has_mark else None
@@ -254,7 +256,7 @@ def _answer(host: Carrier, arriving: Arriving, running: Running, problem: str, *
         raise _senseless(host, problem) from err
 
 
-def _apply(host: Carrier, to: str, header: bytes, contents: Contents) -> None:
+def _apply(host: TransferConnection, to: str, header: bytes, contents: Contents) -> None:
     running = host.start(_command("apply", to), contents.after(_PROGRAM + header))
     output_bytes = 0
     for piece in _output(running):
@@ -271,7 +273,7 @@ def _apply(host: Carrier, to: str, header: bytes, contents: Contents) -> None:
         raise _broken(host, f"cannot write {to}", running)
 
 
-def _receive(host: Carrier, source: str, entries: Sequence[Entry], to: Path) -> list[Skipped]:
+def _receive(host: TransferConnection, source: str, entries: Sequence[Entry], to: Path) -> list[SkippedDownload]:
     """Receive the contents and move each file into place once complete; links last, after their parents.
 
     Returns what the node could not send after all.
@@ -326,25 +328,25 @@ def _cut(landing: Landing, files: Sequence[Entry], short: object) -> None:
             landing.cut(entry, size)
 
 
-def _unsent(landing: Landing, files: Sequence[Entry], failed: object) -> list[Skipped]:
+def _unsent(landing: Landing, files: Sequence[Entry], failed: object) -> list[SkippedDownload]:
     """Drop what arrived of files that could not be read to their end, and name them."""
     unsent = []
     for entry, reason in _numbered(files, failed):
         landing.drop(entry)
-        unsent.append(Skipped(entry.path, f"cannot be read: {reason}"[:_REASON_LENGTH], lost=True))
+        unsent.append(SkippedDownload(entry.path, f"cannot be read: {reason}"[:_REASON_LENGTH], lost=True))
     return unsent
 
 
-def _senseless(host: Carrier, problem: str) -> RemoteCommandError:
+def _senseless(host: TransferConnection, problem: str) -> RemoteCommandError:
     return RemoteCommandError(
         f"{describe(host.node)}: {problem}: its response is malformed",
         hint="check what the node's login shell prints or replaces: `cloudgpu ssh`",
     )
 
 
-def _command(verb: str, where: str) -> Command:
+def _command(verb: str, where: str) -> RemoteCommand:
     """Return the command. The program is sent through stdin, to keep messages and process lists readable."""
-    return Command("python3", "-I", "-c", _LOADER, str(len(_PROGRAM)), verb, where)
+    return RemoteCommand("python3", "-I", "-c", _LOADER, str(len(_PROGRAM)), verb, where)
 
 
 def _message(value: Sequence[object]) -> bytes:
@@ -352,12 +354,12 @@ def _message(value: Sequence[object]) -> bytes:
     return struct.pack(">Q", len(text)) + text
 
 
-def _broken(host: Carrier, problem: str, running: Running) -> RemoteCommandError:
+def _broken(host: TransferConnection, problem: str, running: StartedCommand) -> RemoteCommandError:
     tail = bytes(running.stderr).decode("utf-8", "replace").strip().splitlines()[-10:]
     return _failed(host, problem, running.exit_code, tail)
 
 
-def _failed(host: Carrier, problem: str, exit_code: int, tail: Sequence[str]) -> RemoteCommandError:
+def _failed(host: TransferConnection, problem: str, exit_code: int, tail: Sequence[str]) -> RemoteCommandError:
     hint = "the node needs python3 (3.8 or newer) on its PATH" if exit_code == _NOT_FOUND else ""
     tail = [printable(line)[:_REASON_LENGTH] for line in tail]
     because = "; ".join(tail) or f"exit code {exit_code}"

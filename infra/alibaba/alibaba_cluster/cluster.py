@@ -4,8 +4,8 @@ from typing import Any
 
 import pulumi
 
-from alibaba_cluster.data import Data
-from alibaba_cluster.network import Network
+from alibaba_cluster.data import DataStorage
+from alibaba_cluster.network import AlibabaNetwork
 from alibaba_cluster.nodes import Nodes
 from alibaba_cluster.settings import AlibabaArgs
 
@@ -16,9 +16,9 @@ class AlibabaCluster(pulumi.ComponentResource):
     def __init__(self, name: str, args: AlibabaArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("cloudgpu:alibaba:Cluster", name, None, opts)
         child = pulumi.ResourceOptions(parent=self)
-        self._network = Network(name, args, child)
+        self._network = AlibabaNetwork(name, args, child)
         self._nodes = Nodes(name, args, self._network, child)
-        self._data = Data(name, args, self._network, child)
+        self._data = DataStorage(name, args, self._network, child)
         self.register_outputs({})
 
     def exports(self) -> dict[str, Any]:

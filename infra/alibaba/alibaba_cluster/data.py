@@ -5,17 +5,17 @@ from typing import Any
 import pulumi
 import pulumi_alicloud as alicloud
 
-from alibaba_cluster.network import VPC_CIDR, Network
+from alibaba_cluster.network import VPC_CIDR, AlibabaNetwork
 from alibaba_cluster.settings import AlibabaArgs
 
 _NAS_MANAGED_KEY = 1
 
 
-class Data(pulumi.ComponentResource):
+class DataStorage(pulumi.ComponentResource):
     """The storage that the settings request. Unless disposable, it is retained when the stack is deleted."""
 
     def __init__(
-        self, name: str, args: AlibabaArgs, network: Network, opts: pulumi.ResourceOptions | None = None
+        self, name: str, args: AlibabaArgs, network: AlibabaNetwork, opts: pulumi.ResourceOptions | None = None
     ) -> None:
         super().__init__("cloudgpu:alibaba:Data", name, None, opts)
         self._child = pulumi.ResourceOptions(parent=self)
@@ -27,7 +27,7 @@ class Data(pulumi.ComponentResource):
             self._bucket(name, args)
         self.register_outputs(self.shown)
 
-    def _file_system(self, name: str, args: AlibabaArgs, network: Network) -> None:
+    def _file_system(self, name: str, args: AlibabaArgs, network: AlibabaNetwork) -> None:
         system = alicloud.nas.FileSystem(
             name,
             protocol_type="NFS",

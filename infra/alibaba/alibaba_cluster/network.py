@@ -9,7 +9,7 @@ VPC_CIDR = "10.85.0.0/16"
 _SWITCH_CIDR = "10.85.0.0/17"
 
 
-class Network(pulumi.ComponentResource):
+class AlibabaNetwork(pulumi.ComponentResource):
     """A VPC with one vSwitch, and a security group that allows SSH from the caller and all traffic among the nodes."""
 
     vpc_id: pulumi.Output[str]

@@ -5,7 +5,7 @@ import base64
 import pulumi
 import pulumi_alicloud as alicloud
 
-from alibaba_cluster.network import Network
+from alibaba_cluster.network import AlibabaNetwork
 from alibaba_cluster.settings import AlibabaArgs
 from gpu_cluster.user_data import user_data
 
@@ -23,7 +23,7 @@ class Nodes(pulumi.ComponentResource):
     instances: list[alicloud.ecs.Instance]
 
     def __init__(
-        self, name: str, args: AlibabaArgs, network: Network, opts: pulumi.ResourceOptions | None = None
+        self, name: str, args: AlibabaArgs, network: AlibabaNetwork, opts: pulumi.ResourceOptions | None = None
     ) -> None:
         super().__init__("cloudgpu:alibaba:Nodes", name, None, opts)
         child = pulumi.ResourceOptions(parent=self)

@@ -22,7 +22,7 @@ from moto.core.base_backend import BackendDict
 from cloudgpu.clock import SystemClock
 from cloudgpu.paths import Home
 from cloudgpu.rehearsal import client
-from cloudgpu.rehearsal.fake_nodes import FakeHost
+from cloudgpu.rehearsal.fake_nodes import FakeNodeHost
 from cloudgpu.rehearsal.server.main import RehearsalServer
 from tests.rehearsal.endpoint.life import Life
 
@@ -35,9 +35,9 @@ class Rig:
     """One running server."""
 
     home: Home
-    host: FakeHost
+    host: FakeNodeHost
     server: RehearsalServer
-    cloud: client.Cloud
+    cloud: client.RehearsalClient
 
     def aws(self, service: str, region: str = "us-east-1", **config: Any) -> Any:
         return boto3.client(
@@ -79,8 +79,8 @@ class Rig:
         return {row["State"]["Name"] for row in self.instances(*ids)}
 
 
-def start_server(home: Home) -> tuple[RehearsalServer, FakeHost, threading.Thread]:
-    host = FakeHost(home.root / "nodes.json")
+def start_server(home: Home) -> tuple[RehearsalServer, FakeNodeHost, threading.Thread]:
+    host = FakeNodeHost(home.root / "nodes.json")
     (home.root / "rehearsal").mkdir(exist_ok=True)
     server = RehearsalServer(home, host, SystemClock())
     thread = threading.Thread(target=server.run, daemon=True)
@@ -88,7 +88,7 @@ def start_server(home: Home) -> tuple[RehearsalServer, FakeHost, threading.Threa
     return server, host, thread
 
 
-def cloud_of(home: Home) -> client.Cloud:
+def cloud_of(home: Home) -> client.RehearsalClient:
     deadline = time.monotonic() + 30
     while (cloud := client.running(home)) is None:
         assert time.monotonic() < deadline, "the server did not come up"

@@ -25,14 +25,14 @@ _MODELS = ("ec2", "efs", "iam", "s3", "scheduler", "ssm")
 def _serve(root: str, faults: list[dict[str, Any]], prepare: Callable[[], None] | None) -> None:
     """A server in a forked process, where moto is loaded already: starting it costs milliseconds."""
     from cloudgpu.clock import SystemClock
-    from cloudgpu.rehearsal.fake_nodes import FakeHost
+    from cloudgpu.rehearsal.fake_nodes import FakeNodeHost
     from cloudgpu.rehearsal.server.main import RehearsalServer
 
     if prepare is not None:
         prepare()
     home = Home(Path(root))
     mock_random.seed()  # a fork inherits the state of moto's generator, and with it the next ids
-    server = RehearsalServer(home, FakeHost(home.root / "nodes.json"), SystemClock())
+    server = RehearsalServer(home, FakeNodeHost(home.root / "nodes.json"), SystemClock())
     server.faults.put(faults)
     signal.signal(signal.SIGTERM, lambda *_: server.leave())
     server.run()
@@ -78,7 +78,7 @@ class Life:
         return self._process.exitcode == -signal.SIGKILL
 
     @property
-    def cloud(self) -> client.Cloud:
+    def cloud(self) -> client.RehearsalClient:
         found = client.running(self.home)
         assert found is not None
         return found

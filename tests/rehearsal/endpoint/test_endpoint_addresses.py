@@ -4,7 +4,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from cloudgpu.aws.ec2.tag_search import everything, release
-from cloudgpu.aws.session.session import Endpoint, connect
+from cloudgpu.aws.session.session import CloudEndpoint, connect
 from cloudgpu.clock import SystemClock
 from cloudgpu.rehearsal import client
 
@@ -243,7 +243,7 @@ def test_a_search_by_tag_finds_all_of_it_and_ends_it(rig):
         AllocationId=spare, NetworkInterfaceId=interface["NetworkInterface"]["NetworkInterfaceId"]
     )
 
-    endpoint = Endpoint(rig.cloud.url, rig.cloud.access_key_id, rig.cloud.secret_access_key)
+    endpoint = CloudEndpoint(rig.cloud.url, rig.cloud.access_key_id, rig.cloud.secret_access_key)
     session = connect(endpoint, "us-east-1", None)
     found = everything(session, "c")
     assert [one.kind for one in found] == [

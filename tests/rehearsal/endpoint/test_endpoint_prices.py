@@ -7,7 +7,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from cloudgpu.aws.pricing import quotas
-from cloudgpu.aws.session.session import Endpoint, connect
+from cloudgpu.aws.session.session import CloudEndpoint, connect
 from cloudgpu.catalog import catalog
 from cloudgpu.catalog.quotas import quota_of
 from cloudgpu.errors import RehearsalError
@@ -108,7 +108,7 @@ def test_offerings_are_filtered_by_patterns(rig):
 
 def test_what_runs_counts_against_the_limit_that_is_told(rig):
     cloud = rig.cloud
-    clients = connect(Endpoint(cloud.url, cloud.access_key_id, cloud.secret_access_key), "us-east-1")
+    clients = connect(CloudEndpoint(cloud.url, cloud.access_key_id, cloud.secret_access_key), "us-east-1")
     client.put_quotas(cloud, {"us-east-1/p/on-demand": 192})
     on_demand = quota_of("p3dn.24xlarge", "on-demand")
     assert (quotas.limits(clients)[on_demand.code], quotas.running(clients)) == (192, {})

@@ -6,10 +6,10 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from cloudgpu.aws.resources import registry
-from cloudgpu.aws.session.session import Endpoint, connect
+from cloudgpu.aws.session.session import CloudEndpoint, connect
 from cloudgpu.clock import SystemClock
 from cloudgpu.engine.base import Stack
-from cloudgpu.engine.direct.engine import DirectEngine, Identity
+from cloudgpu.engine.direct.engine import DirectEngine, JournalAccount
 from cloudgpu.paths import bundled
 from cloudgpu.rehearsal import client
 from tests.rehearsal.endpoint.conftest import PUBLIC_KEY, UBUNTU
@@ -47,13 +47,13 @@ class Gang:
 
     def engine(self):
         cloud = self.rig.cloud
-        endpoint = Endpoint(cloud.url, cloud.access_key_id, cloud.secret_access_key)
+        endpoint = CloudEndpoint(cloud.url, cloud.access_key_id, cloud.secret_access_key)
         session = connect(endpoint, "us-east-1", on_call=self.calls.append)
         return DirectEngine(
             clients_for=lambda _: session,
             handlers=registry,
             tags={"cloudgpu:cluster": self.name, "cloudgpu:token": self.config["token"]},
-            identity=Identity("123456789012", "rehearsal"),
+            identity=JournalAccount("123456789012", "rehearsal"),
             clock=SystemClock(),
         )
 

@@ -20,9 +20,9 @@ from shared_clock import SharedClock
 
 from cloudgpu.paths import Home
 from cloudgpu.rehearsal.aws_api import simulated_cloud
-from cloudgpu.rehearsal.fake_nodes import FakeHost
+from cloudgpu.rehearsal.fake_nodes import FakeNodeHost
 from cloudgpu.rehearsal.layout import RehearsalFiles
-from cloudgpu.rehearsal.server.endpoint import Endpoint
+from cloudgpu.rehearsal.server.endpoint import EndpointApplication
 from cloudgpu.rehearsal.server.main import RehearsalServer
 
 
@@ -41,7 +41,7 @@ class UnderWay:
     def __init__(self):
         self.count = 0
         self._lock = threading.Lock()
-        real = Endpoint._carry_out
+        real = EndpointApplication._carry_out
 
         def counted(endpoint, *call):
             self._add(1)
@@ -50,7 +50,7 @@ class UnderWay:
             finally:
                 self._add(-1)
 
-        Endpoint._carry_out = counted
+        EndpointApplication._carry_out = counted
 
     def _add(self, number):
         with self._lock:
@@ -90,7 +90,7 @@ def main(home, clock):
     files = RehearsalFiles.of(home)
     files.root.mkdir(mode=0o700, parents=True, exist_ok=True)
     nodes = files.root / "pretended.json"
-    server = RehearsalServer(home, FakeHost(nodes), AwaitedClock(clock), idle_minutes=100_000)
+    server = RehearsalServer(home, FakeNodeHost(nodes), AwaitedClock(clock), idle_minutes=100_000)
     thread = threading.Thread(target=server.run)
     thread.start()
     keeper, under_way = Keeper(server, nodes), UnderWay()

@@ -24,7 +24,7 @@ import pytest
 
 from cloudgpu.ledger.store import open_ledger
 from cloudgpu.rehearsal import client
-from cloudgpu.state.cluster_and_run_records import Records
+from cloudgpu.state.cluster_and_run_records import RecordStore
 from tests.rehearsal.kills.matrix import Matrix, Shard, stored, timed
 
 SIDE_BY_SIDE = 1 if "PYTEST_XDIST_WORKER" in os.environ else 2
@@ -249,7 +249,7 @@ class Grave:
                 command may lie there, and the next one of that name takes it over.
         """
         assert self.left() == {}, case
-        assert Records(self.home).clusters() == [], case
+        assert RecordStore(self.home).clusters() == [], case
         ledger = open_ledger(f"sqlite:///{self.home.ledger_db}")
         try:
             assert ledger.entries(state="open") == (), case

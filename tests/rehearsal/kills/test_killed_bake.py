@@ -7,7 +7,7 @@ import boto3
 import pytest
 
 from cloudgpu.app.images.bake import bake_cluster
-from cloudgpu.state.cluster_and_run_records import Records
+from cloudgpu.state.cluster_and_run_records import RecordStore
 
 pytestmark = [pytest.mark.rehearsal, pytest.mark.timeout(3600)]
 
@@ -28,7 +28,7 @@ def own(grave):
 def killed_and_deleted(grave, place):
     grave.kill_at(place, *BAKE)
     # Before the bake has written anything down there is nothing to delete, and it says so.
-    began = any(one.name == bake_cluster("base") for one in Records(grave.home).clusters()) or own(grave) != (0, 0)
+    began = any(one.name == bake_cluster("base") for one in RecordStore(grave.home).clusters()) or own(grave) != (0, 0)
     grave.run(*DELETE, code=0 if began else 2)
     assert own(grave) == (0, 0), place
     grave.check_empty(place, begun=began)

@@ -9,9 +9,9 @@ import pytest
 from cloudgpu.clock import SystemClock
 from cloudgpu.ledger.store import open_ledger
 from cloudgpu.rehearsal import client
-from cloudgpu.ssh.command import Command
+from cloudgpu.ssh.command import RemoteCommand
 from cloudgpu.ssh.fanout import all_or_raise, connect_all, on_all
-from cloudgpu.state.cluster_and_run_records import Records
+from cloudgpu.state.cluster_and_run_records import RecordStore
 from cloudgpu.state.inventories import stored_inventory
 
 pytestmark = [pytest.mark.rehearsal, pytest.mark.timeout(3600)]
@@ -43,10 +43,12 @@ class Seen:
 
 
 def timers(grave) -> tuple[frozenset[datetime], ...]:
-    nodes = stored_inventory(grave.home, Records(grave.home).cluster("plain")).nodes
+    nodes = stored_inventory(grave.home, RecordStore(grave.home).cluster("plain")).nodes
     hosts = all_or_raise(connect_all(nodes, grave.home.ssh_key, clock=SystemClock()))
     try:
-        said = all_or_raise(on_all(hosts.values(), lambda host: host.run(Command("systemctl", "list-timers")).stdout))
+        said = all_or_raise(
+            on_all(hosts.values(), lambda host: host.run(RemoteCommand("systemctl", "list-timers")).stdout)
+        )
     finally:
         for host in hosts.values():
             host.close()
@@ -78,7 +80,7 @@ def seen(grave) -> Seen:
         frozenset(datetime.fromisoformat(one) for one in tags),
         schedules(grave),
         entry.spending.expires_at,
-        Records(grave.home).cluster("plain").expires_at,
+        RecordStore(grave.home).cluster("plain").expires_at,
     )
 
 
@@ -95,13 +97,13 @@ def check_whole(now: Seen, at: datetime, case: object) -> None:
 
 
 def killed_and_repeated(grave, place):
-    old = Records(grave.home).cluster("plain").expires_at
+    old = RecordStore(grave.home).cluster("plain").expires_at
     new = old + STEP
     again = ("extend", "plain", "--until", f"{new:%Y-%m-%dT%H:%M:%SZ}")
     if grave.kill_at(place, "extend", "plain", "--by", "10m"):
         check_between(seen(grave), old, new, place)
         # Killed after its last change it has nothing left to do, and says that the cluster lives so long already.
-        done = Records(grave.home).cluster("plain")
+        done = RecordStore(grave.home).cluster("plain")
         whole = done.expires_at == new and done.confirmed_expires_at is None
         grave.run(*again, code=2 if whole else 0)
     check_whole(seen(grave), new, place)
@@ -145,7 +147,7 @@ def test_a_kill_at_every_place_loses_no_timer_and_is_made_good(running, extended
 def test_nothing_outlives_the_later_of_both(running, extended, until):
     """Nobody asks again: what was killed half-way ends by itself, at the later moment at the latest."""
     grave = running.graves[-1]
-    old = Records(grave.home).cluster("plain").expires_at
+    old = RecordStore(grave.home).cluster("plain").expires_at
     assert grave.kill_at("UpdateSchedule#1 effect", "extend", "plain", "--by", "10m")
     left_s = (old + STEP - datetime.now(UTC)).total_seconds()
     client.advance(grave.workspace.cloud, left_s)

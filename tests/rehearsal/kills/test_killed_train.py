@@ -2,7 +2,7 @@
 
 import pytest
 
-from cloudgpu.state.cluster_and_run_records import Records
+from cloudgpu.state.cluster_and_run_records import RecordStore
 
 pytestmark = [pytest.mark.rehearsal, pytest.mark.timeout(3600)]
 
@@ -20,12 +20,12 @@ def trained(running):
 
 def killed_and_ended(grave, place):
     killed = grave.kill_at(place, *TRAIN)
-    names = [one.name for one in Records(grave.home).clusters()]
+    names = [one.name for one in RecordStore(grave.home).clusters()]
     assert killed or not names, place
     for name in names:
         grave.run("down", name)
     grave.check_empty(place, begun=bool(names))
-    assert all(run.ended_at or run.ranks == {} for run in Records(grave.home).runs()), place
+    assert all(run.ended_at or run.ranks == {} for run in RecordStore(grave.home).runs()), place
 
 
 @pytest.mark.main_path

@@ -26,10 +26,10 @@ from cloudgpu.node.payload import agent_name, agent_source
 from cloudgpu.recipe.schema import Recipe
 from cloudgpu.run.agent import Agent
 from cloudgpu.run.job import Job
-from cloudgpu.run.logins import Login
+from cloudgpu.run.logins import RegistryLogin
 from cloudgpu.run.stage import Staged
 from cloudgpu.ssh.base import Result
-from cloudgpu.ssh.outcome import checked
+from cloudgpu.ssh.failure_text import checked
 
 PATH = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
 NEEDED = ("dockerd", "docker", "docker-registry", "busybox", "htpasswd", "openssl")
@@ -234,8 +234,8 @@ def registry(place: Path):
 
 
 @pytest.fixture(scope="session")
-def login() -> Login:
-    return Login(USER, PASSWORD)
+def login() -> RegistryLogin:
+    return RegistryLogin(USER, PASSWORD)
 
 
 @pytest.fixture(scope="session")

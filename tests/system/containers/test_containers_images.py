@@ -10,9 +10,9 @@ import pytest
 
 from cloudgpu.errors import RemoteCommandError
 from cloudgpu.node.agent.containers import pull
-from cloudgpu.node.agent.containers.docker_api import DockerEndpoint, Engine
+from cloudgpu.node.agent.containers.docker_api import DockerApi, DockerEndpoint
 from cloudgpu.node.agent.errors import AgentError
-from cloudgpu.run.logins import Login
+from cloudgpu.run.logins import RegistryLogin
 
 pytestmark = [pytest.mark.main_path, pytest.mark.system]
 OTHER = "arm64" if platform.machine() == "x86_64" else "amd64"
@@ -121,7 +121,7 @@ def here(docker, registry, base):
 )
 def test_what_the_registry_refuses_is_said(cluster, here, login, name, password, code):
     container = {"image": f"{here}/{name}", "login": login.user, "pull": "always"}
-    error = refused(cluster(2), container, Login(login.user, password or login.password))
+    error = refused(cluster(2), container, RegistryLogin(login.user, password or login.password))
     assert error.code == code, error.message
 
 
@@ -147,7 +147,7 @@ def test_a_registry_that_hangs_up_is_asked_again(cluster, docker, registry, load
 
 def test_only_silence_ends_a_pull(docker, gate, monkeypatch):
     monkeypatch.setattr(pull, "_WAITS_S", ())
-    engine, silent = Engine(DockerEndpoint("docker", docker.host)), gate(deaf=True)
+    engine, silent = DockerApi(DockerEndpoint("docker", docker.host)), gate(deaf=True)
     with pytest.raises(AgentError, match="no data for 1 s") as caught:
         pull.pull(engine, f"{silent.address}/team/x", "1", {}, lambda _: None, 1.0)
     assert caught.value.code == "network"

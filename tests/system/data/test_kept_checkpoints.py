@@ -26,7 +26,7 @@ class Metadata(ThreadingHTTPServer):
 
     daemon_threads = True
 
-    def __init__(self, cloud: client.Cloud, role: dict) -> None:
+    def __init__(self, cloud: client.RehearsalClient, role: dict) -> None:
         super().__init__(("127.0.0.1", 0), _Answers)
         self.role, self.cloud, self.has_role = role, cloud, True
         self.taken = False

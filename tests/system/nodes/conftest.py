@@ -11,7 +11,7 @@ import asyncssh
 import pytest
 
 from cloudgpu.rehearsal.node_spec import NodeSpec
-from cloudgpu.rehearsal.nodes import namespaced
+from cloudgpu.rehearsal.nodes import namespaces
 from cloudgpu.rehearsal.nodes.host_client import NodeHostClient
 from cloudgpu.rehearsal.nodes.values import StartedNode
 
@@ -109,7 +109,7 @@ def _workspace(folder: Path, isolation: str) -> Iterator[Workspace]:
     if shutil.which("ssh") is None:
         pytest.skip("no OpenSSH client here")
     if isolation == "cage":
-        refusal = namespaced.refusal(folder / "probe") if sys.platform == "linux" else "not Linux"
+        refusal = namespaces.refusal(folder / "probe") if sys.platform == "linux" else "not Linux"
         if refusal:
             pytest.skip(f"no namespaces here: {refusal}")
     workspace = Workspace(folder / "home", isolation)

@@ -13,14 +13,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from cloudgpu.app.access.connect import ClusterNodes
+from cloudgpu.app.access.cluster_nodes import ClusterNodes
 from cloudgpu.app.access.execute import execute, shell_line
 from cloudgpu.app.access.ssh_config import entries, write
 from cloudgpu.clock import SystemClock
 from cloudgpu.errors import ConnectError
 from cloudgpu.node import connected_command
 from cloudgpu.paths import Home
-from cloudgpu.ssh.command import Command
+from cloudgpu.ssh.command import RemoteCommand
 from cloudgpu.ssh.connection import SilentPortError, SshHost, connect
 from cloudgpu.state.user_ssh_config import SshFolder
 from tests.system.ssh.conftest import Sshd, free_port
@@ -110,7 +110,7 @@ def test_a_command_ends_with_the_one_who_waits_for_it(how: str, hosts: dict[int,
     line = f"echo $$ > {quiet}; sh -c {shlex.quote(STUBBORN.format(deaf))} & sleep 600"
 
     source = Path(connected_command.__file__).read_text().replace("GRACE_S = 5.0", "GRACE_S = 0.2")
-    session = hosts[0].start(Command("exec", "python3", "-c", source, line))
+    session = hosts[0].start(RemoteCommand("exec", "python3", "-c", source, line))
     reader = threading.Thread(target=read_quietly, args=(session,))
     reader.start()
     until(lambda: quiet.exists() and deaf.exists() and deaf.read_text())

@@ -19,11 +19,11 @@ import pytest
 
 from cloudgpu.clock import ManualClock, SystemClock
 from cloudgpu.errors import ConnectError, HostKeyError, RemoteCommandError
-from cloudgpu.ssh.command import Command, Raw, Secret
+from cloudgpu.ssh.command import Raw, RemoteCommand, Secret
 from cloudgpu.ssh.connection import SshHost, connect, wait_for
 from cloudgpu.ssh.fanout import all_or_raise, wait_for_all
 from cloudgpu.ssh.keys import ensure_key
-from cloudgpu.ssh.openssh_command import Gate, ServerKey, ssh_argv, write_known_hosts
+from cloudgpu.ssh.openssh_command import JumpNode, ServerKey, ssh_argv, write_known_hosts
 from cloudgpu.ssh.session import Patience
 
 Sshd = Any
@@ -48,7 +48,7 @@ def other_host_key(tmp_path: Path) -> str:
 
 
 def test_a_command_and_its_result(host: SshHost) -> None:
-    result = host.run(Command("echo", "a  b", "$HOME;'\"", Secret("s3 cret"), Raw("; echo oops >&2")))
+    result = host.run(RemoteCommand("echo", "a  b", "$HOME;'\"", Secret("s3 cret"), Raw("; echo oops >&2")))
     assert result.stdout == "a  b $HOME;'\" s3 cret\n"
     assert result.stderr == "oops\n"
     assert result.exit_code == 0
@@ -58,33 +58,35 @@ def test_a_command_and_its_result(host: SshHost) -> None:
 
 def test_a_bad_exit_code_shows_the_last_ten_lines(host: SshHost) -> None:
     with pytest.raises(RemoteCommandError) as caught:
-        host.run(Command("sh", "-c", "seq 1 20 >&2; exit 3"))
+        host.run(RemoteCommand("sh", "-c", "seq 1 20 >&2; exit 3"))
     assert caught.value.tail == tuple(str(n) for n in range(11, 21))
     assert "exit code 3" in caught.value.message
-    assert host.try_run(Command("sh", "-c", "exit 3")).exit_code == 3
+    assert host.try_run(RemoteCommand("sh", "-c", "exit 3")).exit_code == 3
 
 
 def test_a_hundred_megabytes_both_ways_do_not_block(host: SshHost) -> None:
     big = bytes(range(256)) * (100 * 4096)
-    result = host.run(Command("sh", "-c", "tee /dev/stderr | wc -c"), stdin=big)
+    result = host.run(RemoteCommand("sh", "-c", "tee /dev/stderr | wc -c"), stdin=big)
     assert result.stdout.strip() == str(len(big))
-    flood = host.run(Command("sh", "-c", "head -c 100000000 /dev/zero | tr '\\0' 'x'; head -c 100000000 /dev/zero >&2"))
+    flood = host.run(
+        RemoteCommand("sh", "-c", "head -c 100000000 /dev/zero | tr '\\0' 'x'; head -c 100000000 /dev/zero >&2")
+    )
     assert len(flood.stdout) == 100_000_000
 
 
 def test_an_end_by_signal_has_the_shell_s_exit_code(host: SshHost) -> None:
-    assert host.try_run(Command("sh", "-c", "kill -9 $$")).exit_code == 137
-    assert host.try_run(Command(Raw("kill -15 $$"))).exit_code == 143
+    assert host.try_run(RemoteCommand("sh", "-c", "kill -9 $$")).exit_code == 137
+    assert host.try_run(RemoteCommand(Raw("kill -15 $$"))).exit_code == 143
 
 
 def test_output_that_is_no_text_is_replaced(host: SshHost) -> None:
-    assert host.run(Command("printf", "a\\377b")).stdout == "a\ufffdb"
+    assert host.run(RemoteCommand("printf", "a\\377b")).stdout == "a\ufffdb"
 
 
 def test_lines_come_while_the_command_runs(host: SshHost, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     os.mkfifo(gate)
-    stream = host.stream(Command("sh", "-c", f"echo first; cat < {gate}; printf 'last, no newline'"))
+    stream = host.stream(RemoteCommand("sh", "-c", f"echo first; cat < {gate}; printf 'last, no newline'"))
     lines = stream.lines()
     assert next(lines) == "first"
     gate.write_text("é\r\nsecond\x0bstill second\n")
@@ -93,17 +95,17 @@ def test_lines_come_while_the_command_runs(host: SshHost, tmp_path: Path) -> Non
 
 
 def test_a_reader_that_stops_holds_nothing_up(host: SshHost) -> None:
-    stream = host.stream(Command("yes"))
+    stream = host.stream(RemoteCommand("yes"))
     assert next(stream.lines()) == "y"
     stream.close()
-    assert host.run(Command("echo", "on")).stdout == "on\n"
-    for _ in host.stream(Command("yes")).lines():
+    assert host.run(RemoteCommand("echo", "on")).stdout == "on\n"
+    for _ in host.stream(RemoteCommand("yes")).lines():
         break
-    assert host.run(Command("echo", "on")).stdout == "on\n"
+    assert host.run(RemoteCommand("echo", "on")).stdout == "on\n"
 
 
 def test_closing_from_another_thread_ends_the_lines(host: SshHost) -> None:
-    stream = host.stream(Command("sh", "-c", "echo up; exec sleep 60"))
+    stream = host.stream(RemoteCommand("sh", "-c", "echo up; exec sleep 60"))
     lines = stream.lines()
     assert next(lines) == "up"
     closer = threading.Thread(target=stream.close)
@@ -115,23 +117,23 @@ def test_closing_from_another_thread_ends_the_lines(host: SshHost) -> None:
 def test_a_timeout_gives_up_and_leaves_the_connection_usable(host: SshHost, tmp_path: Path) -> None:
     pid_file = tmp_path / "pid"
     with pytest.raises(ConnectError, match=r"did not finish within 0\.5 s"):
-        host.run(Command("sleep", "60"), timeout_s=0.5)
+        host.run(RemoteCommand("sleep", "60"), timeout_s=0.5)
     with pytest.raises(ConnectError, match="did not finish"):  # a flood does not keep the time from being looked at
-        host.run(Command("sh", "-c", f"echo $$ > {pid_file}; exec yes"), timeout_s=0.5)
+        host.run(RemoteCommand("sh", "-c", f"echo $$ > {pid_file}; exec yes"), timeout_s=0.5)
     until(lambda: not Path(f"/proc/{pid_file.read_text().strip()}").exists())
-    assert host.run(Command("echo", "on")).stdout == "on\n"
+    assert host.run(RemoteCommand("echo", "on")).stdout == "on\n"
 
 
 def test_more_sessions_than_a_server_allows(host: SshHost) -> None:
-    streams = [host.stream(Command("sh", "-c", "echo up; read line; echo $line"), stdin=b"") for _ in range(25)]
+    streams = [host.stream(RemoteCommand("sh", "-c", "echo up; read line; echo $line"), stdin=b"") for _ in range(25)]
     assert [next(iter(stream.lines())) for stream in streams] == ["up"] * 25
-    held = [host.stream(Command("cat")) for _ in range(25)]
+    held = [host.stream(RemoteCommand("cat")) for _ in range(25)]
     assert [list(stream.lines()) for stream in held] == [[]] * 25
 
 
 def test_many_threads_share_one_connection(host: SshHost) -> None:
     with ThreadPoolExecutor(20) as pool:
-        results = list(pool.map(lambda n: host.run(Command("echo", str(n))).stdout, range(60)))
+        results = list(pool.map(lambda n: host.run(RemoteCommand("echo", str(n))).stdout, range(60)))
     assert results == [f"{n}\n" for n in range(60)]
 
 
@@ -141,7 +143,7 @@ def test_a_new_key_exchange_in_the_middle_of_everything(sshd: Sshd, monkeypatch:
     with connect(sshd.node(), sshd.key, clock=SystemClock()) as host, ThreadPoolExecutor(4) as pool:
 
         def there_and_back(_: int) -> bytes:
-            session = host.start(Command("cat"), payload)
+            session = host.start(RemoteCommand("cat"), payload)
             return b"".join(session.output(60))
 
         assert set(pool.map(there_and_back, range(8))) == {payload}
@@ -165,7 +167,7 @@ def test_a_pin_of_any_type_that_the_server_holds(tmp_path: Path, start_sshd: Any
     try:
         for pin in server.fingerprints:
             with connect(replace(server.node(), host_keys=(pin,)), server.key, clock=SystemClock()) as host:
-                assert host.run(Command("true")).ok
+                assert host.run(RemoteCommand("true")).ok
         with pytest.raises(HostKeyError):
             connect(replace(server.node(), host_keys=("SHA256:nope",)), server.key, clock=SystemClock())
     finally:
@@ -195,16 +197,16 @@ def test_each_way_not_to_be_reachable_has_its_message(sshd: Sshd) -> None:
 
 def test_a_server_killed_in_the_middle_and_back_again(sshd: Sshd, start_sshd: Any) -> None:
     with connect(sshd.node(), sshd.key, clock=SystemClock()) as host:
-        lines = host.stream(Command("sh", "-c", "echo up; exec sleep 60")).lines()
+        lines = host.stream(RemoteCommand("sh", "-c", "echo up; exec sleep 60")).lines()
         assert next(lines) == "up"
         sshd.kill()
         with pytest.raises(ConnectError, match="lost the connection"):
             list(lines)
         with pytest.raises(ConnectError, match="refused the connection"):
-            host.run(Command("true"))
+            host.run(RemoteCommand("true"))
         again = start_sshd(sshd.folder, port=sshd.port)
         try:
-            assert host.run(Command("echo", "back")).stdout == "back\n"
+            assert host.run(RemoteCommand("echo", "back")).stdout == "back\n"
         finally:
             again.kill()
 
@@ -218,7 +220,7 @@ def test_a_node_that_changed_its_key_is_not_reconnected_to(sshd: Sshd, start_ssh
         try:
             until(lambda: not host._links[0].is_active())
             with pytest.raises(HostKeyError):
-                host.run(Command("true"))
+                host.run(RemoteCommand("true"))
         finally:
             stranger.kill()
 
@@ -226,9 +228,9 @@ def test_a_node_that_changed_its_key_is_not_reconnected_to(sshd: Sshd, start_ssh
 def test_a_node_that_hangs_is_noticed(sshd: Sshd) -> None:
     patience = Patience(probe_after_s=0.2, dead_after_s=1.0)
     with connect(sshd.node(), sshd.key, clock=SystemClock(), patience=patience) as host:
-        quiet = host.stream(Command("sh", "-c", "echo up; exec sleep 2"))
+        quiet = host.stream(RemoteCommand("sh", "-c", "echo up; exec sleep 2"))
         assert list(quiet.lines()) == ["up"]  # silent for longer than dead_after_s, and answering probes
-        lines = host.stream(Command("sh", "-c", "echo up; exec sleep 60")).lines()
+        lines = host.stream(RemoteCommand("sh", "-c", "echo up; exec sleep 60")).lines()
         assert next(lines) == "up"
         stopped = sshd.children()
         for pid in stopped:
@@ -239,13 +241,15 @@ def test_a_node_that_hangs_is_noticed(sshd: Sshd) -> None:
         finally:
             for pid in stopped:
                 os.kill(pid, signal.SIGCONT)
-        assert host.run(Command("echo", "back")).stdout == "back\n"
+        assert host.run(RemoteCommand("echo", "back")).stdout == "back\n"
 
 
 def test_a_node_that_hangs_while_much_is_sent_to_it(sshd: Sshd) -> None:
     patience = Patience(probe_after_s=0.2, dead_after_s=1.0)
     with connect(sshd.node(), sshd.key, clock=SystemClock(), patience=patience) as host:
-        session = host.start(Command("sh", "-c", "echo up; exec cat > /dev/null"), itertools.repeat(bytes(1 << 20)))
+        session = host.start(
+            RemoteCommand("sh", "-c", "echo up; exec cat > /dev/null"), itertools.repeat(bytes(1 << 20))
+        )
         output = session.output()
         assert next(output) == b"up\n"
         stopped = sshd.children()
@@ -257,7 +261,7 @@ def test_a_node_that_hangs_while_much_is_sent_to_it(sshd: Sshd) -> None:
         finally:
             for pid in stopped:
                 os.kill(pid, signal.SIGCONT)
-        assert host.run(Command("echo", "back")).stdout == "back\n"
+        assert host.run(RemoteCommand("echo", "back")).stdout == "back\n"
 
 
 def test_waiting_for_a_node_that_boots(sshd: Sshd, start_sshd: Any) -> None:
@@ -274,7 +278,7 @@ def test_waiting_for_a_node_that_boots(sshd: Sshd, start_sshd: Any) -> None:
     clock = Boots(datetime(2026, 11, 21, tzinfo=UTC))
     try:
         with wait_for(booting, sshd.key, clock=clock, deadline_s=300) as host:
-            assert host.run(Command("true")).ok
+            assert host.run(RemoteCommand("true")).ok
         assert 20 < clock.monotonic() < 30
     finally:
         started[0].kill()
@@ -291,7 +295,7 @@ def test_waiting_for_a_node_that_boots(sshd: Sshd, start_sshd: Any) -> None:
 def test_through_another_node(sshd: Sshd) -> None:
     with connect(sshd.node(), sshd.key, clock=SystemClock()) as gate:
         with connect(sshd.node(1), sshd.key, clock=SystemClock(), via=gate) as inner:
-            assert inner.run(Command("echo", "inside")).stdout == "inside\n"
+            assert inner.run(RemoteCommand("echo", "inside")).stdout == "inside\n"
         with pytest.raises(ConnectError, match="cannot connect to"):
             connect(replace(sshd.node(1), port=free_port()), sshd.key, clock=SystemClock(), via=gate)
 
@@ -301,7 +305,7 @@ def test_nodes_behind_another_one_are_reached_through_it(sshd: Sshd) -> None:
     hosts = all_or_raise(wait_for_all(nodes, sshd.key, clock=SystemClock(), deadline_s=30))
     assert list(hosts) == [0, 1, 2]
     assert [hosts[index].via for index in hosts] == [None, hosts[0], hosts[0]]
-    assert hosts[2].run(Command("echo", "inside")).stdout == "inside\n"
+    assert hosts[2].run(RemoteCommand("echo", "inside")).stdout == "inside\n"
     for host in hosts.values():
         host.close()
 
@@ -354,7 +358,7 @@ def test_the_real_ssh_client_through_another_node_with_both_keys_pinned(
 ) -> None:
     home, behind = tmp_path / "a home, 100% ours", sshd.node(1, jump=0)
     known_hosts = write_known_hosts(home / "known_hosts.1", behind, host.server_key())
-    gate = Gate(host.node, write_known_hosts(home / "known_hosts.0", host.node, host.server_key()))
+    gate = JumpNode(host.node, write_known_hosts(home / "known_hosts.0", host.node, host.server_key()))
     argv = ssh_argv(behind, key=sshd.key, known_hosts=known_hosts, command=("echo there",), gate=gate)
     done = subprocess.run(argv, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, "there\n"), done.stderr

@@ -16,11 +16,11 @@ import pytest
 
 from cloudgpu.clock import SystemClock
 from cloudgpu.errors import ConnectError, RemoteCommandError, StateError, UsageError
-from cloudgpu.ssh.command import Command
+from cloudgpu.ssh.command import RemoteCommand
 from cloudgpu.ssh.connection import SshHost, connect
 from cloudgpu.ssh.transfer import contents
 from cloudgpu.ssh.transfer.local_tree import files_to_send
-from cloudgpu.ssh.transfer.receive import Skipped
+from cloudgpu.ssh.transfer.receive import SkippedDownload
 
 Sshd = Any
 
@@ -84,7 +84,7 @@ def test_there_and_back_exactly(host: SshHost, sshd: Sshd, source: Path, tmp_pat
     sent = send(host, source)
     assert sent == files_to_send(source).bytes
     assert snapshot(sshd.home / "work") == snapshot(source)
-    skipped: list[Skipped] = []
+    skipped: list[SkippedDownload] = []
     names = host.fetch_tree("~/work", [], tmp_path / "back", skipped.append)
     assert [(one.path, one.reason) for one in skipped] == [("dead", "dangling link, to nowhere")]
     (source / "dead").unlink()
@@ -222,7 +222,7 @@ def test_a_caller_whose_disk_is_full(host: SshHost, sshd: Sshd, source: Path, fu
     with pytest.raises(StateError, match="no space left"):
         host.get_file("~/work/big", full_disk / "big")
     assert not [name for name in snapshot(full_disk) if "part" in name or "big" in name]
-    assert host.run(Command("echo", "on")).stdout == "on\n"
+    assert host.run(RemoteCommand("echo", "on")).stdout == "on\n"
 
 
 def test_files_that_change_or_vanish_while_they_are_read(host: SshHost, sshd: Sshd, source: Path) -> None:
@@ -281,7 +281,7 @@ def test_a_log_that_grows_and_one_that_shrinks(host: SshHost, sshd: Sshd, tmp_pa
     plant(sshd.home / "run", {"a growing": b"x" * (8 << 20), "shrinks": b"y" * (8 << 20)})
     real = host.start
 
-    def meddling(command: Command, stdin: Any = b"") -> Any:
+    def meddling(command: RemoteCommand, stdin: Any = b"") -> Any:
         if "read" in command.parts:
             with (sshd.home / "run" / "a growing").open("ab") as log:
                 log.write(b"more")
@@ -365,7 +365,7 @@ def test_half_a_file_is_never_put_in_place(host: SshHost, sshd: Sshd) -> None:
     host.put_bytes(b"old", "~/file")
     from cloudgpu.ssh.transfer import transfer
 
-    short = host.try_run(Command("sh", "-c", transfer._PUT, "sh", "~/file", "10", "600"), stdin=b"only 5")
+    short = host.try_run(RemoteCommand("sh", "-c", transfer._PUT, "sh", "~/file", "10", "600"), stdin=b"only 5")
     assert "interrupted" in short.stderr
     assert (sshd.home / "file").read_bytes() == b"old"
     assert not list(sshd.home.glob("*.part.*"))

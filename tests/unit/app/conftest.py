@@ -23,10 +23,10 @@ from cloudgpu.ledger.store import open_ledger
 from cloudgpu.paths import Home
 from cloudgpu.plan.plan import Candidate, Plan
 from cloudgpu.recipe.schema import Recipe
-from cloudgpu.run.files import Service
+from cloudgpu.run.files import S3Service
 from cloudgpu.run.progress import Note
-from cloudgpu.ssh.fake import Answer, FakeHost
-from cloudgpu.state.cluster_and_run_records import Records
+from cloudgpu.ssh.fake import FakeHost, ScriptedResult
+from cloudgpu.state.cluster_and_run_records import RecordStore
 
 MARK = "\x1ecloudgpu\x1e"
 START = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
@@ -130,7 +130,7 @@ class ScriptedCloud:
         return []
 
     def bucket_service(self, url):
-        return Service()
+        return S3Service()
 
     def caller_cidr(self):
         if isinstance(self.cidr, Exception):
@@ -227,7 +227,7 @@ class Workspace:
 
     cloud: ScriptedCloud
     home: Home
-    records: Records
+    records: RecordStore
     ledger: object
     clock: ManualClock
     heard: list
@@ -274,12 +274,14 @@ class Gang:
     def _host(self, node):
         host = FakeHost(node)
         home = "/home/ubuntu"
-        host.on("").on("printf .*cloudgpu", Answer(stdout=f"Welcome!\n{MARK}{home}{MARK}{MARK}"))
+        host.on("").on("printf .*cloudgpu", ScriptedResult(stdout=f"Welcome!\n{MARK}{home}{MARK}{MARK}"))
         facts = {"python": "3.11.2", "bootstrap": "done", "disk_free_mib": 5000, "gpus": [{"name": "V100"}] * 8}
-        host.on(" probe$", Answer(stdout=json.dumps(facts) + "\n"))
-        host.on(" start$", Answer(reply=lambda _: self._happens("start", node) or '{"state": "starting"}\n'))
-        host.on(r"lib/cloudgpu/expiry", Answer(reply=lambda _: self._happens("extend", node) or self._armed(host)))
-        host.on(" stop$", Answer(reply=lambda _: self._stopped(host)))
+        host.on(" probe$", ScriptedResult(stdout=json.dumps(facts) + "\n"))
+        host.on(" start$", ScriptedResult(reply=lambda _: self._happens("start", node) or '{"state": "starting"}\n'))
+        host.on(
+            r"lib/cloudgpu/expiry", ScriptedResult(reply=lambda _: self._happens("extend", node) or self._armed(host))
+        )
+        host.on(" stop$", ScriptedResult(reply=lambda _: self._stopped(host)))
         host.files[f"{home}/.cloudgpu/runs/RUN/work/outputs/metrics.json"] = b"{}"
         self._script(host, **({"state": "succeeded", "lines": ("accuracy=0.97",), "first_failure": {}} | self.ended))
         return host
@@ -304,7 +306,7 @@ class Gang:
             chunk = {"rank": rank, "offset": offset, "bytes": len(rest), "data": rest}
             return "".join(json.dumps(one) + "\n" for one in ([chunk] if rest else []) + [{"status": status}])
 
-        host.on(" follow$", Answer(reply=follow))
+        host.on(" follow$", ScriptedResult(reply=follow))
 
     def _happens(self, verb, node):
         if node.index == 0 and verb in self.before:
@@ -342,7 +344,7 @@ def workspace(tmp_path: Path):
     home = Home(tmp_path / "home").ensure()
     ledger = open_ledger(f"sqlite:///{home.ledger_db}")
     clock = ManualClock(START)
-    yield Workspace(ScriptedCloud(clock=clock), home, Records(home), ledger, clock, [])
+    yield Workspace(ScriptedCloud(clock=clock), home, RecordStore(home), ledger, clock, [])
     ledger.dispose()
 
 

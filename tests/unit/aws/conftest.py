@@ -13,7 +13,7 @@ from botocore.stub import Stubber
 from moto import mock_aws
 
 from cloudgpu.aws.resources.base import HandlerContext
-from cloudgpu.aws.session.session import Endpoint, Session
+from cloudgpu.aws.session.session import CloudEndpoint, Session
 from cloudgpu.clock import ManualClock
 
 TAGS = {
@@ -45,7 +45,7 @@ def clock() -> ManualClock:
 def shared() -> Session:
     """Built once: reading the description of EC2 takes longer than most tests."""
     source = boto3.Session(aws_access_key_id="testing", aws_secret_access_key="testing", region_name="us-east-1")
-    return Session(source, Endpoint(), "us-east-1")
+    return Session(source, CloudEndpoint(), "us-east-1")
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 import pytest
 
 from cloudgpu.aws.ec2 import instances, tag_search
-from cloudgpu.aws.ec2.tagged_types import GLOBAL, Found, SearchResult
-from cloudgpu.aws.session.session import Endpoint
+from cloudgpu.aws.ec2.tagged_types import GLOBAL, FoundResource, SearchResult
+from cloudgpu.aws.session.session import CloudEndpoint
 from cloudgpu.backends.aws import cloud as aws_cloud
 from cloudgpu.backends.aws.api_log import ApiCallLog
 from cloudgpu.backends.aws.catalog import AwsCatalog
@@ -40,7 +40,7 @@ def backend(session, monkeypatch):
     monkeypatch.setattr(aws_cloud, "connect", lambda _endpoint, region, _profile, on_call: session.in_region(region))
     clock = ManualClock(NOON)
     return AwsCloud(
-        Where("aws", Endpoint(), ""), lambda _found, _private: {}, Settings(), clock, ApiCallLog(None, clock)
+        Where("aws", CloudEndpoint(), ""), lambda _found, _private: {}, Settings(), clock, ApiCallLog(None, clock)
     )
 
 
@@ -111,9 +111,9 @@ def test_each_region_is_searched_and_one_that_fails_is_named(backend, monkeypatc
     def search_region(session, cluster):
         if session.region == "eu-west-1":
             raise CloudError("eu-west-1 does not answer")
-        return SearchResult((Found("instance", f"i-{session.region}", session.region, "", {}),))
+        return SearchResult((FoundResource("instance", f"i-{session.region}", session.region, "", {}),))
 
-    iam = Found("role", "cloudgpu-demo", GLOBAL, "", {})
+    iam = FoundResource("role", "cloudgpu-demo", GLOBAL, "", {})
     monkeypatch.setattr(tag_search, "search_region", search_region)
     monkeypatch.setattr(tag_search, "search_iam", lambda _session, _cluster: SearchResult((iam,)))
     everywhere = ("us-east-1", "us-west-2", "us-east-1")
@@ -133,7 +133,7 @@ def test_several_regions_that_fail_are_one_error_with_all_that_is_left(backend, 
         raise TeardownError(f"{session.region} failed", left=[one.id for one in found])
 
     monkeypatch.setattr(tag_search, "release", release)
-    found = [Found("volume", f"vol-{region}", region, "", {}) for region in ("us-east-1", "us-west-2")]
+    found = [FoundResource("volume", f"vol-{region}", region, "", {}) for region in ("us-east-1", "us-west-2")]
     with pytest.raises(TeardownError, match="us-east-1 failed; us-west-2 failed") as caught:
         backend.release(found)
     assert caught.value.left == ("vol-us-east-1", "vol-us-west-2")
@@ -141,7 +141,10 @@ def test_several_regions_that_fail_are_one_error_with_all_that_is_left(backend, 
 
 def test_tags_are_written_in_the_region_of_each_resource(backend, launch):
     here, there = launch(), launch("us-west-2")
-    found = [Found("instance", here, "us-east-1", "", {}), Found("instance", there, "us-west-2", "", {})]
+    found = [
+        FoundResource("instance", here, "us-east-1", "", {}),
+        FoundResource("instance", there, "us-west-2", "", {}),
+    ]
     backend.retag(found, {"cloudgpu:expires-at": "2026-11-22T05:00:00Z"})
     for one in found:
         (instance,) = instances.describe(backend.clients(one.region), [one.id])

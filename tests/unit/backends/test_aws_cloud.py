@@ -9,8 +9,8 @@ from types import SimpleNamespace
 import pytest
 
 from cloudgpu.aws.ec2.instances import Instance
-from cloudgpu.aws.ec2.tagged_types import GLOBAL, Found
-from cloudgpu.aws.session.session import Endpoint
+from cloudgpu.aws.ec2.tagged_types import GLOBAL, FoundResource
+from cloudgpu.aws.session.session import CloudEndpoint
 from cloudgpu.backends.aws import cloud, regions
 from cloudgpu.backends.aws.api_log import ApiCallLog
 from cloudgpu.backends.aws.cloud import AwsCloud, Where
@@ -81,7 +81,7 @@ def aws(monkeypatch):
     monkeypatch.setattr(cloud.host_keys, "fingerprints", fingerprints)
     monkeypatch.setattr(regions.tag_search, "release", release)
     clock = ManualClock(NOON)
-    state.cloud = AwsCloud(Where("aws", Endpoint(), ""), reach, Settings(), clock, ApiCallLog(None, clock))
+    state.cloud = AwsCloud(Where("aws", CloudEndpoint(), ""), reach, Settings(), clock, ApiCallLog(None, clock))
     return state
 
 
@@ -117,8 +117,8 @@ def test_an_instance_that_ends_before_it_is_reached_is_named_with_its_reason(aws
 
 
 def test_trouble_in_one_region_does_not_spare_the_others(aws):
-    found = [Found("role", "cloudgpu-demo", GLOBAL, "", {})]
-    found += [Found("volume", f"vol-{region}", region, "", {}) for region in ("us-east-1", "eu-west-1")]
+    found = [FoundResource("role", "cloudgpu-demo", GLOBAL, "", {})]
+    found += [FoundResource("volume", f"vol-{region}", region, "", {}) for region in ("us-east-1", "eu-west-1")]
     aws.broken = {"eu-west-1": TeardownError("1 of 1 could not be ended", left=["vol-eu-west-1"])}
     with pytest.raises(TeardownError) as caught:
         aws.cloud.release(found)

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from cloudgpu.aws.session.session import Endpoint
+from cloudgpu.aws.session.session import CloudEndpoint
 from cloudgpu.backends.aws.engines import Engines, pulumi_lines
 from cloudgpu.clock import ManualClock
 from cloudgpu.engine.direct.engine import DirectEngine
@@ -23,7 +23,9 @@ def engines(tmp_path):
     def make(environ=None, **flags):
         flags = {"home": str(tmp_path / "home"), **flags}
         settings = load(flags=flags, environ={"LOGNAME": "ann"}, cwd=tmp_path)
-        return Engines(settings, lambda region: None, Endpoint(), environ or {"PATH": "/nowhere"}, ManualClock(NOON))
+        return Engines(
+            settings, lambda region: None, CloudEndpoint(), environ or {"PATH": "/nowhere"}, ManualClock(NOON)
+        )
 
     return make
 

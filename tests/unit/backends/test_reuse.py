@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from cloudgpu.engine.base import Step
+from cloudgpu.engine.base import PreviewStep
 from cloudgpu.errors import ConnectError, UsageError
 
 
@@ -66,7 +66,7 @@ def test_port_22_follows_the_caller(workspace, make):
     plan = make.plan(make.candidate())
     workspace.provisioning.up(plan, "demo")
     workspace.cloud.cidr = "198.51.100.7/32"
-    workspace.cloud.previewed = (Step("update", "urn", "aws:ec2/securityGroup:SecurityGroup", "nodes"),)
+    workspace.cloud.previewed = (PreviewStep("update", "urn", "aws:ec2/securityGroup:SecurityGroup", "nodes"),)
     record = workspace.provisioning.reuse("demo", plan).record
     assert record.config["sshCidr"] == "198.51.100.7/32"
     assert workspace.records.cluster("demo") == record
@@ -78,7 +78,7 @@ def test_a_newer_program_does_not_take_nodes_from_under_their_users(workspace, m
     plan = make.plan(make.candidate())
     workspace.provisioning.up(plan, "demo")
     workspace.cloud.cidr = "198.51.100.7/32"
-    workspace.cloud.previewed = (Step(operation, "urn", "aws:ec2/fleet:Fleet", "gang"),)
+    workspace.cloud.previewed = (PreviewStep(operation, "urn", "aws:ec2/fleet:Fleet", "gang"),)
     record = workspace.provisioning.reuse("demo", plan).record
     assert record.config["sshCidr"] == "127.0.0.1/32"
     assert ups(workspace) == ["us-east-1c"]

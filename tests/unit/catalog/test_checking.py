@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from cloudgpu.catalog.checking import RULES, Known, known, problems
+from cloudgpu.catalog.data_files import TYPE_FILES, read
 from cloudgpu.catalog.hardware import Memory
-from cloudgpu.catalog.stored import TYPE_FILES, read
 
 KNOWN = known()
 

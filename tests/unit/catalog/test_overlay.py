@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cloudgpu.catalog import load
-from cloudgpu.catalog.overlay import Overlay, Reading, RegionReadings, TypeFacts, merged
-from cloudgpu.catalog.overlay_apply import apply, unknown_gpus
-from cloudgpu.catalog.overlay_document import document, overlay_of
+from cloudgpu.catalog.snapshot import Overlay, Reading, RegionReadings, TypeFacts, merged
+from cloudgpu.catalog.snapshot_apply import apply, unknown_gpus
+from cloudgpu.catalog.snapshot_document import document, overlay_of
 
 NAMES = ("p3dn.24xlarge", "g5.48xlarge", "p3.16xlarge", "dgx-1-32gb")
 SHIPPED = replace(

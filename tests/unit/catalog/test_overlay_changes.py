@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from cloudgpu.app.planning.catalog_refresh import line
 from cloudgpu.catalog import load
-from cloudgpu.catalog.overlay import Overlay, Reading, RegionReadings, Retirement, TypeFacts
-from cloudgpu.catalog.overlay_apply import apply
-from cloudgpu.catalog.overlay_changes import changes, summary
+from cloudgpu.catalog.snapshot import Overlay, Reading, RegionReadings, Retirement, TypeFacts
+from cloudgpu.catalog.snapshot_apply import apply
+from cloudgpu.catalog.snapshot_changes import changes, summary
 
 NAMES = ("p3dn.24xlarge", "p4d.24xlarge", "g5.48xlarge")
 SHIPPED = replace(load(), types={name: load().types[name] for name in NAMES})

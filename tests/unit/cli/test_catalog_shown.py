@@ -9,8 +9,8 @@ from cloudgpu.app.planning.catalog_refresh import RefreshResult, Unread
 from cloudgpu.app.planning.quota_headroom import RegionQuotas
 from cloudgpu.app.planning.quota_report import lines, wanted
 from cloudgpu.catalog import load
-from cloudgpu.catalog.overlay import Retirement
-from cloudgpu.catalog.overlay_changes import Change
+from cloudgpu.catalog.snapshot import Retirement
+from cloudgpu.catalog.snapshot_changes import Change
 from cloudgpu.cli.render.catalog import (
     entry_lines,
     history_json,
@@ -21,10 +21,10 @@ from cloudgpu.cli.render.catalog import (
     refreshed_lines,
 )
 from cloudgpu.cli.render.quota import quota_json, quota_lines
-from cloudgpu.state.catalog_snapshots import Entry, History
+from cloudgpu.state.catalog_snapshots import History, SnapshotEntry
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
-ENTRY = Entry(3, NOW, "111122223333", ("us-east-1",), 2, "1 price changed", ("price: p3dn.24xlarge ...",))
+ENTRY = SnapshotEntry(3, NOW, "111122223333", ("us-east-1",), 2, "1 price changed", ("price: p3dn.24xlarge ...",))
 CHANGES = (
     Change("price", "p3dn.24xlarge", "us-east-1", "31.212", "29.5"),
     *(Change("spot", f"g5.{size}xlarge", "us-east-1", "1-2", "1-3") for size in range(22)),
@@ -102,7 +102,7 @@ def test_without_a_refresh_everything_is_as_shipped():
 
 
 def test_the_history_marks_the_one_that_holds():
-    many = Entry(4, NOW, "1", tuple(f"r-{n}" for n in range(17)), 3, "nothing changed", ())
+    many = SnapshotEntry(4, NOW, "1", tuple(f"r-{n}" for n in range(17)), 3, "nothing changed", ())
     assert history_lines(History(3, (ENTRY, many)), "aws") == [
         "   overlay  read                  over  regions     changed",
         "*        3  2026-11-21 12:00 UTC     2  us-east-1   1 price changed",

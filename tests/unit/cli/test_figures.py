@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloudgpu.cli.terminal.figures import age, distance, duration, moment, money, plural
+from cloudgpu.cli.terminal.number_format import age, distance, duration, moment, money, plural
 from cloudgpu.cli.terminal.table import columns, wrapped
 
 

@@ -14,7 +14,7 @@ from cloudgpu.cli.terminal.screen import Screen
 from cloudgpu.cli.terminal.signals import HEARD, Interruptions
 from cloudgpu.clock import SystemClock
 from cloudgpu.paths import Home
-from cloudgpu.state.cluster_and_run_records import ClusterRecord, Records, RunRecord
+from cloudgpu.state.cluster_and_run_records import ClusterRecord, RecordStore, RunRecord
 from cloudgpu.state.storage_records import StorageRecord, StorageRecords
 
 NOW = SystemClock().now()
@@ -25,7 +25,7 @@ RUN = RunRecord("plain-abc", "lab", "plain", "", "ann", "", "aws", NOW, state="r
 
 @pytest.fixture
 def records(tmp_path):
-    return Records(Home(tmp_path / "home").ensure())
+    return RecordStore(Home(tmp_path / "home").ensure())
 
 
 @pytest.fixture

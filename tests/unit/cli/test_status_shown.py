@@ -16,8 +16,8 @@ from cloudgpu.cli.terminal import panel
 from cloudgpu.cli.terminal.screen import Screen
 from cloudgpu.clock import ManualClock
 from cloudgpu.launch.inventory import Inventory, Node
-from cloudgpu.ledger.report import Report, ReportRow
-from cloudgpu.rehearsal.client import Cloud, NodeInfo, RehearsalStatus
+from cloudgpu.ledger.report import CostReport, ReportRow
+from cloudgpu.rehearsal.client import NodeInfo, RehearsalClient, RehearsalStatus
 
 NODE = Node(
     index=0,
@@ -139,7 +139,7 @@ def test_the_bill(now, capsys):
         ReportRow("ann", False, Decimal("2.5"), Decimal("1234.5"), 1, 3),
         ReportRow("bob\x1b", True, Decimal("0.0333"), Decimal("0.01753"), 0, 1),
     )
-    report = Report("user", None, now, rows, Decimal("1234.5"), Decimal("0.01753"))
+    report = CostReport("user", None, now, rows, Decimal("1234.5"), Decimal("0.01753"))
     Screen().lines(report_lines(report, "user"))
     assert capsys.readouterr().out.splitlines() == [
         "user  node hours       cost",
@@ -165,7 +165,7 @@ def test_the_bill(now, capsys):
 
 
 def test_the_rehearsal_cloud(now):
-    cloud = Cloud("http://127.0.0.1:4711", "AKIA", "secret", pid=7)
+    cloud = RehearsalClient("http://127.0.0.1:4711", "AKIA", "secret", pid=7)
     node = NodeInfo(
         "i-1", "g4dn.xlarge", "us-east-1", "us-east-1a", "running", "127.1.0.2", 22, "ubuntu", "SHA256:a", "s1"
     )

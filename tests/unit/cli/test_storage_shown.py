@@ -8,7 +8,7 @@ import pytest
 
 from cloudgpu.app.storage.context import Created, Deleted, StorageRequest
 from cloudgpu.app.storage.overview import StorageRow
-from cloudgpu.aws.storage.stored import Part, Stored
+from cloudgpu.aws.storage.storage_tags import StoragePart, Stored
 from cloudgpu.catalog.storage import storage_price
 from cloudgpu.cli.main import main
 from cloudgpu.cli.render.storage import (
@@ -166,9 +166,11 @@ def test_a_row_as_json(row):
 
 def test_a_deletion():
     tags = {"cloudgpu:kind": "lustre"}
-    present = Stored("sets", "t", "us-east-1", (Part("lustre", "fs-1", "us-east-1", tags, size_gib=Decimal(1200)),))
+    present = Stored(
+        "sets", "t", "us-east-1", (StoragePart("lustre", "fs-1", "us-east-1", tags, size_gib=Decimal(1200)),)
+    )
     assert deletion_question(present) == "Delete lustre storage sets (1200 GiB) and all that it holds?"
-    half = Stored("sets", "t", "us-east-1", (Part("security-group", "sg-1", "us-east-1", tags),))
+    half = Stored("sets", "t", "us-east-1", (StoragePart("security-group", "sg-1", "us-east-1", tags),))
     assert deletion_question(half) == "Delete lustre storage sets (of unknown size) and all that it holds?"
     assert deleted_lines(Deleted("sets", known=True, parts=("lustre fs-1 in us-east-1",))) == [
         "storage sets is gone, verified by tag search",

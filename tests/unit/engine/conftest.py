@@ -13,9 +13,9 @@ import pytest
 
 from cloudgpu.aws.resources.base import Diff, HandlerContext, Physical, Properties
 from cloudgpu.clock import ManualClock
-from cloudgpu.engine.base import Applied, Event, Stack, Step
+from cloudgpu.engine.base import Applied, Event, PreviewStep, Stack
 from cloudgpu.engine.direct import journal as journal_module
-from cloudgpu.engine.direct.engine import DirectEngine, Identity
+from cloudgpu.engine.direct.engine import DirectEngine, JournalAccount
 from cloudgpu.errors import UnsupportedError
 
 PROJECT = "name: cloudgpu\nruntime: python\n"
@@ -165,7 +165,7 @@ class Workspace:
     root: Path
     cloud: FakeCloud
     clock: ManualClock
-    identity: Identity = field(default_factory=lambda: Identity("123456789012"))
+    identity: JournalAccount = field(default_factory=lambda: JournalAccount("123456789012"))
     events: list[Event] = field(default_factory=list)
     config: dict[str, str] = field(default_factory=lambda: {"token": "tok"})
     secrets: frozenset[str] = frozenset()
@@ -198,7 +198,7 @@ class Workspace:
             self.program(text)
         return self.engine().up(self.stack(), self.events.append)
 
-    def preview(self, text: str | None = None) -> tuple[Step, ...]:
+    def preview(self, text: str | None = None) -> tuple[PreviewStep, ...]:
         if text is not None:
             self.program(text)
         return self.engine().preview(self.stack())

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from cloudgpu.engine.direct.engine import Identity
+from cloudgpu.engine.direct.engine import JournalAccount
 from cloudgpu.errors import BadRequestError, CapacityError, CloudError, StateError, TeardownError, UnsupportedError
 
 TWO = """
@@ -287,7 +287,7 @@ def test_destroy_of_nothing_is_success(workspace):
 
 def test_another_account_or_endpoint_is_an_error_and_never_gone(workspace):
     workspace.up(TWO)
-    for stranger in (Identity("999999999999"), Identity("123456789012", "http://127.0.0.1:1")):
+    for stranger in (JournalAccount("999999999999"), JournalAccount("123456789012", "http://127.0.0.1:1")):
         workspace.identity = stranger
         for act in (
             workspace.up,
@@ -306,7 +306,7 @@ def test_a_closed_journal_may_begin_again_under_another_account(workspace):
         workspace.engine().close(workspace.stack())
     workspace.destroy()
     workspace.engine().close(workspace.stack())
-    workspace.identity = Identity("999999999999")
+    workspace.identity = JournalAccount("999999999999")
     workspace.up()
     assert len(workspace.cloud.things) == 2
 

@@ -7,10 +7,10 @@ import threading
 import pytest
 
 from cloudgpu.engine.direct import journal as journal_module
-from cloudgpu.engine.direct.journal import Identity, Journal, load
+from cloudgpu.engine.direct.journal import Journal, JournalAccount, load
 from cloudgpu.errors import BusyError, StateError
 
-OURS = Identity("1", "")
+OURS = JournalAccount("1", "")
 
 
 def test_rows_of_many_threads_share_syncs_and_all_arrive(workspace, monkeypatch):

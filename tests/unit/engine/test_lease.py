@@ -14,7 +14,7 @@ import pytest
 
 from cloudgpu.clock import ManualClock
 from cloudgpu.engine import lease as lease_module
-from cloudgpu.engine.lease import STALE_AFTER_S, Lease
+from cloudgpu.engine.lease import STALE_AFTER_S, ClusterLease
 from cloudgpu.errors import BusyError, StateError
 
 START = datetime(2026, 11, 21, tzinfo=UTC)
@@ -27,9 +27,9 @@ def path(tmp_path):
 
 def test_second_is_told_who_and_since_when(path):
     clock = ManualClock(START)
-    with Lease(path, clock, "ada").hold():
+    with ClusterLease(path, clock, "ada").hold():
         clock.sleep(3600)
-        with pytest.raises(BusyError) as caught, Lease(path, clock, "bob").hold():
+        with pytest.raises(BusyError) as caught, ClusterLease(path, clock, "bob").hold():
             pass
     assert "ada" in caught.value.message
     assert str(os.getpid()) in caught.value.message
@@ -39,7 +39,7 @@ def test_second_is_told_who_and_since_when(path):
 
 def test_given_back_at_the_end_and_on_failure(path):
     for _ in range(2):
-        with pytest.raises(ValueError, match="x"), Lease(path, ManualClock(START), "ada").hold():
+        with pytest.raises(ValueError, match="x"), ClusterLease(path, ManualClock(START), "ada").hold():
             raise ValueError("x")
         assert not path.exists()
 
@@ -47,16 +47,17 @@ def test_given_back_at_the_end_and_on_failure(path):
 def test_a_killed_holder_holds_nothing(path):
     code = (
         "import sys, time; from pathlib import Path; from cloudgpu.clock import SystemClock\n"
-        "from cloudgpu.engine.lease import Lease\n"
-        "with Lease(Path(sys.argv[1]), SystemClock(), 'ada').hold():\n    print('held', flush=True); time.sleep(60)\n"
+        "from cloudgpu.engine.lease import ClusterLease\n"
+        "with ClusterLease(Path(sys.argv[1]), SystemClock(), 'ada').hold():\n"
+        "    print('held', flush=True); time.sleep(60)\n"
     )
     with subprocess.Popen([sys.executable, "-c", code, str(path)], stdout=subprocess.PIPE) as child:
         assert child.stdout.readline() == b"held\n"
-        with pytest.raises(BusyError, match=str(child.pid)), Lease(path, ManualClock(START), "bob").hold():
+        with pytest.raises(BusyError, match=str(child.pid)), ClusterLease(path, ManualClock(START), "bob").hold():
             pass
         child.send_signal(signal.SIGKILL)
         child.wait(20)
-        with Lease(path, ManualClock(START), "bob").hold():
+        with ClusterLease(path, ManualClock(START), "bob").hold():
             assert json.loads(path.read_text())["owner"] == "bob"
 
 
@@ -65,30 +66,30 @@ def test_a_killed_holder_holds_nothing(path):
     [("boot", "another boot"), ("process_start", "1"), ("pid", 2**22 + 7)],
 )
 def test_stale_by_boot_or_process(path, field, value):
-    with Lease(path, ManualClock(START), "ada").hold():
+    with ClusterLease(path, ManualClock(START), "ada").hold():
         held = json.loads(path.read_text())
     path.write_text(json.dumps({**held, field: value}))
-    with Lease(path, ManualClock(START), "bob").hold():
+    with ClusterLease(path, ManualClock(START), "bob").hold():
         assert json.loads(path.read_text())["owner"] == "bob"
 
 
 def test_another_machine_is_believed_while_its_heart_beats(path):
     clock = ManualClock(START)
-    with Lease(path, clock, "ada").hold():
+    with ClusterLease(path, clock, "ada").hold():
         held = json.loads(path.read_text())
     path.write_text(json.dumps({**held, "host": "elsewhere", "pid": 1}))
     clock.sleep(STALE_AFTER_S - 1)
-    with pytest.raises(BusyError, match="elsewhere"), Lease(path, clock, "bob").hold():
+    with pytest.raises(BusyError, match="elsewhere"), ClusterLease(path, clock, "bob").hold():
         pass
     clock.sleep(2)
-    with Lease(path, clock, "bob").hold():
+    with ClusterLease(path, clock, "bob").hold():
         assert json.loads(path.read_text())["owner"] == "bob"
 
 
 def test_heart_beats(path, monkeypatch):
     monkeypatch.setattr(lease_module, "HEARTBEAT_EVERY_S", 0.01)
     clock = ManualClock(START)
-    with Lease(path, clock, "ada").hold():
+    with ClusterLease(path, clock, "ada").hold():
         clock.sleep(100)
         deadline = threading.Event()
         for _ in range(500):
@@ -99,7 +100,7 @@ def test_heart_beats(path, monkeypatch):
 
 
 def test_taken_over_is_noticed(path):
-    with Lease(path, ManualClock(START), "ada").hold() as lease:
+    with ClusterLease(path, ManualClock(START), "ada").hold() as lease:
         lease.check()
         held = json.loads(path.read_text())
         path.write_text(json.dumps({**held, "nonce": "other", "owner": "bob"}))
@@ -112,13 +113,13 @@ def test_taken_over_is_noticed(path):
 def test_rubbish_is_nobody_s(path, rubbish):
     path.parent.mkdir()
     path.write_text(rubbish)
-    assert Lease(path, ManualClock(START), "x").holder() is None
-    with Lease(path, ManualClock(START), "ada").hold() as lease:
+    assert ClusterLease(path, ManualClock(START), "x").holder() is None
+    with ClusterLease(path, ManualClock(START), "ada").hold() as lease:
         assert lease.holder().owner == "ada"
 
 
 def test_the_folder_may_go_while_it_is_held(path):
-    with Lease(path, ManualClock(START), "ada").hold():
+    with ClusterLease(path, ManualClock(START), "ada").hold():
         for found in path.parent.iterdir():
             found.unlink()
         path.parent.rmdir()
@@ -127,14 +128,14 @@ def test_the_folder_may_go_while_it_is_held(path):
 
 def test_unwritable(tmp_path):
     (tmp_path / "file").write_text("in the way")
-    with pytest.raises(StateError), Lease(tmp_path / "file" / "lease", ManualClock(START), "ada").hold():
+    with pytest.raises(StateError), ClusterLease(tmp_path / "file" / "lease", ManualClock(START), "ada").hold():
         pass
 
 
 def _rush(path, gate, results):
     gate.wait()
     try:
-        with Lease(path, ManualClock(START), str(os.getpid())).hold():
+        with ClusterLease(path, ManualClock(START), str(os.getpid())).hold():
             results.put("won")
             gate.wait()
     except BusyError:
@@ -143,7 +144,7 @@ def _rush(path, gate, results):
 
 
 def test_of_many_at_once_one_wins(path, monkeypatch):
-    read = Lease._read
+    read = ClusterLease._read
 
     def slow_read(self):
         """Make the moment between looking and taking long enough for everybody."""
@@ -151,7 +152,7 @@ def test_of_many_at_once_one_wins(path, monkeypatch):
         threading.Event().wait(0.05)
         return found
 
-    monkeypatch.setattr(Lease, "_read", slow_read)
+    monkeypatch.setattr(ClusterLease, "_read", slow_read)
     context = multiprocessing.get_context("fork")
     gate, results = context.Barrier(6), context.Queue()
     processes = [context.Process(target=_rush, args=(path, gate, results)) for _ in range(6)]
@@ -165,7 +166,7 @@ def test_of_many_at_once_one_wins(path, monkeypatch):
 
 def elsewhere(path, heartbeat):
     """A holder on another machine, as its lease file shows it."""
-    with Lease(path, ManualClock(heartbeat), "ada").hold():
+    with ClusterLease(path, ManualClock(heartbeat), "ada").hold():
         row = json.loads(path.read_text())
     path.write_text(json.dumps({**row, "host": "elsewhere"}))
 
@@ -189,17 +190,20 @@ JUMPS = [timedelta(days=2), timedelta(hours=-1), timedelta(minutes=2)]
 @pytest.mark.parametrize("jump", JUMPS)
 def test_a_clock_that_was_set_takes_no_lease_from_the_living(path, jump):
     elsewhere(path, START)
-    with pytest.raises(BusyError, match="elsewhere"), Lease(path, Beating(START + jump, path, START), "bob").hold():
+    with (
+        pytest.raises(BusyError, match="elsewhere"),
+        ClusterLease(path, Beating(START + jump, path, START), "bob").hold(),
+    ):
         pass
-    assert Lease(path, Beating(START + jump, path, START), "bob").holder().owner == "ada"
+    assert ClusterLease(path, Beating(START + jump, path, START), "bob").holder().owner == "ada"
 
 
 @pytest.mark.parametrize("jump", JUMPS)
 def test_a_clock_that_was_set_leaves_no_lease_to_the_dead(path, jump):
     elsewhere(path, START)
     clock = ManualClock(START + jump)
-    assert Lease(path, clock, "bob").holder() is None
-    with Lease(path, clock, "bob").hold():
+    assert ClusterLease(path, clock, "bob").holder() is None
+    with ClusterLease(path, clock, "bob").hold():
         assert json.loads(path.read_text())["owner"] == "bob"
     assert clock.monotonic() < 60
 
@@ -215,18 +219,18 @@ def test_a_lease_that_is_not_required_says_why_it_is_not_held(path, monkeypatch,
     def fails(*_args):
         raise error
 
-    monkeypatch.setattr(Lease, broken, fails)
-    with pytest.raises(StateError), Lease(path, ManualClock(START), "ada").hold():
+    monkeypatch.setattr(ClusterLease, broken, fails)
+    with pytest.raises(StateError), ClusterLease(path, ManualClock(START), "ada").hold():
         pytest.fail("it is required")
-    with Lease(path, ManualClock(START), "ada").hold(required=False) as lease:
+    with ClusterLease(path, ManualClock(START), "ada").hold(required=False) as lease:
         assert lease.problem
     assert not path.exists()
 
 
 def test_who_needs_no_lease_still_waits_for_a_living_holder(path, monkeypatch):
-    with Lease(path, ManualClock(START), "ada").hold(), monkeypatch.context() as patched:
-        patched.setattr(Lease, "_locked", unwritable)
-        with pytest.raises(BusyError), Lease(path, ManualClock(START), "bob").hold(required=False):
+    with ClusterLease(path, ManualClock(START), "ada").hold(), monkeypatch.context() as patched:
+        patched.setattr(ClusterLease, "_locked", unwritable)
+        with pytest.raises(BusyError), ClusterLease(path, ManualClock(START), "bob").hold(required=False):
             pytest.fail("ada holds it")
 
 
@@ -235,7 +239,7 @@ def unwritable(*_args):
 
 
 def test_a_disk_that_fails_while_it_is_held_ends_no_work(path, monkeypatch):
-    with Lease(path, ManualClock(START), "ada").hold(tidy=True) as lease:
+    with ClusterLease(path, ManualClock(START), "ada").hold(tidy=True) as lease:
         monkeypatch.setattr(lease_module.os, "open", failing)
     assert not lease.problem
     assert path.exists()

@@ -4,14 +4,14 @@ from dataclasses import asdict, replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
 
-from cloudgpu.catalog.overlay import Overlay, Reading, RegionReadings, Retirement, TypeFacts
+from cloudgpu.catalog.snapshot import Overlay, Reading, RegionReadings, Retirement, TypeFacts
 from cloudgpu.clock import ManualClock
 from cloudgpu.launch.inventory import Node
-from cloudgpu.plan import stored
+from cloudgpu.plan import saved_plan
 from cloudgpu.plan.candidate import Candidate
 from cloudgpu.plan.costs import CostItem
 from cloudgpu.state.attached_storage import AttachedStorage
-from cloudgpu.state.catalog_snapshots import Entry
+from cloudgpu.state.catalog_snapshots import SnapshotEntry
 from cloudgpu.state.cluster_and_run_records import ClusterRecord, RunRecord
 from cloudgpu.state.matrix_records import MatrixRecord, MatrixRow
 from cloudgpu.state.storage_records import StorageRecord
@@ -133,7 +133,9 @@ OVERLAY = Overlay(
 INDEX = {
     "schema": 1,
     "current": 1,
-    "entries": [{**asdict(Entry(1, NOW, "123456789012", ("us-east-1",), 0, "one", ("a",))), "at": NOW.isoformat()}],
+    "entries": [
+        {**asdict(SnapshotEntry(1, NOW, "123456789012", ("us-east-1",), 0, "one", ("a",))), "at": NOW.isoformat()}
+    ],
 }
 CANDIDATE = Candidate(
     "g5.xlarge",
@@ -152,12 +154,12 @@ CANDIDATE = Candidate(
     beside=(DISK,),
     source="AWS price list",
 )
-PLAN = stored.StoredPlan(
+PLAN = saved_plan.StoredPlan(
     NOW.isoformat(),
     "1.0",
     "/r/recipe.yaml",
     ("nodes=2",),
     "us-east-1",
-    stored.PlanInputs("aws", "123456789012", "", "r", "w", "c"),
+    saved_plan.PlanInputs("aws", "123456789012", "", "r", "w", "c"),
     {"nodes": 2, "ranks_per_node": 1, "expiry_s": 3600, "starts_at": None, "candidates": [CANDIDATE.as_json()]},
 )

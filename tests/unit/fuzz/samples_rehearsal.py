@@ -19,7 +19,7 @@ SPEC = NodeSpec(
     22888,
     0,
 )
-RECORD = record.NodeRecord(
+RECORD = record.SimulatedNodeRecord(
     SPEC,
     "127.0.0.9",
     22,

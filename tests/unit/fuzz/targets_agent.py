@@ -255,14 +255,14 @@ def _fetch(value: Any) -> None:
 
 def _metadata_service(*bodies: bytes) -> Any:
     """Let the metadata service answer with these, one after the other."""
-    answers = [http_request.Answer(200, {}, body) for body in bodies]
+    answers = [http_request.SourceResponse(200, {}, body) for body in bodies]
     return mock.patch.object(aws_role.Client, "send", side_effect=answers)
 
 
 def _metadata(content: bytes) -> None:
     """Role, then its keys; each after a token."""
     with _metadata_service(b"token", b"role\n", b"token", content):
-        keys = aws_role.Role().keys()
+        keys = aws_role.InstanceRole().keys()
     conforms(aws_role.RoleKeys, keys)
     assert math.isfinite(keys.until)
 
@@ -287,7 +287,7 @@ class _EngineAnswer:
 def _engine(content: bytes, status_code: int = 200) -> Any:
     connection = mock.Mock()
     connection.getresponse.side_effect = lambda: _EngineAnswer(status_code, content)
-    answering = docker_api.Engine(docker_api.DockerEndpoint("/bin/docker", "unix:///run/docker.sock"))
+    answering = docker_api.DockerApi(docker_api.DockerEndpoint("/bin/docker", "unix:///run/docker.sock"))
     answering._open = lambda _timeout_s: connection  # type: ignore[method-assign]
     return answering
 
@@ -308,7 +308,7 @@ def _engine_image(content: bytes) -> None:
     for code in (200, 404, 500):
         try:
             found = _engine(content, code).image("a:1")
-        except docker_api.RefusedError:
+        except docker_api.DockerApiError:
             found = None
         if found is not None:
             described = image._described(found, {"repository": "a"})
@@ -419,14 +419,14 @@ TARGETS = (
         "engine version",
         documents({"Version": "27.0", "ApiVersion": "1.46", "DockerRootDir": "/"}),
         _engine_info,
-        (AgentError, docker_api.RefusedError),
+        (AgentError, docker_api.DockerApiError),
     ),
-    Target("engine image", documents(IMAGE), _engine_image, (AgentError, docker_api.RefusedError)),
+    Target("engine image", documents(IMAGE), _engine_image, (AgentError, docker_api.DockerApiError)),
     Target(
         "engine distribution",
         documents({"Descriptor": {"digest": "sha256:0"}, "Platforms": [{"architecture": "amd64"}]}),
         _engine_distribution,
-        (AgentError, docker_api.RefusedError),
+        (AgentError, docker_api.DockerApiError),
     ),
     Target(
         "image request",

@@ -10,7 +10,13 @@ from typing import Any
 from hypothesis import strategies as st
 
 from cloudgpu.app.planning.registry import manifests, web_files
-from cloudgpu.app.planning.registry.http import Answer, RefusedError, RegistryClient, UnreachableError, challenge
+from cloudgpu.app.planning.registry.http import (
+    RegistryClient,
+    RegistryDeniedError,
+    SourceResponse,
+    UnreachableError,
+    challenge,
+)
 from cloudgpu.app.planning.registry.images import _described
 from cloudgpu.app.sweep import cluster_resources
 from cloudgpu.aws.ec2 import (
@@ -28,7 +34,7 @@ from cloudgpu.aws.ec2 import (
 )
 from cloudgpu.aws.pricing import offers, prices, quotas
 from cloudgpu.aws.storage import buckets, discovery, objects
-from cloudgpu.catalog.overlay import TypeFacts
+from cloudgpu.catalog.snapshot import TypeFacts
 from cloudgpu.errors import CloudGpuError
 from cloudgpu.launch.image_name import image_name
 from cloudgpu.node.agent.fetch import http_request
@@ -329,8 +335,8 @@ class _FakeWeb(RegistryClient):
         super().__init__(image_name("registry.example/a:1"), None, 1.0)
         self._body = body
 
-    def get(self, path: str, accept: str = "*/*") -> Answer:
-        return Answer(200, {}, self._body)
+    def get(self, path: str, accept: str = "*/*") -> SourceResponse:
+        return SourceResponse(200, {}, self._body)
 
 
 def _manifest(body: bytes) -> None:
@@ -349,7 +355,7 @@ def _index(value: Any) -> None:
 
 def _web_file(text: str) -> None:
     for status, header in ((206, "content-range"), (416, "content-range"), (200, "content-length")):
-        size = web_files._size(http_request.Answer(status, {header: text}, b""))
+        size = web_files._size(http_request.SourceResponse(status, {header: text}, b""))
         assert size is None or 0 <= size < 1 << 63
 
 
@@ -357,9 +363,9 @@ def _followed(location: str) -> None:
     """Where a redirect of a registry leads is the registry's own to say."""
 
     class Redirecting(RegistryClient):
-        def _sent(self, url: str, accept: str, authorization: str, *, guarded: bool) -> Answer:
+        def _sent(self, url: str, accept: str, authorization: str, *, guarded: bool) -> SourceResponse:
             if url.startswith("https://registry.example/v2/"):
-                return Answer(302, {"location": location}, b"")
+                return SourceResponse(302, {"location": location}, b"")
             return super()._sent("ftp:" + url, accept, authorization, guarded=guarded)
 
     Redirecting(image_name("registry.example/a:1"), None, 1.0).get("a")
@@ -421,13 +427,15 @@ TARGETS = (
         spoiled_text('Bearer realm="https://a/b",service="s",scope="c", Basic realm=x'),
         _challenge,
     ),
-    Target("registry manifest", files(_MANIFEST, _INDEX), _manifest, (CloudGpuError, RefusedError, UnreachableError)),
+    Target(
+        "registry manifest", files(_MANIFEST, _INDEX), _manifest, (CloudGpuError, RegistryDeniedError, UnreachableError)
+    ),
     Target("registry index", values(_INDEX, _MANIFEST), _index),
     Target(
         "registry redirect",
         words("https://registry.example/v2/a", "/v2/a", "http://[::1"),
         _followed,
-        (RefusedError, UnreachableError),
+        (RegistryDeniedError, UnreachableError),
     ),
     Target("size of a web file", words("bytes 0-0/12345", "bytes */0", "12345"), _web_file),
     Target("image name", words("nvcr.io/nvidia/pytorch:24.12-py3", "ubuntu", "a/b@sha256:" + "0" * 64), _image_name),

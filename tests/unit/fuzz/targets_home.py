@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 from cloudgpu.app.clusters import status
 from cloudgpu.app.planning.quota_headroom import QuotaHeadroom
 from cloudgpu.catalog import load as load_catalog
-from cloudgpu.catalog.overlay import Overlay, merged
-from cloudgpu.catalog.overlay_apply import apply, unknown_gpus
-from cloudgpu.catalog.overlay_document import document, overlay_of
+from cloudgpu.catalog.snapshot import Overlay, merged
+from cloudgpu.catalog.snapshot_apply import apply, unknown_gpus
+from cloudgpu.catalog.snapshot_document import document, overlay_of
 from cloudgpu.cli.render import status as show_status
 from cloudgpu.clock import ManualClock
 from cloudgpu.engine.direct import journal
 from cloudgpu.engine.direct.journal_state import Intent, Meta
-from cloudgpu.engine.lease import Holder, Lease
+from cloudgpu.engine.lease import ClusterLease, Holder
 from cloudgpu.engine.pulumi_cli import state as pulumi_state
 from cloudgpu.engine.pulumi_cli.command import _noted
 from cloudgpu.engine.pulumi_cli.recovery import notes_in
@@ -27,13 +27,13 @@ from cloudgpu.errors import UsageError
 from cloudgpu.launch.inventory import Inventory
 from cloudgpu.ledger.times import from_text, to_text
 from cloudgpu.paths import Home
-from cloudgpu.plan import stored
+from cloudgpu.plan import saved_plan
 from cloudgpu.plan.candidate import Candidate
 from cloudgpu.plan.costs import hourly_usd
 from cloudgpu.settings.sources import _file
 from cloudgpu.state import ssh_config_record
-from cloudgpu.state.catalog_snapshots import CatalogSnapshots, Entry
-from cloudgpu.state.cluster_and_run_records import ClusterRecord, Records, RunRecord
+from cloudgpu.state.catalog_snapshots import CatalogSnapshots, SnapshotEntry
+from cloudgpu.state.cluster_and_run_records import ClusterRecord, RecordStore, RunRecord
 from cloudgpu.state.cooldowns import Cooldowns
 from cloudgpu.state.inventories import stored_inventory
 from cloudgpu.state.matrix_records import MatrixRecord, MatrixRecords
@@ -66,7 +66,7 @@ def _home() -> Home:
 
 def _cluster(content: bytes) -> None:
     written("home/clusters/lab/cluster.json", content)
-    records = Records(_home())
+    records = RecordStore(_home())
     found = records.cluster("lab")
     assert found is not None
     conforms(ClusterRecord, found)
@@ -76,7 +76,7 @@ def _cluster(content: bytes) -> None:
 
 def _clusters_shown(content: bytes) -> None:
     written("home/clusters/lab/cluster.json", content)
-    shown = status.recorded(Records(_home()), NOW)
+    shown = status.recorded(RecordStore(_home()), NOW)
     assert len(shown) == 1
     _show(show_status.status_lines(shown, NOW))
     json.dumps([one.as_json() for one in shown], allow_nan=False)
@@ -84,7 +84,7 @@ def _clusters_shown(content: bytes) -> None:
 
 def _run(content: bytes) -> None:
     written(f"home/runs/{RUN.run_id}/run.json", content)
-    records = Records(_home())
+    records = RecordStore(_home())
     runs, damaged = records.runs(), records.damaged_runs()
     assert len(runs) + len(damaged) == 1
     _show(show_status.run_lines(runs, damaged, (), NOW))
@@ -141,7 +141,7 @@ def _history(content: bytes) -> None:
     overlays = CatalogSnapshots(_home(), "aws")
     found = overlays.history()
     for entry in found.entries:
-        conforms(Entry, entry)
+        conforms(SnapshotEntry, entry)
     overlays.current()
 
 
@@ -177,7 +177,7 @@ def _quotas(content: bytes) -> None:
 
 def _journal(content: bytes) -> None:
     path = written("us-east-1.journal", content)
-    loaded = journal.load(path, journal.Identity("123456789012"))
+    loaded = journal.load(path, journal.JournalAccount("123456789012"))
     for resource in loaded.state.everything():
         conforms(type(resource), resource)
     for intent in loaded.state.open.values():
@@ -185,7 +185,7 @@ def _journal(content: bytes) -> None:
         datetime.fromisoformat(intent.at)
     assert loaded.sound_bytes <= len(content)
     assert isinstance(loaded.salt, str)
-    with journal.Journal(path, journal.Identity("123456789012"), CLOCK) as opened:
+    with journal.Journal(path, journal.JournalAccount("123456789012"), CLOCK) as opened:
         opened.next_seq()
 
 
@@ -223,7 +223,7 @@ JOURNAL = [
 
 def _lease(content: bytes) -> None:
     path = written("lease/lease", content)
-    lease = Lease(path, ManualClock(NOW), "ana")
+    lease = ClusterLease(path, ManualClock(NOW), "ana")
     found = lease.holder()
     assert found is None or conforms(Holder, found)
     with lease.hold():
@@ -231,24 +231,24 @@ def _lease(content: bytes) -> None:
 
 
 def _plan_file(content: bytes) -> None:
-    _check_plan(stored.read(content.decode("utf-8", "replace"), "a.plan"))
+    _check_plan(saved_plan.read(content.decode("utf-8", "replace"), "a.plan"))
 
 
 def _sealed_plan(value: Any) -> None:
     """A plan whose hash is right whatever it holds: the hash keeps out accidents, nobody's intentions."""
     if isinstance(value, dict):
-        value = {**value, "sha256": stored._checksum(value)}
-    _check_plan(stored.read(json.dumps(value), "a.plan"))
+        value = {**value, "sha256": saved_plan._checksum(value)}
+    _check_plan(saved_plan.read(json.dumps(value), "a.plan"))
 
 
-def _check_plan(plan: stored.StoredPlan) -> None:
-    conforms(stored.StoredPlan, plan)
+def _check_plan(plan: saved_plan.StoredPlan) -> None:
+    conforms(saved_plan.StoredPlan, plan)
     for one in plan.candidates:
         conforms(Candidate, one)
         assert one.node_hourly_usd >= 0
         hourly_usd(one.beside)
-    assert stored.read(stored.written(plan), "a.plan") == plan
-    list(stored._input_changes(plan.world, PLAN.world))
+    assert saved_plan.read(saved_plan.written(plan), "a.plan") == plan
+    list(saved_plan._input_changes(plan.world, PLAN.world))
 
 
 def _ledger_time(text: str) -> None:
@@ -372,10 +372,14 @@ TARGETS = (
         _journal,
     ),
     Target("lease", files(_HOLDER), _lease),
-    Target("plan file", st.one_of(files(json.loads(stored.written(PLAN))), spoiled(stored.written(PLAN))), _plan_file),
+    Target(
+        "plan file",
+        st.one_of(files(json.loads(saved_plan.written(PLAN))), spoiled(saved_plan.written(PLAN))),
+        _plan_file,
+    ),
     Target(
         "sealed plan",
-        values({k: v for k, v in json.loads(stored.written(PLAN)).items() if k != "sha256"}),
+        values({k: v for k, v in json.loads(saved_plan.written(PLAN)).items() if k != "sha256"}),
         _sealed_plan,
         (UsageError,),
     ),

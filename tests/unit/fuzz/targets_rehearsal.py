@@ -15,7 +15,7 @@ from cloudgpu.clock import ManualClock
 from cloudgpu.errors import StateError
 from cloudgpu.files import FileRefusedError
 from cloudgpu.rehearsal import client
-from cloudgpu.rehearsal.aws_api.ec2.market import Market
+from cloudgpu.rehearsal.aws_api.ec2.capacity_tables import Market
 from cloudgpu.rehearsal.faults import conditions, scripts
 from cloudgpu.rehearsal.faults.api_faults import FaultRules
 from cloudgpu.rehearsal.layout import RehearsalFiles
@@ -24,7 +24,7 @@ from cloudgpu.rehearsal.nodes import host, record
 from cloudgpu.rehearsal.nodes.boot import user_data
 from cloudgpu.rehearsal.nodes.boot.baked_images import Images
 from cloudgpu.rehearsal.nodes.control import _request
-from cloudgpu.rehearsal.nodes.host import Settings
+from cloudgpu.rehearsal.nodes.host import HostOptions
 from cloudgpu.rehearsal.nodes.programs.sftp import Server
 from cloudgpu.rehearsal.nodes.servers import power_commands
 from cloudgpu.rehearsal.nodes.servers.command_stubs import _question
@@ -34,7 +34,7 @@ from cloudgpu.rehearsal.nodes.values import RoleCredentials, spec_from_json, spe
 from cloudgpu.rehearsal.server import aws_chunked
 from cloudgpu.rehearsal.server.access_keys import AccessKey, Keyring
 from cloudgpu.rehearsal.server.access_keys import load as load_keys
-from cloudgpu.rehearsal.server.control import Control
+from cloudgpu.rehearsal.server.control import ControlApi
 from cloudgpu.rehearsal.server.control_auth import HEADER, sign_call
 from cloudgpu.rehearsal.server.http_message import Headers, HttpRequest
 from cloudgpu.rehearsal.server.operation import identify
@@ -110,7 +110,7 @@ def _user_data(content: bytes) -> None:
 
 def _node_record(content: bytes) -> None:
     found = record.load(written("record.json", content))
-    conforms(record.NodeRecord, found)
+    conforms(record.SimulatedNodeRecord, found)
     record.save(scratch() / "record2.json", found)
     assert record.load(scratch() / "record2.json") == found
 
@@ -132,7 +132,7 @@ def _time(content: bytes) -> None:
 
 def _host_state(content: bytes) -> None:
     path = written("host.json", content)
-    settings = Settings(path.parent, path.parent, path.parent, "plain")
+    settings = HostOptions(path.parent, path.parent, path.parent, "plain")
     assert settings.clock == path
     assert isinstance(host._stored_offset(settings), float)
     found = host._stored_credentials(settings)
@@ -202,7 +202,7 @@ def _control(body: bytes) -> None:
 
     market, faults = Market(scratch() / "no-market.json"), FaultRules()
     active_faults = ActiveFaults(faults, market, ActiveConditions(ManualClock(NOW)), mock.Mock())
-    control = Control("secret", faults, market, _Controlled(), active_faults)  # type: ignore[arg-type]
+    control = ControlApi("secret", faults, market, _Controlled(), active_faults)  # type: ignore[arg-type]
     for method, name in (
         ("PUT", "faults"),
         ("PUT", "script"),
@@ -305,10 +305,10 @@ def _policy(value: Any) -> None:
 
 
 def _launch_data(text: str) -> None:
-    from cloudgpu.rehearsal.aws_api.launch.request import Wanted
+    from cloudgpu.rehearsal.aws_api.launch.request import MergedLaunchRequest
     from cloudgpu.rehearsal.aws_api.rules import AwsError
 
-    wanted = Wanted.__new__(Wanted)
+    wanted = MergedLaunchRequest.__new__(MergedLaunchRequest)
     object.__setattr__(wanted, "data", {"UserData": text})
     with suppress(AwsError):
         assert isinstance(wanted.user_data, bytes)

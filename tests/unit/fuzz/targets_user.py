@@ -31,7 +31,7 @@ from cloudgpu.catalog import load as load_catalog
 from cloudgpu.catalog.gpu_spec import misfit, types_for_spec
 from cloudgpu.catalog.memory_text import gib
 from cloudgpu.cli.commands.extend import _moment
-from cloudgpu.cli.terminal.figures import duration
+from cloudgpu.cli.terminal.number_format import duration
 from cloudgpu.clock import ManualClock
 from cloudgpu.decoding import decoded
 from cloudgpu.engine.direct.project import Project, read_project
@@ -40,26 +40,26 @@ from cloudgpu.errors import CloudGpuError, RecipeError, RemoteCommandError
 from cloudgpu.hosts.host import HostsFile, OwnHost
 from cloudgpu.hosts.loading import load as load_hosts
 from cloudgpu.hosts.usage import HostSeen
-from cloudgpu.recipe.assignment import assign
 from cloudgpu.recipe.document import as_yaml, parse
 from cloudgpu.recipe.loading import check, load
 from cloudgpu.recipe.matrix import read_axes
 from cloudgpu.recipe.schema import Metric, Recipe
+from cloudgpu.recipe.set_option import assign
 from cloudgpu.recipe.sources import source_of
 from cloudgpu.recipe.units import DurationS, SizeGib
-from cloudgpu.run.agent import Agent, Answer, _answers, _lines, require_shape
+from cloudgpu.run.agent import Agent, AgentReply, _answers, _lines, require_shape
 from cloudgpu.run.containers import NodeImage
-from cloudgpu.run.gate import Health, _ready
 from cloudgpu.run.images import _node_image, _read
 from cloudgpu.run.metrics import Metrics
+from cloudgpu.run.node_health import Health, _ready
 from cloudgpu.run.verdict import Chunk, Verdict, agreed
 from cloudgpu.settings import load as load_settings
-from cloudgpu.ssh.command import Command
+from cloudgpu.ssh.command import RemoteCommand
 from cloudgpu.ssh.fake import FakeHost
 from cloudgpu.ssh.keys import read_public
 from cloudgpu.ssh.transfer import glob, ignore, patterns, transfer
 from cloudgpu.ssh.transfer.node_tree import MARK, Entry, RefusedError, take_entries
-from cloudgpu.ssh.transfer.receive import Skipped
+from cloudgpu.ssh.transfer.receive import SkippedDownload
 from tests.unit.fuzz.conformity import conforms
 from tests.unit.fuzz.hostile import files, lines, spoiled, spoiled_text, values, words
 from tests.unit.fuzz.target import Target, scratch, written
@@ -284,13 +284,13 @@ def _host_state(value: Any) -> None:
 
 def _taken_devices(value: Any) -> None:
     if isinstance(value, Mapping):
-        conforms(tuple[int, ...], create._with_devices(NODE, Answer(value, "a")).devices)
+        conforms(tuple[int, ...], create._with_devices(NODE, AgentReply(value, "a")).devices)
 
 
 def _left_hosts(value: Any) -> None:
     """A host is gone only where its agent has said that nothing is left."""
     if isinstance(value, Mapping):
-        answer = Answer(value, "a")
+        answer = AgentReply(value, "a")
         context: Any = mock.Mock()
         context.cloud.told.return_value = {NODE.index: answer}
         found = HostTeardown(context)._left([NODE], mock.Mock())
@@ -331,7 +331,7 @@ class _Transfer:
 
 def _transfer_answer(data: bytes) -> None:
     host: Any = _Transfer(data)
-    answer = transfer._ask(host, Command("true"), b"", "cannot read")
+    answer = transfer._ask(host, RemoteCommand("true"), b"", "cannot read")
     for read in (_transfer_listing, _transfer_plan, _transfer_report):
         with contextlib.suppress(CloudGpuError):  # one document is an answer to one of the three questions only
             read(host, answer)
@@ -340,7 +340,7 @@ def _transfer_answer(data: bytes) -> None:
 def _transfer_listing(host: Any, answer: Any) -> None:
     entries, skipped = transfer._listed(host, answer, "cannot read")
     conforms(list[Entry], entries)
-    conforms(list[Skipped], skipped)
+    conforms(list[SkippedDownload], skipped)
 
 
 def _transfer_plan(host: Any, answer: Any) -> None:

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from cloudgpu.catalog import load as load_catalog
-from cloudgpu.hosts.filling import filled
 from cloudgpu.hosts.host import HostsFile, Jump
+from cloudgpu.hosts.inventory_update import filled
 from cloudgpu.hosts.loading import HostsFileError, load
 
 KEY = "SHA256:jv2UE6xOw9GZ2Ye0hs1KxlcX3kTyXQ0gEVXrrNzgTno"

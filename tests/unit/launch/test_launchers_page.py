@@ -8,7 +8,7 @@ import yaml
 
 from cloudgpu.launch.launchers import launch
 from cloudgpu.recipe.loading import check
-from cloudgpu.recipe.reserved import LAUNCHER_VARIABLES
+from cloudgpu.recipe.reserved_names import LAUNCHER_VARIABLES
 from tests.unit.launch.test_every_launcher import CONTAINED
 from tests.unit.launch.test_torchrun import nodes
 

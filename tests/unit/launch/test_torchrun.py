@@ -12,7 +12,7 @@ from cloudgpu.launch.launchers import launch, launcher
 from cloudgpu.launch.ports import gang_port, master_port
 from cloudgpu.launch.ranks import LaunchContext
 from cloudgpu.launch.torchrun import torchrun
-from cloudgpu.recipe.reserved import LAUNCHER_VARIABLES
+from cloudgpu.recipe.reserved_names import LAUNCHER_VARIABLES
 from cloudgpu.recipe.schema import Recipe
 
 RESERVED = LAUNCHER_VARIABLES["torchrun"]

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from cloudgpu.catalog import load
 from cloudgpu.catalog.images import driver_for, image_for
 from cloudgpu.node.bootstrap import NodeKind, cleaning, packed, script
-from cloudgpu.node.bootstrap.mounts import Mount, device
+from cloudgpu.node.bootstrap.storage_mounts import Mount, device
 from gpu_cluster.user_data import user_data
 
 V100 = NodeKind("V100", "Volta")

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from cloudgpu.node.agent.checkpoints import aws_role, bucket
-from cloudgpu.node.agent.checkpoints.aws_role import Role, RoleKeys
-from cloudgpu.node.agent.checkpoints.bucket import Bucket
+from cloudgpu.node.agent.checkpoints.aws_role import InstanceRole, RoleKeys
+from cloudgpu.node.agent.checkpoints.bucket import CheckpointBucket
 from cloudgpu.node.agent.errors import AgentError
 from tests.lying.collecting import collect_sockets  # noqa: F401 - a fixture
 from tests.lying.lies import CONTENTS, HEADS, LENGTHS, REDIRECTS, Lie, cases, telling
@@ -33,7 +33,7 @@ def impatient(monkeypatch):
 
 def kept(url: str, tmp_path: Path, size: int):
     (tmp_path / "ckpt").write_bytes(b"x" * size)
-    place = Bucket({"bucket": "b", "region": "us-east-1", "endpoint": url})
+    place = CheckpointBucket({"bucket": "b", "region": "us-east-1", "endpoint": url})
     place._role._keys = RoleKeys(*SECRETS, until=2**40)
     return place.send(str(tmp_path / "ckpt"), "ckpt", {}, lambda _state: None)
 
@@ -51,7 +51,7 @@ def test_parts_that_a_bucket_lies_about_are_not_kept(lie: Lie, tmp_path: Path):
 def test_a_metadata_service_that_lies_gives_no_keys(lie: Lie, monkeypatch):
     with telling(lie) as server:
         monkeypatch.setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", server.url)
-        found = outcome(lambda: Role().keys())
+        found = outcome(lambda: InstanceRole().keys())
     assert isinstance(found, AgentError), found
     assert found.message.isprintable()
 
@@ -75,7 +75,7 @@ def test_the_token_of_the_metadata_service_follows_no_redirect(path: str, monkey
 
     with lying(lambda _: [answer(body=b"role")], "127.0.0.2") as thief, lying(tell) as server:
         monkeypatch.setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", server.url)
-        assert isinstance(outcome(lambda: Role().keys()), AgentError)
+        assert isinstance(outcome(lambda: InstanceRole().keys()), AgentError)
         assert thief.asked == []
 
 
@@ -99,7 +99,7 @@ def test_keys_that_make_no_sense_are_named_and_not_shown(text: str, monkeypatch)
 
     with lying(tell) as server:
         monkeypatch.setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", server.url)
-        found = outcome(lambda: Role().keys())
+        found = outcome(lambda: InstanceRole().keys())
     assert isinstance(found, AgentError), found
     assert found.code == "no-role"
     assert "X-Y" not in found.message

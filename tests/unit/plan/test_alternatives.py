@@ -9,7 +9,7 @@ from cloudgpu.catalog.quotas import quota_of
 from cloudgpu.plan import planner
 from cloudgpu.plan.alternatives import alternatives
 from cloudgpu.plan.plan import Quotes
-from cloudgpu.plan.question import Question
+from cloudgpu.plan.planner_input import Question
 from cloudgpu.recipe.schema import Recipe
 
 CATALOG = load()

@@ -11,7 +11,7 @@ from cloudgpu.catalog import load
 from cloudgpu.plan import planner
 from cloudgpu.plan.network_access import NetworkRequest
 from cloudgpu.plan.plan import Plan, Quotes
-from cloudgpu.plan.quota_room import QuotaRoom
+from cloudgpu.plan.quota_headroom import QuotaRoom
 from cloudgpu.recipe.loading import LoadedRecipe
 from cloudgpu.recipe.resolve import resolve
 from cloudgpu.recipe.schema import Recipe

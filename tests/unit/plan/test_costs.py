@@ -12,11 +12,11 @@ from cloudgpu.catalog import load
 from cloudgpu.catalog.other_prices import other_price
 from cloudgpu.plan import planner
 from cloudgpu.plan.costs import CostItem, items_besides_nodes, total_usd, unpriced
+from cloudgpu.plan.named_resources import DatasetSeen, Survey
 from cloudgpu.plan.plan import Quotes
-from cloudgpu.plan.survey import DatasetSeen, Survey
 from cloudgpu.recipe import rules
 from cloudgpu.recipe.schema import Recipe
-from cloudgpu.recipe.wording import problems
+from cloudgpu.recipe.validation_errors import problems
 
 CATALOG = load()
 

@@ -13,8 +13,8 @@ from cloudgpu.cli.render.offers import explained_lines, offers_json, offers_line
 from cloudgpu.plan import planner
 from cloudgpu.plan.explain import explain, grouped
 from cloudgpu.plan.plan import Quotes
-from cloudgpu.plan.question import Question
-from cloudgpu.plan.quota_room import QuotaRoom
+from cloudgpu.plan.planner_input import Question
+from cloudgpu.plan.quota_headroom import QuotaRoom
 from cloudgpu.plan.reservations import Reservation
 from cloudgpu.recipe.schema import Recipe
 

@@ -14,13 +14,13 @@ from cloudgpu.app.planning.planner import read_sets, refuse
 from cloudgpu.catalog import load
 from cloudgpu.cli.render.plan import plan_lines
 from cloudgpu.errors import BudgetError, RecipeError
-from cloudgpu.plan import nearest, planner
+from cloudgpu.plan import planner, suggestions
 from cloudgpu.plan.edits import edit, named_in
 from cloudgpu.plan.plan import Finding, Plan, Quotes
-from cloudgpu.plan.question import Question
-from cloudgpu.plan.quota_room import QuotaRoom
-from cloudgpu.plan.remedy import Remedy
+from cloudgpu.plan.planner_input import Question
+from cloudgpu.plan.quota_headroom import QuotaRoom
 from cloudgpu.plan.substitutes import offered_elsewhere, substitutes
+from cloudgpu.plan.suggested_change import Remedy
 from cloudgpu.recipe.loading import LoadedRecipe
 from cloudgpu.recipe.resolve import resolve
 from cloudgpu.recipe.schema import Recipe
@@ -49,7 +49,7 @@ def asked(one, *, target="aws", quotes=None, catalog=CATALOG):
 
 def make(one, **world) -> Plan:
     question = asked(one, **world)
-    return nearest.with_remedies(planner.planned(question), question, planner.planned)
+    return suggestions.with_remedies(planner.planned(question), question, planner.planned)
 
 
 def applied(one, command, *, rehearsal=False):
@@ -68,7 +68,7 @@ def commands(plan):
 
 def test_a_plan_without_errors_is_left_as_it_is():
     plan = planner.planned(asked(recipe()))
-    assert nearest.with_remedies(plan, asked(recipe()), lambda _: pytest.fail("it was planned again")) is plan
+    assert suggestions.with_remedies(plan, asked(recipe()), lambda _: pytest.fail("it was planned again")) is plan
 
 
 def test_one_change_is_enough_where_there_is_one():
@@ -140,7 +140,7 @@ def test_what_cannot_be_cured_offers_nothing_and_says_so_in_its_own_words():
 
 def test_no_more_than_a_few_are_shown_each_another_way():
     plan = make(recipe(resources={"instance_type": "p3.16xlarge"}))
-    assert 1 < len(plan.remedies) <= nearest.SHOWN
+    assert 1 < len(plan.remedies) <= suggestions.SHOWN
     assert len(set(commands(plan))) == len(plan.remedies)
 
 
@@ -157,7 +157,7 @@ def test_the_search_is_bounded():
         budget={"max_usd": 1},
     )
     question = asked(worst, quotes=Quotes(live=True, quotas={("us-east-1", "L-417A185B"): QuotaRoom(0, 0)}))
-    nearest.with_remedies(planner.planned(question), question, counted)
+    suggestions.with_remedies(planner.planned(question), question, counted)
     assert len(tried) < 250
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from cloudgpu.catalog import load
 from cloudgpu.plan import lookups, planner
 from cloudgpu.plan.plan import Plan, Quotes
-from cloudgpu.plan.question import Question
+from cloudgpu.plan.planner_input import Question
 from cloudgpu.recipe.digest import digest
 from cloudgpu.recipe.schema import Recipe
 

@@ -20,7 +20,7 @@ from cloudgpu.plan.checks.software_tags import parse_image_tag
 from cloudgpu.plan.checks.software_torch import allows, backends_for, series_for, torch_bounds, torch_misfit, wheels_of
 from cloudgpu.plan.node_driver import machine_image, node_driver
 from cloudgpu.plan.plan import Quotes
-from cloudgpu.plan.question import Question
+from cloudgpu.plan.planner_input import Question
 from cloudgpu.recipe.schema import PythonEnvironment, Recipe
 
 CATALOG = load()

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from cloudgpu.catalog import load
 from cloudgpu.errors import UsageError
-from cloudgpu.plan import planner, stored
+from cloudgpu.plan import planner, saved_plan
 from cloudgpu.plan.plan import Plan, Quotes
-from cloudgpu.plan.stored import PlanInputs, StoredPlan
+from cloudgpu.plan.saved_plan import PlanInputs, StoredPlan
 from cloudgpu.recipe.schema import Recipe
 
 CATALOG = load()
@@ -43,11 +43,11 @@ def make(quotes: Quotes | None = None, **sections) -> Plan:
 
 def kept(plan: Plan) -> StoredPlan:
     one = StoredPlan("2026-08-01T12:00:00+00:00", "0", "/r/recipe.yaml", ("a=1",), "us-east-1", WORLD, plan.as_json())
-    return stored.read(stored.written(one), "agreed.json")
+    return saved_plan.read(saved_plan.written(one), "agreed.json")
 
 
 def changed(plan: Plan, fresh: Plan, world: PlanInputs = WORLD) -> list[str]:
-    return list(stored.changes(kept(plan), world, fresh))
+    return list(saved_plan.changes(kept(plan), world, fresh))
 
 
 def quoted(usd: str, *zones: str) -> Quotes:
@@ -61,7 +61,7 @@ def test_a_plan_survives_its_file_and_is_applied_as_it_was():
     assert one.sets == ("a=1",)
     assert changed(plan, plan) == []
     fresh = replace(plan, candidates=plan.candidates[::-1])
-    assert stored.as_agreed(one, fresh).candidates == plan.candidates
+    assert saved_plan.as_agreed(one, fresh).candidates == plan.candidates
 
 
 def test_a_price_that_rose_is_a_change_and_one_that_fell_is_none():
@@ -123,7 +123,7 @@ def test_another_shape_is_a_change():
     ]
 
 
-TEXT = stored.written(StoredPlan("now", "0", "/r", (), "us-east-1", WORLD, make().as_json()))
+TEXT = saved_plan.written(StoredPlan("now", "0", "/r", (), "us-east-1", WORLD, make().as_json()))
 
 
 @settings(max_examples=60)
@@ -136,7 +136,7 @@ def test_no_letter_of_the_file_can_be_changed_unnoticed(place, letter):
         same = False
     if not same:
         with pytest.raises(UsageError):
-            stored.read(forged, "agreed.json")
+            saved_plan.read(forged, "agreed.json")
 
 
 @pytest.mark.parametrize(
@@ -151,4 +151,4 @@ def test_no_letter_of_the_file_can_be_changed_unnoticed(place, letter):
 )
 def test_what_is_no_plan_is_refused(text, message):
     with pytest.raises(UsageError, match=message):
-        stored.read(text, "agreed.json")
+        saved_plan.read(text, "agreed.json")

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from cloudgpu.backends.costs import spending_of
 from cloudgpu.catalog import load
 from cloudgpu.ledger.billing import entry_usd
-from cloudgpu.ledger.entry import Entry
+from cloudgpu.ledger.entry import LedgerEntry
 from cloudgpu.plan import planner
 from cloudgpu.plan.plan import Plan, Quotes
 from cloudgpu.recipe.schema import Recipe
@@ -62,7 +62,7 @@ def test_the_worst_case_is_never_below_what_the_ledger_may_book_until_the_expiry
     for candidate in plan.candidates:
         booked = spending_of(cluster_record(plan, candidate), start)
         ids = tuple(f"i-{number}" for number in range(plan.nodes))
-        entry = Entry(booked, "closed", ids, launched_at=start, closed_at=end)
+        entry = LedgerEntry(booked, "closed", ids, launched_at=start, closed_at=end)
         assert entry_usd(entry, end) <= plan.worst_case_usd
 
 
@@ -72,7 +72,7 @@ def test_the_worst_case_is_what_the_ledger_books_when_the_dearest_lives_to_its_e
     end = start + timedelta(seconds=plan.expiry_s)
     booked = spending_of(cluster_record(plan, plan.dearest), start)
     assert {one.kind for one in booked.beside} == {"disks", "elastic-ips", "gateway"}
-    entry = Entry(booked, "closed", tuple("abcdef"), launched_at=start, closed_at=end)
+    entry = LedgerEntry(booked, "closed", tuple("abcdef"), launched_at=start, closed_at=end)
     assert Decimal(0) <= plan.worst_case_usd - entry_usd(entry, end) < Decimal("0.01")
 
 

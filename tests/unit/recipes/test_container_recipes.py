@@ -13,14 +13,14 @@ import pytest
 from cloudgpu.catalog.catalog import load
 from cloudgpu.catalog.software import software
 from cloudgpu.launch.command import HOSTFILE
-from cloudgpu.launch.containers import Engine
+from cloudgpu.launch.containers import DockerEngine
 from cloudgpu.launch.inventory import Inventory, Node
 from cloudgpu.launch.launchers import launch
 from cloudgpu.launch.ranks import LaunchContext, NodeLaunch
 from cloudgpu.launch.side_services import with_services
 from cloudgpu.recipe import loading
 from cloudgpu.recipe.schema import Recipe
-from cloudgpu.run.containers import NodeImage, Place, contained, entering
+from cloudgpu.run.containers import NodeImage, NodeRunPaths, contained, entering
 from cloudgpu.run.job import Job
 from cloudgpu.run.metrics import Metrics
 
@@ -50,9 +50,9 @@ def started(name: str) -> str:
     ]
     inventory = Inventory("c", tuple(nodes))
     job = Job(f"{name}-7f3a", wanted, inventory, "token")
-    place = Place(job.run_dir(HOME), job.workdir(HOME), {}, {})
+    place = NodeRunPaths(job.run_dir(HOME), job.workdir(HOME), {}, {})
     repository = wanted.environment.container.image.partition(":")[0]
-    image = NodeImage(f"{repository}@sha256:{'0' * 64}", "id", "d", (), Engine())
+    image = NodeImage(f"{repository}@sha256:{'0' * 64}", "id", "d", (), DockerEngine())
     enter = entering(job.run_id, dict.fromkeys(range(count), image), place.workdir)
     ctx = LaunchContext(job.run_id, place.workdir, "python3", 23456, {}, f"{place.workdir}/outputs",
                         run_dir=place.run_dir, enter=enter)  # fmt: skip
@@ -60,7 +60,7 @@ def started(name: str) -> str:
     return "\n".join(of_node(job, node, image, place, gang[node.index]) for node in nodes)
 
 
-def of_node(job: Job, node: Node, image: NodeImage, place: Place, gang: NodeLaunch) -> str:
+def of_node(job: Job, node: Node, image: NodeImage, place: NodeRunPaths, gang: NodeLaunch) -> str:
     told = contained(job, job.recipe.environment.container, node, image, place, gang)
     lines = [f"node {node.index}", shlex.join((*told["container"]["client"], *told["container"]["run"]))]
     for file in gang.files:

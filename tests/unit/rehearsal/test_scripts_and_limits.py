@@ -10,20 +10,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cloudgpu.errors import StateError
-from cloudgpu.rehearsal.aws_api.ec2.market import Market
+from cloudgpu.rehearsal.aws_api.ec2.capacity_tables import Market
 from cloudgpu.rehearsal.aws_api.launch.fleet_allocation import Pool, Terms, allocate
-from cloudgpu.rehearsal.faults.api_faults import ApiCall, FaultRules
+from cloudgpu.rehearsal.faults.api_faults import FaultRules, MatchedCall
 from cloudgpu.rehearsal.server.access_keys import load, load_or_create
 from cloudgpu.rehearsal.server.http_message import Headers, HttpRequest
 from cloudgpu.rehearsal.server.operation import identify
 from cloudgpu.rehearsal.server.sigv4 import Scope
 from cloudgpu.rehearsal.state.durable import write_durably
 
-RUN = ApiCall("ec2", "RunInstances", "us-east-1", True, {"zone": "us-east-1c", "instance_type": "p3dn.24xlarge"})
-LOOK = ApiCall("ec2", "DescribeVpcs", "us-east-1", False)
+RUN = MatchedCall("ec2", "RunInstances", "us-east-1", True, {"zone": "us-east-1c", "instance_type": "p3dn.24xlarge"})
+LOOK = MatchedCall("ec2", "DescribeVpcs", "us-east-1", False)
 
 
-def strikes(script: FaultRules, *calls: ApiCall) -> list[bool]:
+def strikes(script: FaultRules, *calls: MatchedCall) -> list[bool]:
     return [script.find(call, "before") is not None for call in calls]
 
 

@@ -11,8 +11,8 @@ from cloudgpu.node.agent import main
 from cloudgpu.node.agent.heartbeat import EVERY_S, LONG_VERBS
 from cloudgpu.run import agent as module
 from cloudgpu.run.agent import Agent, ask_once, require_shape
-from cloudgpu.ssh.fake import Answer, FakeHost
-from cloudgpu.ssh.outcome import TimeLimitError
+from cloudgpu.ssh.failure_text import TimeLimitError
+from cloudgpu.ssh.fake import FakeHost, ScriptedResult
 
 NODE = Node(1, "blue@pair", "10.77.0.12", 2222, "lab", ("SHA256:x",), "10.77.0.12", "", "blue", "V100", 8, False)
 VERBS = sorted(main._VERBS)
@@ -80,7 +80,7 @@ def test_heartbeats_come_well_within_the_limit_and_are_no_answers():
     assert module._ANSWER_S >= 4 * EVERY_S
     said = '\n{"alive":true}\n{"left":[]}\n{"alive":true}\n'
     seen = []
-    answer = Agent(FakeHost(NODE).on(" leave$", Answer(stdout=said)), "/a", "/h").ask("leave", {}, seen.append)
+    answer = Agent(FakeHost(NODE).on(" leave$", ScriptedResult(stdout=said)), "/a", "/h").ask("leave", {}, seen.append)
     assert (answer, seen) == ({"left": []}, [])
 
 
@@ -92,5 +92,5 @@ def test_an_answer_of_another_shape_is_a_typed_error(answer):
 
 @pytest.mark.parametrize("banner", ["\x1b]0;title\x07", "Hi ", '{"motd": 1}\n', "{ "])
 def test_an_answer_behind_a_banner_is_found(banner):
-    host = FakeHost(NODE).on("leave$", Answer(stdout=banner + '{"left":[]}\n'))
+    host = FakeHost(NODE).on("leave$", ScriptedResult(stdout=banner + '{"left":[]}\n'))
     assert ask_once(host, "leave", {}) == {"left": []}

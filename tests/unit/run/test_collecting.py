@@ -10,7 +10,7 @@ from cloudgpu.run.agent import Agent
 from cloudgpu.run.collect import collect
 from cloudgpu.run.job import Job
 from cloudgpu.ssh.fake import FakeHost
-from cloudgpu.ssh.transfer.receive import Skipped
+from cloudgpu.ssh.transfer.receive import SkippedDownload
 
 WORK = "/home/ubuntu/.cloudgpu/runs/plain-abc/work"
 
@@ -40,7 +40,7 @@ def job(*outputs: str) -> Job:
 
 def test_what_was_skipped_is_named_with_its_node_and_no_failure(agents: list[Agent], tmp_path: Path) -> None:
     agents[0].host.files[f"{WORK}/out/model.pt"] = b"1"
-    agents[1].host.skipped = [Skipped("out/\x1b[2Jpipe", "named pipe", lost=False)]
+    agents[1].host.skipped = [SkippedDownload("out/\x1b[2Jpipe", "named pipe", lost=False)]
     collected = collect(job("out/"), agents, tmp_path)
     assert collected.files == ("out/model.pt",)
     assert collected.failures == collected.missing == ()
@@ -52,7 +52,7 @@ def test_what_was_skipped_is_named_with_its_node_and_no_failure(agents: list[Age
 
 def test_an_output_that_cannot_be_read_is_a_failure(agents: list[Agent], tmp_path: Path) -> None:
     agents[0].host.files[f"{WORK}/out/model.pt"] = b"1"
-    agents[0].host.skipped = [Skipped("out/secret", "cannot be read: Permission denied", lost=True)]
+    agents[0].host.skipped = [SkippedDownload("out/secret", "cannot be read: Permission denied", lost=True)]
     collected = collect(job("out/"), agents, tmp_path)
     assert collected.failures == ("node 0: out/secret: cannot be read: Permission denied",)
     assert collected.notes == collected.failures
@@ -60,7 +60,9 @@ def test_an_output_that_cannot_be_read_is_a_failure(agents: list[Agent], tmp_pat
 
 def test_a_pattern_of_which_everything_was_skipped_is_a_failure(agents: list[Agent], tmp_path: Path) -> None:
     agents[0].host.files[f"{WORK}/out/model.pt"] = b"1"
-    agents[0].host.skipped = [Skipped("latest", "link that leads out of the directory, to /scratch/7", lost=False)]
+    agents[0].host.skipped = [
+        SkippedDownload("latest", "link that leads out of the directory, to /scratch/7", lost=False)
+    ]
     collected = collect(job("out/", "latest", "*.csv"), agents, tmp_path)
     (line,) = collected.failures
     assert line.startswith("nothing of latest could be fetched: node 0: latest: link that leads out")
@@ -90,7 +92,7 @@ def test_a_link_whose_target_matches_no_pattern_is_named(
 
 def test_many_skipped_outputs_are_named_by_number(agents: list[Agent], tmp_path: Path) -> None:
     agents[0].host.files[f"{WORK}/out/model.pt"] = b"1"
-    agents[0].host.skipped = [Skipped(f"out/{number}", "socket", lost=False) for number in range(50)]
+    agents[0].host.skipped = [SkippedDownload(f"out/{number}", "socket", lost=False) for number in range(50)]
     collected = collect(job("out/"), agents, tmp_path)
     assert len(collected.skipped) == 50
     assert collected.notes[-1] == "not fetched: 30 more"

@@ -10,14 +10,14 @@ from cloudgpu.clock import ManualClock
 from cloudgpu.errors import ConnectError, HostKeyError, RemoteCommandError
 from cloudgpu.launch.inventory import Node
 from cloudgpu.paths import RunPaths
-from cloudgpu.run import reader
+from cloudgpu.run import agent_reader
 from cloudgpu.run.agent import Agent, SilentAgentError
 from cloudgpu.run.follow import follow
 from cloudgpu.run.log_store import LogStore
 from cloudgpu.run.verdict import Chunk, Verdict, agreed
-from cloudgpu.ssh.fake import Answer, FakeHost
+from cloudgpu.ssh.failure_text import TimeLimitError
+from cloudgpu.ssh.fake import FakeHost, ScriptedResult
 from cloudgpu.ssh.handshake import AuthRefusedError
-from cloudgpu.ssh.outcome import TimeLimitError
 
 DONE = {"status": {"state": "succeeded", "first_failure": None}}
 LOST = ConnectError("the line was cut")
@@ -33,7 +33,7 @@ def piece(text, offset=0, rank=0):
 
 
 def lines(*answers, **more):
-    return Answer(stdout="".join(json.dumps(one) + "\n" for one in answers), **more)
+    return ScriptedResult(stdout="".join(json.dumps(one) + "\n" for one in answers), **more)
 
 
 def agent(index, *answers):
@@ -71,7 +71,7 @@ def test_a_cut_line_is_taken_up_where_it_was_cut(gather, tmp_path):
 
 def test_a_quiet_run_survives_a_short_cut_after_a_long_silence(gather, clock, monkeypatch):
     """An hour without a line is no lost contact: the agent gave signs of life all the time."""
-    one = agent(0, Answer(), lines(DONE))
+    one = agent(0, ScriptedResult(), lines(DONE))
     stream = one.host.stream
     calls = []
 
@@ -127,13 +127,13 @@ def test_an_agent_that_hangs_while_its_host_answers_is_told_and_given_up(tmp_pat
 
 @pytest.mark.timeout(30)
 def test_a_node_that_was_out_of_reach_is_followed_again_as_long_as_others_are(gather, clock, monkeypatch):
-    monkeypatch.setattr(reader, "_RETRY_LOST_S", 0.0)
+    monkeypatch.setattr(agent_reader, "_RETRY_LOST_S", 0.0)
     lost, found = threading.Event(), threading.Event()
-    put = reader.Feed.put
+    put = agent_reader.Feed.put
 
     def noticed(self, item):
         put(self, item)
-        if isinstance(item, reader.Contact):
+        if isinstance(item, agent_reader.Contact):
             (found if item.trouble is None else lost).set()
 
     class Steady:
@@ -150,7 +150,7 @@ def test_a_node_that_was_out_of_reach_is_followed_again_as_long_as_others_are(ga
         def close(self):
             pass
 
-    monkeypatch.setattr(reader.Feed, "put", noticed)
+    monkeypatch.setattr(agent_reader.Feed, "put", noticed)
     one, other = agent(0), agent(1, lines(error=LOST))
     stream = other.host.stream
     monkeypatch.setattr(one.host, "stream", lambda *_, **__: Steady())
@@ -174,7 +174,7 @@ def test_a_node_out_of_reach_for_three_minutes_is_an_error_not_a_verdict(gather,
 
 def test_an_agent_that_ends_without_a_word_is_not_asked_for_ever(gather, clock):
     with pytest.raises(RemoteCommandError, match="exited without output") as caught:
-        gather(agent(0, Answer(exit_code=127, stderr="sh: python3: not found")))
+        gather(agent(0, ScriptedResult(exit_code=127, stderr="sh: python3: not found")))
     assert caught.value.tail == ("sh: python3: not found",)
     assert clock.monotonic() < 200
 
@@ -296,19 +296,19 @@ def test_the_verdict_that_tells_most_counts():
 
 
 def test_a_node_that_refuses_the_key_is_named_within_seconds(gather, clock):
-    refused = Answer(error=AuthRefusedError("refused the key"))
+    refused = ScriptedResult(error=AuthRefusedError("refused the key"))
     with pytest.raises(AuthRefusedError):
         gather(agent(0, refused), agent(1, lines(DONE)))
     assert clock.monotonic() < 5
 
 
 def test_a_refusal_that_passes_is_none(gather, clock):
-    refused = Answer(error=AuthRefusedError("refused the key"))
+    refused = ScriptedResult(error=AuthRefusedError("refused the key"))
     _, verdict = gather(agent(0, refused, refused, lines(DONE)))
     assert verdict.succeeded
 
 
 def test_a_refusal_after_a_failure_does_not_hide_the_failure(gather):
-    refused = Answer(error=AuthRefusedError("refused the key"))
+    refused = ScriptedResult(error=AuthRefusedError("refused the key"))
     _, verdict = gather(agent(0, lines(failed(node=0, rank=0))), agent(1, refused))
     assert verdict.rank == 0

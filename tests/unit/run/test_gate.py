@@ -10,9 +10,9 @@ from cloudgpu.clock import ManualClock
 from cloudgpu.errors import ConnectError, RemoteCommandError
 from cloudgpu.launch.inventory import Node
 from cloudgpu.run.agent import Agent
-from cloudgpu.run.gate import check
+from cloudgpu.run.node_health import check
 from cloudgpu.run.progress import Note
-from cloudgpu.ssh.fake import Answer, FakeHost
+from cloudgpu.ssh.fake import FakeHost, ScriptedResult
 
 NODE = Node(
     1, "i-1", "127.0.0.2", 22, "ubuntu", ("SHA256:x",), "127.0.0.2", "g4dn.12xlarge", "us-east-1a", "T4", 4, True
@@ -22,7 +22,9 @@ FINE = {"python": "3.11.2", "bootstrap": "done", "disk_free_mib": 50_000, "gpus"
 
 
 def answer(facts):
-    return Answer(error=facts) if isinstance(facts, Exception) else Answer(stdout=json.dumps(facts) + "\n")
+    return (
+        ScriptedResult(error=facts) if isinstance(facts, Exception) else ScriptedResult(stdout=json.dumps(facts) + "\n")
+    )
 
 
 def gate(*facts, node=NODE):

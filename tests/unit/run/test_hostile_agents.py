@@ -11,14 +11,14 @@ from cloudgpu.errors import CloudGpuError, RemoteCommandError
 from cloudgpu.launch.inventory import Node
 from cloudgpu.paths import RunPaths
 from cloudgpu.recipe.metric import Metric
-from cloudgpu.run import series
-from cloudgpu.run.agent import Agent, AgentError, install
+from cloudgpu.run import metric_series
+from cloudgpu.run.agent import Agent, AgentReplyError, install
 from cloudgpu.run.follow import follow
 from cloudgpu.run.log_store import LogStore
+from cloudgpu.run.metric_series import Series
 from cloudgpu.run.metrics import Measured, Metrics
-from cloudgpu.run.series import Series
 from cloudgpu.run.verdict import Chunk, Verdict
-from cloudgpu.ssh.fake import Answer, FakeHost
+from cloudgpu.ssh.fake import FakeHost, ScriptedResult
 
 DONE = {"status": {"state": "succeeded", "first_failure": None}}
 DEEP = "[" * 100_000
@@ -33,7 +33,7 @@ def agent(index, *lines):
         index, f"i-{index}", "127.0.0.2", 22, "ubuntu", ("SHA256:x",), "127.0.0.2", "g5.xlarge", "z", "A10G", 1, True
     )
     text = "".join((one if isinstance(one, str) else json.dumps(one)) + "\n" for one in lines)
-    return Agent(FakeHost(node).on(" follow$", Answer(stdout=text)), "/a", "/home/ubuntu")
+    return Agent(FakeHost(node).on(" follow$", ScriptedResult(stdout=text)), "/a", "/home/ubuntu")
 
 
 @pytest.fixture
@@ -135,7 +135,7 @@ def test_deep_json_and_noise_are_passed_over_and_noise_without_end_is_not(verdic
 
 
 def test_the_words_of_an_agents_error_are_safe_for_a_terminal(verdict):
-    with pytest.raises(AgentError) as caught:
+    with pytest.raises(AgentReplyError) as caught:
         verdict(agent(0, {"error": "\x1b[2Jowned" + "x" * 100_000, "hint": "\x07run this", "code": ["x"]}))
     assert "\x1b" not in caught.value.message
     assert "\x07" not in caught.value.hint
@@ -157,7 +157,7 @@ def metric(**fields):
 
 
 def test_a_median_keeps_a_bounded_number_of_values(monkeypatch):
-    monkeypatch.setattr(series, "MOST_KEPT", 64)
+    monkeypatch.setattr(metric_series, "MOST_KEPT", 64)
     values = Series(metric(take="median"))
     for number in range(100_001):
         values.add(float(number))

@@ -5,11 +5,11 @@ from dataclasses import replace
 from cloudgpu.launch.inventory import Inventory, Node
 from cloudgpu.recipe.schema import Recipe
 from cloudgpu.run.agent import Agent
+from cloudgpu.run.inter_node_ssh import prepare
 from cloudgpu.run.job import Job
-from cloudgpu.run.mesh import prepare
 from cloudgpu.run.stage import Staged
 from cloudgpu.run.start import launches, told
-from cloudgpu.ssh.fake import Answer, FakeHost
+from cloudgpu.ssh.fake import FakeHost, ScriptedResult
 
 RUN = "/home/ubuntu/.cloudgpu/runs/reduce-1"
 
@@ -32,7 +32,7 @@ def node(index: int) -> Node:
 
 
 def agents(*, running: bool = False) -> list[Agent]:
-    test = Answer(exit_code=0 if running else 1)
+    test = ScriptedResult(exit_code=0 if running else 1)
     return [Agent(FakeHost(node(index)).on("^test -e", test), "/a", "/home/ubuntu") for index in range(3)]
 
 

@@ -7,7 +7,7 @@ import pytest
 from cloudgpu import bounds
 from cloudgpu.errors import RemoteCommandError, UsageError
 from cloudgpu.launch.inventory import Node
-from cloudgpu.run.agent import AgentError, _lines, number
+from cloudgpu.run.agent import AgentReplyError, _lines, number
 from cloudgpu.run.start import secret_values
 from cloudgpu.run.verdict import Chunk, Verdict
 
@@ -17,7 +17,7 @@ ODD = [True, "5", 5.0, -1, 10**30, [5], float("inf")]
 
 @pytest.mark.parametrize("value", [*ODD, None])
 def test_a_number_that_is_none_is_an_error_of_the_agent(value):
-    with pytest.raises(AgentError, match="the agent sent an invalid value for bytes"):
+    with pytest.raises(AgentReplyError, match="the agent sent an invalid value for bytes"):
         number({"bytes": value}, "bytes")
 
 

@@ -12,10 +12,10 @@ from cloudgpu.paths import RunPaths
 from cloudgpu.run.agent import Agent
 from cloudgpu.run.follow import follow
 from cloudgpu.run.log_store import LogStore
-from cloudgpu.ssh.fake import Answer, FakeHost
+from cloudgpu.ssh.fake import FakeHost, ScriptedResult
 
-CUT = Answer(error=ConnectError("the line was cut"))
-DONE = Answer(stdout=json.dumps({"status": {"state": "succeeded", "first_failure": None}}) + "\n")
+CUT = ScriptedResult(error=ConnectError("the line was cut"))
+DONE = ScriptedResult(stdout=json.dumps({"status": {"state": "succeeded", "first_failure": None}}) + "\n")
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from cloudgpu.run.job import Job
 from cloudgpu.run.metrics import Metrics
 from cloudgpu.run.stage import Staged, send_workdir, stage
 from cloudgpu.run.start import launches, start
-from cloudgpu.ssh.fake import Answer, FakeHost
+from cloudgpu.ssh.fake import FakeHost, ScriptedResult
 
 MARK = "\x1ecloudgpu\x1e"
 
@@ -73,7 +73,9 @@ def test_what_is_not_sent_is_named_and_the_rest_counted(tmp_path):
 def test_a_hundred_thousand_objects_are_ordered_in_parts():
     files = [RemoteFile(f"https://x/{number}", f"f{number}", 1, None) for number in range(4100)]
     (one,) = agents(1)
-    one.host.on(" fetch$", Answer(reply=lambda stdin: json.dumps({"bytes": len(json.loads(stdin)["files"])}) + "\n"))
+    one.host.on(
+        " fetch$", ScriptedResult(reply=lambda stdin: json.dumps({"bytes": len(json.loads(stdin)["files"])}) + "\n")
+    )
     data = [{"name": "big", "from": "s3://bucket/k/", "to": "/data/big"}]
     done = stage(job(data=data), [one], lambda _: files, None, lambda _: None)
     sizes = [len(json.loads(sent.stdin)["files"]) for sent in one.host.sent if "fetch" in sent.wire]
@@ -91,7 +93,7 @@ def test_a_single_file_is_a_dataset_too(tmp_path):
 
 def test_a_directory_that_only_root_may_make_never_waits_for_a_password(tmp_path):
     (one,) = agents(1)
-    one.host.on("test -w", Answer(exit_code=1))
+    one.host.on("test -w", ScriptedResult(exit_code=1))
     data = [{"name": "digits", "from": ".", "to": "/data/digits"}]
     stage(job(data=data), [one], lambda _: [], tmp_path, lambda _: None)
     made = [sent.wire for sent in one.host.sent if sent.wire.startswith("sudo")]
@@ -102,7 +104,7 @@ def test_every_node_has_the_interpreter_that_it_found():
     two = agents(2)
     for one in two:
         answer = {"interpreter": f"/env{one.host.node.index}/bin/python", "built": False}
-        one.host.on(" env$", Answer(stdout='{"progress": "looking"}\n' + json.dumps(answer) + "\n"))
+        one.host.on(" env$", ScriptedResult(stdout='{"progress": "looking"}\n' + json.dumps(answer) + "\n"))
     work = job(environment={"python": {"requirements": ["numpy"]}})
     done = stage(work, two, lambda _: [], None, lambda _: None)
     gang = launches(work, two, done)
@@ -114,7 +116,7 @@ def test_every_node_has_the_interpreter_that_it_found():
 def test_a_build_of_pytorch_is_asked_for_where_there_is_a_gpu(simulated, wanted):
     """What is simulated has no GPU, and PyTorch's own index is not reachable from everywhere."""
     (one,) = agents(1)
-    one.host.on(" env$", Answer(stdout='{"interpreter": "/env/bin/python", "built": true}\n'))
+    one.host.on(" env$", ScriptedResult(stdout='{"interpreter": "/env/bin/python", "built": true}\n'))
     work = job(environment={"python": {"requirements": ["torch"], "torch_backend": "cu126"}})
     there = replace(one.host.node, simulated=simulated)
     stage(replace(work, inventory=Inventory("demo", (there,))), [one], lambda _: [], None, lambda _: None)
@@ -124,7 +126,7 @@ def test_a_build_of_pytorch_is_asked_for_where_there_is_a_gpu(simulated, wanted)
 
 def test_a_build_that_was_killed_is_an_error_with_its_last_words():
     (one,) = agents(1)
-    one.host.on(" env$", Answer(stdout='{"progress": "installing"}\n', exit_code=137, stderr="Killed"))
+    one.host.on(" env$", ScriptedResult(stdout='{"progress": "installing"}\n', exit_code=137, stderr="Killed"))
     with pytest.raises(RemoteCommandError, match="`env` ended with exit code 137") as caught:
         stage(job(environment={"python": {"requirements": ["numpy"]}}), [one], lambda _: [], None, lambda _: None)
     assert caught.value.tail == ("Killed",)
@@ -144,8 +146,10 @@ def test_nodes_with_other_homes_get_paths_of_their_own():
 
 def test_a_gang_that_lacks_a_member_is_called_back():
     one, two = agents(2)
-    one.host.on(" start$", Answer(stdout='{"state": "starting"}\n')).on(" stop$", Answer(stdout='{"state": "x"}\n'))
-    two.host.on(" start$", Answer(stdout='{"error": "no", "code": "tool"}\n', exit_code=1)).on(" stop$")
+    one.host.on(" start$", ScriptedResult(stdout='{"state": "starting"}\n')).on(
+        " stop$", ScriptedResult(stdout='{"state": "x"}\n')
+    )
+    two.host.on(" start$", ScriptedResult(stdout='{"error": "no", "code": "tool"}\n', exit_code=1)).on(" stop$")
     with pytest.raises(RemoteCommandError, match=r"node 1 \(i-1\): no"):
         start(job(), [one, two], staged(), {})
     assert any(sent.wire.endswith(" stop") for sent in one.host.sent)
@@ -154,7 +158,7 @@ def test_a_gang_that_lacks_a_member_is_called_back():
 def test_secrets_travel_by_standard_input_only():
     two = agents(2)
     for one in two:
-        one.host.on(" start$", Answer(stdout='{"state": "starting"}\n'))
+        one.host.on(" start$", ScriptedResult(stdout='{"state": "starting"}\n'))
     start(job(), two, staged(), {"TOKEN": "s3cret"})
     for one in two:
         assert all("s3cret" not in sent.wire + sent.shown for sent in one.host.sent)
@@ -163,16 +167,16 @@ def test_secrets_travel_by_standard_input_only():
 
 @pytest.mark.parametrize("noise", ["", "Welcome to Ubuntu\nLast login: never\n"])
 def test_a_login_shell_may_say_what_it_likes(noise):
-    host = FakeHost(node(0)).on("mkdir").on("printf", Answer(stdout=f"{noise}{MARK}/home/me{MARK}/cage{MARK}"))
+    host = FakeHost(node(0)).on("mkdir").on("printf", ScriptedResult(stdout=f"{noise}{MARK}/home/me{MARK}/cage{MARK}"))
     found = install(host)
     assert (found.home, found.root) == ("/home/me", "/cage")
     assert found.path in host.files
 
 
 def test_an_agent_that_is_there_is_not_sent_again():
-    host = FakeHost(node(0)).on("mkdir").on("printf", Answer(stdout=f"{MARK}/home/me{MARK}{MARK}"))
+    host = FakeHost(node(0)).on("mkdir").on("printf", ScriptedResult(stdout=f"{MARK}/home/me{MARK}{MARK}"))
     name = install(host).path.rpartition("/")[2]
-    again = FakeHost(node(0)).on("printf", Answer(stdout=f"{MARK}/home/me{MARK}{MARK}other\n{name}\n"))
+    again = FakeHost(node(0)).on("printf", ScriptedResult(stdout=f"{MARK}/home/me{MARK}{MARK}other\n{name}\n"))
     install(again)
     assert again.files == {}
 
@@ -182,7 +186,7 @@ def test_a_node_without_room_for_the_agent_is_not_fit(why, told):
     def refuse(*_, **__):
         raise RemoteCommandError(f"cannot write it: {why}")
 
-    host = FakeHost(node(0)).on("mkdir").on("printf", Answer(stdout=f"{MARK}/home/me{MARK}{MARK}"))
+    host = FakeHost(node(0)).on("mkdir").on("printf", ScriptedResult(stdout=f"{MARK}/home/me{MARK}{MARK}"))
     host.put_bytes = refuse
     with pytest.raises(RemoteCommandError, match=told):
         install(host)
@@ -191,7 +195,7 @@ def test_a_node_without_room_for_the_agent_is_not_fit(why, told):
 @pytest.mark.parametrize("said", ["", "This account is currently not available.\n", f"{MARK}{MARK}{MARK}"])
 def test_an_account_without_a_shell_is_told_as_such(said):
     with pytest.raises(RemoteCommandError, match="home directory"):
-        install(FakeHost(node(0)).on("printf", Answer(stdout=said)))
+        install(FakeHost(node(0)).on("printf", ScriptedResult(stdout=said)))
 
 
 def test_outputs_come_from_every_node_and_a_broken_one_does_not_spoil_the_rest(tmp_path):

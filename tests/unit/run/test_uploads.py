@@ -4,13 +4,13 @@ import json
 
 from cloudgpu.run import uploads
 from cloudgpu.run.collect import collect
-from cloudgpu.run.files import Service
-from cloudgpu.ssh.fake import Answer
+from cloudgpu.run.files import S3Service
+from cloudgpu.ssh.fake import ScriptedResult
 from tests.unit.run.test_staging import agents, job
 
 OUTPUTS = {"outputs": ["out/*.json"], "outputs_to": "s3://bucket/results/{run}"}
-GOOD = Answer(stdout='{"files": 2, "bytes": 10}\n')
-BAD = Answer(
+GOOD = ScriptedResult(stdout='{"files": 2, "bytes": 10}\n')
+BAD = ScriptedResult(
     exit_code=1, stdout='{"error": "1 output files could not be uploaded: 403 AccessDenied", "code": "upload"}\n'
 )
 
@@ -22,8 +22,8 @@ def asked(agent, verb):
 def test_every_node_has_a_place_of_its_own_below_that_of_the_run():
     nodes = agents(2)
     for agent in nodes:
-        agent.host.on("keep$", Answer(stdout='{"keeping": "x", "started": true}\n'))
-    uploads.prepare(job(**OUTPUTS), nodes, lambda _: Service(region="eu-west-1"))
+        agent.host.on("keep$", ScriptedResult(stdout='{"keeping": "x", "started": true}\n'))
+    uploads.prepare(job(**OUTPUTS), nodes, lambda _: S3Service(region="eu-west-1"))
     first, second = (asked(agent, "keep")[0] for agent in nodes)
     assert (first["prefix"], second["prefix"]) == ("results/plain-abc", "results/plain-abc/node-1")
     assert (first["name"], first["at_end"], first["bucket"], first["region"]) == (
@@ -38,7 +38,7 @@ def test_every_node_has_a_place_of_its_own_below_that_of_the_run():
 
 def test_nothing_is_asked_where_outputs_come_to_this_machine_alone(tmp_path):
     (one,) = agents(1)
-    uploads.prepare(job(outputs=["out"]), [one], lambda _: Service())
+    uploads.prepare(job(outputs=["out"]), [one], lambda _: S3Service())
     assert collect(job(outputs=["out"]), [one], tmp_path).failures == ()
     assert one.host.sent == []
 
@@ -58,6 +58,6 @@ def test_what_is_there_is_told_and_what_could_not_be_sent_keeps_the_run_open(tmp
 
 def test_a_run_that_left_nothing_says_so(tmp_path):
     (one,) = agents(1)
-    one.host.on("kept$", Answer(stdout='{"files": 0, "bytes": 0}\n'))
+    one.host.on("kept$", ScriptedResult(stdout='{"files": 0, "bytes": 0}\n'))
     told = collect(job(**OUTPUTS), [one], tmp_path)
     assert told.remarks == ("no output was there to be brought to s3://bucket/results/plain-abc",)

@@ -14,11 +14,11 @@ from cloudgpu.errors import CloudGpuError, ConnectError, HostKeyError, RemoteCom
 from cloudgpu.launch.inventory import Node
 from cloudgpu.ssh import fanout
 from cloudgpu.ssh.base import Host
-from cloudgpu.ssh.command import Command, Secret
+from cloudgpu.ssh.command import RemoteCommand, Secret
 from cloudgpu.ssh.connection import SshHost
-from cloudgpu.ssh.fake import Answer, FakeHost, UnscriptedCommandError
+from cloudgpu.ssh.fake import FakeHost, ScriptedResult, UnscriptedCommandError
 from cloudgpu.ssh.fanout import all_or_raise, on_all
-from cloudgpu.ssh.openssh_command import Gate, ServerKey, ssh_argv
+from cloudgpu.ssh.openssh_command import JumpNode, ServerKey, ssh_argv
 
 
 def node(index: int = 0, port: int = 22) -> Node:
@@ -28,7 +28,7 @@ def node(index: int = 0, port: int = 22) -> Node:
 
 
 def hosts(count: int) -> list[FakeHost]:
-    return [FakeHost(node(index)).on("hostname", Answer(f"n{index}\n")) for index in range(count)]
+    return [FakeHost(node(index)).on("hostname", ScriptedResult(f"n{index}\n")) for index in range(count)]
 
 
 def test_values_in_order_whatever_ends_first() -> None:
@@ -47,8 +47,8 @@ def test_values_in_order_whatever_ends_first() -> None:
 
 def test_a_failure_is_a_value_and_a_bug_is_not() -> None:
     nodes = hosts(3)
-    nodes[1].on("hostname", Answer(error=ConnectError("node 1 is gone")))
-    outcomes = on_all(nodes, lambda host: host.run(Command("hostname")).stdout)
+    nodes[1].on("hostname", ScriptedResult(error=ConnectError("node 1 is gone")))
+    outcomes = on_all(nodes, lambda host: host.run(RemoteCommand("hostname")).stdout)
     assert outcomes[0] == "n0\n"
     assert isinstance(outcomes[1], ConnectError)
     assert outcomes[2] == "n2\n"
@@ -96,20 +96,20 @@ def test_all_or_the_first_error_that_names_the_others() -> None:
 
 
 def test_the_fake_answers_records_and_insists_on_its_script(tmp_path: Path) -> None:
-    fake = FakeHost(node()).on("agent", Answer("one\ntwo"), Answer(exit_code=3, stderr="broken"))
+    fake = FakeHost(node()).on("agent", ScriptedResult("one\ntwo"), ScriptedResult(exit_code=3, stderr="broken"))
     host: Host = fake
-    stream = host.stream(Command("agent", "follow", Secret("token")))
+    stream = host.stream(RemoteCommand("agent", "follow", Secret("token")))
     assert list(stream.lines()) == ["one", "two"]
     with pytest.raises(RemoteCommandError, match=r"exit code 3$") as caught:
-        host.run(Command("agent", "status"), stdin=b"{}")
+        host.run(RemoteCommand("agent", "status"), stdin=b"{}")
     assert caught.value.tail == ("broken",)
     assert [sent.shown for sent in fake.sent] == ["agent follow ***", "agent status"]
     assert fake.sent[0].wire == "agent follow token"
     assert fake.sent[1].stdin == b"{}"
     with pytest.raises(UnscriptedCommandError, match="nothing is scripted for `rm -rf x`"):
-        host.try_run(Command("rm", "-rf", "x"))
-    fake.on("echo", Answer(reply=lambda stdin: stdin.decode().upper()))
-    assert host.run(Command("echo"), stdin=b"hey").stdout == "HEY"
+        host.try_run(RemoteCommand("rm", "-rf", "x"))
+    fake.on("echo", ScriptedResult(reply=lambda stdin: stdin.decode().upper()))
+    assert host.run(RemoteCommand("echo"), stdin=b"hey").stdout == "HEY"
 
 
 def test_the_fake_keeps_files(tmp_path: Path) -> None:
@@ -150,7 +150,7 @@ def test_the_command_line_of_the_real_client() -> None:
 
 
 def test_the_command_line_through_another_node() -> None:
-    gate = Gate(node(port=2222), Path("/h/a b/0%"))
+    gate = JumpNode(node(port=2222), Path("/h/a b/0%"))
     argv = ssh_argv(node(1), key=Path("/h/id"), known_hosts=Path("/h/1"), gate=gate)
     (proxy,) = [one for one in argv if one.startswith("ProxyCommand=")]
     assert proxy == (

@@ -14,12 +14,12 @@ import pytest
 
 from cloudgpu.errors import CloudGpuError, RemoteCommandError, StateError
 from cloudgpu.launch.inventory import Node
-from cloudgpu.ssh.command import Command
+from cloudgpu.ssh.command import RemoteCommand
 from cloudgpu.ssh.transfer import receive, transfer
 from cloudgpu.ssh.transfer.local_tree import files_to_send
 from cloudgpu.ssh.transfer.node_read import FOLLOWS, SKIPPED
 from cloudgpu.ssh.transfer.node_tree import MARK
-from cloudgpu.ssh.transfer.receive import Skipped, trusted, trusted_skipped
+from cloudgpu.ssh.transfer.receive import SkippedDownload, trusted, trusted_skipped
 from cloudgpu.ssh.transfer.transfer import fetch_tree, send_tree
 
 NODE = Node(0, "i-0", "127.0.0.1", 22, "lea", ("SHA256:x",), "127.0.0.1", "p3.2xlarge", "us-east-1a", "V100", 1, True)
@@ -56,7 +56,7 @@ class LocalNode:
     def __init__(self, home: Path) -> None:
         self.home = home
 
-    def start(self, command: Command, stdin: bytes | Iterable[bytes] = b"") -> Output:
+    def start(self, command: RemoteCommand, stdin: bytes | Iterable[bytes] = b"") -> Output:
         given = stdin if isinstance(stdin, bytes) else b"".join(stdin)
         done = subprocess.run(
             shlex.split(command.wire()),
@@ -77,7 +77,7 @@ class ScriptedNode:
     def __init__(self, *answers: Output) -> None:
         self.answers = list(answers)
 
-    def start(self, command: Command, stdin: bytes | Iterable[bytes] = b"") -> Output:
+    def start(self, command: RemoteCommand, stdin: bytes | Iterable[bytes] = b"") -> Output:
         del command, stdin
         return self.answers.pop(0)
 
@@ -112,8 +112,8 @@ def to(tmp_path: Path) -> Path:
     return tmp_path / "to"
 
 
-def fetch(work: Path, to: Path, *patterns: str) -> tuple[list[str], dict[str, Skipped]]:
-    skipped: list[Skipped] = []
+def fetch(work: Path, to: Path, *patterns: str) -> tuple[list[str], dict[str, SkippedDownload]]:
+    skipped: list[SkippedDownload] = []
     names = fetch_tree(LocalNode(work.parent), str(work), patterns, to, skipped.append)
     return names, {one.path: one for one in skipped}
 
@@ -209,7 +209,7 @@ def test_a_file_that_vanishes_before_it_is_read_is_no_empty_file(to: Path) -> No
     there = Output([MARK, SKIPPED, FOLLOWS + b"b", message({"short": {}, "failed": {"0": "vanished"}})])
     (to / "kept").parent.mkdir(parents=True)
     (to / "kept").write_text("from before")
-    skipped: list[Skipped] = []
+    skipped: list[SkippedDownload] = []
     node = ScriptedNode(listed(["kept", 1000, 1, 0o644, None], ["b", 1, 1, 0o644, None]), there)
     assert fetch_tree(node, "/work", [], to, skipped.append) == ["b"]
     assert [one.path for one in skipped if one.lost] == ["kept"]

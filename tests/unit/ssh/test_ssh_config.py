@@ -7,8 +7,8 @@ import pytest
 
 from cloudgpu.errors import StateError
 from cloudgpu.launch.inventory import Node
-from cloudgpu.ssh.openssh_command import Gate
-from cloudgpu.ssh.openssh_config import Entry, included, rendered
+from cloudgpu.ssh.openssh_command import JumpNode
+from cloudgpu.ssh.openssh_config import HostEntry, included, rendered
 
 NODE = Node(0, "i-0abc", "203.0.113.1", 22, "ubuntu", ("SHA256:x",), "10.0.0.2", "p3dn.24xlarge", "us-east-1c", "V100",
             8, simulated=False)  # fmt: skip
@@ -34,19 +34,19 @@ Host lab-0 lab
 """
 
 
-def lines(entry: Entry, *, key: Path = KEY) -> list[str]:
+def lines(entry: HostEntry, *, key: Path = KEY) -> list[str]:
     return [line.strip() for line in rendered([entry], key, HEADING).splitlines()]
 
 
 def test_a_node_that_is_reached_straight():
-    assert rendered([Entry(("lab-0", "lab"), NODE, ROOT / "known_hosts.0")], KEY, HEADING) == PLAIN
+    assert rendered([HostEntry(("lab-0", "lab"), NODE, ROOT / "known_hosts.0")], KEY, HEADING) == PLAIN
 
 
 def test_a_node_behind_another_one():
     behind = replace(NODE, index=1, address="10.0.0.3", jump=0)
     (proxy,) = [
         line
-        for line in lines(Entry(("lab-1",), behind, ROOT / "known_hosts.1", Gate(NODE, ROOT / "known_hosts.0")))
+        for line in lines(HostEntry(("lab-1",), behind, ROOT / "known_hosts.1", JumpNode(NODE, ROOT / "known_hosts.0")))
         if line.startswith("ProxyCommand")
     ]
     assert proxy == (
@@ -58,18 +58,18 @@ def test_a_node_behind_another_one():
 
 
 def test_a_node_that_a_program_leads_to():
-    entry = Entry(("lab-0",), replace(NODE, reach="ssm"), ROOT / "k", proxy=("env", "A=b c", "python", "100%"))
+    entry = HostEntry(("lab-0",), replace(NODE, reach="ssm"), ROOT / "k", proxy=("env", "A=b c", "python", "100%"))
     assert "ProxyCommand env 'A=b c' python 100%%" in lines(entry)
 
 
 def test_a_node_with_a_key_of_its_own():
-    entry = Entry(("lab-0",), replace(NODE, key="/keys/dgx"), ROOT / "k")
+    entry = HostEntry(("lab-0",), replace(NODE, key="/keys/dgx"), ROOT / "k")
     assert "IdentityFile /keys/dgx" in lines(entry)
 
 
 def test_names_of_files_with_spaces_and_percent_signs():
     odd = Path("/a home, 100% ours")
-    found = lines(Entry(("lab-0",), NODE, odd / "known_hosts.0"), key=odd / "key")
+    found = lines(HostEntry(("lab-0",), NODE, odd / "known_hosts.0"), key=odd / "key")
     assert 'IdentityFile "/a home, 100%% ours/key"' in found
     assert 'UserKnownHostsFile "/a home, 100%% ours/known_hosts.0"' in found
     assert included(odd / "*") == 'Include "/a home, 100% ours/*"'
@@ -83,12 +83,12 @@ def test_no_value_starts_an_option_of_its_own(text):
     """A line break would be the next option of the user's own OpenSSH: a command that runs on this machine."""
     odd = Path("/home") / text
     for entry, key in (
-        (Entry((text,), NODE, ROOT / "k"), KEY),
-        (Entry(("lab-0",), replace(NODE, address=text), ROOT / "k"), KEY),
-        (Entry(("lab-0",), replace(NODE, user=text), ROOT / "k"), KEY),
-        (Entry(("lab-0",), NODE, odd), KEY),
-        (Entry(("lab-0",), NODE, ROOT / "k"), odd),
-        (Entry(("lab-0",), replace(NODE, key=text), ROOT / "k"), KEY),
+        (HostEntry((text,), NODE, ROOT / "k"), KEY),
+        (HostEntry(("lab-0",), replace(NODE, address=text), ROOT / "k"), KEY),
+        (HostEntry(("lab-0",), replace(NODE, user=text), ROOT / "k"), KEY),
+        (HostEntry(("lab-0",), NODE, odd), KEY),
+        (HostEntry(("lab-0",), NODE, ROOT / "k"), odd),
+        (HostEntry(("lab-0",), replace(NODE, key=text), ROOT / "k"), KEY),
     ):
         with pytest.raises(StateError, match="that an OpenSSH configuration does not allow"):
             rendered([entry], key, HEADING)
@@ -99,6 +99,6 @@ def test_no_value_starts_an_option_of_its_own(text):
 @pytest.mark.parametrize("text", HOSTILE[:3])
 def test_no_command_or_heading_starts_a_line(text):
     with pytest.raises(StateError):
-        rendered([Entry(("lab-0",), NODE, ROOT / "k", proxy=("env", text))], KEY, HEADING)
+        rendered([HostEntry(("lab-0",), NODE, ROOT / "k", proxy=("env", text))], KEY, HEADING)
     with pytest.raises(StateError):
         rendered([], KEY, (text,))

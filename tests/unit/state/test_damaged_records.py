@@ -5,9 +5,9 @@ import json
 import pytest
 
 from cloudgpu.app.clusters.status import recorded
-from cloudgpu.engine.lease import Lease
+from cloudgpu.engine.lease import ClusterLease
 from cloudgpu.errors import StateError, UsageError
-from cloudgpu.plan import stored as plan_file
+from cloudgpu.plan import saved_plan as plan_file
 from cloudgpu.state.catalog_snapshots import CatalogSnapshots
 from cloudgpu.state.cooldowns import Cooldowns
 from cloudgpu.state.inventories import stored_inventory
@@ -135,7 +135,7 @@ def test_a_damaged_inventory_is_a_damaged_inventory(workspace, make, change):
 
 @pytest.mark.parametrize("heartbeat", ["soon", 5, "9999-12-31T23:59:59-23:59", "0001-01-01T00:00+23:59"])
 def test_a_lease_that_nobody_can_have_written_is_nobodys(tmp_path, workspace, heartbeat):
-    lease = Lease(tmp_path / "lease", workspace.clock, "ann")
+    lease = ClusterLease(tmp_path / "lease", workspace.clock, "ann")
     with lease.hold():
         content = json.loads(lease.path.read_text())
     lease.path.write_text(json.dumps({**content, "host": "elsewhere", "heartbeat": heartbeat}))

@@ -15,8 +15,8 @@ from urllib.parse import urlencode, urlsplit
 from cloudgpu.files import KEY_BYTES, parse_json, read_bytes
 from cloudgpu.launch.image_name import ImageName
 from cloudgpu.node.agent.fetch.http_limits import check_address, is_loopback, must_guard, redirected
-from cloudgpu.node.agent.fetch.http_request import REDIRECTS, Answer, Client
-from cloudgpu.run.logins import Login
+from cloudgpu.node.agent.fetch.http_request import REDIRECTS, Client, SourceResponse
+from cloudgpu.run.logins import RegistryLogin
 from cloudgpu.text import printable
 
 CERTIFICATES: Final = Path("/etc/docker/certs.d")
@@ -46,7 +46,7 @@ class UnreachableError(Exception):
     """The registry gave no usable response. The message is for people and contains no secret."""
 
 
-class RefusedError(Exception):
+class RegistryDeniedError(Exception):
     """The registry denies access with this login, or without one."""
 
 
@@ -69,17 +69,17 @@ class RegistryClient:
     """
 
     name: ImageName
-    login: Login | None
+    login: RegistryLogin | None
     timeout_s: float
     certificates: Path = CERTIFICATES
     _authorization: str = field(default="", repr=False)
     _scheme: str = "https"
 
-    def get(self, path: str, accept: str = "*/*") -> Answer:
+    def get(self, path: str, accept: str = "*/*") -> SourceResponse:
         """Return `/v2/PATH` of the registry, logging in if it asks for it.
 
         Raises:
-            RefusedError: The login is rejected or missing.
+            RegistryDeniedError: The login is rejected or missing.
             UnreachableError: There is no usable response.
         """
         try:
@@ -94,11 +94,11 @@ class RegistryClient:
         except ValueError:
             raise UnreachableError(f"{self.name.registry} redirects to an invalid address") from None
 
-    def get_by_digest(self, kind: str, digest: str, accept: str = "*/*") -> Answer:
+    def get_by_digest(self, kind: str, digest: str, accept: str = "*/*") -> SourceResponse:
         """Return a manifest or blob (`kind` is `manifests` or `blobs`) by digest, and verify the digest.
 
         Raises:
-            RefusedError: The login is rejected or missing.
+            RegistryDeniedError: The login is rejected or missing.
             UnreachableError: There is no usable response, the digest is invalid, or the content does not match it.
         """
         algorithm, _, value = digest.partition(":")
@@ -111,7 +111,7 @@ class RegistryClient:
             raise UnreachableError(f"{self.name.registry} sent content that does not match its digest {digest[:19]}")
         return response
 
-    def _get(self, path: str, accept: str) -> Answer:
+    def _get(self, path: str, accept: str) -> SourceResponse:
         host = _HUB if self.name.registry == "docker.io" else self.name.registry
         url = f"{self._scheme}://{host}/v2/{path}"
         response, is_registry = self._followed(url, accept)
@@ -120,7 +120,7 @@ class RegistryClient:
             self._authorization = self._logged_in(url, challenge(response.headers.get("www-authenticate", "")))
             response, _ = self._followed(url, accept)
         if response.status in _REFUSING:
-            raise RefusedError
+            raise RegistryDeniedError
         return response
 
     def _logged_in(self, registry: str, requested: Challenge | None) -> str:
@@ -129,7 +129,7 @@ class RegistryClient:
             raise UnreachableError(f"{self.name.registry} requires an unsupported kind of login")
         if requested.scheme == "basic":
             if self.login is None:
-                raise RefusedError
+                raise RegistryDeniedError
             return _basic(self.login)
         query = {"service": requested.service, "scope": requested.scope or f"repository:{self.name.path}:pull"}
         separator = "&" if "?" in requested.realm else "?"
@@ -137,14 +137,14 @@ class RegistryClient:
         password = "" if self.login is None else _basic(self.login)
         response = self._sent(url, "application/json", password, guarded=must_guard(registry, url))
         if response.status in _REFUSING:
-            raise RefusedError
+            raise RegistryDeniedError
         content = json_of(response) if response.status == HTTPStatus.OK else None
         token = (content.get("token") or content.get("access_token")) if isinstance(content, dict) else None
         if not isinstance(token, str) or len(token) > _LONGEST_TOKEN or _TOKEN.fullmatch(token) is None:
             raise UnreachableError(f"{_host(requested.realm)} returned status {response.status} instead of a token")
         return f"Bearer {token}"
 
-    def _followed(self, url: str, accept: str) -> tuple[Answer, bool]:
+    def _followed(self, url: str, accept: str) -> tuple[SourceResponse, bool]:
         """Follow redirects. Return the response and whether it is from the registry, which alone gets the login."""
         start, first = url, urlsplit(url)
         for _ in range(_HOPS):
@@ -159,7 +159,7 @@ class RegistryClient:
             url = redirected(url, location)
         raise UnreachableError(f"{self.name.registry} redirects more than {_HOPS} times")
 
-    def _sent(self, url: str, accept: str, authorization: str, *, guarded: bool) -> Answer:
+    def _sent(self, url: str, accept: str, authorization: str, *, guarded: bool) -> SourceResponse:
         check_address(url)
         parts = urlsplit(url)
         if parts.scheme != "https" and not (self.name.on_loopback and is_loopback(parts.hostname or "")):
@@ -205,7 +205,7 @@ def challenge(header: str) -> Challenge | None:
     return min(supported, key=lambda offered: offered.scheme != "bearer", default=None)
 
 
-def json_of(response: Answer) -> Any:  # noqa: ANN401 - untrusted content
+def json_of(response: SourceResponse) -> Any:  # noqa: ANN401 - untrusted content
     """Return the parsed body, or None if it is not JSON."""
     try:
         return parse_json(response.body, nan=True)
@@ -225,7 +225,7 @@ def _host(url: str) -> str:
     return printable(urlsplit(url).netloc.rpartition("@")[2])[:_LONGEST_PLACE] or "nowhere"
 
 
-def _basic(login: Login) -> str:
+def _basic(login: RegistryLogin) -> str:
     return "Basic " + base64.b64encode(f"{login.user}:{login.password}".encode()).decode()
 
 

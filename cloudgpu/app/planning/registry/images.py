@@ -8,13 +8,19 @@ from pathlib import Path
 from typing import Any, Final
 
 from cloudgpu.app.planning.registry import manifests
-from cloudgpu.app.planning.registry.http import CERTIFICATES, RefusedError, RegistryClient, UnreachableError, json_of
+from cloudgpu.app.planning.registry.http import (
+    CERTIFICATES,
+    RegistryClient,
+    RegistryDeniedError,
+    UnreachableError,
+    json_of,
+)
 from cloudgpu.errors import CloudGpuError
 from cloudgpu.launch.image_name import ImageName, image_name
-from cloudgpu.node.agent.fetch.http_request import Answer
-from cloudgpu.plan.survey import ImageSeen
+from cloudgpu.node.agent.fetch.http_request import SourceResponse
+from cloudgpu.plan.named_resources import ImageSeen
 from cloudgpu.recipe.schema import Environment
-from cloudgpu.run.logins import FetchLogin, Login, registry_login
+from cloudgpu.run.logins import FetchLogin, RegistryLogin, registry_login
 
 _WITHIN_S: Final = 5.0
 
@@ -63,7 +69,7 @@ class RegistryImages:
         name = image_name(image)
         try:
             return _described(image, name, RegistryClient(name, login, self._within_s, self._certificates))
-        except RefusedError:
+        except RegistryDeniedError:
             return ImageSeen(image, "unknown", why) if why else _refused(image, name, login)
         except UnreachableError as error:
             return ImageSeen(image, "unknown", str(error))
@@ -84,21 +90,21 @@ def _described(image: str, name: ImageName, client: RegistryClient) -> ImageSeen
     return ImageSeen(image, "there", "", tuple(sorted(digests)), _size(digest, name, client) if digest else None)
 
 
-def _refused(image: str, name: ImageName, login: Login | None) -> ImageSeen:
+def _refused(image: str, name: ImageName, login: RegistryLogin | None) -> ImageSeen:
     """Describe a denied request. Most registries also deny images that do not exist, to hide private names."""
     credentials = "without a login" if login is None else f"for {login.user}"
     why = f"{name.registry} denies access to {image} {credentials}: the image does not exist or needs another login"
     return ImageSeen(image, "refused", why)
 
 
-def _is_registry(response: Answer) -> bool:
+def _is_registry(response: SourceResponse) -> bool:
     """Return True if a 404 comes from a registry rather than a proxy or a web page."""
     content = json_of(response)
     errors = content.get("errors") if isinstance(content, dict) else None
     return bool(errors) or "docker-distribution-api-version" in response.headers
 
 
-def _manifest(response: Answer, name: ImageName) -> dict[str, Any]:
+def _manifest(response: SourceResponse, name: ImageName) -> dict[str, Any]:
     content = json_of(response)
     if response.status == HTTPStatus.TOO_MANY_REQUESTS:
         raise UnreachableError(f"{name.registry} limits the request rate; try again later")
@@ -114,7 +120,7 @@ def _platforms(manifest: dict[str, Any], client: RegistryClient) -> tuple[str, .
     digest = manifests.config_digest(manifest)
     try:
         response = client.get_by_digest("blobs", digest) if digest else None
-    except (RefusedError, UnreachableError):
+    except (RegistryDeniedError, UnreachableError):
         return ()
     platform = (
         manifests.platform(json_of(response)) if response is not None and response.status == HTTPStatus.OK else ""
@@ -126,5 +132,5 @@ def _size(digest: str, name: ImageName, client: RegistryClient) -> int | None:
     try:
         response = client.get_by_digest("manifests", digest, manifests.ACCEPTED)
         return manifests.packed_bytes(_manifest(response, name))
-    except (RefusedError, UnreachableError):
+    except (RegistryDeniedError, UnreachableError):
         return None

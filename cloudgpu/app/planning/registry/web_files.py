@@ -9,7 +9,7 @@ from urllib.parse import quote, urlsplit
 
 from cloudgpu.errors import RecipeError
 from cloudgpu.node.agent.fetch.http_limits import must_guard, redirected
-from cloudgpu.node.agent.fetch.http_request import REDIRECTS, Answer, Client
+from cloudgpu.node.agent.fetch.http_request import REDIRECTS, Client, SourceResponse
 from cloudgpu.recipe.data import Data
 from cloudgpu.run.files import RemoteFile
 
@@ -55,7 +55,7 @@ def _seen(dataset: Data, url: str, name: str) -> RemoteFile:
     return RemoteFile(url, name, size, None, "" if tag.startswith("W/") else tag.strip('"'))
 
 
-def _followed(url: str) -> Answer:
+def _followed(url: str) -> SourceResponse:
     """Follow redirects and return the final response.
 
     Raises:
@@ -73,7 +73,7 @@ def _followed(url: str) -> Answer:
     raise ValueError(urlsplit(url).hostname)
 
 
-def _size(response: Answer) -> int | None:
+def _size(response: SourceResponse) -> int | None:
     """Return the size of the whole file, or None if the server does not state it consistently."""
     content_range = response.headers.get("content-range", "")
     match: re.Match[str] | None = None

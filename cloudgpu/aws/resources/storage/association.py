@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 from cloudgpu.aws.ec2.tagging import listed, mapped
 from cloudgpu.aws.resources.base import HandlerContext, Properties
 from cloudgpu.aws.resources.described import all_tags, changed_tags, is_ours, tag_outputs
-from cloudgpu.aws.resources.storage.lifecycle import Found, Living
+from cloudgpu.aws.resources.storage.lifecycle import FileSystemHandler, Found
 from cloudgpu.aws.resources.storage.lustre import retagged
 from cloudgpu.aws.session.errors import is_gone, typed
 from cloudgpu.aws.session.session import Clients
@@ -15,7 +15,7 @@ from cloudgpu.errors import CloudGpuError
 _POLICIES: Mapping[str, str] = {"autoImportPolicy": "AutoImportPolicy", "autoExportPolicy": "AutoExportPolicy"}
 
 
-class DataRepositoryAssociation(Living):
+class DataRepositoryAssociationHandler(FileSystemHandler):
     """A link. Deleting it keeps the S3 objects, and also the files unless `deleteDataInFilesystem` is set."""
 
     type: ClassVar[str] = "aws:fsx/dataRepositoryAssociation:DataRepositoryAssociation"

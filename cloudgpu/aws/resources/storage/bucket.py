@@ -4,7 +4,7 @@ from typing import Any, ClassVar, Final
 
 from cloudgpu.aws.ec2.tagging import listed
 from cloudgpu.aws.resources.base import HandlerContext, Physical, Properties
-from cloudgpu.aws.resources.described import Described, all_tags, changed_tags, existing, is_ours, tag_outputs
+from cloudgpu.aws.resources.described import DescribedHandler, all_tags, changed_tags, existing, is_ours, tag_outputs
 from cloudgpu.aws.session.errors import is_gone, typed
 from cloudgpu.aws.session.session import Clients
 from cloudgpu.aws.session.waiters import awaited
@@ -17,7 +17,7 @@ _HOME: Final = "us-east-1"
 """The region that S3 means when a request names none."""
 
 
-class Bucket(Described):
+class BucketHandler(DescribedHandler):
     """S3 bucket. Its name is globally unique and is its ID."""
 
     type: ClassVar[str] = "aws:s3/bucket:Bucket"
@@ -40,7 +40,7 @@ class Bucket(Described):
         if ctx.clients.region != _HOME:
             configuration["LocationConstraint"] = ctx.clients.region
         with typed(f"making bucket {name}"):
-            ctx.clients.client("s3").create_bucket(Bucket=name, CreateBucketConfiguration=configuration)
+            ctx.clients.client("s3").create_bucket(BucketHandler=name, CreateBucketConfiguration=configuration)
         return self._settled(ctx, inputs)
 
     def find(self, ctx: HandlerContext, inputs: Properties) -> Physical | None:
@@ -71,7 +71,7 @@ class Bucket(Described):
             empty(ctx.clients, physical_id)
         try:
             with typed(f"deleting bucket {physical_id}"):
-                ctx.clients.client("s3").delete_bucket(Bucket=physical_id)
+                ctx.clients.client("s3").delete_bucket(BucketHandler=physical_id)
         except CloudGpuError as err:
             if not is_gone(err):
                 raise
@@ -96,7 +96,7 @@ class Bucket(Described):
 
 def _tag(clients: Clients, name: str, tags: dict[str, str]) -> None:
     with typed(f"tagging bucket {name}"):
-        clients.client("s3").put_bucket_tagging(Bucket=name, Tagging={"TagSet": listed(tags)})
+        clients.client("s3").put_bucket_tagging(BucketHandler=name, Tagging={"TagSet": listed(tags)})
 
 
 def _physical(clients: Clients, name: str, inputs: Properties, tags: dict[str, str]) -> Physical:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Final
 
 from cloudgpu.aws.resources.base import HandlerContext, Physical, Properties
-from cloudgpu.aws.resources.described import Described
+from cloudgpu.aws.resources.described import DescribedHandler
 from cloudgpu.aws.session.errors import is_gone, typed
 from cloudgpu.aws.session.session import Clients
 from cloudgpu.aws.session.waiters import retried
@@ -16,7 +16,7 @@ _NO_ENCRYPTION: Final = "ServerSideEncryptionConfigurationNotFoundError"
 """What buckets of before 2023 answer; newer ones are always encrypted."""
 
 
-class BucketPart(Described):
+class BucketPartHandler(DescribedHandler):
     """One setting of a bucket, identified by the bucket's name. Setting it is idempotent."""
 
     noun: ClassVar[str]
@@ -102,7 +102,7 @@ _BLOCKS: Mapping[str, str] = {
 }
 
 
-class BucketPublicAccessBlock(BucketPart):
+class BucketPublicAccessBlockHandler(BucketPartHandler):
     """`aws:s3/bucketPublicAccessBlock:BucketPublicAccessBlock`."""
 
     type: ClassVar[str] = "aws:s3/bucketPublicAccessBlock:BucketPublicAccessBlock"
@@ -126,7 +126,7 @@ class BucketPublicAccessBlock(BucketPart):
 _BY_DEFAULT = "applyServerSideEncryptionByDefault"
 
 
-class BucketEncryption(BucketPart):
+class BucketEncryptionHandler(BucketPartHandler):
     """`aws:s3/bucketServerSideEncryptionConfiguration:BucketServerSideEncryptionConfiguration`."""
 
     type: ClassVar[str] = "aws:s3/bucketServerSideEncryptionConfiguration:BucketServerSideEncryptionConfiguration"

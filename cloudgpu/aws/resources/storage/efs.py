@@ -6,12 +6,12 @@ from typing import Any, ClassVar
 from cloudgpu.aws.ec2.tagging import listed, mapped
 from cloudgpu.aws.resources.base import HandlerContext, Properties
 from cloudgpu.aws.resources.described import all_tags, changed_tags, is_ours, tag_outputs
-from cloudgpu.aws.resources.storage.lifecycle import Found, Living
+from cloudgpu.aws.resources.storage.lifecycle import FileSystemHandler, Found
 from cloudgpu.aws.session.errors import typed
 from cloudgpu.aws.session.session import Clients
 
 
-class FileSystem(Living):
+class EfsHandler(FileSystemHandler):
     """EFS file system. The call's token is its `creationToken`, unless the program sets one."""
 
     type: ClassVar[str] = "aws:efs/fileSystem:FileSystem"

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from cloudgpu.aws.resources.base import HandlerContext, Physical, Properties
-from cloudgpu.aws.resources.described import Described, existing
+from cloudgpu.aws.resources.described import DescribedHandler, existing
 from cloudgpu.aws.session.errors import is_gone, is_in_use, typed
 from cloudgpu.aws.session.session import Clients
 from cloudgpu.aws.session.waiters import awaited, retried
@@ -15,7 +15,7 @@ Found = dict[str, Any]
 """One thing as AWS describes it."""
 
 
-class Living(Described):
+class FileSystemHandler(DescribedHandler):
     """Base class of resources whose creation, update and deletion must be waited for."""
 
     noun: ClassVar[str]

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 from cloudgpu.aws.ec2.tagging import listed, mapped
 from cloudgpu.aws.resources.base import Diff, HandlerContext, Properties
 from cloudgpu.aws.resources.described import all_tags, changed_tags, is_ours, tag_outputs
-from cloudgpu.aws.resources.storage.lifecycle import Found, Living
+from cloudgpu.aws.resources.storage.lifecycle import FileSystemHandler, Found
 from cloudgpu.aws.session.errors import typed
 from cloudgpu.aws.session.session import Clients
 
@@ -22,7 +22,7 @@ _CHANGEABLE = ("dataCompressionType", "automaticBackupRetentionDays", "weeklyMai
 _WHOLE = ("perUnitStorageThroughput", "automaticBackupRetentionDays")
 
 
-class LustreFileSystem(Living):
+class LustreHandler(FileSystemHandler):
     """Lustre file system in one subnet. Its client token makes creation idempotent."""
 
     type: ClassVar[str] = "aws:fsx/lustreFileSystem:LustreFileSystem"

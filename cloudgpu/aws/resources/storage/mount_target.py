@@ -4,13 +4,13 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from cloudgpu.aws.resources.base import HandlerContext, Properties
-from cloudgpu.aws.resources.storage.lifecycle import Found, Living
+from cloudgpu.aws.resources.storage.lifecycle import FileSystemHandler, Found
 from cloudgpu.aws.session.errors import is_gone, typed
 from cloudgpu.aws.session.session import Clients
 from cloudgpu.errors import CloudGpuError
 
 
-class MountTarget(Living):
+class MountTargetHandler(FileSystemHandler):
     """EFS mount target, which is free and has no tags.
 
     At most one exists per zone, so the file system ID is its token.

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 from cloudgpu.aws.ec2.tagging import INTENT, mapped, retag, specification
 from cloudgpu.aws.resources.base import HandlerContext, Properties
 from cloudgpu.aws.resources.described import all_tags, changed_tags, tag_outputs
-from cloudgpu.aws.resources.storage.lifecycle import Found, Living
+from cloudgpu.aws.resources.storage.lifecycle import FileSystemHandler, Found
 from cloudgpu.aws.session.errors import typed
 from cloudgpu.aws.session.session import Clients
 
@@ -23,7 +23,7 @@ _WHOLE = frozenset({"size", "iops", "throughput"})
 _CHANGEABLE = ("type", "size", "iops", "throughput")
 
 
-class Volume(Living):
+class VolumeHandler(FileSystemHandler):
     """EBS volume in one zone. Its client token makes creation idempotent."""
 
     type: ClassVar[str] = "aws:ebs/volume:Volume"

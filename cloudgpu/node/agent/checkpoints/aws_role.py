@@ -38,7 +38,7 @@ class RoleKeys:
         return "Keys()"
 
 
-class Role:
+class InstanceRole:
     """The node's IAM role. Refreshes its credentials before they expire."""
 
     def __init__(self) -> None:

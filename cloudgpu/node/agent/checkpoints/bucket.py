@@ -16,7 +16,7 @@ from xml.sax.saxutils import escape
 
 from ..errors import AgentError
 from ..fetch.http_request import Client
-from .aws_role import Role, signed
+from .aws_role import InstanceRole, signed
 
 PART = 32 << 20
 """Bytes of a part. Files up to this size are uploaded in one request."""
@@ -34,7 +34,7 @@ class FileChangedError(Exception):
     """The file was modified during the upload."""
 
 
-class Bucket:
+class CheckpointBucket:
     """A prefix in a bucket."""
 
     def __init__(self, spec: dict[str, Any]) -> None:
@@ -48,7 +48,7 @@ class Bucket:
         self._prefix = str(spec.get("prefix") or "").strip("/")
         if not self._bucket or not self._region or not self._endpoint.startswith(("http://", "https://")):
             raise AgentError("keep: bucket, region or endpoint is missing")
-        self._role = Role()
+        self._role = InstanceRole()
 
     def check(self) -> None:
         """Check that the node has credentials.

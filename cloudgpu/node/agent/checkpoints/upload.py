@@ -23,7 +23,7 @@ from .. import files
 from ..errors import AgentError
 from ..gang import status
 from .aws_role import metadata
-from .bucket import Bucket, FileChangedError
+from .bucket import CheckpointBucket, FileChangedError
 
 _NOTICE = "/latest/meta-data/spot/instance-action"
 _NEVER_STARTED_S = 900.0
@@ -41,7 +41,7 @@ def verb(spec: dict[str, Any], emit: Emit) -> None:
         AgentError: The request is invalid, or the node has no role.
     """
     folder, name = status.run_dir(spec), _name(spec)
-    Bucket(spec).check()
+    CheckpointBucket(spec).check()
     with files.locked(os.path.join(folder, f"{name}.start")) as lock:
         state = files.read_json(_path(folder, name))
         if state is None:
@@ -80,7 +80,7 @@ class Uploader:
         self._state = files.read_json(self._path) or {"spec": {}, "files": {}, "failed": {}}
         self._spec = self._state["spec"]
         self._patterns = [re.compile(os.fsencode(pattern), re.DOTALL) for pattern in self._spec.get("patterns") or ()]
-        self._bucket = Bucket(self._spec)
+        self._bucket = CheckpointBucket(self._spec)
         self._before: dict[str, list[int]] = {}
         self._lock = threading.Lock()
 

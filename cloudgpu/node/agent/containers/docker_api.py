@@ -15,7 +15,7 @@ from typing import Any, Iterator
 from urllib.parse import quote, urlencode
 
 from ..errors import AgentError
-from ..foreign import malformed_as, mapping, parsed, parsed_object, text
+from ..untrusted_data import malformed_as, mapping, parsed, parsed_object, text
 
 _USUAL = "unix:///var/run/docker.sock"
 _UNIX = "unix://"
@@ -40,7 +40,7 @@ class DockerEndpoint:
         return [self.docker, "--host", self.host]
 
 
-class RefusedError(Exception):
+class DockerApiError(Exception):
     """The engine returned an error."""
 
     def __init__(self, status: int, message: str) -> None:
@@ -60,7 +60,7 @@ class _Connection(http.client.HTTPConnection):
         self.sock.connect(self._path)
 
 
-class Engine:
+class DockerApi:
     """Calls to one engine, one connection per call."""
 
     def __init__(self, located: DockerEndpoint) -> None:
@@ -71,7 +71,7 @@ class Engine:
 
         Raises:
             AgentError: The engine cannot be reached.
-            RefusedError: The engine returned an error.
+            DockerApiError: The engine returned an error.
         """
         connection = self._open(timeout_s)
         try:
@@ -89,7 +89,7 @@ class Engine:
 
         Raises:
             AgentError: The engine cannot be reached.
-            RefusedError: The engine returned an error.
+            DockerApiError: The engine returned an error.
             OSError: The engine stopped responding.
         """
         path = f"/images/{quote(image_id, safe=':')}/tag?" + urlencode({"repo": repository, "tag": tag})
@@ -101,11 +101,11 @@ class Engine:
 
         Raises:
             AgentError: The engine cannot be reached.
-            RefusedError: The engine returned an error.
+            DockerApiError: The engine returned an error.
         """
         try:
             found = self.get(f"/images/{quote(name, safe='/:@')}/json")
-        except RefusedError as error:
+        except DockerApiError as error:
             if error.status == _MISSING:
                 return None
             raise
@@ -119,7 +119,7 @@ class Engine:
 
         Raises:
             AgentError: The engine cannot be reached.
-            RefusedError: The engine returned an error.
+            DockerApiError: The engine returned an error.
             OSError: The engine stopped responding.
         """
         connection = self._open(silence_s)
@@ -137,12 +137,12 @@ class Engine:
 
         Raises:
             AgentError: The engine cannot be reached, or the archive does not arrive.
-            RefusedError: The engine returned an error.
+            DockerApiError: The engine returned an error.
             OSError: The engine stopped responding.
         """
         for line in self.lines("/images/load?quiet=1", silence_s=silence_s, body=archive):
             if "error" in line:
-                raise RefusedError(0, str(line["error"]))
+                raise DockerApiError(0, str(line["error"]))
 
     def lines(
         self, path: str, *, silence_s: float, auth: str = "", body: Iterator[bytes] | None = None
@@ -151,7 +151,7 @@ class Engine:
 
         Raises:
             AgentError: The engine cannot be reached.
-            RefusedError: The engine returned an error.
+            DockerApiError: The engine returned an error.
             OSError: The engine stopped responding.
         """
         connection = self._open(silence_s)
@@ -212,7 +212,7 @@ def locate() -> DockerEndpoint:
     return DockerEndpoint(docker, host)
 
 
-def checked(engine: Engine) -> dict[str, Any]:
+def checked(engine: DockerApi) -> dict[str, Any]:
     """Return the engine's version and info.
 
     Raises:
@@ -259,7 +259,7 @@ def _checked(status: int, body: bytes) -> Any:  # noqa: ANN401 - JSON
         value = {"message": body.decode("utf-8", "replace").strip()}
     if status >= _REFUSED:
         message = value.get("message") if isinstance(value, dict) else ""
-        raise RefusedError(status, str(message or f"status {status}"))
+        raise DockerApiError(status, str(message or f"status {status}"))
     return value
 
 

@@ -15,9 +15,9 @@ from urllib.parse import quote
 
 from ..errors import AgentError
 from ..fetch.from_peer import peer_of
-from ..foreign import malformed_as, mapping, number, text, whole
+from ..untrusted_data import malformed_as, mapping, number, text, whole
 from . import docker_group, image_archive, pull
-from .docker_api import DockerEndpoint, Engine, RefusedError, checked, locate
+from .docker_api import DockerApi, DockerApiError, DockerEndpoint, checked, locate
 
 _MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}
 _SILENCE_S = 300.0
@@ -38,7 +38,7 @@ def verb(spec: dict[str, Any], emit: Emit) -> None:
     wanted = _read(spec)
     located = locate()
     docker_group.enter(located.host, "image", spec)
-    engine = Engine(located)
+    engine = DockerApi(located)
     info = checked(engine)
 
     def tell(text: str) -> None:
@@ -71,7 +71,7 @@ def _read(spec: dict[str, Any]) -> dict[str, Any]:
     return {**known, "pull": policy, "login": login, "size": size, "silence": silence}
 
 
-def _resolved(engine: Engine, wanted: dict[str, Any], tell: Callable[[str], None]) -> str:
+def _resolved(engine: DockerApi, wanted: dict[str, Any], tell: Callable[[str], None]) -> str:
     """Return the digest that every node must use; empty for a local image that no registry has."""
     if wanted["digest"]:
         return str(wanted["digest"])
@@ -83,12 +83,12 @@ def _resolved(engine: Engine, wanted: dict[str, Any], tell: Callable[[str], None
     return _asked(engine, wanted, tell)
 
 
-def _asked(engine: Engine, wanted: dict[str, Any], tell: Callable[[str], None]) -> str:
+def _asked(engine: DockerApi, wanted: dict[str, Any], tell: Callable[[str], None]) -> str:
     """Ask the registry for the digest and the architectures before pulling anything."""
     name = _by_tag(wanted)
     try:
         answer = engine.get(f"/distribution/{quote(name, safe='/:@')}/json", auth=pull.header(wanted["login"]))
-    except RefusedError as error:
+    except DockerApiError as error:
         failure = pull.fault(name, error)
         if failure.code != "network":
             raise failure from error
@@ -102,7 +102,7 @@ def _asked(engine: Engine, wanted: dict[str, Any], tell: Callable[[str], None]) 
 
 
 def _provided(
-    engine: Engine, wanted: dict[str, Any], info: dict[str, Any], tell: Callable[[str], None]
+    engine: DockerApi, wanted: dict[str, Any], info: dict[str, Any], tell: Callable[[str], None]
 ) -> tuple[dict[str, Any], bool]:
     """Return the image on this node, and whether it was pulled by this call."""
     name = f"{wanted['repository']}@{wanted['digest']}" if wanted["digest"] else _by_tag(wanted)
@@ -125,7 +125,7 @@ def _provided(
 
 
 def _handed(
-    engine: Engine, wanted: dict[str, Any], info: dict[str, Any], spec: dict[str, Any], tell: Callable[[str], None]
+    engine: DockerApi, wanted: dict[str, Any], info: dict[str, Any], spec: dict[str, Any], tell: Callable[[str], None]
 ) -> tuple[dict[str, Any], bool] | None:
     """Return the image with this ID, and whether it was fetched by this call; None if no node offers it."""
     image_id, hand = str(spec["id"]), peer_of(spec)

@@ -14,7 +14,7 @@ from ..errors import AgentError
 from ..fetch.from_peer import Peer
 from ..fetch.http import HttpConnections, TransientError
 from ..fetch.request import RequestedFile
-from .docker_api import Engine, RefusedError, checked, locate
+from .docker_api import DockerApi, DockerApiError, checked, locate
 from .pull import require_free_space, size_text
 
 _TIMES = 2
@@ -31,7 +31,7 @@ def write_archive(image_id: str, tell: Callable[[str], None]) -> IO[bytes]:
     Raises:
         AgentError: The engine, the image or the disk space is missing.
     """
-    engine = Engine(locate())
+    engine = DockerApi(locate())
     found = engine.image(image_id)
     if found is None:
         raise AgentError(f"{image_id} is not on this node", code="no-image")
@@ -48,13 +48,13 @@ def write_archive(image_id: str, tell: Callable[[str], None]) -> IO[bytes]:
         for data in engine.save(image_id, silence_s=_SILENCE_S):
             file.write(data)
         file.flush()
-    except (OSError, RefusedError, http.client.HTTPException) as error:
+    except (OSError, DockerApiError, http.client.HTTPException) as error:
         file.close()
         raise AgentError(f"cannot create an archive of {image_id}: {error}", code="disk-full", hint=_HINT) from error
     return file
 
 
-def load_from_peer(engine: Engine, info: dict[str, Any], image_id: str, size: int, hand: Peer) -> None:
+def load_from_peer(engine: DockerApi, info: dict[str, Any], image_id: str, size: int, hand: Peer) -> None:
     """Load an image from the archive that another node serves. A broken connection is resumed.
 
     Raises:
@@ -63,7 +63,7 @@ def load_from_peer(engine: Engine, info: dict[str, Any], image_id: str, size: in
     _has_room(str(info.get("DockerRootDir") or "/"), size * _TIMES)
     try:
         engine.load(_pieces(hand, size), silence_s=_SILENCE_S)
-    except RefusedError as error:
+    except DockerApiError as error:
         raise AgentError(f"the Docker engine rejected the image: {error.message}", hint=_HINT) from error
     except (OSError, http.client.HTTPException) as error:
         raise AgentError(

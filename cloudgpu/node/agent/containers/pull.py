@@ -13,8 +13,8 @@ from typing import Any, Callable, Dict
 from urllib.parse import urlencode
 
 from ..errors import AgentError
-from ..foreign import MALFORMED, mapping, number
-from .docker_api import Engine, RefusedError
+from ..untrusted_data import MALFORMED, mapping, number
+from .docker_api import DockerApi, DockerApiError
 
 _TELL_S = 5.0
 _WAITS_S = (1.0, 4.0, 15.0, 30.0)
@@ -61,10 +61,10 @@ class PullProgress:
         """Process one event.
 
         Raises:
-            RefusedError: The event is an error.
+            DockerApiError: The event is an error.
         """
         if "error" in line:
-            raise RefusedError(0, str(mapping(line.get("errorDetail") or {}).get("message") or line["error"]))
+            raise DockerApiError(0, str(mapping(line.get("errorDetail") or {}).get("message") or line["error"]))
         name, status = str(line.get("id", "")), str(line.get("status", ""))
         detail = mapping(line.get("progressDetail") or {})
         if status in ("Pulling fs layer", "Waiting"):
@@ -97,7 +97,7 @@ class PullProgress:
         self._tell(f"pulling: {size_text(moved)} of at least {size_text(known)}")
 
 
-def pull(engine: Engine, repository: str, which: str, login: Login, tell: Tell, silence_s: float) -> None:
+def pull(engine: DockerApi, repository: str, which: str, login: Login, tell: Tell, silence_s: float) -> None:
     """Pull an image; `which` is a tag or a digest. Transient errors are retried and keep the downloaded layers.
 
     Raises:
@@ -109,7 +109,7 @@ def pull(engine: Engine, repository: str, which: str, login: Login, tell: Tell, 
         try:
             for line in engine.lines(path, silence_s=silence_s, auth=header(login)):
                 pulled.take(line)
-        except (RefusedError, OSError, http.client.HTTPException, *MALFORMED) as error:
+        except (DockerApiError, OSError, http.client.HTTPException, *MALFORMED) as error:
             failure = fault(f"{repository}:{which}".replace(":sha256", "@sha256"), error, silence_s)
             if failure.code != "network" or wait_s is None:
                 raise failure from error

@@ -14,7 +14,7 @@ from typing import Any, Callable
 from .. import files
 from ..agent_home import own_folder
 from ..errors import AgentError
-from ..foreign import MALFORMED, mapping, text, whole
+from ..untrusted_data import MALFORMED, mapping, text, whole
 from .request import RequestedFile
 
 

@@ -19,7 +19,7 @@ REDIRECTS = (301, 302, 303, 307, 308)
 
 
 @dataclass(frozen=True)
-class Answer:
+class SourceResponse:
     """A response. Header names are lower case; values of repeated headers are joined by commas."""
 
     status: int
@@ -45,7 +45,7 @@ class Client:
 
     def send(
         self, url: str, headers: Mapping[str, str], *, method: str = "GET", body: bytes | None = None, guarded: bool
-    ) -> Answer:
+    ) -> SourceResponse:
         """Send one request. With `guarded`, the address came from a server and must not be on this machine.
 
         Raises:
@@ -64,7 +64,7 @@ class Client:
             with error:
                 return self._answer(error.code, error.headers, error.fp)
 
-    def _answer(self, status: int, headers: Any, response: Any) -> Answer:  # noqa: ANN401 - urllib's own
+    def _answer(self, status: int, headers: Any, response: Any) -> SourceResponse:  # noqa: ANN401 - urllib's own
         body = response.read(self.most_bytes) if self.most_bytes else b""
         # With a limit, http.client takes a connection that broke off for the end of the body.
         if len(body) < self.most_bytes and getattr(response, "length", None):
@@ -73,7 +73,7 @@ class Client:
         for key, value in headers.items():
             name = key.lower()
             found[name] = f"{found[name]}, {value}" if name in found else str(value)
-        return Answer(status, found, body)
+        return SourceResponse(status, found, body)
 
     def _opener(self, *, guarded: bool) -> urllib.request.OpenerDirector:
         pace = Pace(head_s=self.timeout_s, whole_s=self.timeout_s, least_bytes=0)

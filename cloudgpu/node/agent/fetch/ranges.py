@@ -17,8 +17,8 @@ LARGE = 2 * STEP
 """From this size on a file is fetched in ranges."""
 
 
-class Downloads(Protocol):
-    """The part of `download.Downloads` that a download in ranges uses."""
+class RangeDownloads(Protocol):
+    """The part of `download.RangeDownloads` that a download in ranges uses."""
 
     web: HttpConnections
 
@@ -33,7 +33,7 @@ class RangesUnsupportedError(Exception):
     """The server sends whole files only."""
 
 
-def bring_ranges(downloads: Downloads, part: int, wanted: RequestedFile, pool: ThreadPoolExecutor) -> None:
+def bring_ranges(downloads: RangeDownloads, part: int, wanted: RequestedFile, pool: ThreadPoolExecutor) -> None:
     """Download the missing ranges and verify the file.
 
     Raises:
@@ -76,7 +76,7 @@ def _settle(steps: Sequence[Future[None] | None]) -> None:
             step.exception()
 
 
-def _step(downloads: Downloads, part: int, wanted: RequestedFile, arrived: PartMap, number: int) -> None:
+def _step(downloads: RangeDownloads, part: int, wanted: RequestedFile, arrived: PartMap, number: int) -> None:
     """Download one range; resume after a broken connection where it stopped."""
     first, end = number * STEP, min((number + 1) * STEP, wanted.size)
     have = first

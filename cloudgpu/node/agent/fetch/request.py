@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import AgentError
-from ..foreign import LARGEST
+from ..untrusted_data import LARGEST
 
 
 @dataclass(frozen=True)

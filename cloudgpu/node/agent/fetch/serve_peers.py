@@ -103,7 +103,7 @@ class _Server(ThreadingHTTPServer):
         self._context = context
         self.address_family = socket.AF_INET6 if ":" in address else socket.AF_INET
         try:
-            super().__init__((address, 0), _Handler)
+            super().__init__((address, 0), _PeerHandler)
         except OSError as error:
             message = f"cannot listen at {address}, this node's private address: {error.strerror}"
             raise AgentError(message, hint="share: each, or correct the host's private address") from error
@@ -118,7 +118,7 @@ class _Server(ThreadingHTTPServer):
         """Ignore peers that disconnect or do not speak TLS. They report their own errors."""
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _PeerHandler(BaseHTTPRequestHandler):
     server: _Server
     protocol_version = "HTTP/1.1"
     timeout = _SILENCE_S

@@ -8,7 +8,7 @@ import sys
 from typing import Any, Callable, Dict
 
 from ..errors import AgentError
-from ..foreign import MALFORMED
+from ..untrusted_data import MALFORMED
 from . import status
 
 _BATCH_BYTES = 1 << 20

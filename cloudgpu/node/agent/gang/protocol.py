@@ -17,7 +17,7 @@ import json
 import os
 from typing import Any
 
-from ..foreign import parsed_object
+from ..untrusted_data import parsed_object
 
 _GREETING_BYTES = 1024
 _FRAME_BYTES = 256 * 1024

@@ -10,7 +10,7 @@ import time
 from typing import Any, Callable
 
 from ..errors import AgentError
-from ..foreign import malformed_as
+from ..untrusted_data import malformed_as
 from .connection import GangConnection
 from .protocol import HeadProtocol, ProtocolError, WorkerProtocol
 from .spec import StartSpec

@@ -8,7 +8,7 @@ from typing import Any, Callable
 
 from .. import files, proc
 from ..errors import AgentError
-from ..foreign import malformed_as, text, whole
+from ..untrusted_data import malformed_as, text, whole
 from ..utc import utc
 
 FINAL = frozenset({"succeeded", "failed", "cancelled", "lost"})

@@ -12,7 +12,7 @@ from typing import Any
 
 from .. import files, proc
 from ..containers.run_container import RankContainer
-from ..foreign import MALFORMED
+from ..untrusted_data import MALFORMED
 from ..utc import now as utc_now
 from . import authorized_keys, status
 from .ranks import RankProcesses

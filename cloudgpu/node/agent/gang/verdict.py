@@ -9,7 +9,7 @@ from __future__ import annotations
 import signal
 from typing import Any, Dict
 
-from ..foreign import number, text, whole
+from ..untrusted_data import number, text, whole
 from .spec import Limits
 
 Report = Dict[str, Any]

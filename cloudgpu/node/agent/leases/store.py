@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass
 from typing import Iterator
 
 from ..errors import AgentError
-from ..foreign import MALFORMED, parsed_object, text, whole
+from ..untrusted_data import MALFORMED, parsed_object, text, whole
 
 FOLDER = "/var/tmp/cloudgpu"  # noqa: S108 - all login users must meet there, and it outlives a reboot
 _PATIENCE_S = 20.0

@@ -25,6 +25,7 @@ from cloudgpu.rehearsal.aws_api.ec2 import (  # noqa: F401 - importing them fill
     vpc_endpoints,
 )
 from cloudgpu.rehearsal.aws_api.eventual_consistency import note_made, refuse_unseen
+from cloudgpu.rehearsal.aws_api.interfaces import World
 from cloudgpu.rehearsal.aws_api.launch import (  # noqa: F401 - importing them fills the table of rules
     client_tokens,
     fleets,
@@ -34,8 +35,7 @@ from cloudgpu.rehearsal.aws_api.launch import (  # noqa: F401 - importing them f
     run_instances,
 )
 from cloudgpu.rehearsal.aws_api.paging import paged
-from cloudgpu.rehearsal.aws_api.rules import RULES, AwsError, Call
-from cloudgpu.rehearsal.aws_api.world import World
+from cloudgpu.rehearsal.aws_api.rules import RULES, AwsError, ParsedRequest
 from cloudgpu.rehearsal.state.records import SavedAnswer, records_of
 
 _CHECKS_ITSELF = ("RunInstances",)
@@ -97,7 +97,7 @@ class StrictEc2(EC2Response):
         found = RULES.get(action)
         if found is None:
             return self._moto(action)
-        call = Call(
+        call = ParsedRequest(
             action=action,
             params=params,
             region=str(self.region),

@@ -11,7 +11,7 @@ from typing import Any
 from moto.ec2.exceptions import EC2ClientError
 from moto.ec2.models.amis import Ami
 
-from cloudgpu.rehearsal.aws_api.rules import AwsError, Call, rule
+from cloudgpu.rehearsal.aws_api.rules import AwsError, ParsedRequest, rule
 
 _NAME = re.compile(r"[A-Za-z0-9()\[\] ./'@_-]{3,128}")
 _USABLE = ("running", "stopped", "stopping", "pending")
@@ -33,7 +33,7 @@ class MadeAmi(Ami):
 
 
 @rule("CreateImage")
-def create_image(call: Call) -> dict[str, str]:
+def create_image(call: ParsedRequest) -> dict[str, str]:
     """Create an image and its snapshot with their tags; it becomes available after it was described once."""
     name = str(call.params.get("Name") or "")
     if not _NAME.fullmatch(name):
@@ -71,7 +71,7 @@ def create_image(call: Call) -> dict[str, str]:
 
 
 @rule("DescribeImages")
-def describe_images(call: Call) -> Any:  # noqa: ANN401 - moto's answer
+def describe_images(call: ParsedRequest) -> Any:  # noqa: ANN401 - moto's answer
     """Describe images as moto does; pending ones become available for the next call."""
     answer = call.proceed()
     for ami in call.backend.amis.values():
@@ -80,17 +80,17 @@ def describe_images(call: Call) -> Any:  # noqa: ANN401 - moto's answer
     return answer
 
 
-def _me(call: Call) -> str:
+def _me(call: ParsedRequest) -> str:
     return str(call.backend.account_id)
 
 
-def _new_id(call: Call, name: str) -> str:
+def _new_id(call: ParsedRequest, name: str) -> str:
     """Return a new id, even for the name of a deleted image."""
     number = len(call.backend.amis) + len(call.backend.deleted_amis)
     return "ami-0" + hashlib.sha256(f"{call.region}:{name}:{number}".encode()).hexdigest()[:16]
 
 
-def _instance(call: Call, instance_id: str) -> Any:  # noqa: ANN401 - moto's instance
+def _instance(call: ParsedRequest, instance_id: str) -> Any:  # noqa: ANN401 - moto's instance
     try:
         instance = call.backend.get_instance(instance_id)
     except EC2ClientError:
@@ -103,6 +103,6 @@ def _instance(call: Call, instance_id: str) -> Any:  # noqa: ANN401 - moto's ins
     return instance
 
 
-def _root_gib(call: Call, instance: Any) -> int:  # noqa: ANN401
+def _root_gib(call: ParsedRequest, instance: Any) -> int:  # noqa: ANN401
     attached = [call.backend.volumes.get(mapping.volume_id) for mapping in instance.block_device_mapping.values()]
     return max((int(volume.size) for volume in attached if volume is not None), default=8)

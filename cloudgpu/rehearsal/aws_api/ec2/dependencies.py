@@ -3,11 +3,11 @@
 from collections.abc import Iterator
 from typing import Any
 
-from cloudgpu.rehearsal.aws_api.rules import AwsError, Call, rule
+from cloudgpu.rehearsal.aws_api.rules import AwsError, ParsedRequest, rule
 
 
 @rule("DeleteSubnet")
-def delete_subnet(call: Call) -> Any:  # noqa: ANN401 - moto's answer
+def delete_subnet(call: ParsedRequest) -> Any:  # noqa: ANN401 - moto's answer
     """Reject deletion while the subnet contains an interface of an instance, a NAT gateway or a user."""
     subnet_id = str(call.params.get("SubnetId") or "")
     if any(interface.subnet.id == subnet_id for interface in call.backend.enis.values()):
@@ -18,7 +18,7 @@ def delete_subnet(call: Call) -> Any:  # noqa: ANN401 - moto's answer
 
 
 @rule("DetachInternetGateway")
-def detach_gateway(call: Call) -> Any:  # noqa: ANN401 - moto's answer
+def detach_gateway(call: ParsedRequest) -> Any:  # noqa: ANN401 - moto's answer
     """Reject detaching while an interface in the VPC has a public address."""
     vpc_id = str(call.params.get("VpcId") or "")
     if any(True for _ in _public_interfaces(call, vpc_id)):
@@ -30,13 +30,13 @@ def detach_gateway(call: Call) -> Any:  # noqa: ANN401 - moto's answer
     return call.proceed()
 
 
-def _public_interfaces(call: Call, vpc_id: str) -> Iterator[Any]:
+def _public_interfaces(call: ParsedRequest, vpc_id: str) -> Iterator[Any]:
     for interface in call.backend.enis.values():
         if interface.subnet.vpc_id == vpc_id and interface.public_ip:
             yield interface
 
 
-def _forget_associations(call: Call, subnet_id: str) -> None:
+def _forget_associations(call: ParsedRequest, subnet_id: str) -> None:
     """Remove the route table association of a deleted subnet, which moto keeps forever."""
     for table in call.backend.route_tables.values():
         for association_id in [name for name, target in table._associations.items() if target == subnet_id]:

@@ -7,7 +7,7 @@ from moto.ec2 import utils as moto_utils
 
 from cloudgpu.errors import RehearsalError
 from cloudgpu.rehearsal.aws_api.launch.run_instances import find
-from cloudgpu.rehearsal.aws_api.rules import AwsError, Call, page, rule
+from cloudgpu.rehearsal.aws_api.rules import AwsError, ParsedRequest, page, rule
 
 _TEMPLATES_PER_PAGE = 200
 _CONSOLE_BYTES = 65536
@@ -26,7 +26,7 @@ moto_utils.filter_dict_attribute_mapping.update(
 
 
 @rule("DescribeInstances")
-def describe_instances(call: Call) -> dict[str, Any]:
+def describe_instances(call: ParsedRequest) -> dict[str, Any]:
     """Describe instances by id and filter, in pages."""
     ids = call.texts("InstanceIds")
     if ids:
@@ -47,12 +47,12 @@ def describe_instances(call: Call) -> dict[str, Any]:
     return {"Reservations": rows, "NextToken": token}
 
 
-def _is_seen(call: Call, instance: Any) -> bool:  # noqa: ANN401 - moto's instance
+def _is_seen(call: ParsedRequest, instance: Any) -> bool:  # noqa: ANN401 - moto's instance
     """Return False if a search comes too soon after the launch to find the instance."""
     return not call.world.behaviour.unseen(str(instance.id))
 
 
-def _looked_at(call: Call, instances: list[Any]) -> None:
+def _looked_at(call: ParsedRequest, instances: list[Any]) -> None:
     """Count the describe calls for which a termination still takes."""
     for instance in instances:
         record = call.records.nodes.get(instance.id)
@@ -63,14 +63,14 @@ def _looked_at(call: Call, instances: list[Any]) -> None:
 
 
 @rule("GetConsoleOutput")
-def console_output(call: Call) -> dict[str, Any]:
+def console_output(call: ParsedRequest) -> dict[str, Any]:
     """Return the console log of the node, as its cloud-init printed it."""
     instance = find(call, [str(call.params.get("InstanceId") or "")])[0]
     text = base64.b64encode(_console(call, instance)[-_CONSOLE_BYTES:]).decode()
     return {"InstanceId": instance.id, "Timestamp": call.world.clock.now(), "Output": text}
 
 
-def _console(call: Call, instance: Any) -> bytes:  # noqa: ANN401 - moto's instance
+def _console(call: ParsedRequest, instance: Any) -> bytes:  # noqa: ANN401 - moto's instance
     """Return the console output; empty before the boot and after the node was forgotten, as on AWS."""
     if instance.state == "pending" or call.world.behaviour.console_silent(instance.id):
         return b""
@@ -81,7 +81,7 @@ def _console(call: Call, instance: Any) -> bytes:  # noqa: ANN401 - moto's insta
 
 
 @rule("DescribeLaunchTemplates")
-def describe_templates(call: Call) -> dict[str, Any]:
+def describe_templates(call: ParsedRequest) -> dict[str, Any]:
     """Describe templates in pages; moto truncates the list at 15 without a token."""
     found = call.backend.describe_launch_templates(
         template_names=call.texts("LaunchTemplateNames"),

@@ -2,20 +2,20 @@
 
 from typing import Any
 
-from cloudgpu.rehearsal.aws_api.rules import AwsError, Call, rule
+from cloudgpu.rehearsal.aws_api.rules import AwsError, ParsedRequest, rule
 
 ALLOWED = 5
 """AWS's default limit; a row `region/elastic-ip/on-demand` in the quota table overrides it."""
 
 
-def allowed(call: Call) -> int:
+def allowed(call: ParsedRequest) -> int:
     """Return the number of addresses that the account may have in this region."""
     limit = call.world.market.quota_of(call.region, "elastic-ip", "on-demand")
     return ALLOWED if limit is None else limit
 
 
 @rule("AllocateAddress")
-def allocate(call: Call) -> Any:  # noqa: ANN401 - moto's answer
+def allocate(call: ParsedRequest) -> Any:  # noqa: ANN401 - moto's answer
     """Reject addresses above the limit."""
     if len(call.backend.addresses) >= allowed(call):
         raise AwsError("AddressLimitExceeded", "The maximum number of addresses has been reached.")
@@ -23,7 +23,7 @@ def allocate(call: Call) -> Any:  # noqa: ANN401 - moto's answer
 
 
 @rule("DescribeAccountAttributes")
-def account_attributes(call: Call) -> dict[str, Any]:
+def account_attributes(call: ParsedRequest) -> dict[str, Any]:
     """Return the limits that EC2 itself reports."""
     values = {"supported-platforms": "VPC", "vpc-max-elastic-ips": str(allowed(call)), "max-elastic-ips": "5"}
     wanted = call.texts("AttributeNames") or list(values)
@@ -36,7 +36,7 @@ def account_attributes(call: Call) -> dict[str, Any]:
 
 
 @rule("AssociateAddress")
-def associate(call: Call) -> dict[str, Any]:
+def associate(call: ParsedRequest) -> dict[str, Any]:
     """Associate an address with an interface of a running instance whose VPC has an internet gateway."""
     address = _wanted(call)
     interface = _interface(call)
@@ -59,7 +59,7 @@ def associate(call: Call) -> dict[str, Any]:
 
 
 @rule("DisassociateAddress")
-def disassociate(call: Call) -> Any:  # noqa: ANN401 - moto's answer
+def disassociate(call: ParsedRequest) -> Any:  # noqa: ANN401 - moto's answer
     """Reject addresses of NAT gateways: only deleting the gateway releases them."""
     named = str(call.params.get("AssociationId") or "")
     held = next((address for address in call.backend.addresses if address.association_id == named), None)
@@ -69,7 +69,7 @@ def disassociate(call: Call) -> Any:  # noqa: ANN401 - moto's answer
 
 
 @rule("ReleaseAddress")
-def release(call: Call) -> Any:  # noqa: ANN401 - moto's answer
+def release(call: ParsedRequest) -> Any:  # noqa: ANN401 - moto's answer
     """Reject addresses that are in use."""
     named = str(call.params.get("AllocationId") or "")
     held = next((address for address in call.backend.addresses if address.allocation_id == named), None)
@@ -81,7 +81,7 @@ def release(call: Call) -> Any:  # noqa: ANN401 - moto's answer
 
 
 @rule("DescribeNetworkInterfaces")
-def describe_interfaces(call: Call) -> dict[str, Any]:
+def describe_interfaces(call: ParsedRequest) -> dict[str, Any]:
     """Describe interfaces by id and filter; moto does not support filters on the attachment index."""
     filters = call.filters()
     places = {name: filters.pop(f"attachment.{name}", None) for name in ("device-index", "network-card-index")}
@@ -98,7 +98,7 @@ def _attached_at(interface: Any, name: str) -> str:  # noqa: ANN401 - moto's int
 
 
 @rule("DeleteNetworkInterface")
-def delete_interface(call: Call) -> Any:  # noqa: ANN401 - moto's answer
+def delete_interface(call: ParsedRequest) -> Any:  # noqa: ANN401 - moto's answer
     """Reject an attached interface; AWS uses the same generic error code."""
     named = str(call.params.get("NetworkInterfaceId") or "")
     interface = call.backend.enis.get(named)
@@ -114,14 +114,14 @@ def take_away(address: Any) -> None:  # noqa: ANN401 - moto's address
     address.instance = address.eni = address.association_id = None
 
 
-def _wanted(call: Call) -> Any:  # noqa: ANN401 - moto's address
+def _wanted(call: ParsedRequest) -> Any:  # noqa: ANN401 - moto's address
     named = str(call.params.get("AllocationId") or "")
     if not named:
         raise AwsError("MissingParameter", "The request must contain the parameter AllocationId")
     return call.backend.address_by_allocation([named])[0]
 
 
-def _interface(call: Call) -> Any:  # noqa: ANN401 - moto's interface
+def _interface(call: ParsedRequest) -> Any:  # noqa: ANN401 - moto's interface
     named = call.params.get("NetworkInterfaceId")
     if named:
         return call.backend.get_network_interface(named)
@@ -149,7 +149,7 @@ def _check_instance(interface: Any) -> None:  # noqa: ANN401 - moto's interface
         )
 
 
-def _has_gateway(call: Call, vpc_id: str) -> bool:
+def _has_gateway(call: ParsedRequest, vpc_id: str) -> bool:
     """Return True if the VPC has an internet gateway. Default VPCs do on AWS, though moto does not show it."""
     vpc = call.backend.vpcs.get(vpc_id)
     attached = any(
@@ -158,11 +158,11 @@ def _has_gateway(call: Call, vpc_id: str) -> bool:
     return attached or (vpc is not None and str(vpc.is_default).lower() == "true")
 
 
-def _of_gateway(call: Call, address: Any) -> bool:  # noqa: ANN401 - moto's address
+def _of_gateway(call: ParsedRequest, address: Any) -> bool:  # noqa: ANN401 - moto's address
     return address.eni is not None and _serves_gateway(call, address.eni)
 
 
-def _serves_gateway(call: Call, interface: Any) -> bool:  # noqa: ANN401 - moto's interface
+def _serves_gateway(call: ParsedRequest, interface: Any) -> bool:  # noqa: ANN401 - moto's interface
     return any(
         gateway._eni is interface and gateway.state != "deleted" for gateway in call.backend.nat_gateways.values()
     )

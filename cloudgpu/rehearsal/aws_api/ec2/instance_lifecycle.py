@@ -10,8 +10,8 @@ from typing import Any
 from cloudgpu.errors import CloudGpuError
 from cloudgpu.rehearsal.aws_api.ec2 import instance_store as book
 from cloudgpu.rehearsal.aws_api.ec2.reachability import tell
+from cloudgpu.rehearsal.aws_api.interfaces import Parts
 from cloudgpu.rehearsal.aws_api.launch.run_instances import set_state
-from cloudgpu.rehearsal.aws_api.world import Parts
 from cloudgpu.rehearsal.nodes.servers.spot_notices import SPOT_END
 from cloudgpu.rehearsal.nodes.values import NodeReport, RoleCredentials
 from cloudgpu.rehearsal.state.records import records_of

@@ -6,7 +6,7 @@ from typing import Any
 
 from moto.ec2.models.instance_types import INSTANCE_TYPE_OFFERINGS, INSTANCE_TYPES
 
-from cloudgpu.rehearsal.aws_api.rules import AwsError, Call, page, rule
+from cloudgpu.rehearsal.aws_api.rules import AwsError, ParsedRequest, page, rule
 
 RETIRED = ("p2.", "p3.2xlarge", "p3.8xlarge", "p3.16xlarge", "g2.", "g3.", "g3s.", "cg1.")
 _OFFERING_FILTERS = {"instance-type": "InstanceType", "location": "Location"}
@@ -24,12 +24,12 @@ def zones_by_type(region: str) -> dict[str, tuple[str, ...]]:
     return {name: tuple(sorted(zones)) for name, zones in table.items()}
 
 
-def is_retired(call: Call, instance_type: str) -> bool:
+def is_retired(call: ParsedRequest, instance_type: str) -> bool:
     """Return True if AWS no longer offers the type, permanently or by a fault script."""
     return instance_type.startswith(RETIRED) or call.world.behaviour.now.is_retired(instance_type)
 
 
-def require_type(call: Call, instance_type: str) -> dict[str, Any]:
+def require_type(call: ParsedRequest, instance_type: str) -> dict[str, Any]:
     """Return the facts of a type in this region.
 
     Raises:
@@ -91,7 +91,7 @@ def gpus(instance_type: str) -> tuple[str, int, int]:
 
 
 @rule("DescribeInstanceTypes")
-def describe(call: Call) -> dict[str, Any]:
+def describe(call: ParsedRequest) -> dict[str, Any]:
     """Describe the offered types of this region, in pages; other types are unknown."""
     named, here = call.texts("InstanceTypes"), zones_by_type(call.region)
     missing = [name for name in named if name not in here or is_retired(call, name)]
@@ -113,7 +113,7 @@ def describe(call: Call) -> dict[str, Any]:
 
 
 @rule("DescribeInstanceTypeOfferings")
-def describe_offerings(call: Call) -> dict[str, Any]:
+def describe_offerings(call: ParsedRequest) -> dict[str, Any]:
     """Describe the offerings of this region, in pages; filter values may contain `*`."""
     kind = str(call.params.get("LocationType") or "region")
     filters = call.filters()

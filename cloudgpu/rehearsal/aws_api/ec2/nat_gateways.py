@@ -4,7 +4,7 @@ from datetime import timedelta
 from typing import Any
 
 from cloudgpu.rehearsal.aws_api.ec2.elastic_ips import take_away
-from cloudgpu.rehearsal.aws_api.rules import AwsError, Call, page, rule, tag_list
+from cloudgpu.rehearsal.aws_api.rules import AwsError, ParsedRequest, page, rule, tag_list
 
 _LOOKS = 2
 """Number of describe calls for which a gateway stays in a transitional state."""
@@ -13,7 +13,7 @@ _MINUTES = ("pending", "deleting")
 
 
 @rule("CreateNatGateway")
-def create(call: Call) -> dict[str, Any]:
+def create(call: ParsedRequest) -> dict[str, Any]:
     """Start creating a gateway. Problems with its address or network show later, as the state `failed`."""
     subnet_id, allocation_id = str(call.params.get("SubnetId") or ""), str(call.params.get("AllocationId") or "")
     if call.params.get("ConnectivityType") not in (None, "public"):
@@ -33,7 +33,7 @@ def create(call: Call) -> dict[str, Any]:
 
 
 @rule("DescribeNatGateways")
-def describe(call: Call) -> dict[str, Any]:
+def describe(call: ParsedRequest) -> dict[str, Any]:
     """Describe gateways by id and filter, in pages. Each call advances gateways in a transitional state."""
     _forget_old(call)
     ids = call.texts("NatGatewayIds")
@@ -50,7 +50,7 @@ def describe(call: Call) -> dict[str, Any]:
 
 
 @rule("DeleteNatGateway")
-def delete(call: Call) -> dict[str, Any]:
+def delete(call: ParsedRequest) -> dict[str, Any]:
     """Start deleting a gateway; its interface and address are released once it is deleted."""
     named = str(call.params.get("NatGatewayId") or "")
     gateway = call.backend.nat_gateways.get(named)
@@ -61,7 +61,7 @@ def delete(call: Call) -> dict[str, Any]:
     return {"NatGatewayId": named}
 
 
-def _failure(call: Call, subnet: Any, address: Any) -> tuple[str, str] | None:  # noqa: ANN401 - moto's objects
+def _failure(call: ParsedRequest, subnet: Any, address: Any) -> tuple[str, str] | None:  # noqa: ANN401 - moto's objects
     gateways = call.backend.internet_gateways.values()
     if address.association_id:
         return "Resource.AlreadyAssociated", f"Elastic IP address [{address.allocation_id}] is already associated"
@@ -74,7 +74,7 @@ def _enter(gateway: Any, state: str) -> None:  # noqa: ANN401 - moto's gateway
     gateway.state, gateway.looks = state, _LOOKS
 
 
-def _step(call: Call, gateway: Any) -> None:  # noqa: ANN401 - moto's gateway
+def _step(call: ParsedRequest, gateway: Any) -> None:  # noqa: ANN401 - moto's gateway
     if gateway.state not in _MINUTES:
         return
     gateway.looks -= 1
@@ -86,7 +86,7 @@ def _step(call: Call, gateway: Any) -> None:  # noqa: ANN401 - moto's gateway
         gateway.state = "failed" if getattr(gateway, "failure", None) else "available"
 
 
-def _end(call: Call, gateway: Any) -> None:  # noqa: ANN401 - moto's gateway
+def _end(call: ParsedRequest, gateway: Any) -> None:  # noqa: ANN401 - moto's gateway
     gateway.state, gateway.ended_at = "deleted", call.world.clock.now()
     for address in call.backend.addresses:
         if address.eni is gateway._eni:
@@ -94,7 +94,7 @@ def _end(call: Call, gateway: Any) -> None:  # noqa: ANN401 - moto's gateway
     call.backend.enis.pop(gateway._eni.id, None)
 
 
-def _forget_old(call: Call) -> None:
+def _forget_old(call: ParsedRequest) -> None:
     before = call.world.clock.now() - _SHOWN_AFTER_END
     gateways = call.backend.nat_gateways
     for name in [
@@ -104,7 +104,7 @@ def _forget_old(call: Call) -> None:
         call.backend.tags.pop(name, None)
 
 
-def _value(call: Call, gateway: Any, name: str) -> set[str]:  # noqa: ANN401 - moto's gateway
+def _value(call: ParsedRequest, gateway: Any, name: str) -> set[str]:  # noqa: ANN401 - moto's gateway
     tags = call.backend.tags.get(gateway.id, {})
     if name.startswith("tag:"):
         return {str(tags[name[4:]])} if name[4:] in tags else set()
@@ -120,7 +120,7 @@ def _value(call: Call, gateway: Any, name: str) -> set[str]:  # noqa: ANN401 - m
     return known[name]
 
 
-def _shown(call: Call, gateway: Any) -> dict[str, Any]:  # noqa: ANN401 - moto's gateway
+def _shown(call: ParsedRequest, gateway: Any) -> dict[str, Any]:  # noqa: ANN401 - moto's gateway
     addresses = [{key[:1].upper() + key[1:]: value for key, value in row.items()} for row in gateway.address_set]
     code, message = getattr(gateway, "failure", None) or (None, None)
     return {

@@ -8,7 +8,7 @@ from typing import Any
 
 from cloudgpu.errors import CloudGpuError
 from cloudgpu.rehearsal.aws_api.ec2.mount_access import mountable
-from cloudgpu.rehearsal.aws_api.world import NodeHost
+from cloudgpu.rehearsal.aws_api.interfaces import NodeHost
 from cloudgpu.rehearsal.nodes.values import Opened
 from cloudgpu.rehearsal.state.records import Records
 

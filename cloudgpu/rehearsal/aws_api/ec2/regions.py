@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from cloudgpu.rehearsal.aws_api.rules import AwsError, Call, rule
+from cloudgpu.rehearsal.aws_api.rules import AwsError, ParsedRequest, rule
 
 _OTHER_PARTITIONS = ("cn-", "us-gov-", "us-iso", "eu-isoe-", "eusc-")
 _OPT_IN_LATELY = frozenset({"af-south-1", "ap-southeast-3", "eu-south-1"})
@@ -10,7 +10,7 @@ _OPT_IN_LATELY = frozenset({"af-south-1", "ap-southeast-3", "eu-south-1"})
 
 
 @rule("DescribeRegions")
-def describe(call: Call) -> dict[str, Any]:
+def describe(call: ParsedRequest) -> dict[str, Any]:
     """Return region names with their endpoints; an unknown name is an error."""
     wanted = call.texts("RegionNames")
     rows = [

@@ -3,11 +3,11 @@
 from collections.abc import Iterator
 from typing import Any
 
-from cloudgpu.rehearsal.aws_api.rules import AwsError, Call, rule
+from cloudgpu.rehearsal.aws_api.rules import AwsError, ParsedRequest, rule
 
 
 @rule("DeleteSecurityGroup")
-def delete(call: Call) -> Any:  # noqa: ANN401 - moto's answer
+def delete(call: ParsedRequest) -> Any:  # noqa: ANN401 - moto's answer
     """Reject deletion while an interface or a rule of another group refers to the group, as AWS does."""
     named = str(call.params.get("GroupId") or call.params.get("GroupName") or "")
     group = call.backend.get_security_group_by_name_or_id(named)
@@ -16,7 +16,7 @@ def delete(call: Call) -> Any:  # noqa: ANN401 - moto's answer
     return call.proceed()
 
 
-def _uses(call: Call, group_id: str) -> Iterator[str]:
+def _uses(call: ParsedRequest, group_id: str) -> Iterator[str]:
     for interface in call.backend.enis.values():
         if any(group.id == group_id for group in interface.group_set):
             yield str(interface.id)

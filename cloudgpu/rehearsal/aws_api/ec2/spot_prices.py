@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Any
 from cloudgpu.catalog import catalog
 from cloudgpu.catalog.hardware import InstanceType
 from cloudgpu.rehearsal.aws_api.ec2 import instance_types
-from cloudgpu.rehearsal.aws_api.rules import Call, page, rule
+from cloudgpu.rehearsal.aws_api.rules import ParsedRequest, page, rule
 
 if TYPE_CHECKING:
-    from cloudgpu.rehearsal.aws_api.world import World
+    from cloudgpu.rehearsal.aws_api.interfaces import World
 
 _PRODUCT = "Linux/UNIX"
 _SIX_PLACES = Decimal("0.000001")
 
 
 @rule("DescribeSpotPriceHistory")
-def describe(call: Call) -> dict[str, Any]:
+def describe(call: ParsedRequest) -> dict[str, Any]:
     """Return the price history. Types without a known spot price have no rows, like types not sold as spot on AWS."""
     filters = call.filters()
     wanted = {

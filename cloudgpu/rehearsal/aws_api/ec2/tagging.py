@@ -2,12 +2,12 @@
 
 from typing import Any
 
-from cloudgpu.rehearsal.aws_api.rules import AwsError, Call, rule
+from cloudgpu.rehearsal.aws_api.rules import AwsError, ParsedRequest, rule
 from cloudgpu.rehearsal.server.request_guard import MAX_TAGS
 
 
 @rule("CreateTags")
-def create_tags(call: Call) -> dict[str, Any]:
+def create_tags(call: ParsedRequest) -> dict[str, Any]:
     """Set tags on resources of any kind; if one does not exist, the whole call fails."""
     ids = _checked(call)
     tags = {row["Key"]: str(row.get("Value") or "") for row in call.params.get("Tags") or []}
@@ -24,7 +24,7 @@ def create_tags(call: Call) -> dict[str, Any]:
 
 
 @rule("DeleteTags")
-def delete_tags(call: Call) -> dict[str, Any]:
+def delete_tags(call: ParsedRequest) -> dict[str, Any]:
     """Delete tags; without a value, regardless of their value."""
     ids = _checked(call)
     call.backend.delete_tags(ids, {row["Key"]: row.get("Value") for row in call.params.get("Tags") or []})
@@ -32,14 +32,14 @@ def delete_tags(call: Call) -> dict[str, Any]:
     return {}
 
 
-def _checked(call: Call) -> list[str]:
+def _checked(call: ParsedRequest) -> list[str]:
     ids = call.texts("Resources")
     own = {group.id for group in call.records.placement_groups.values()} | call.records.fleets.keys()
     call.backend.do_resources_exist([resource_id for resource_id in ids if resource_id not in own])
     return ids
 
 
-def _show(call: Call, ids: list[str]) -> None:
+def _show(call: ParsedRequest, ids: list[str]) -> None:
     """Update the copies of the tags that moto uses in its descriptions."""
     for resource_id in ids:
         tags = dict(call.backend.tags.get(resource_id, {}))

@@ -2,14 +2,14 @@
 
 from typing import Any
 
-from cloudgpu.rehearsal.aws_api.rules import AwsError, Call, rule
+from cloudgpu.rehearsal.aws_api.rules import AwsError, ParsedRequest, rule
 
 _GP3 = {"size": (1, 65536), "iops": (3000, 80000), "throughput": (125, 2000)}
 """Minimum and maximum of each: GiB, IOPS, MiB/s."""
 
 
 @rule("CreateVolume")
-def create(call: Call) -> Any:  # noqa: ANN401 - moto's answer
+def create(call: ParsedRequest) -> Any:  # noqa: ANN401 - moto's answer
     """Create a volume after EC2's checks."""
     params = call.params
     zone = str(params.get("AvailabilityZone") or "")
@@ -37,7 +37,7 @@ def create(call: Call) -> Any:  # noqa: ANN401 - moto's answer
 
 
 @rule("AttachVolume")
-def attach(call: Call) -> Any:  # noqa: ANN401 - moto's answer
+def attach(call: ParsedRequest) -> Any:  # noqa: ANN401 - moto's answer
     """Attach a volume to one running instance in its own zone."""
     volume = call.backend.get_volume(str(call.params.get("VolumeId") or ""))
     instance = call.backend.get_instance(str(call.params.get("InstanceId") or ""))

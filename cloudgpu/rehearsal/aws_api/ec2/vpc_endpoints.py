@@ -4,14 +4,14 @@ from typing import Any
 
 from moto.ec2.exceptions import EC2ClientError
 
-from cloudgpu.rehearsal.aws_api.rules import AwsError, Call, rule
+from cloudgpu.rehearsal.aws_api.rules import AwsError, ParsedRequest, rule
 
 _SERVICES = {"Gateway": ("s3", "dynamodb"), "Interface": ("ec2messages", "ssm", "ssmmessages")}
 _UNKNOWN = "The Vpc Endpoint Id '{}' does not exist"
 
 
 @rule("CreateVpcEndpoint")
-def create(call: Call) -> Any:  # noqa: ANN401 - moto's answer
+def create(call: ParsedRequest) -> Any:  # noqa: ANN401 - moto's answer
     """Create an endpoint if the service exists in the region."""
     kind = call.params.get("VpcEndpointType") or "Gateway"
     service = str(call.params.get("ServiceName") or "")
@@ -28,7 +28,7 @@ def create(call: Call) -> Any:  # noqa: ANN401 - moto's answer
 
 
 @rule("DescribeVpcEndpoints")
-def describe(call: Call) -> dict[str, Any]:
+def describe(call: ParsedRequest) -> dict[str, Any]:
     """Describe endpoints by id and filter, without deleted ones."""
     living = {name: endpoint for name, endpoint in call.backend.vpc_end_points.items() if endpoint.state != "deleted"}
     ids = call.texts("VpcEndpointIds")
@@ -41,7 +41,7 @@ def describe(call: Call) -> dict[str, Any]:
 
 
 @rule("ModifyVpcEndpoint")
-def modify(call: Call) -> Any:  # noqa: ANN401 - moto's answer
+def modify(call: ParsedRequest) -> Any:  # noqa: ANN401 - moto's answer
     """Change an endpoint and move its routes; moto only changes the list of tables."""
     named = str(call.params.get("VpcEndpointId") or "")
     endpoint = call.backend.vpc_end_points.get(named)
@@ -59,7 +59,7 @@ def modify(call: Call) -> Any:  # noqa: ANN401 - moto's answer
 
 
 @rule("DeleteVpcEndpoints")
-def delete(call: Call) -> dict[str, Any]:
+def delete(call: ParsedRequest) -> dict[str, Any]:
     """Delete endpoints one by one; errors of single endpoints are part of the response."""
     failed: list[dict[str, Any]] = []
     for named in call.texts("VpcEndpointIds"):
@@ -76,7 +76,7 @@ def delete(call: Call) -> dict[str, Any]:
 
 
 @rule("DeleteVpc")
-def delete_vpc(call: Call) -> Any:  # noqa: ANN401 - moto's answer
+def delete_vpc(call: ParsedRequest) -> Any:  # noqa: ANN401 - moto's answer
     """Reject deletion while the VPC has an endpoint or an attached gateway."""
     vpc_id = str(call.params.get("VpcId") or "")
     endpoints = [
@@ -94,7 +94,7 @@ def delete_vpc(call: Call) -> Any:  # noqa: ANN401 - moto's answer
     return call.proceed()
 
 
-def _drop_route(call: Call, endpoint: Any, table_id: str) -> None:  # noqa: ANN401 - moto's endpoint
+def _drop_route(call: ParsedRequest, endpoint: Any, table_id: str) -> None:  # noqa: ANN401 - moto's endpoint
     """Remove the route, unless its table is already deleted."""
     try:
         call.backend.delete_route(table_id, None, None, endpoint.destination_prefix_list_id)
@@ -103,7 +103,7 @@ def _drop_route(call: Call, endpoint: Any, table_id: str) -> None:  # noqa: ANN4
             raise
 
 
-def _value(call: Call, endpoint: Any, name: str) -> set[str]:  # noqa: ANN401 - moto's endpoint
+def _value(call: ParsedRequest, endpoint: Any, name: str) -> set[str]:  # noqa: ANN401 - moto's endpoint
     tags = call.backend.tags.get(endpoint.id, {})
     if name.startswith("tag:"):
         return {str(tags[name[4:]])} if name[4:] in tags else set()

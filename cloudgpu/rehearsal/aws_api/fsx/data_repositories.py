@@ -7,8 +7,8 @@ from moto.core.models import DEFAULT_ACCOUNT_ID
 from moto.s3.models import s3_backends
 
 from cloudgpu.rehearsal.aws_api.fsx.records import Made, new, region_of, repeated, shelf_of, system
+from cloudgpu.rehearsal.aws_api.interfaces import World
 from cloudgpu.rehearsal.aws_api.json_service import Action, JsonError, paged
-from cloudgpu.rehearsal.aws_api.world import World
 
 Params = Mapping[str, Any]
 _CHANGEABLE = ("ImportedFileChunkSize", "S3")

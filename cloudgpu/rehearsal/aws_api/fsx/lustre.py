@@ -5,8 +5,8 @@ from typing import Any, Final
 
 from cloudgpu.rehearsal.aws_api.fsx import data_repositories as links
 from cloudgpu.rehearsal.aws_api.fsx.records import Made, mapped, new, region_of, repeated, shelf_of, system
+from cloudgpu.rehearsal.aws_api.interfaces import World
 from cloudgpu.rehearsal.aws_api.json_service import Action, JsonError, paged
-from cloudgpu.rehearsal.aws_api.world import World
 
 _SMALLEST_GIB: Final = 1200
 _STEP_GIB: Final = 2400

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 from cloudgpu.rehearsal.aws_api.ec2 import instance_types
 from cloudgpu.rehearsal.aws_api.launch import reservations
-from cloudgpu.rehearsal.aws_api.launch.request import Wanted
-from cloudgpu.rehearsal.aws_api.rules import AwsError, Call
+from cloudgpu.rehearsal.aws_api.launch.request import MergedLaunchRequest
+from cloudgpu.rehearsal.aws_api.rules import AwsError, ParsedRequest
 from cloudgpu.rehearsal.aws_api.service_quotas import vcpus_allowed
 
 _LIVE = ("pending", "running", "shutting-down", "stopping")
@@ -19,7 +19,7 @@ class Room:
     why: AwsError | None
 
 
-def room_for(call: Call, wanted: Wanted, count: int) -> Room:
+def room_for(call: ParsedRequest, wanted: MergedLaunchRequest, count: int) -> Room:
     """Return how many of `count` instances fit. Quotas come first, as on AWS."""
     held = reservations.room(call, wanted)
     if held is not None and held.count < count:
@@ -36,7 +36,7 @@ def room_for(call: Call, wanted: Wanted, count: int) -> Room:
     return Room(count, None)
 
 
-def _quota_room(call: Call, wanted: Wanted) -> int | None:
+def _quota_room(call: ParsedRequest, wanted: MergedLaunchRequest) -> int | None:
     pool = instance_types.pool(wanted.instance_type, wanted.market)
     limit = vcpus_allowed(call.world.market, call.region, pool, wanted.market)
     size = instance_types.vcpus(wanted.instance_type)
@@ -50,7 +50,7 @@ def _quota_room(call: Call, wanted: Wanted) -> int | None:
     return max(limit - used, 0) // size
 
 
-def _market_room(call: Call, wanted: Wanted) -> int | None:
+def _market_room(call: ParsedRequest, wanted: MergedLaunchRequest) -> int | None:
     limit = call.world.market.capacity_of(wanted.zone, wanted.instance_type, wanted.market)
     if limit is None:
         return None
@@ -58,14 +58,14 @@ def _market_room(call: Call, wanted: Wanted) -> int | None:
     return max(limit - used, 0)
 
 
-def _address_room(call: Call, wanted: Wanted) -> int:
+def _address_room(call: ParsedRequest, wanted: MergedLaunchRequest) -> int:
     """Return the number of instances for which the subnet has private addresses, one per interface."""
     free = int(call.backend.get_subnet(wanted.subnet_id).available_ip_address_count)
     limit = call.world.behaviour.now.addresses_in(wanted.zone)
     return (free if limit is None else min(free, limit)) // max(len(wanted.interfaces), 1)
 
 
-def _living(call: Call) -> list[tuple[str, str, str]]:
+def _living(call: ParsedRequest) -> list[tuple[str, str, str]]:
     return [
         (str(instance.instance_type), str(instance.placement.zone), str(instance.lifecycle or "on-demand"))
         for instance in call.backend.all_instances()
@@ -73,7 +73,7 @@ def _living(call: Call) -> list[tuple[str, str, str]]:
     ]
 
 
-def _quota_error(call: Call, wanted: Wanted) -> AwsError:
+def _quota_error(call: ParsedRequest, wanted: MergedLaunchRequest) -> AwsError:
     if wanted.market == "spot":
         return AwsError("MaxSpotInstanceCountExceeded", "Max spot instance count exceeded")
     pool = instance_types.pool(wanted.instance_type, wanted.market)
@@ -86,14 +86,14 @@ def _quota_error(call: Call, wanted: Wanted) -> AwsError:
     )
 
 
-def _address_error(wanted: Wanted) -> AwsError:
+def _address_error(wanted: MergedLaunchRequest) -> AwsError:
     return AwsError(
         "InsufficientFreeAddressesInSubnet",
         f"The specified subnet {wanted.subnet_id} does not have enough free addresses to satisfy the request.",
     )
 
 
-def _capacity_error(wanted: Wanted) -> AwsError:
+def _capacity_error(wanted: MergedLaunchRequest) -> AwsError:
     return AwsError(
         "InsufficientInstanceCapacity",
         f"We currently do not have sufficient {wanted.instance_type} capacity in the Availability Zone you requested "

@@ -8,13 +8,13 @@ from typing import Any
 from moto.core.exceptions import ServiceException
 
 from cloudgpu.rehearsal.aws_api.ec2 import instance_types
-from cloudgpu.rehearsal.aws_api.launch.admission import admit
 from cloudgpu.rehearsal.aws_api.launch.capacity import Room, room_for
 from cloudgpu.rehearsal.aws_api.launch.fleet_allocation import Pool, Terms, allocate
 from cloudgpu.rehearsal.aws_api.launch.launch import Origin, launch
-from cloudgpu.rehearsal.aws_api.launch.request import Wanted, merge
+from cloudgpu.rehearsal.aws_api.launch.request import MergedLaunchRequest, merge
 from cloudgpu.rehearsal.aws_api.launch.run_instances import begin_end, shut_down
-from cloudgpu.rehearsal.aws_api.rules import AwsError, Call, page, rule, tag_list, tags_for
+from cloudgpu.rehearsal.aws_api.launch.validation import admit
+from cloudgpu.rehearsal.aws_api.rules import AwsError, ParsedRequest, page, rule, tag_list, tags_for
 from cloudgpu.rehearsal.state.records import FleetRecord
 
 _MOST_CONSTRAINED = 1000
@@ -24,13 +24,13 @@ _MOST_CONSTRAINED = 1000
 class _Choice:
     """A pool and the rows that describe it in the response."""
 
-    wanted: Wanted
+    wanted: MergedLaunchRequest
     described: dict[str, Any]
     room: Room
 
 
 @rule("CreateFleet")
-def create(call: Call) -> dict[str, Any]:
+def create(call: ParsedRequest) -> dict[str, Any]:
     """Launch what fits and report errors for the rest."""
     terms, market = _terms(call)
     choices = list(_choices(call, market, terms.target))
@@ -52,7 +52,7 @@ def create(call: Call) -> dict[str, Any]:
 
 
 @rule("DescribeFleets")
-def describe(call: Call) -> dict[str, Any]:
+def describe(call: ParsedRequest) -> dict[str, Any]:
     """Describe fleets. Instant fleets are only listed by id, as on AWS."""
     ids = call.texts("FleetIds")
     for missing in (fleet_id for fleet_id in ids if fleet_id not in call.records.fleets):
@@ -65,13 +65,13 @@ def describe(call: Call) -> dict[str, Any]:
 
 
 @rule("DescribeFleetInstances")
-def describe_instances(call: Call) -> dict[str, Any]:
+def describe_instances(call: ParsedRequest) -> dict[str, Any]:
     """Reject the call for instant fleets, as AWS does."""
     raise AwsError("Unsupported", f"Fleet {call.params.get('FleetId')} is of type instant: use DescribeFleets.")
 
 
 @rule("DeleteFleets")
-def delete(call: Call) -> dict[str, Any]:
+def delete(call: ParsedRequest) -> dict[str, Any]:
     """Delete instant fleets and terminate their instances; keeping the instances is rejected."""
     done: list[dict[str, Any]] = []
     failed: list[dict[str, Any]] = []
@@ -99,7 +99,7 @@ def _shortened(plan: dict[int, int], by: int) -> dict[int, int]:
     return shorter
 
 
-def _terms(call: Call) -> tuple[Terms, str]:
+def _terms(call: ParsedRequest) -> tuple[Terms, str]:
     if call.params.get("Type") != "instant":
         raise AwsError("Unsupported", "The rehearsal cloud simulates fleets of type instant only.")
     target = call.params.get("TargetCapacitySpecification") or {}
@@ -130,7 +130,7 @@ def _check(terms: Terms) -> None:
         raise AwsError("InvalidParameterValue", f"TotalTargetCapacity must not exceed {_MOST_CONSTRAINED}.")
 
 
-def _choices(call: Call, market: str, target: int) -> Iterator[_Choice]:
+def _choices(call: ParsedRequest, market: str, target: int) -> Iterator[_Choice]:
     configs = call.params.get("LaunchTemplateConfigs") or []
     if not configs:
         raise AwsError("MissingParameter", "The request must contain the parameter LaunchTemplateConfigs")
@@ -143,7 +143,7 @@ def _choices(call: Call, market: str, target: int) -> Iterator[_Choice]:
                 yield _choice(call, wanted, described, target)
 
 
-def _choice(call: Call, wanted: Wanted, described: dict[str, Any], target: int) -> _Choice:
+def _choice(call: ParsedRequest, wanted: MergedLaunchRequest, described: dict[str, Any], target: int) -> _Choice:
     """Validate one pool. Errors that may not affect other pools are recorded, others fail the call."""
     try:
         admitted = admit(call, wanted)
@@ -154,7 +154,7 @@ def _choice(call: Call, wanted: Wanted, described: dict[str, Any], target: int) 
     return _Choice(admitted, described, room_for(call, admitted, target))
 
 
-def _request(call: Call, override: Mapping[str, Any]) -> dict[str, Any]:
+def _request(call: ParsedRequest, override: Mapping[str, Any]) -> dict[str, Any]:
     """Return the request fields that fleet and override add to the launch template."""
     request = {name: override.get(name) for name in ("InstanceType", "ImageId", "SubnetId")}
     placement = {**(override.get("Placement") or {})}
@@ -165,7 +165,7 @@ def _request(call: Call, override: Mapping[str, Any]) -> dict[str, Any]:
     return {**request, "Placement": placement, "TagSpecifications": rows}
 
 
-def _spread(call: Call, base: Wanted) -> Iterator[Wanted]:
+def _spread(call: ParsedRequest, base: MergedLaunchRequest) -> Iterator[MergedLaunchRequest]:
     """Yield one request per subnet, or per zone that offers the type."""
     if base.interfaces and base.data.get("SubnetId"):
         rows = [{**row, "SubnetId": base.data["SubnetId"]} for row in base.interfaces]
@@ -182,7 +182,7 @@ def _spread(call: Call, base: Wanted) -> Iterator[Wanted]:
         yield from found or [base]
 
 
-def _described(base: Wanted, override: Mapping[str, Any]) -> dict[str, Any]:
+def _described(base: MergedLaunchRequest, override: Mapping[str, Any]) -> dict[str, Any]:
     template_id, version = base.template or ("", 0)
     row: dict[str, Any] = {"LaunchTemplateSpecification": {"LaunchTemplateId": template_id, "Version": str(version)}}
     if override:
@@ -190,7 +190,7 @@ def _described(base: Wanted, override: Mapping[str, Any]) -> dict[str, Any]:
     return row
 
 
-def _launch(call: Call, choice: _Choice, count: int, fleet_id: str) -> dict[str, Any]:
+def _launch(call: ParsedRequest, choice: _Choice, count: int, fleet_id: str) -> dict[str, Any]:
     reservation = launch(call, choice.wanted, count, Origin(fleet_id=fleet_id))
     return {
         "LaunchTemplateAndOverrides": choice.described,
@@ -214,7 +214,7 @@ def _not_deleted(fleet_id: str, code: str, message: str) -> dict[str, Any]:
     return {"FleetId": fleet_id, "Error": {"Code": code, "Message": message}}
 
 
-def _delete(call: Call, fleet: FleetRecord) -> dict[str, Any]:
+def _delete(call: ParsedRequest, fleet: FleetRecord) -> dict[str, Any]:
     before = _state(call, fleet)
     fleet.deleted = True
     ids = set(fleet.instance_ids())
@@ -224,7 +224,7 @@ def _delete(call: Call, fleet: FleetRecord) -> dict[str, Any]:
     return {"FleetId": fleet.id, "CurrentFleetState": "deleted_terminating", "PreviousFleetState": before}
 
 
-def _state(call: Call, fleet: FleetRecord) -> str:
+def _state(call: ParsedRequest, fleet: FleetRecord) -> str:
     if not fleet.deleted:
         return "active"
     ids = set(fleet.instance_ids())
@@ -232,7 +232,7 @@ def _state(call: Call, fleet: FleetRecord) -> str:
     return "deleted_terminating" if living else "deleted"
 
 
-def _shown(call: Call, fleet: FleetRecord) -> dict[str, Any]:
+def _shown(call: ParsedRequest, fleet: FleetRecord) -> dict[str, Any]:
     request = fleet.request
     ids = fleet.instance_ids()
     target = request.get("TargetCapacitySpecification") or {}

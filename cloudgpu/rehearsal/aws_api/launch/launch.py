@@ -9,9 +9,9 @@ from moto.core.types import Base64EncodedString
 from moto.ec2.models import elastic_network_interfaces
 
 from cloudgpu.rehearsal.aws_api.ec2 import public_images
-from cloudgpu.rehearsal.aws_api.launch import admission, placement_groups
-from cloudgpu.rehearsal.aws_api.launch.request import Wanted
-from cloudgpu.rehearsal.aws_api.rules import Call
+from cloudgpu.rehearsal.aws_api.launch import placement_groups, validation
+from cloudgpu.rehearsal.aws_api.launch.request import MergedLaunchRequest
+from cloudgpu.rehearsal.aws_api.rules import ParsedRequest
 from cloudgpu.rehearsal.state.records import NodeRecord
 
 _CARD_STEP = 1000
@@ -37,7 +37,7 @@ class _CardAwareAttachment(elastic_network_interfaces.Attachment):
 vars(elastic_network_interfaces)["Attachment"] = _CardAwareAttachment
 
 
-def launch(call: Call, wanted: Wanted, count: int, origin: Origin) -> Any:  # noqa: ANN401 - moto's reservation
+def launch(call: ParsedRequest, wanted: MergedLaunchRequest, count: int, origin: Origin) -> Any:  # noqa: ANN401 - moto's reservation
     """Create `count` pending instances and start their nodes."""
     reservation = call.backend.run_instances(
         str(wanted.data["ImageId"]),
@@ -52,12 +52,12 @@ def launch(call: Call, wanted: Wanted, count: int, origin: Origin) -> Any:  # no
     return reservation
 
 
-def _user_data(wanted: Wanted) -> Base64EncodedString | None:
+def _user_data(wanted: MergedLaunchRequest) -> Base64EncodedString | None:
     text = base64.b64encode(wanted.user_data).decode()
     return Base64EncodedString(text) if text else None
 
 
-def _moto_arguments(call: Call, wanted: Wanted, origin: Origin) -> dict[str, Any]:
+def _moto_arguments(call: ParsedRequest, wanted: MergedLaunchRequest, origin: Origin) -> dict[str, Any]:
     data = wanted.data
     return {
         "instance_type": wanted.instance_type,
@@ -91,7 +91,7 @@ def _moto_interface(row: dict[str, Any], subnet_id: str) -> dict[str, Any]:
     return {**kept, "DeviceIndex": card * _CARD_STEP + device, "SubnetId": row.get("SubnetId") or subnet_id}
 
 
-def _devices(call: Call, wanted: Wanted) -> list[dict[str, Any]]:
+def _devices(call: ParsedRequest, wanted: MergedLaunchRequest) -> list[dict[str, Any]]:
     """Return the image's root device merged with the mappings of the request."""
     root = call.backend.amis[wanted.data["ImageId"]].root_device_name
     devices: dict[str, dict[str, Any]] = {root: {"VolumeSize": 8, "VolumeType": "gp3"}}
@@ -101,7 +101,7 @@ def _devices(call: Call, wanted: Wanted) -> list[dict[str, Any]]:
     return [{"DeviceName": name, "Ebs": _volume(call, ebs)} for name, ebs in devices.items()]
 
 
-def _volume(call: Call, ebs: dict[str, Any]) -> dict[str, Any]:
+def _volume(call: ParsedRequest, ebs: dict[str, Any]) -> dict[str, Any]:
     encrypted = bool(ebs.get("Encrypted"))
     default_key = f"arn:aws:kms:{call.region}:{call.backend.account_id}:alias/aws/ebs"
     return {
@@ -114,7 +114,7 @@ def _volume(call: Call, ebs: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _finish(call: Call, wanted: Wanted, instance: Any, origin: Origin) -> None:  # noqa: ANN401 - moto's instance
+def _finish(call: ParsedRequest, wanted: MergedLaunchRequest, instance: Any, origin: Origin) -> None:  # noqa: ANN401 - moto's instance
     """Set what moto's own launch leaves out."""
     instance._state.name, instance._state.code = "pending", 0
     _tag(wanted, instance, origin)
@@ -139,13 +139,13 @@ def _finish(call: Call, wanted: Wanted, instance: Any, origin: Origin) -> None: 
     )
 
 
-def _authorized_keys(call: Call, wanted: Wanted) -> tuple[str, ...]:
+def _authorized_keys(call: ParsedRequest, wanted: MergedLaunchRequest) -> tuple[str, ...]:
     """Return the public key at launch, so that deleting the key pair later does not affect the instance."""
     pair = call.backend.key_pairs.get(wanted.data.get("KeyName"))
     return (str(pair.public_key).strip(),) if pair else ()
 
 
-def _tag(wanted: Wanted, instance: Any, origin: Origin) -> None:  # noqa: ANN401
+def _tag(wanted: MergedLaunchRequest, instance: Any, origin: Origin) -> None:  # noqa: ANN401
     tags: dict[str, str] = {}
     if wanted.template:
         tags["aws:ec2launchtemplate:id"] = wanted.template[0]
@@ -157,7 +157,7 @@ def _tag(wanted: Wanted, instance: Any, origin: Origin) -> None:  # noqa: ANN401
         interface.add_tags(wanted.tags("network-interface"))
 
 
-def _set_volumes(wanted: Wanted, instance: Any) -> None:  # noqa: ANN401
+def _set_volumes(wanted: MergedLaunchRequest, instance: Any) -> None:  # noqa: ANN401
     asked = {row["DeviceName"]: row.get("Ebs") or {} for row in wanted.data.get("BlockDeviceMappings") or []}
     for name, device in instance.get_block_device_mapping:
         volume = instance.ec2_backend.volumes[device.volume_id]
@@ -166,7 +166,7 @@ def _set_volumes(wanted: Wanted, instance: Any) -> None:  # noqa: ANN401
             volume.throughput = int(asked.get(name, {}).get("Throughput") or 125)
 
 
-def _set_interfaces(wanted: Wanted, instance: Any) -> None:  # noqa: ANN401
+def _set_interfaces(wanted: MergedLaunchRequest, instance: Any) -> None:  # noqa: ANN401
     by_place = {
         int(row.get("NetworkCardIndex") or 0) * _CARD_STEP + int(row.get("DeviceIndex") or 0): row
         for row in wanted.interfaces
@@ -178,9 +178,9 @@ def _set_interfaces(wanted: Wanted, instance: Any) -> None:  # noqa: ANN401
             interface.delete_on_termination = True
 
 
-def _set_profile(call: Call, wanted: Wanted, instance: Any) -> str:  # noqa: ANN401
+def _set_profile(call: ParsedRequest, wanted: MergedLaunchRequest, instance: Any) -> str:  # noqa: ANN401
     """Attach the instance profile. Return the name of its role."""
-    found = admission.profile(call, wanted)
+    found = validation.profile(call, wanted)
     if found is None:
         return ""
     instance.iam_instance_profile = {"Arn": found.arn, "Id": found.id}

@@ -2,13 +2,13 @@
 
 from typing import Any
 
-from cloudgpu.rehearsal.aws_api.rules import Call, rule
+from cloudgpu.rehearsal.aws_api.rules import ParsedRequest, rule
 
 _OWN = "launch-template"
 
 
 @rule("CreateLaunchTemplate")
-def create(call: Call) -> Any:  # noqa: ANN401 - moto's answer
+def create(call: ParsedRequest) -> Any:  # noqa: ANN401 - moto's answer
     """Create a template as moto does, but store its data unchanged."""
     given = [dict(row) for row in (call.params.get("LaunchTemplateData") or {}).get("TagSpecifications") or []]
     answer = call.proceed()

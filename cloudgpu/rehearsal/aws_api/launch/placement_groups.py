@@ -3,14 +3,14 @@
 import secrets
 from typing import Any
 
-from cloudgpu.rehearsal.aws_api.rules import AwsError, Call, page, rule, tag_list
+from cloudgpu.rehearsal.aws_api.rules import AwsError, ParsedRequest, page, rule, tag_list
 from cloudgpu.rehearsal.state.records import PlacementGroup
 
 _STRATEGIES = ("cluster", "spread", "partition")
 
 
 @rule("CreatePlacementGroup")
-def create(call: Call) -> dict[str, Any]:
+def create(call: ParsedRequest) -> dict[str, Any]:
     """Create a group; its name is unique in the region."""
     name = str(call.params.get("GroupName") or "")
     strategy = str(call.params.get("Strategy") or "cluster")
@@ -35,7 +35,7 @@ def create(call: Call) -> dict[str, Any]:
 
 
 @rule("DescribePlacementGroups")
-def describe(call: Call) -> dict[str, Any]:
+def describe(call: ParsedRequest) -> dict[str, Any]:
     """Describe groups by name, id and filter."""
     groups = list(call.records.placement_groups.values())
     for wanted, key in ((call.texts("GroupNames"), "name"), (call.texts("GroupIds"), "id")):
@@ -50,7 +50,7 @@ def describe(call: Call) -> dict[str, Any]:
 
 
 @rule("DeletePlacementGroup")
-def delete(call: Call) -> dict[str, Any]:
+def delete(call: ParsedRequest) -> dict[str, Any]:
     """Delete a group unless a running instance uses it."""
     name = str(call.params.get("GroupName") or "")
     group = find(call, name)
@@ -61,7 +61,7 @@ def delete(call: Call) -> dict[str, Any]:
     return {}
 
 
-def find(call: Call, name: str) -> PlacementGroup:
+def find(call: ParsedRequest, name: str) -> PlacementGroup:
     """Return the group with this name or id.
 
     Raises:
@@ -73,15 +73,15 @@ def find(call: Call, name: str) -> PlacementGroup:
     raise AwsError("InvalidPlacementGroup.Unknown", f"The Placement Group '{name}' is unknown.")
 
 
-def _living(call: Call) -> list[Any]:
+def _living(call: ParsedRequest) -> list[Any]:
     return [instance for instance in call.backend.all_instances() if instance.state != "terminated"]
 
 
-def _tags(call: Call, group: PlacementGroup) -> dict[str, str]:
+def _tags(call: ParsedRequest, group: PlacementGroup) -> dict[str, str]:
     return dict(call.backend.tags.get(group.id, {}))
 
 
-def _passes(call: Call, group: PlacementGroup, name: str, values: list[str]) -> bool:
+def _passes(call: ParsedRequest, group: PlacementGroup, name: str, values: list[str]) -> bool:
     tags = _tags(call, group)
     if name.startswith("tag:"):
         return tags.get(name[4:]) in values
@@ -97,11 +97,11 @@ def _passes(call: Call, group: PlacementGroup, name: str, values: list[str]) -> 
     return any(value in values for value in attributes[name])
 
 
-def _arn(call: Call, group: PlacementGroup) -> str:
+def _arn(call: ParsedRequest, group: PlacementGroup) -> str:
     return f"arn:aws:ec2:{call.region}:{call.backend.account_id}:placement-group/{group.name}"
 
 
-def _shown(call: Call, group: PlacementGroup) -> dict[str, Any]:
+def _shown(call: ParsedRequest, group: PlacementGroup) -> dict[str, Any]:
     row: dict[str, Any] = {
         "GroupName": group.name,
         "GroupId": group.id,

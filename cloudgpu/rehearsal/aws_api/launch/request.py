@@ -5,13 +5,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from cloudgpu.rehearsal.aws_api.rules import AwsError, Call, tags_for
+from cloudgpu.rehearsal.aws_api.rules import AwsError, ParsedRequest, tags_for
 
 _LAUNCH_TAGS = ("instance", "volume", "network-interface", "spot-instances-request")
 
 
 @dataclass(frozen=True)
-class Wanted:
+class MergedLaunchRequest:
     """A merged launch request in the names of the API; `zone` and `subnet_id` may still be empty."""
 
     data: Mapping[str, Any]
@@ -60,7 +60,9 @@ class Wanted:
         return tags_for(self.data.get("TagSpecifications"), resource_type)
 
 
-def merge(call: Call, request: Mapping[str, Any], specification: Mapping[str, Any] | None) -> Wanted:
+def merge(
+    call: ParsedRequest, request: Mapping[str, Any], specification: Mapping[str, Any] | None
+) -> MergedLaunchRequest:
     """Merge a request with the launch template that it names.
 
     Raises:
@@ -75,7 +77,7 @@ def merge(call: Call, request: Mapping[str, Any], specification: Mapping[str, An
     if not subnet:
         subnet = next((str(row["SubnetId"]) for row in data.get("NetworkInterfaces") or [] if row.get("SubnetId")), "")
     market = str((data.get("InstanceMarketOptions") or {}).get("MarketType") or "on-demand")
-    return Wanted(
+    return MergedLaunchRequest(
         data=data,
         instance_type=str(data.get("InstanceType") or ""),
         zone=str(data["Placement"].get("AvailabilityZone") or ""),
@@ -85,7 +87,9 @@ def merge(call: Call, request: Mapping[str, Any], specification: Mapping[str, An
     )
 
 
-def template_data(call: Call, specification: Mapping[str, Any] | None) -> tuple[dict[str, Any], tuple[str, int] | None]:
+def template_data(
+    call: ParsedRequest, specification: Mapping[str, Any] | None
+) -> tuple[dict[str, Any], tuple[str, int] | None]:
     """Return the data of a template version, and its id and number."""
     if not specification:
         return {}, None

@@ -6,8 +6,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from cloudgpu.rehearsal.aws_api.ec2 import instance_types
-from cloudgpu.rehearsal.aws_api.launch.request import Wanted
-from cloudgpu.rehearsal.aws_api.rules import AwsError, Call, page, rule, tag_list
+from cloudgpu.rehearsal.aws_api.launch.request import MergedLaunchRequest
+from cloudgpu.rehearsal.aws_api.rules import AwsError, ParsedRequest, page, rule, tag_list
 from cloudgpu.rehearsal.state.records import CapacityReservation
 
 BLOCK = "capacity-block"
@@ -26,7 +26,7 @@ class Held:
 
 
 @rule("CreateCapacityReservation")
-def create(call: Call) -> dict[str, Any]:
+def create(call: ParsedRequest) -> dict[str, Any]:
     """Reserve capacity by the hour."""
     instance_type, zone = str(call.params.get("InstanceType") or ""), str(call.params.get("AvailabilityZone") or "")
     instance_types.require_type(call, instance_type)
@@ -40,7 +40,7 @@ def create(call: Call) -> dict[str, Any]:
 
 
 @rule("DescribeCapacityBlockOfferings")
-def offerings(call: Call) -> dict[str, Any]:
+def offerings(call: ParsedRequest) -> dict[str, Any]:
     """Return one offering per zone that has the type, from the requested start or in half an hour."""
     instance_type = str(call.params.get("InstanceType") or "")
     facts = instance_types.require_type(call, instance_type)
@@ -60,7 +60,7 @@ def offerings(call: Call) -> dict[str, Any]:
 
 
 @rule("PurchaseCapacityBlock")
-def purchase(call: Call) -> dict[str, Any]:
+def purchase(call: ParsedRequest) -> dict[str, Any]:
     """Purchase an offering."""
     named = str(call.params.get("CapacityBlockOfferingId") or "")
     offer = call.records.offerings.pop(named, None)
@@ -70,7 +70,7 @@ def purchase(call: Call) -> dict[str, Any]:
 
 
 @rule("DescribeCapacityReservations")
-def describe(call: Call) -> dict[str, Any]:
+def describe(call: ParsedRequest) -> dict[str, Any]:
     """Describe reservations by id and filter, in pages."""
     ids = call.texts("CapacityReservationIds")
     for missing in (reservation_id for reservation_id in ids if reservation_id not in call.records.reservations):
@@ -83,7 +83,7 @@ def describe(call: Call) -> dict[str, Any]:
 
 
 @rule("CancelCapacityReservation")
-def cancel(call: Call) -> dict[str, Any]:
+def cancel(call: ParsedRequest) -> dict[str, Any]:
     """Cancel an hourly reservation; Capacity Blocks cannot be cancelled."""
     named = str(call.params.get("CapacityReservationId") or "")
     found = call.records.reservations.get(named)
@@ -95,7 +95,7 @@ def cancel(call: Call) -> dict[str, Any]:
     return {"Return": True}
 
 
-def room(call: Call, wanted: Wanted) -> Held | None:
+def room(call: ParsedRequest, wanted: MergedLaunchRequest) -> Held | None:
     """Return the room of the reservation that a launch names, or None if it names none.
 
     Raises:
@@ -116,13 +116,13 @@ def room(call: Call, wanted: Wanted) -> Held | None:
     return Held(_free(call, found) if _takes(call, found) else 0, why)
 
 
-def _takes(call: Call, found: CapacityReservation) -> bool:
+def _takes(call: ParsedRequest, found: CapacityReservation) -> bool:
     now = call.world.clock.now()
     closing = found.ends is not None and found.kind == BLOCK and now >= found.ends - _LAUNCHED_UNTIL
     return _state(call, found) == "active" and not closing
 
 
-def _free(call: Call, found: CapacityReservation) -> int:
+def _free(call: ParsedRequest, found: CapacityReservation) -> int:
     living = {
         instance.id
         for instance in call.backend.all_instances()
@@ -132,7 +132,7 @@ def _free(call: Call, found: CapacityReservation) -> int:
     return max(0, found.count - used)
 
 
-def _state(call: Call, found: CapacityReservation) -> str:
+def _state(call: ParsedRequest, found: CapacityReservation) -> str:
     now: datetime = call.world.clock.now()
     if found.cancelled:
         return "cancelled"
@@ -141,20 +141,20 @@ def _state(call: Call, found: CapacityReservation) -> str:
     return "scheduled" if now < found.starts else "active"
 
 
-def _time(call: Call, name: str) -> datetime | None:
+def _time(call: ParsedRequest, name: str) -> datetime | None:
     """Return a time parameter with the UTC time zone, which parsing drops."""
     value: datetime | None = call.params.get(name)
     return value.replace(tzinfo=UTC) if value is not None and value.tzinfo is None else value
 
 
-def _count(call: Call) -> int:
+def _count(call: ParsedRequest) -> int:
     count = int(call.params.get("InstanceCount") or 0)
     if count < 1:
         raise AwsError("InvalidParameterValue", "The count of instances must be at least 1.")
     return count
 
 
-def _kept(call: Call, made: CapacityReservation) -> dict[str, Any]:
+def _kept(call: ParsedRequest, made: CapacityReservation) -> dict[str, Any]:
     call.records.reservations[made.id] = made
     tags = call.tags_for("capacity-reservation")
     if tags:
@@ -162,7 +162,7 @@ def _kept(call: Call, made: CapacityReservation) -> dict[str, Any]:
     return _shown(call, made)
 
 
-def _shown(call: Call, found: CapacityReservation) -> dict[str, Any]:
+def _shown(call: ParsedRequest, found: CapacityReservation) -> dict[str, Any]:
     return {
         "CapacityReservationId": found.id,
         "OwnerId": call.backend.account_id,
@@ -199,7 +199,7 @@ def _offered(offer: CapacityReservation) -> dict[str, Any]:
     }
 
 
-def _value(call: Call, found: CapacityReservation, name: str) -> str:
+def _value(call: ParsedRequest, found: CapacityReservation, name: str) -> str:
     known = {
         "capacity-reservation-id": found.id,
         "instance-type": found.instance_type,

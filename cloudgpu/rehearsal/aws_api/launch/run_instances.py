@@ -6,17 +6,17 @@ from typing import Any
 
 from moto.ec2.exceptions import DryRunClientError
 
-from cloudgpu.rehearsal.aws_api.launch.admission import admit
 from cloudgpu.rehearsal.aws_api.launch.capacity import room_for
 from cloudgpu.rehearsal.aws_api.launch.launch import Origin, launch
 from cloudgpu.rehearsal.aws_api.launch.request import merge
-from cloudgpu.rehearsal.aws_api.rules import AwsError, Call, rule
+from cloudgpu.rehearsal.aws_api.launch.validation import admit
+from cloudgpu.rehearsal.aws_api.rules import AwsError, ParsedRequest, rule
 
 CODES = {"pending": 0, "running": 16, "shutting-down": 32, "terminated": 48, "stopping": 64, "stopped": 80}
 
 
 @rule("RunInstances")
-def run_instances(call: Call) -> Any:  # noqa: ANN401 - moto's reservation
+def run_instances(call: ParsedRequest) -> Any:  # noqa: ANN401 - moto's reservation
     """Launch between MinCount and MaxCount instances in one zone, or none."""
     least, most = _counts(call)
     wanted = admit(call, merge(call, call.params, call.params.get("LaunchTemplate")))
@@ -28,7 +28,7 @@ def run_instances(call: Call) -> Any:  # noqa: ANN401 - moto's reservation
     return launch(call, wanted, room.count, Origin(client_token=str(call.params.get("ClientToken") or "")))
 
 
-def _counts(call: Call) -> tuple[int, int]:
+def _counts(call: ParsedRequest) -> tuple[int, int]:
     least, most = (int(call.params.get(name) or 0) for name in ("MinCount", "MaxCount"))
     if least < 1 or most < 1:
         raise AwsError("InvalidParameterValue", "The counts of instances must be at least 1.")
@@ -38,7 +38,7 @@ def _counts(call: Call) -> tuple[int, int]:
 
 
 @rule("TerminateInstances")
-def terminate(call: Call) -> dict[str, Any]:
+def terminate(call: ParsedRequest) -> dict[str, Any]:
     """Return `shutting-down` immediately; nodes are stopped in the background. Idempotent."""
     instances = find(call, call.texts("InstanceIds"))
     for instance in instances:
@@ -68,7 +68,7 @@ def transition_reason(at: datetime) -> str:
     return f"User initiated ({at:%Y-%m-%d %H:%M:%S} GMT)"
 
 
-def begin_end(call: Call, instances: list[Any]) -> None:
+def begin_end(call: ParsedRequest, instances: list[Any]) -> None:
     """Stop the nodes of instances that shut down; some terminations take longer, as on AWS."""
     for instance in instances:
         record = call.records.nodes[instance.id]
@@ -80,7 +80,7 @@ def begin_end(call: Call, instances: list[Any]) -> None:
 
 
 @rule("StopInstances")
-def stop(call: Call) -> dict[str, Any]:
+def stop(call: ParsedRequest) -> dict[str, Any]:
     """Power nodes off; they keep their disks."""
     instances = find(call, call.texts("InstanceIds"))
     _require(instances, ("pending", "running", "stopping", "stopped"))
@@ -93,7 +93,7 @@ def stop(call: Call) -> dict[str, Any]:
 
 
 @rule("StartInstances")
-def start(call: Call) -> dict[str, Any]:
+def start(call: ParsedRequest) -> dict[str, Any]:
     """Start stopped nodes."""
     instances = find(call, call.texts("InstanceIds"))
     _require(instances, ("stopped", "pending", "running"))
@@ -106,7 +106,7 @@ def start(call: Call) -> dict[str, Any]:
 
 
 @rule("RebootInstances")
-def reboot(call: Call) -> dict[str, Any]:
+def reboot(call: ParsedRequest) -> dict[str, Any]:
     """Reboot nodes, including boot hooks."""
     instances = find(call, call.texts("InstanceIds"))
     _require(instances, ("running",))
@@ -114,7 +114,7 @@ def reboot(call: Call) -> dict[str, Any]:
     return {}
 
 
-def find(call: Call, ids: list[str]) -> list[Any]:
+def find(call: ParsedRequest, ids: list[str]) -> list[Any]:
     """Return the instances with these ids.
 
     Raises:

@@ -7,7 +7,7 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from cloudgpu.rehearsal.nodes.visible_paths import Surroundings
+from cloudgpu.rehearsal.nodes.visible_paths import VisiblePaths
 
 _PROGRAM_FOLDER = "opt/cloudgpu"
 _STANDARD_FOLDERS = ("bin", "sbin", "usr/bin", "usr/sbin", "usr/local/bin", "usr/local/sbin")
@@ -83,7 +83,7 @@ class Layer:
 
     folder: Path
     shown: str
-    surroundings: Surroundings
+    surroundings: VisiblePaths
 
     def lay(self, *, user: str, hostname: str, authorized_keys: tuple[str, ...], host_key_public: str) -> None:
         """Write all files. Only before the first boot: later the folder belongs to the node, links included.

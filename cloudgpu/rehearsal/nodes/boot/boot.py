@@ -10,7 +10,7 @@ import asyncssh
 
 from cloudgpu.rehearsal.nodes import superuser
 from cloudgpu.rehearsal.nodes.boot.console import Console
-from cloudgpu.rehearsal.nodes.boot.user_data import Kind, Part, UserData
+from cloudgpu.rehearsal.nodes.boot.user_data import Kind, UserData, UserDataPart
 from cloudgpu.rehearsal.nodes.processes import Body
 
 _VERSION = "24.1.3-rehearsal"
@@ -121,7 +121,7 @@ class CloudInit:
         )
         self._write(f"Cloud-init v. {_VERSION} {finished}")
 
-    async def _run(self, part: Part) -> None:
+    async def _run(self, part: UserDataPart) -> None:
         folder = f"{self._body.layer.shown}/var/lib/cloud/instance/{_FOLDERS[part.kind]}"
         argv = ["/bin/sh", "-c", _WRITE_AND_RUN, "cloud-init", folder, part.name]
         code = await self._started(argv, part.body)

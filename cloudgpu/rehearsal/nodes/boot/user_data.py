@@ -15,7 +15,7 @@ _MARKS: tuple[tuple[bytes, Kind], ...] = ((b"#cloud-boothook", "boothook"), (b"#
 
 
 @dataclass(frozen=True)
-class Part:
+class UserDataPart:
     """A program in the user data."""
 
     kind: Kind
@@ -27,10 +27,10 @@ class Part:
 class UserData:
     """The parts to run, in order, and one line for each part that is not supported."""
 
-    parts: tuple[Part, ...]
+    parts: tuple[UserDataPart, ...]
     refused: tuple[str, ...] = ()
 
-    def of(self, kind: Kind) -> tuple[Part, ...]:
+    def of(self, kind: Kind) -> tuple[UserDataPart, ...]:
         """Return the parts of one kind."""
         return tuple(part for part in self.parts if part.kind == kind)
 
@@ -59,7 +59,7 @@ def _from_mime(data: bytes) -> UserData:
         leaves = [part for part in message.walk() if not part.is_multipart()]
     except RecursionError:
         return UserData((), ("MIME parts that are nested too deeply",))
-    parts: list[Part] = []
+    parts: list[UserDataPart] = []
     refused: list[str] = []
     left = _LIMIT_BYTES
     for number, leaf in enumerate(leaves, start=1):
@@ -85,7 +85,7 @@ def _from_text(body: bytes, name: str, content_type: str, limit: int = _LIMIT_BY
     # cloud-init removes its own marker line from a boot hook, so that a `#!` line may follow.
     if kind == "boothook" and body.startswith(b"#cloud-boothook"):
         body = body.partition(b"\n")[2]
-    return UserData((Part(kind, _plain_name(name), body),))
+    return UserData((UserDataPart(kind, _plain_name(name), body),))
 
 
 def _named(body: bytes, content_type: str) -> str:

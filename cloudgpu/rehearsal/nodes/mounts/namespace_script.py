@@ -4,7 +4,7 @@ import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
-from cloudgpu.rehearsal.nodes.visible_paths import Surroundings
+from cloudgpu.rehearsal.nodes.visible_paths import VisiblePaths
 
 CAPABILITIES = (
     "chown,dac_override,dac_read_search,fowner,fsetid,kill,setgid,setuid,setpcap,"
@@ -57,7 +57,7 @@ class Cage:
     run: Path
     console: Path
     hostname: str
-    surroundings: Surroundings
+    surroundings: VisiblePaths
     machine_mounts: tuple[str, ...] = ()
     home_kib: int = 0
     """Size of the login user's home; 0 means no limit."""

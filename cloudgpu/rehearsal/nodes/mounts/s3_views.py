@@ -15,7 +15,7 @@ from pathlib import Path
 
 from cloudgpu.rehearsal.nodes.mounts import shared_folders
 from cloudgpu.rehearsal.nodes.mounts.shared_folders import Mounted
-from cloudgpu.rehearsal.nodes.mounts.shared_storage import SharedFiles
+from cloudgpu.rehearsal.nodes.mounts.shared_storage import SharedFolderStore
 from cloudgpu.rehearsal.nodes.processes import Body
 from cloudgpu.rehearsal.nodes.servers.command_answers import Reply
 from cloudgpu.rehearsal.nodes.values import RoleCredentials
@@ -31,7 +31,7 @@ class Views:
     """The mounts of one node. `run` executes a command as the node's superuser."""
 
     body: Body
-    shared: SharedFiles
+    shared: SharedFolderStore
     run: Callable[[list[str]], Awaitable[int]]
     credentials: Callable[[], RoleCredentials | None]
 

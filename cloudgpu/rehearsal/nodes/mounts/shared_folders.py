@@ -58,7 +58,7 @@ class Mounted:
 
 
 @dataclass(frozen=True)
-class Answer:
+class MountResult:
     """The output of a mount command, and the changes that it makes."""
 
     stderr: str = ""
@@ -96,7 +96,7 @@ class Disks:
 NO_DISKS = Disks()
 
 
-def answer(program: str, arguments: Sequence[str], disks: Disks) -> Answer:
+def answer(program: str, arguments: Sequence[str], disks: Disks) -> MountResult:
     """Simulate a program that mounts, formats or lists mounts."""
     if program == "mountpoint":
         return _mountpoint(arguments, disks)
@@ -137,48 +137,48 @@ def appearing(mountable: Mapping[str, str], root: str) -> list[str]:
     return ["/bin/sh", "-c", _APPEAR, "udev", *disks] if disks else []
 
 
-def _mount(program: str, wanted: Asked | None, disks: Disks) -> Answer:
+def _mount(program: str, wanted: Asked | None, disks: Disks) -> MountResult:
     if wanted is None:
-        return Answer(stderr=f"{program}: simulated: expected a source and a directory\n", exit_code=1)
+        return MountResult(stderr=f"{program}: simulated: expected a source and a directory\n", exit_code=1)
     folder = disks.folder(wanted.source)
     if not folder:
         why = "no such device" if _DEVICES in wanted.source else "Connection timed out"
         text = f"{program}: {wanted.target}: {why} (simulated: this node reaches no {wanted.source})\n"
-        return Answer(stderr=text, exit_code=_MOUNT_FAILED)
+        return MountResult(stderr=text, exit_code=_MOUNT_FAILED)
     if _DEVICES in wanted.source and folder not in disks.formatted:
         text = f"{program}: {wanted.target}: wrong fs type, bad option, bad superblock on {wanted.source}\n"
-        return Answer(stderr=text, exit_code=_MOUNT_FAILED)
+        return MountResult(stderr=text, exit_code=_MOUNT_FAILED)
     if program in _OF_BUCKETS and wanted.service.startswith("http://127.0.0.1:"):
         bucket = f"{wanted.source}:/{wanted.prefix}" if wanted.prefix else wanted.source
-        return Answer(mounted=Mounted(wanted.target, folder, wanted.read_only, wanted.service, bucket))
-    return Answer(mounted=Mounted(wanted.target, folder, wanted.read_only))
+        return MountResult(mounted=Mounted(wanted.target, folder, wanted.read_only, wanted.service, bucket))
+    return MountResult(mounted=Mounted(wanted.target, folder, wanted.read_only))
 
 
-def _unmount(arguments: Sequence[str], disks: Disks) -> Answer:
+def _unmount(arguments: Sequence[str], disks: Disks) -> MountResult:
     place = next((word for word in reversed(arguments) if not word.startswith("-")), "")
     standing = next((mount for mount in reversed(disks.mounted) if mount.target == place), None)
     if standing is None:
-        return Answer(stderr=f"umount: {place}: not mounted.\n", exit_code=_NOT_MOUNTED)
-    return Answer(unmounted=standing)
+        return MountResult(stderr=f"umount: {place}: not mounted.\n", exit_code=_NOT_MOUNTED)
+    return MountResult(unmounted=standing)
 
 
-def _mountpoint(arguments: Sequence[str], disks: Disks) -> Answer:
+def _mountpoint(arguments: Sequence[str], disks: Disks) -> MountResult:
     places = [word for word in arguments if not word.startswith("-")]
     there = bool(places) and any(mount.target == places[-1] for mount in disks.mounted)
     word = "is" if there else "is not"
     text = "" if "-q" in arguments or not places else f"{places[-1]} {word} a mountpoint\n"
-    return Answer(stdout=text, exit_code=0 if there else _NOT_MOUNTED)
+    return MountResult(stdout=text, exit_code=0 if there else _NOT_MOUNTED)
 
 
-def _blkid(arguments: Sequence[str], disks: Disks) -> Answer:
+def _blkid(arguments: Sequence[str], disks: Disks) -> MountResult:
     found = [word for word in arguments if disks.folder(word) in disks.formatted]
     if not found:
-        return Answer(exit_code=_NOTHING_FOUND)
-    return Answer(stdout="".join(f'{path}: TYPE="ext4"\n' for path in found))
+        return MountResult(exit_code=_NOTHING_FOUND)
+    return MountResult(stdout="".join(f'{path}: TYPE="ext4"\n' for path in found))
 
 
-def _format(arguments: Sequence[str], disks: Disks) -> Answer:
+def _format(arguments: Sequence[str], disks: Disks) -> MountResult:
     folder = disks.folder(arguments[-1]) if arguments else ""
     if not folder:
-        return Answer(stderr=f"mkfs.ext4: {' '.join(arguments[-1:])}: no such disk\n", exit_code=1)
-    return Answer(formatted=folder)
+        return MountResult(stderr=f"mkfs.ext4: {' '.join(arguments[-1:])}: no such disk\n", exit_code=1)
+    return MountResult(formatted=folder)

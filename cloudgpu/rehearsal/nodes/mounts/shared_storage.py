@@ -13,7 +13,7 @@ _FORMATTED = ".formatted"
 _OPEN = 0o777
 
 
-class SharedFiles:
+class SharedFolderStore:
     """The shared folders of one cloud."""
 
     def __init__(self, directory: Path) -> None:

@@ -16,7 +16,7 @@ _LOGIN_TIMEOUT_S = 60
 
 
 @dataclass(frozen=True)
-class Login:
+class LoginUser:
     """The login user of a node, and the environment of the user's processes."""
 
     user: str
@@ -30,7 +30,7 @@ class Login:
 class NodeSshServer:
     """Accepts connections for one node; closes them when the node powers off."""
 
-    def __init__(self, body: Body, login: Login, key: asyncssh.SSHKey) -> None:
+    def __init__(self, body: Body, login: LoginUser, key: asyncssh.SSHKey) -> None:
         """Create the server without listening.
 
         Args:
@@ -127,7 +127,7 @@ class SshDoors:
 class _Gate(asyncssh.SSHServer):
     """Authentication of one connection: public key only, and only for the node's own user."""
 
-    def __init__(self, server: NodeSshServer, body: Body, login: Login, keys: frozenset[bytes]) -> None:
+    def __init__(self, server: NodeSshServer, body: Body, login: LoginUser, keys: frozenset[bytes]) -> None:
         self._server = server
         self._body = body
         self._login = login

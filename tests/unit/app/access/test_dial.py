@@ -7,15 +7,15 @@ from types import SimpleNamespace
 import pytest
 
 from cloudgpu.app.access import session_manager
-from cloudgpu.app.access.dial import NodeCarriers
-from cloudgpu.app.access.session_manager import Sessions, session_plugin
+from cloudgpu.app.access.node_connections import NodeCarriers
+from cloudgpu.app.access.session_manager import SessionManager, session_plugin
 from cloudgpu.aws.ec2.session_manager import Started
 from cloudgpu.backends.aws.node_addresses import by_session, region_of
 from cloudgpu.clock import SystemClock
 from cloudgpu.errors import ConnectError, HostKeyError, StateError, UsageError
 from cloudgpu.launch.inventory import Node
-from cloudgpu.ssh.carrier import CarryingCommand, ProgramCarrier
 from cloudgpu.ssh.openssh_command import ssh_argv
+from cloudgpu.ssh.tcp_connector import CarryingCommand, ProgramCarrier
 
 
 @pytest.fixture
@@ -78,7 +78,7 @@ def test_a_session_keeps_the_callers_environment_and_hides_its_token(node, monke
         "start",
         lambda *_: Started(("VARIABLE", "us-east-1"), {"VARIABLE": "very secret"}),
     )
-    command = Sessions(lambda _node: None, ("plugin",), "", {"HOME": "/home/ann"}).command(node)
+    command = SessionManager(lambda _node: None, ("plugin",), "", {"HOME": "/home/ann"}).command(node)
     assert command == CarryingCommand(
         ("plugin", "VARIABLE", "us-east-1"), {"HOME": "/home/ann", "VARIABLE": "very secret"}
     )

@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 
 from cloudgpu.backends.launch_request import Requester, chosen
-from cloudgpu.engine.lease import Lease
+from cloudgpu.engine.lease import ClusterLease
 from cloudgpu.errors import (
     BadRequestError,
     BusyError,
@@ -142,7 +142,7 @@ def test_a_plan_with_an_error_finding_is_never_applied(workspace, make):
 
 
 def test_another_process_at_the_cluster_is_named(workspace, make):
-    lease = Lease(workspace.home.cluster("demo").root / "lease", workspace.clock, "bob")
+    lease = ClusterLease(workspace.home.cluster("demo").root / "lease", workspace.clock, "bob")
     with lease.hold(), pytest.raises(BusyError, match="bob"):
         workspace.provisioning.up(make.plan(make.candidate()), "demo")
     assert workspace.cloud.calls == []

@@ -6,9 +6,9 @@ from dataclasses import replace
 import pytest
 
 from cloudgpu.app.clusters.delete import Teardown
-from cloudgpu.app.clusters.delete_many import Choice, chosen, end_all
+from cloudgpu.app.clusters.delete_many import ClusterSelection, chosen, end_all
 from cloudgpu.backends.lenient_ledger import LenientLedger
-from cloudgpu.engine.lease import Lease
+from cloudgpu.engine.lease import ClusterLease
 from cloudgpu.errors import AuthError, BusyError, LedgerError, TeardownError, UsageError
 from cloudgpu.run.progress import Note
 from cloudgpu.state.cluster_and_run_records import RunRecord
@@ -82,7 +82,7 @@ def test_one_that_fails_does_not_stop_the_others_and_each_reason_is_told(three):
 
 
 def test_each_has_a_lease_of_its_own(three):
-    with Lease(three.home.cluster("one").root / "lease", three.clock, "ann").hold():
+    with ClusterLease(three.home.cluster("one").root / "lease", three.clock, "ann").hold():
         came_to = end(three, "one", "two")
     assert [one.cluster for one in came_to.ended] == ["two"]
     ((name, err),) = came_to.failed
@@ -106,10 +106,10 @@ def test_notes_say_which_cluster_they_are_about(three, make):
 
 
 def test_which_ones_are_meant(three):
-    assert choose(three, "two", "one", "two") == Choice(("two", "one"), asked=True)
-    assert choose(three, every=True) == Choice(("one", "two", "three"), asked=False)
-    assert choose(three, owner="ann") == Choice(("one", "two"), asked=False)
-    assert choose(three, owner="eve") == Choice((), asked=False)
+    assert choose(three, "two", "one", "two") == ClusterSelection(("two", "one"), asked=True)
+    assert choose(three, every=True) == ClusterSelection(("one", "two", "three"), asked=False)
+    assert choose(three, owner="ann") == ClusterSelection(("one", "two"), asked=False)
+    assert choose(three, owner="eve") == ClusterSelection((), asked=False)
 
 
 def test_a_damaged_record_is_of_this_home_and_so_is_its_cluster(three):
@@ -126,7 +126,7 @@ def test_the_cluster_of_a_run_is_asked_about_where_the_run_only_used_it(three, o
         started_at=three.clock.now(),
     )  # fmt: skip
     three.records.save_run(run)
-    assert choose(three, run_id="r-1") == Choice(("two",), asked=own)
+    assert choose(three, run_id="r-1") == ClusterSelection(("two",), asked=own)
     with pytest.raises(UsageError, match="run r-2 does not exist"):
         choose(three, run_id="r-2")
 

@@ -6,7 +6,7 @@ from decimal import Decimal
 import pytest
 
 from cloudgpu.errors import BadRequestError, BusyError, CloudError, StateError, TeardownError, UsageError
-from cloudgpu.state.cluster_and_run_records import Records
+from cloudgpu.state.cluster_and_run_records import RecordStore
 
 
 def up(workspace, make, name="demo", **plan):
@@ -113,7 +113,7 @@ def test_a_full_disk_does_not_keep_a_cluster_alive(workspace, make, monkeypatch)
     def full(self, record, now):
         raise StateError("no space left on the disk")
 
-    monkeypatch.setattr(Records, "save_cluster", full)
+    monkeypatch.setattr(RecordStore, "save_cluster", full)
     assert workspace.teardown.down("demo", "us-east-1").known
     assert workspace.ledger.entries(state="open") == ()
 
@@ -197,13 +197,13 @@ def test_the_lease_outlives_the_record(workspace, make, monkeypatch):
     """Whoever waits for the lease must not find the record of the cluster that is being forgotten."""
     up(workspace, make)
     seen = []
-    forget = Records.forget_cluster
+    forget = RecordStore.forget_cluster
 
     def watched(self, name):
         forget(self, name)
         seen.append((workspace.home.cluster(name).root / "lease").exists())
 
-    monkeypatch.setattr(Records, "forget_cluster", watched)
+    monkeypatch.setattr(RecordStore, "forget_cluster", watched)
     workspace.teardown.down("demo", "us-east-1")
     assert seen == [True]
 

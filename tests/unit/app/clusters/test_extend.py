@@ -7,11 +7,11 @@ from decimal import Decimal
 import pytest
 
 from cloudgpu.app.clusters.extend import Extending
-from cloudgpu.engine.base import Step
+from cloudgpu.engine.base import PreviewStep
 from cloudgpu.errors import BudgetError, CloudError, StateError, UsageError
 from cloudgpu.node.expiry import EXTENDABLE, armed, extend
 from cloudgpu.plan.reservations import Reservation, ReservationLookup
-from cloudgpu.ssh.fake import Answer
+from cloudgpu.ssh.fake import ScriptedResult
 
 HOUR = timedelta(hours=1)
 START = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
@@ -119,9 +119,9 @@ def test_the_books_come_first_and_the_nodes_last(workspace, gang, up, extending)
 @pytest.mark.parametrize(
     ("answer", "why"),
     [
-        (Answer(stderr="sudo: a password is required\n", exit_code=1), "a password is required"),
-        (Answer(stdout="cloudgpu: this node ends itself at 7\n"), "ends itself at 7"),
-        (Answer(stdout=""), "exit code 0"),
+        (ScriptedResult(stderr="sudo: a password is required\n", exit_code=1), "a password is required"),
+        (ScriptedResult(stdout="cloudgpu: this node ends itself at 7\n"), "ends itself at 7"),
+        (ScriptedResult(stdout=""), "exit code 0"),
     ],
 )
 def test_a_node_that_does_not_take_it_is_named_and_the_others_have_it(workspace, gang, up, extending, answer, why):
@@ -164,7 +164,7 @@ def test_no_node_lives_longer_than_its_launch_allows(workspace, gang, up, extend
 
 
 def test_a_newer_program_changes_nothing_under_a_living_cluster(workspace, gang, up, extending):
-    workspace.cloud.previewed = (Step("replace", "urn", "aws:ec2/fleet:Fleet", "gang"),)
+    workspace.cloud.previewed = (PreviewStep("replace", "urn", "aws:ec2/fleet:Fleet", "gang"),)
     with pytest.raises(StateError, match="another version of cloudgpu: gang would change"):
         extending.extend("demo", by=HOUR)
     assert row(workspace).expires_at == up.expires_at

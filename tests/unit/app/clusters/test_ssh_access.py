@@ -7,7 +7,7 @@ import pytest
 
 from cloudgpu.app.access import ssh
 from cloudgpu.app.clusters.ssh_access import authorize_ssh, authorize_ssh_if_possible
-from cloudgpu.engine.lease import Lease
+from cloudgpu.engine.lease import ClusterLease
 from cloudgpu.errors import AuthError, BusyError, ConnectError, HostKeyError
 
 LINE = "security group sg-1: tcp 22 of 0.0.0.0/0 was let in"
@@ -33,7 +33,7 @@ def test_rules_as_they_should_be_are_left_alone(workspace, record):
 
 def test_who_is_at_the_cluster_meanwhile_is_not_disturbed(workspace, record):
     workspace.cloud.drifted = (LINE,)
-    with Lease(workspace.home.cluster("demo").root / "lease", workspace.clock, "bob").hold(tidy=True):
+    with ClusterLease(workspace.home.cluster("demo").root / "lease", workspace.clock, "bob").hold(tidy=True):
         authorize_ssh(workspace.context, record)
     assert ("mend", "us-east-1", (LINE,)) not in workspace.cloud.calls
     assert workspace.notes[-1].startswith("not repaired, ")
@@ -90,7 +90,7 @@ def test_ssh_opens_nothing_for_a_host_that_is_another(workspace, record, monkeyp
 def test_a_caller_that_moved_waits_for_nobody(workspace, record):
     workspace.cloud.cidr = "198.51.100.7/32"
     with (
-        Lease(workspace.home.cluster("demo").root / "lease", workspace.clock, "bob").hold(tidy=True),
+        ClusterLease(workspace.home.cluster("demo").root / "lease", workspace.clock, "bob").hold(tidy=True),
         pytest.raises(BusyError),
     ):
         authorize_ssh(workspace.context, record)

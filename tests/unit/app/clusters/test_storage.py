@@ -7,7 +7,7 @@ from decimal import Decimal
 import pytest
 
 from cloudgpu.app.clusters.storage import ClusterStorage, settled
-from cloudgpu.aws.storage.stored import Part, Stored
+from cloudgpu.aws.storage.storage_tags import StoragePart, Stored
 from cloudgpu.backends.deletion import Ended
 from cloudgpu.backends.storage_outcome import Kept, Settled
 from cloudgpu.cli.render.cluster import ended_lines
@@ -26,8 +26,10 @@ KEPT = {"name": "kept", "to": "/kept", "make": {"kind": "ebs", "size": "100GiB"}
 def stands(name, kind, zone="", *, token="t", keep="true", owner="ann", made_for=""):
     tags = {"cloudgpu:storage": name, "cloudgpu:kind": kind, "cloudgpu:owner": owner, "cloudgpu:token": token}
     tags |= {"cloudgpu:keep": keep, "cloudgpu:made-for": made_for}
-    data = Part(kind, f"fs-{name}", "us-east-1", tags, "available", Decimal(100), START, zone=zone, mount_name="mnt")
-    return Stored(name, token, "us-east-1", (data, Part("security-group", f"sg-{name}", "us-east-1", tags)))
+    data = StoragePart(
+        kind, f"fs-{name}", "us-east-1", tags, "available", Decimal(100), START, zone=zone, mount_name="mnt"
+    )
+    return Stored(name, token, "us-east-1", (data, StoragePart("security-group", f"sg-{name}", "us-east-1", tags)))
 
 
 @dataclass

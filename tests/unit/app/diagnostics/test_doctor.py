@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from cloudgpu.app.diagnostics import local_checks
-from cloudgpu.app.diagnostics.check import Check
+from cloudgpu.app.diagnostics.check import Diagnosis
 from cloudgpu.app.diagnostics.doctor import examine
 from cloudgpu.aws.iam.grants import Grant
-from cloudgpu.aws.iam.permission_probe import Verdict
+from cloudgpu.aws.iam.permission_probe import PermissionResult
 from cloudgpu.aws.pricing.quotas import Allowance
-from cloudgpu.aws.session.credentials import Login
+from cloudgpu.aws.session.credentials import CredentialSource
 from cloudgpu.aws.session.session import Identity
 from cloudgpu.catalog.quotas import quota_of
 from cloudgpu.cli.render.doctor import checkup_lines
@@ -26,7 +26,7 @@ GRANTS = (
     Grant("Pass", "hand nodes their identity", ("iam:PassRole",)),
 )
 P, G = quota_of("p4d", "on-demand"), quota_of("g5", "on-demand")
-ANN = Identity("111122223333", "arn:aws:iam::111122223333:user/ann", Login("research", "sso"))
+ANN = Identity("111122223333", "arn:aws:iam::111122223333:user/ann", CredentialSource("research", "sso"))
 
 
 @dataclass
@@ -43,7 +43,9 @@ class Told:
     def verdicts(self, identity: Identity, grants):
         assert identity is ANN
         return [
-            Verdict(action, self.states.get(action, "ok"), "dry run") for grant in grants for action in grant.actions
+            PermissionResult(action, self.states.get(action, "ok"), "dry run")
+            for grant in grants
+            for action in grant.actions
         ]
 
     def quotas(self):
@@ -115,7 +117,7 @@ def test_quotas_that_may_not_be_read_are_unknown():
 
 
 def test_the_whole_text():
-    machine = [lambda: Check("SSH key", "ok", "~/key SHA256:x"), lambda: Check("Docker", "warning", "no", "x")]
+    machine = [lambda: Diagnosis("SSH key", "ok", "~/key SHA256:x"), lambda: Diagnosis("Docker", "warning", "no", "x")]
     told = Told({"ec2:CreateFleet": "failed", "iam:PassRole": "unknown"})
     assert checkup_lines(examined(told, machine=machine)) == [
         "ok       SSH key                    ~/key SHA256:x",

@@ -12,7 +12,7 @@ from cloudgpu.errors import PlanError, UsageError
 from cloudgpu.paths import Home
 from cloudgpu.recipe import loading
 from cloudgpu.recipe.matrix import combinations, read_axes
-from cloudgpu.state.cluster_and_run_records import ClusterRecord, Records, RunRecord
+from cloudgpu.state.cluster_and_run_records import ClusterRecord, RecordStore, RunRecord
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 SECOND = timedelta(seconds=1)
@@ -124,7 +124,7 @@ def test_a_service_has_no_end_to_wait_for(plan, tmp_path):
 def told(matrix, tmp_path, *, cluster=None, took_s=None):
     """What is said below the plan, before anybody is asked."""
     home = Home(tmp_path / "home")
-    records = Records(home)
+    records = RecordStore(home)
     if took_s is not None:
         run = RunRecord("r", "c", "pair", "", "", "", "aws", NOW, state="succeeded", ended_at=NOW + took_s * SECOND)
         records.save_run(run)
@@ -169,7 +169,7 @@ def test_its_name_is_the_commands_own(plan, tmp_path):
     def name(*texts, **more):
         matrix = plan(*texts)
         request = MatrixRequest(matrix, matrix.lead.path, matrix.lead.base, **more)
-        records = Records(Home(tmp_path / "home"))
+        records = RecordStore(Home(tmp_path / "home"))
         return beginning(request, lambda _: None, records, NOW).record.name
 
     same = name("kvstore=a,b")

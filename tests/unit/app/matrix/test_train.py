@@ -13,7 +13,7 @@ from cloudgpu.app.matrix.request import MatrixRequest
 from cloudgpu.app.matrix.train import Matrices
 from cloudgpu.app.planning.planner import Planned
 from cloudgpu.app.runs.train import Training
-from cloudgpu.engine.lease import Lease
+from cloudgpu.engine.lease import ClusterLease
 from cloudgpu.errors import BusyError, ConnectError, StateError, TeardownError, UsageError
 from cloudgpu.recipe.digest import digest
 from cloudgpu.recipe.matrix import Axis, Combination
@@ -381,7 +381,7 @@ def test_a_teardown_that_fails_loses_no_result(bed):
 def test_two_processes_are_not_at_one_matrix(bed):
     bed.run()
     with (
-        Lease(bed.workspace.home.matrix(bed.record.name).lease, bed.workspace.clock, "bob").hold(),
+        ClusterLease(bed.workspace.home.matrix(bed.record.name).lease, bed.workspace.clock, "bob").hold(),
         pytest.raises(BusyError),
     ):
         bed.run(again=True)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from cloudgpu.catalog import Catalog, Gpu, InstanceType
-from cloudgpu.catalog.hardware import Memory, Rates
+from cloudgpu.catalog.hardware import Memory, PeakRates
 from cloudgpu.catalog.software import FrameworkImage, NgcMonth, Software, TorchWheels
 
 EC2_GIB = {"24": "22.35", "180": "179"}
@@ -28,7 +28,7 @@ def gpu(name: str, capability: str, memories: Mapping[str, int], fp16: str | Non
         "first_torch_without": None,
         "last_torch": None,
         "image": "/aws/some/parameter",
-        "rates": Rates(fp16=None if fp16 is None else Decimal(fp16)),
+        "rates": PeakRates(fp16=None if fp16 is None else Decimal(fp16)),
         **more,
     }
     sizes = tuple(Memory(Decimal(EC2_GIB.get(gb, gb)), speed, int(gb)) for gb, speed in memories.items())
@@ -89,7 +89,7 @@ GPUS = (
         pcie="3.0 x16",
         tdp_w=300,
         ecc=True,
-        rates=Rates(fp32=Decimal("15.7"), fp16=Decimal(125)),
+        rates=PeakRates(fp32=Decimal("15.7"), fp16=Decimal(125)),
         sources={"rates": "the data sheet of 2018 (recalled)", "last_driver": "the driver matrix"},
     ),
     gpu("T4", "7.5", {"16": 320}, "65", first_ngc="18.09", first_driver=410, nvlink_links=0),

@@ -17,7 +17,7 @@ from cloudgpu.app.planning.feasibility import check_feasible
 from cloudgpu.app.planning.recipe_scaffold import ScaffoldRequest, make_scaffold, write
 from cloudgpu.catalog import load
 from cloudgpu.catalog.gpu_spec import types_for_spec
-from cloudgpu.catalog.ranking import Wanted, ranked
+from cloudgpu.catalog.ranking import SearchCriteria, ranked
 from cloudgpu.cli.main import main
 from cloudgpu.cli.render.recipe_scaffold import scaffold_lines
 from cloudgpu.errors import StateError, UsageError
@@ -30,7 +30,7 @@ CATALOG = load()
 SPECS = sorted(
     {
         one.spec
-        for one in ranked(CATALOG, Wanted(), "usd-per-hour", home_region="us-east-1").offers
+        for one in ranked(CATALOG, SearchCriteria(), "usd-per-hour", home_region="us-east-1").offers
         if one.hourly_usd is not None
     }
 )

@@ -8,9 +8,9 @@ import pytest
 from cloudgpu.app.planning.planner import make_plan
 from cloudgpu.app.planning.quota_headroom import QuotaHeadroom
 from cloudgpu.catalog import load
-from cloudgpu.catalog.overlay import Overlay, Reading, RegionReadings
-from cloudgpu.catalog.overlay_apply import apply
 from cloudgpu.catalog.quotas import quota_of
+from cloudgpu.catalog.snapshot import Overlay, Reading, RegionReadings
+from cloudgpu.catalog.snapshot_apply import apply
 from cloudgpu.clock import ManualClock
 from cloudgpu.errors import AuthError
 from cloudgpu.paths import Home

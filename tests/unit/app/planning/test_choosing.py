@@ -14,7 +14,7 @@ import typer
 
 from cloudgpu.app.planning.gpu_search import GpuQuery, answer
 from cloudgpu.catalog.memory_text import gib
-from cloudgpu.catalog.overlay import Overlay, Reading, RegionReadings
+from cloudgpu.catalog.snapshot import Overlay, Reading, RegionReadings
 from cloudgpu.cli.main import FIRST, app, main
 from cloudgpu.cli.render.gpus import answer_json, answer_lines, offer_json
 from cloudgpu.errors import UsageError

@@ -10,7 +10,7 @@ from cloudgpu.app.planning.registry.images import RegistryImages
 from cloudgpu.errors import AuthError, RecipeError
 from cloudgpu.recipe.data import Data
 from cloudgpu.recipe.schema import Environment
-from cloudgpu.run.logins import Login
+from cloudgpu.run.logins import RegistryLogin
 from tests.lying.collecting import collect_sockets  # noqa: F401 - a fixture
 from tests.lying.lies import MANIFEST, Lie, cases, telling
 from tests.lying.readers import outcome
@@ -24,7 +24,7 @@ WITHIN_S = 5.0
 SECRET = "hush-hush"
 
 
-def nobody(region: str) -> Login:
+def nobody(region: str) -> RegistryLogin:
     raise AuthError(f"no credentials for {region}", code="NoCredentials")
 
 

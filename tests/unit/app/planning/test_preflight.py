@@ -7,7 +7,7 @@ import pytest
 
 from cloudgpu.app.planning.preflight import Preflight
 from cloudgpu.errors import AuthError
-from cloudgpu.plan.survey import DatasetSeen, ImageSeen, NamedThing
+from cloudgpu.plan.named_resources import DatasetSeen, ImageSeen, NamedThing
 from cloudgpu.recipe.schema import Recipe
 from cloudgpu.settings import load
 

@@ -12,7 +12,7 @@ from cloudgpu.catalog.quotas import quota_of
 from cloudgpu.clock import ManualClock
 from cloudgpu.errors import AuthError
 from cloudgpu.paths import Home
-from cloudgpu.plan.quota_room import QuotaRoom
+from cloudgpu.plan.quota_headroom import QuotaRoom
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 P = "L-417A185B"

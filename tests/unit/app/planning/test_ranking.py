@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 
 from cloudgpu.catalog import Catalog, load
 from cloudgpu.catalog.gpu_spec import types_for_spec
-from cloudgpu.catalog.ranking import Offer, Sort, Wanted, memory_of, offer_of, ranked
+from cloudgpu.catalog.ranking import Offer, SearchCriteria, Sort, memory_of, offer_of, ranked
 from cloudgpu.catalog.replacements import replacements
 
 SORTS = get_args(Sort)
 
 
 def names(catalog: Catalog, sort: Sort = "usd-per-hour", **wanted) -> list[str]:
-    return [one.kind.name for one in ranked(catalog, Wanted(**wanted), sort, home_region="us-east-1").offers]
+    return [one.kind.name for one in ranked(catalog, SearchCriteria(**wanted), sort, home_region="us-east-1").offers]
 
 
 def test_the_cheapest_comes_first_and_what_has_no_price_last(catalog):
@@ -71,7 +71,7 @@ def test_what_nobody_can_launch_comes_last_however_cheap(catalog):
 
 def test_what_misses_by_little_is_told(catalog):
     def nearly(gib: str) -> list[str]:
-        wanted = Wanted(min_memory_gib=Decimal(gib), count=8)
+        wanted = SearchCriteria(min_memory_gib=Decimal(gib), count=8)
         return [one.kind.name for one in ranked(catalog, wanted, "usd-per-hour", home_region="").nearly]
 
     assert nearly("24") == ["g5.48xlarge"]
@@ -182,7 +182,7 @@ def test_the_cheapest_may_be_older_and_the_newer_one_dearer(catalog):
 
 
 specs = st.builds(
-    Wanted,
+    SearchCriteria,
     min_memory_gib=st.integers(0, 200).map(Decimal),
     min_total_memory_gib=st.integers(0, 1600).map(Decimal),
     architecture=st.sampled_from(["", *sorted({gpu.architecture for gpu in load().gpus.values()})]),
@@ -194,11 +194,11 @@ specs = st.builds(
 
 
 def test_every_field_of_a_spec_is_drawn():
-    assert len(fields(Wanted)) == 7
+    assert len(fields(SearchCriteria)) == 7
 
 
 @given(wanted=specs, sort=st.sampled_from(SORTS))
-def test_every_offer_of_the_catalogue_fits_and_every_other_type_does_not(wanted: Wanted, sort: Sort):
+def test_every_offer_of_the_catalogue_fits_and_every_other_type_does_not(wanted: SearchCriteria, sort: Sort):
     catalog = load()
     found = ranked(catalog, wanted, sort, home_region="us-east-1")
     for one in found.offers:
@@ -219,7 +219,7 @@ def test_every_offer_of_the_catalogue_fits_and_every_other_type_does_not(wanted:
 
 
 @given(wanted=specs)
-def test_the_order_changes_nothing_else(wanted: Wanted):
+def test_the_order_changes_nothing_else(wanted: SearchCriteria):
     catalog = load()
 
     def found(sort: Sort) -> set[str]:
@@ -229,10 +229,10 @@ def test_the_order_changes_nothing_else(wanted: Wanted):
 
 
 @given(wanted=specs)
-def test_asking_for_more_finds_no_more(wanted: Wanted):
+def test_asking_for_more_finds_no_more(wanted: SearchCriteria):
     catalog = load()
 
-    def found(one: Wanted) -> set[str]:
+    def found(one: SearchCriteria) -> set[str]:
         return {offer.kind.name for offer in ranked(catalog, one, "memory", home_region="").offers}
 
     assert found(replace(wanted, min_memory_gib=wanted.min_memory_gib + 1)) <= found(wanted)

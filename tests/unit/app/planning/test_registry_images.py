@@ -15,9 +15,9 @@ from cloudgpu.app.planning.registry.http import RegistryClient, UnreachableError
 from cloudgpu.app.planning.registry.images import RegistryImages
 from cloudgpu.errors import AuthError
 from cloudgpu.launch.image_name import ImageName
-from cloudgpu.plan.survey import ImageSeen
+from cloudgpu.plan.named_resources import ImageSeen
 from cloudgpu.recipe.schema import Environment
-from cloudgpu.run.logins import Login
+from cloudgpu.run.logins import RegistryLogin
 
 PASSWORD = "very:secret\n"
 BASIC = "Basic " + base64.b64encode(f"ann:{PASSWORD}".encode()).decode()
@@ -102,7 +102,7 @@ def registry(play):
     return play(**{"manifests/1": (200, SINGLE, {}), CONFIG: (200, AMD, {})})
 
 
-def nobody(region: str) -> Login:
+def nobody(region: str) -> RegistryLogin:
     raise AuthError(f"no credentials for {region}", code="NoCredentials")
 
 
@@ -177,7 +177,7 @@ def test_a_registry_that_does_not_answer_is_not_waited_for(registry):
 def test_nothing_is_waited_for_longer_than_the_time_given_in_all(monkeypatch):
     ended, began, before = threading.Event(), time.monotonic(), set(threading.enumerate())
 
-    def blocked(region: str) -> Login:
+    def blocked(region: str) -> RegistryLogin:
         ended.wait()
         return nobody(region)
 
@@ -268,7 +268,9 @@ def test_a_blob_elsewhere_is_fetched_without_the_login(play, registry):
 
 def test_nothing_is_sent_without_tls_but_on_this_machine(registry):
     port = registry.address.partition(":")[2]
-    web = RegistryClient(ImageName(f"[::1]:{port}", "team/own", "1", ""), Login("ann", PASSWORD), 1, _scheme="http")
+    web = RegistryClient(
+        ImageName(f"[::1]:{port}", "team/own", "1", ""), RegistryLogin("ann", PASSWORD), 1, _scheme="http"
+    )
     with pytest.raises(UnreachableError, match="without TLS"):
         web.get("team/own/manifests/1")
     assert registry.asked == []

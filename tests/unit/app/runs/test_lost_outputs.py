@@ -7,8 +7,8 @@ import pytest
 
 from cloudgpu.cli.render.run import exit_code
 from cloudgpu.errors import ConnectError, RemoteCommandError, StateError, UsageError
-from cloudgpu.ssh.transfer.receive import Skipped
-from cloudgpu.state.cluster_and_run_records import Records
+from cloudgpu.ssh.transfer.receive import SkippedDownload
+from cloudgpu.state.cluster_and_run_records import RecordStore
 
 OUTPUTS = {"outputs": ["outputs/metrics.json"]}
 
@@ -96,8 +96,8 @@ def test_outputs_that_cannot_be_fetched_while_the_cluster_is_deleted_are_lost(wo
 def test_skipped_outputs_are_in_the_json_and_an_unreadable_one_keeps_the_cluster(workspace, gang, training, watching):
     def plant():
         gang.hosts["i-us-east-1c-0"].skipped = [
-            Skipped("outputs/pipe", "named pipe", lost=False),
-            Skipped("outputs/secret", "cannot be read: Permission denied", lost=True),
+            SkippedDownload("outputs/pipe", "named pipe", lost=False),
+            SkippedDownload("outputs/secret", "cannot be read: Permission denied", lost=True),
         ]
 
     gang.before["follow"] = plant
@@ -143,14 +143,14 @@ def test_a_node_that_cannot_be_asked_does_not_hide_that_the_run_may_go_on(
 @pytest.mark.parametrize("state", ["succeeded", "failed"])
 def test_a_full_disk_does_not_hide_how_the_ranks_ended(workspace, gang, training, monkeypatch, state):
     gang.tell(state)
-    save = Records.save_run
+    save = RecordStore.save_run
 
     def full(self, record):
         if record.judged:
             raise StateError("no space left on the disk")
         return save(self, record)
 
-    monkeypatch.setattr(Records, "save_run", full)
+    monkeypatch.setattr(RecordStore, "save_run", full)
     with pytest.raises(StateError, match="no space left") as caught:
         training(sections=OUTPUTS)
     assert f" has {state}; attach to it with `cloudgpu attach " in caught.value.hint

@@ -7,7 +7,7 @@ import pytest
 
 from cloudgpu.app.runs.ownership import cancelled_by_deletion, delete_or_wait
 from cloudgpu.clock import ManualClock
-from cloudgpu.engine.lease import Lease
+from cloudgpu.engine.lease import ClusterLease
 from cloudgpu.errors import BusyError
 from cloudgpu.state.cluster_and_run_records import RunRecord
 
@@ -20,7 +20,7 @@ def ending(workspace, make):
 
 
 def lease(workspace):
-    return Lease(workspace.home.cluster("demo").root / "lease", workspace.clock, "bob").hold(tidy=True)
+    return ClusterLease(workspace.home.cluster("demo").root / "lease", workspace.clock, "bob").hold(tidy=True)
 
 
 def destroyed(workspace):

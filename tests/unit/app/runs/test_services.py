@@ -17,7 +17,7 @@ from cloudgpu.errors import ConnectError, RemoteCommandError, UsageError
 from cloudgpu.paths import Home
 from cloudgpu.recipe.schema import Recipe
 from cloudgpu.run.verdict import Chunk, Verdict
-from cloudgpu.ssh.fake import Answer, FakeHost
+from cloudgpu.ssh.fake import FakeHost, ScriptedResult
 from cloudgpu.state.cluster_and_run_records import RunRecord
 from tests.unit.app.conftest import START, node
 
@@ -281,10 +281,10 @@ def test_the_services_of_a_cluster_are_those_of_its_live_runs(tmp_path):
 def test_a_port_that_something_has_already_is_refused_before_the_start(tmp_path):
     (one,) = services_of(recipe(8888), "web-1", Home(tmp_path))
     (beside,) = services_of(recipe(6006, beside=True), "web-1", Home(tmp_path))
-    free = FakeHost(node(0)).on("python3 -c .* 127.0.0.1 8888", Answer(exit_code=1))
+    free = FakeHost(node(0)).on("python3 -c .* 127.0.0.1 8888", ScriptedResult(exit_code=1))
     check_free(free, [one])
     check_free(None, [one])
-    taken = FakeHost(node(0)).on("python3 -c .* 127.0.0.1 ", Answer())
+    taken = FakeHost(node(0)).on("python3 -c .* 127.0.0.1 ", ScriptedResult())
     with pytest.raises(UsageError, match="port 8888 of node 0 is already in use") as raised:
         check_free(taken, [one])
     assert raised.value.hint == "--set launch.service.port=8889, or cancel the run that uses it"

@@ -8,7 +8,7 @@ from decimal import Decimal
 import pytest
 
 from cloudgpu.errors import CapacityError, CloudError, ConnectError, NoCapacityError, RecipeError, TeardownError
-from cloudgpu.ssh.fake import Answer
+from cloudgpu.ssh.fake import ScriptedResult
 
 
 def last_run(workspace):
@@ -167,7 +167,7 @@ def test_a_node_without_its_bootstrap_is_not_used(workspace, gang, training):
     usual = gang._host
 
     def bare(node):
-        return usual(node).on(" probe$", Answer(stdout='{"bootstrap": "none", "disk_free_mib": 9999}\n'))
+        return usual(node).on(" probe$", ScriptedResult(stdout='{"bootstrap": "none", "disk_free_mib": 9999}\n'))
 
     gang._host = bare
     with pytest.raises(Exception, match="not started after 2 minutes"):

@@ -9,7 +9,7 @@ import pytest
 from cloudgpu.app.storage.context import StorageContext, StorageRequest
 from cloudgpu.app.storage.manage import StorageManager
 from cloudgpu.app.storage.overview import overview
-from cloudgpu.aws.storage.stored import Part, Stored
+from cloudgpu.aws.storage.storage_tags import StoragePart, Stored
 from cloudgpu.clock import ManualClock
 from cloudgpu.engine.base import Applied
 from cloudgpu.errors import BusyError, CapacityError, CloudError, StateError, TeardownError, UsageError
@@ -31,8 +31,8 @@ def held(record, *, users=(), kind="lustre", keep="true") -> Stored:
     }
     size = Decimal(1200)
     parts = (
-        Part(kind, "fs-1", record.region, tags, "AVAILABLE", size, START, "SCRATCH_2"),
-        Part("security-group", "sg-1", record.region, tags),
+        StoragePart(kind, "fs-1", record.region, tags, "AVAILABLE", size, START, "SCRATCH_2"),
+        StoragePart("security-group", "sg-1", record.region, tags),
     )
     return Stored(record.name, record.token, record.region, parts, users)
 

@@ -10,7 +10,7 @@ from cloudgpu.app.sweep.cluster_resources import SweepRequest
 from cloudgpu.app.sweep.retained_resources import Around, RetainedResource, of_image, verdict
 from cloudgpu.app.sweep.sweep import Sweep, SweepResult, problem
 from cloudgpu.aws.ec2.baked_images import OwnImage
-from cloudgpu.aws.storage.stored import Part, Stored
+from cloudgpu.aws.storage.storage_tags import StoragePart, Stored
 from cloudgpu.errors import AuthError, CloudError
 
 MADE = datetime(2026, 11, 21, 11, 0, tzinfo=UTC)
@@ -48,7 +48,7 @@ def test_only_disposable_storage_whose_cluster_is_gone_may_go(one, around, optio
 def stored(name, *, keep="false", made_for="lab", owner="ann"):
     tags = {"cloudgpu:storage": name, "cloudgpu:kind": "lustre", "cloudgpu:owner": owner, "cloudgpu:token": name}
     tags |= {"cloudgpu:keep": keep, "cloudgpu:made-for": made_for}
-    part = Part("lustre", f"fs-{name}", "us-east-1", tags, "AVAILABLE", Decimal(1200), MADE, "SCRATCH_2")
+    part = StoragePart("lustre", f"fs-{name}", "us-east-1", tags, "AVAILABLE", Decimal(1200), MADE, "SCRATCH_2")
     return Stored(name, name, "us-east-1", (part,))
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from cloudgpu.app.sweep.cluster_resources import SweepRequest
 from cloudgpu.app.sweep.sweep import Sweep, problem
-from cloudgpu.engine.lease import Lease
+from cloudgpu.engine.lease import ClusterLease
 from cloudgpu.errors import AuthError, CloudError, UsageError
 
 REGIONS = ("eu-west-1", "us-east-1", "us-west-2")
@@ -157,7 +157,7 @@ def test_a_cluster_of_this_home_ends_with_its_journal_its_bill_and_its_record(ac
 def test_one_that_a_command_is_at_is_left_to_it(account, make):
     record = account.provisioning.up(make.plan(make.candidate()), "lab").record
     account.cloud.strays = [thing("i-1", token=record.token)]
-    with Lease(account.home.cluster("lab").root / "lease", account.clock, "ann").hold():
+    with ClusterLease(account.home.cluster("lab").root / "lease", account.clock, "ann").hold():
         ((_, what),) = look(account, all_mine=True).clusters
     assert not what.goes
 

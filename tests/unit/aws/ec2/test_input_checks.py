@@ -5,7 +5,7 @@ import pytest
 from cloudgpu.aws.ec2 import input_checks
 from cloudgpu.aws.ec2.input_checks import dataset_seen, named_seen
 from cloudgpu.aws.session.session import Session
-from cloudgpu.plan.survey import DatasetSeen
+from cloudgpu.plan.named_resources import DatasetSeen
 
 
 def bucket(session: Session, name: str, **objects: int) -> None:

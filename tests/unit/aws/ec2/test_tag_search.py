@@ -5,14 +5,14 @@ import pytest
 from cloudgpu.aws.ec2 import tag_search
 from cloudgpu.aws.ec2.instances import terminate
 from cloudgpu.aws.ec2.tag_search import release
-from cloudgpu.aws.ec2.tagged_types import Found
+from cloudgpu.aws.ec2.tagged_types import FoundResource
 from cloudgpu.errors import AuthError, CloudError, TeardownError
 
 TAGS = {"cloudgpu:cluster": "demo"}
 
 
-def found(kind, name: str, state: str = "") -> Found:
-    return Found(kind, name, "us-east-1", "n", TAGS, state)
+def found(kind, name: str, state: str = "") -> FoundResource:
+    return FoundResource(kind, name, "us-east-1", "n", TAGS, state)
 
 
 def test_what_cannot_be_ended_is_named_and_the_rest_is_ended(scripted, clock) -> None:

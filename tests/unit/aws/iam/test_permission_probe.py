@@ -6,14 +6,14 @@ import pytest
 from cloudgpu.aws.iam import permission_probe
 from cloudgpu.aws.iam.grants import MADE, OURS, Grant
 from cloudgpu.aws.iam.permission_probe import verdicts
-from cloudgpu.aws.session.credentials import Login
+from cloudgpu.aws.session.credentials import CredentialSource
 from cloudgpu.aws.session.session import Identity
 
 LOOK = Grant("Look", "look", ("ec2:DescribeVpcs",))
 MAKE = Grant("Make", "make", ("ec2:CreateSecurityGroup",), ("arn:aws:ec2:*:*:security-group/*",), MADE)
 END = Grant("End", "end", ("ec2:TerminateInstances",), ("arn:aws:ec2:*:*:*",), OURS)
 PASS = Grant("Pass", "pass", ("iam:PassRole",), ("arn:aws:iam::*:role/cloudgpu-*",))
-USER = Identity("111122223333", "arn:aws:iam::111122223333:user/ann", Login("", "env"))
+USER = Identity("111122223333", "arn:aws:iam::111122223333:user/ann", CredentialSource("", "env"))
 
 
 def simulation(grant: Grant, resource: str, decisions: dict[str, str], context: list[dict[str, Any]]) -> Any:
@@ -60,13 +60,13 @@ def test_of_a_session_the_role_is_asked_about_by_its_whole_name(scripted) -> Non
     row = {"EvalActionName": "ec2:DescribeVpcs", "EvalDecision": "allowed"}
     asked = {"PolicySourceArn": arn, "ActionNames": ["ec2:DescribeVpcs"], "ResourceArns": ["*"], "ContextEntries": []}
     iam.add_response("simulate_principal_policy", {"EvaluationResults": [row]}, asked)
-    session = Identity("1", "arn:aws:sts::111122223333:assumed-role/gpu/ann@example.org", Login("", "sso"))
+    session = Identity("1", "arn:aws:sts::111122223333:assumed-role/gpu/ann@example.org", CredentialSource("", "sso"))
     assert [one.state for one in verdicts(scripted, session, (LOOK,))] == ["ok"]
     scripted.done()
 
 
 def test_the_root_user_needs_no_question(scripted) -> None:
-    root = Identity("1", "arn:aws:iam::111122223333:root", Login("", "env"))
+    root = Identity("1", "arn:aws:iam::111122223333:root", CredentialSource("", "env"))
     assert {one.state for one in verdicts(scripted, root, (LOOK, PASS))} == {"ok"}
 
 

@@ -9,7 +9,7 @@ from botocore.stub import ANY
 
 from cloudgpu.aws.ec2 import instance_types
 from cloudgpu.aws.pricing import offers, prices, quotas
-from cloudgpu.aws.session.session import Endpoint, connect
+from cloudgpu.aws.session.session import CloudEndpoint, connect
 from cloudgpu.catalog.quotas import quota_of
 from cloudgpu.errors import AuthError
 
@@ -58,7 +58,7 @@ def test_the_price_list_is_read_to_its_last_page(scripted):
 
 
 def test_prices_are_asked_for_where_aws_serves_them():
-    rehearsal = Endpoint("http://127.0.0.1:9", "key", "secret")
+    rehearsal = CloudEndpoint("http://127.0.0.1:9", "key", "secret")
     clients = connect(rehearsal, "sa-east-1")
     assert clients.client("pricing").meta.region_name == "us-east-1"
     assert clients.client("ec2").meta.region_name == "sa-east-1"

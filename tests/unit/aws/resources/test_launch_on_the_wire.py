@@ -7,7 +7,7 @@ import pytest
 
 from cloudgpu.aws.resources.base import HandlerContext
 from cloudgpu.aws.resources.registry import handler
-from cloudgpu.aws.session.session import Endpoint, connect
+from cloudgpu.aws.session.session import CloudEndpoint, connect
 from cloudgpu.errors import (
     AuthError,
     BadRequestError,
@@ -80,7 +80,7 @@ def served() -> Iterator[Wire]:
 @pytest.fixture(scope="module")
 def clients(served: Wire) -> Any:
     """Built once: reading the description of EC2 takes longer than most tests."""
-    return connect(Endpoint(served.url, "key", "secret"), "us-east-1")
+    return connect(CloudEndpoint(served.url, "key", "secret"), "us-east-1")
 
 
 @pytest.fixture

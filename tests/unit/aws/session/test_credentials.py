@@ -13,7 +13,7 @@ from urllib.parse import parse_qs
 import pytest
 from botocore.credentials import SSOProvider
 
-from cloudgpu.aws.session.session import Endpoint, Session, connect
+from cloudgpu.aws.session.session import CloudEndpoint, Session, connect
 from cloudgpu.errors import AuthError, CloudError
 
 START = "https://example.awsapps.com/start"
@@ -81,7 +81,7 @@ def config(tmp_path: Path) -> Path:
 
 
 def opened(profile: str | None = None) -> Session:
-    return connect(Endpoint(), "us-east-1", profile)
+    return connect(CloudEndpoint(), "us-east-1", profile)
 
 
 def refused(profile: str | None = None) -> AuthError:
@@ -132,7 +132,7 @@ def test_an_assumed_role_is_assumed_once_for_all_regions(config: Path, sts: HTTP
         "[profile gpu]\nrole_arn = arn:aws:iam::111122223333:role/gpu\nsource_profile = base\n"
     )
     session = opened("gpu")
-    session.endpoint = Endpoint(f"http://127.0.0.1:{sts.server_address[1]}")
+    session.endpoint = CloudEndpoint(f"http://127.0.0.1:{sts.server_address[1]}")
     identity = session.identity()
     assert identity.login.label == "profile gpu, assumed role"
     assert session.in_region("eu-west-1").account() == "111122223333"
@@ -183,7 +183,7 @@ def test_keys_that_expired_are_told_with_what_renews_them(
     config.write_text("[profile research]\naws_access_key_id = A\naws_secret_access_key = s\naws_session_token = t\n")
     sts.refuse["GetCallerIdentity"] = "ExpiredToken"
     session = opened("research")
-    session.endpoint = Endpoint(f"http://127.0.0.1:{sts.server_address[1]}")
+    session.endpoint = CloudEndpoint(f"http://127.0.0.1:{sts.server_address[1]}")
     with pytest.raises(AuthError) as caught:
         session.account()
     assert "--profile research" in caught.value.hint

@@ -3,10 +3,10 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
-from cloudgpu.aws.session.session import ApiCall, Endpoint, Session, connect
+from cloudgpu.aws.session.session import ApiCall, CloudEndpoint, Session, connect
 from cloudgpu.errors import AuthError, CloudError, ThrottledError
 
-HERE = Endpoint("http://127.0.0.1:9", "key", "very-secret")
+HERE = CloudEndpoint("http://127.0.0.1:9", "key", "very-secret")
 
 
 def test_an_endpoint_shows_no_secret() -> None:
@@ -19,7 +19,7 @@ def test_the_real_aws_ignores_the_environments_endpoint(monkeypatch: pytest.Monk
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "x")
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
     monkeypatch.setenv("AWS_ENDPOINT_URL_EC2", "http://127.0.0.1:9")
-    session = connect(Endpoint(), "us-east-1")
+    session = connect(CloudEndpoint(), "us-east-1")
     assert session.client("ec2").meta.endpoint_url == "https://ec2.us-east-1.amazonaws.com"
     assert session.launch_client().meta.endpoint_url == "https://ec2.us-east-1.amazonaws.com"
 
@@ -52,12 +52,12 @@ def test_clients_are_built_once_by_many_threads() -> None:
 
 def test_without_credentials() -> None:
     with pytest.raises(AuthError, match="no AWS credentials"):
-        connect(Endpoint(), "us-east-1")
+        connect(CloudEndpoint(), "us-east-1")
 
 
 def test_an_unknown_profile() -> None:
     with pytest.raises(AuthError, match="nobody"):
-        connect(Endpoint(), "us-east-1", profile="nobody")
+        connect(CloudEndpoint(), "us-east-1", profile="nobody")
 
 
 def test_account(session: Session) -> None:
@@ -102,7 +102,7 @@ def refusing():
 def test_a_launch_error_500_is_not_sent_again_and_every_call_is_told(refusing) -> None:
     calls: list[ApiCall] = []
     url = f"http://127.0.0.1:{refusing.server_address[1]}"
-    session = connect(Endpoint(url, "k", "s"), "us-east-1", on_call=calls.append)
+    session = connect(CloudEndpoint(url, "k", "s"), "us-east-1", on_call=calls.append)
     with pytest.raises(Exception, match="InsufficientInstanceCapacity"):
         session.launch_client().describe_instances()
     assert refusing.seen == 1

@@ -6,7 +6,7 @@ import pytest
 
 from cloudgpu.aws.ec2 import input_checks
 from cloudgpu.aws.session import session
-from cloudgpu.aws.session.session import Endpoint, connect
+from cloudgpu.aws.session.session import CloudEndpoint, connect
 from cloudgpu.aws.storage import objects
 from cloudgpu.aws.storage.buckets import empty, holds
 from cloudgpu.errors import CloudGpuError
@@ -38,7 +38,7 @@ def impatient(monkeypatch):
 
 
 def clients(server):
-    return connect(Endpoint(server.url, "key", "hush-hush"), "us-east-1")
+    return connect(CloudEndpoint(server.url, "key", "hush-hush"), "us-east-1")
 
 
 def page(*keys: str, token: str = "", size: str = "1", whole: str = "") -> bytes:

@@ -21,9 +21,9 @@ from cloudgpu.hosts.host import HostsFile, OwnHost
 from cloudgpu.ledger.store import open_ledger
 from cloudgpu.paths import Home
 from cloudgpu.run.progress import Note
-from cloudgpu.ssh.fake import Answer, FakeHost
+from cloudgpu.ssh.fake import FakeHost, ScriptedResult
 from cloudgpu.ssh.host_key import ShownKey
-from cloudgpu.state.cluster_and_run_records import Records
+from cloudgpu.state.cluster_and_run_records import RecordStore
 from tests.unit.plan.checks.table_hosts import lab as lab_of
 
 NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
@@ -57,9 +57,11 @@ class Machine:
         if self.unreachable:
             return ConnectError(f"{self.name} is unreachable")
         host = FakeHost(node)
-        host.on("").on("printf .*cloudgpu", Answer(stdout=f"{MARK}/home/ann{MARK}{MARK}"))
+        host.on("").on("printf .*cloudgpu", ScriptedResult(stdout=f"{MARK}/home/ann{MARK}{MARK}"))
         for verb, reply in {"lease": self._lease, "leave": self._leave, "describe": self._describe}.items():
-            host.on(f" {verb}$", Answer(reply=lambda stdin, verb=verb, reply=reply: self._reply(verb, reply, stdin)))
+            host.on(
+                f" {verb}$", ScriptedResult(reply=lambda stdin, verb=verb, reply=reply: self._reply(verb, reply, stdin))
+            )
         self.connections.append(host)
         return host
 
@@ -142,7 +144,7 @@ class Lab:
     """The hosts of one inventory, and everything that the use cases need to lease them."""
 
     home: Home
-    records: Records
+    records: RecordStore
     ledger: object
     clock: ManualClock
     hosts: tuple
@@ -211,7 +213,7 @@ def make_lab(tmp_path):
 
     def make(*hosts):
         machines = {one.name: Machine(one.name, clock) for one in hosts}
-        return Lab(home, Records(home), ledger, clock, hosts, machines)
+        return Lab(home, RecordStore(home), ledger, clock, hosts, machines)
 
     yield make
     ledger.dispose()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from cloudgpu.backends.hosts.prepare import Step, carry_out, lacking, steps
+from cloudgpu.backends.hosts.prepare import InstallStep, carry_out, lacking, steps
 from cloudgpu.backends.hosts.scan import scan
 from cloudgpu.catalog import load
 from cloudgpu.errors import HostKeyError, RemoteCommandError, UsageError
@@ -115,7 +115,7 @@ def test_a_host_that_cannot_be_looked_at_is_not_prepared(lab):
 
 
 def test_commands_run_on_their_hosts_in_order(lab):
-    step = Step(lab.hosts[0], "docker", ("first", "second"))
+    step = InstallStep(lab.hosts[0], "docker", ("first", "second"))
     carry_out(lab.backend, [step], lab.events.append)
     assert [sent.wire for sent in lab.machines["red"].connections[0].sent] == ["first", "second"]
     assert lab.machines["blue"].connections == []

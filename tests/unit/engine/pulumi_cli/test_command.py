@@ -15,7 +15,7 @@ from pulumi.automation import CommandError
 from cloudgpu.clock import SystemClock
 from cloudgpu.engine.plugin.server import ENDS_WITH
 from cloudgpu.engine.processes import process_start
-from cloudgpu.engine.pulumi_cli.command import Command, abandoned, end_abandoned
+from cloudgpu.engine.pulumi_cli.command import PulumiCommand, abandoned, end_abandoned
 from cloudgpu.errors import CloudError, UsageError
 
 STAND_IN = """#!{python}
@@ -58,7 +58,7 @@ def stand_in(tmp_path):
 @pytest.fixture
 def command(stand_in, tmp_path):
     note = tmp_path / "running"
-    return Command(stand_in(), {"GIVEN": "1", "NOTE": str(note)}, note)
+    return PulumiCommand(stand_in(), {"GIVEN": "1", "NOTE": str(note)}, note)
 
 
 def test_it_gets_exactly_what_it_is_given(command, tmp_path, monkeypatch):
@@ -96,7 +96,7 @@ def test_the_process_is_noted_while_it_runs_and_no_longer(command, tmp_path):
 @pytest.mark.parametrize("version", ["v2.9.0", "v3.199.9", "what"])
 def test_a_cli_that_is_too_old_or_none_is_refused(stand_in, tmp_path, version):
     with pytest.raises(UsageError):
-        Command(stand_in(version), {}, tmp_path / "running")
+        PulumiCommand(stand_in(version), {}, tmp_path / "running")
 
 
 def test_ctrl_c_is_handed_on_once_and_waited_for(command, tmp_path):
@@ -157,7 +157,7 @@ def test_a_cli_that_is_killed_while_it_tells_its_version_is_not_taken_for_none(t
     path.write_text("#!/bin/sh\nkill -9 $$\n")
     path.chmod(0o755)
     with pytest.raises(CloudError, match="was killed by signal 9"):
-        Command(path, {}, tmp_path / "running")
+        PulumiCommand(path, {}, tmp_path / "running")
 
 
 def test_the_note_is_there_before_the_cli_is(stand_in, tmp_path):
@@ -171,7 +171,8 @@ def test_the_note_is_there_before_the_cli_is(stand_in, tmp_path):
         "        super().__init__(*given, **named)\n"
         "        if 'wait' in given[0]: os.kill(os.getpid(), 9)\n"
         "subprocess.Popen = Dies\n"
-        f"command.Command(Path({str(program)!r}), {{}}, Path({str(note)!r})).run(['wait'], {str(tmp_path)!r}, {{}})"
+        f"pulumi = command.PulumiCommand(Path({str(program)!r}), {{}}, Path({str(note)!r}))\n"
+        f"pulumi.run(['wait'], {str(tmp_path)!r}, {{}})"
     )
     done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True)
     assert done.returncode == -signal.SIGKILL
@@ -221,7 +222,7 @@ def dying(tmp_path):
     path.write_text(DIES.format(python=sys.executable))
     path.chmod(0o755)
     note = tmp_path / "running"
-    return Command(path, {"HOST": str(tmp_path / "host")}, note), note
+    return PulumiCommand(path, {"HOST": str(tmp_path / "host")}, note), note
 
 
 def test_the_note_of_a_killed_cli_outlives_the_next_one(dying, tmp_path):

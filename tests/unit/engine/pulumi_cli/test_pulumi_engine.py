@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from cloudgpu.engine.base import Step
+from cloudgpu.engine.base import PreviewStep
 from cloudgpu.engine.direct.protobuf_values import SECRET, SIGNATURE
 from cloudgpu.engine.direct.unanswered_delays import Delays
 from cloudgpu.engine.plugin.tokens import Tokens
@@ -76,7 +76,7 @@ class FakePort:
 
     def preview(self, listener):
         self._do("preview")
-        listener.steps.append(Step("create", THING, "fake:index:Thing", "a"))
+        listener.steps.append(PreviewStep("create", THING, "fake:index:Thing", "a"))
 
     def up(self, listener):
         self._do("up")

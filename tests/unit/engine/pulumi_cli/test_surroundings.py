@@ -10,7 +10,7 @@ from urllib.error import URLError
 
 import pytest
 
-from cloudgpu.aws.session.session import Endpoint
+from cloudgpu.aws.session.session import CloudEndpoint
 from cloudgpu.engine.base import Stack
 from cloudgpu.engine.processes import process_start
 from cloudgpu.engine.pulumi_cli import installation
@@ -33,7 +33,7 @@ THEIRS = {
     "PATH": "/usr/bin",
     "HOME": "/theirs",
 }
-HERE = Endpoint("http://127.0.0.1:4566", "KEY", "SECRET")
+HERE = CloudEndpoint("http://127.0.0.1:4566", "KEY", "SECRET")
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ def environment(tmp_path, endpoint=HERE, **more):
 
 
 def test_nothing_of_the_users_pulumi_gets_in(tmp_path):
-    for endpoint in (HERE, Endpoint()):
+    for endpoint in (HERE, CloudEndpoint()):
         found = environment(tmp_path, endpoint)
         assert "theirs" not in " ".join(value for name, value in found.items() if name.startswith("PULUMI_"))
         assert found["PULUMI_HOME"] == str(tmp_path / "home")
@@ -72,7 +72,7 @@ def test_the_rehearsal_cloud_gets_its_own_key_and_none_of_the_users(tmp_path):
 
 
 def test_the_real_aws_is_meant_whatever_the_endpoint_variable_says(tmp_path):
-    found = environment(tmp_path, Endpoint(), profile="research")
+    found = environment(tmp_path, CloudEndpoint(), profile="research")
     assert {name: value for name, value in found.items() if name.startswith("AWS_")} == {
         "AWS_PROFILE": "research",
         "AWS_SESSION_TOKEN": "theirs",
@@ -81,8 +81,8 @@ def test_the_real_aws_is_meant_whatever_the_endpoint_variable_says(tmp_path):
 
 
 def test_a_token_passes_for_a_pulumi_service_alone(tmp_path):
-    assert "PULUMI_ACCESS_TOKEN" not in environment(tmp_path, Endpoint(), backend="s3://ours")
-    found = environment(tmp_path, Endpoint(), backend="https://api.pulumi.com")
+    assert "PULUMI_ACCESS_TOKEN" not in environment(tmp_path, CloudEndpoint(), backend="s3://ours")
+    found = environment(tmp_path, CloudEndpoint(), backend="https://api.pulumi.com")
     assert (found["PULUMI_ACCESS_TOKEN"], found["PULUMI_BACKEND_URL"]) == ("pul-theirs", "https://api.pulumi.com")
 
 

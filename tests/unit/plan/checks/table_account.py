@@ -3,9 +3,9 @@
 from dataclasses import replace
 from datetime import date
 
+from cloudgpu.plan.named_resources import NamedThing, Survey
 from cloudgpu.plan.network_access import NetworkRequest
 from cloudgpu.plan.plan import Quotes
-from cloudgpu.plan.survey import NamedThing, Survey
 from tests.unit.plan.checks.worlds import (
     PlanInputs,
     fails,

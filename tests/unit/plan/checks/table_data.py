@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
+from cloudgpu.plan.named_resources import DatasetSeen, NamedThing, Survey
 from cloudgpu.plan.plan import Quotes
-from cloudgpu.plan.survey import DatasetSeen, NamedThing, Survey
 from tests.unit.plan.checks.worlds import ONE, PlanInputs, data, fails, launch, rehearsed, row, spot, surveyed
 
 GIB = 2**30

@@ -6,7 +6,7 @@ from typing import Any
 
 from cloudgpu.hosts.host import HostsFile
 from cloudgpu.hosts.usage import HostsView
-from cloudgpu.plan.survey import ImageSeen, Survey
+from cloudgpu.plan.named_resources import ImageSeen, Survey
 from tests.unit.plan.checks.worlds import PlanInputs, boxed, fails, row
 
 BOXED = "nvcr.io/nvidia/pytorch:24.12-py3"

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from cloudgpu.plan.survey import Survey
+from cloudgpu.plan.named_resources import Survey
 from tests.unit.plan.checks.worlds import (
     ONE,
     PlanInputs,

@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 
 from cloudgpu.catalog.quotas import quota_of
 from cloudgpu.plan.checks.registry import SEVERITIES
+from cloudgpu.plan.named_resources import DatasetSeen, Survey
 from cloudgpu.plan.plan import Quotes
-from cloudgpu.plan.quota_room import QuotaRoom
-from cloudgpu.plan.survey import DatasetSeen, Survey
-from cloudgpu.recipe.assignment import assign
-from cloudgpu.recipe.plain import plain
+from cloudgpu.plan.quota_headroom import QuotaRoom
+from cloudgpu.recipe.plain_values import plain
 from cloudgpu.recipe.schema import Recipe
+from cloudgpu.recipe.set_option import assign
 from tests.unit.plan.checks.table import TABLE
 from tests.unit.plan.checks.worlds import CATALOG, P_ON_DEMAND, PlanInputs
 

@@ -8,12 +8,12 @@ from typing import Any
 from cloudgpu.catalog import Catalog, load
 from cloudgpu.hosts.usage import HostsView
 from cloudgpu.plan import planner
+from cloudgpu.plan.named_resources import DatasetSeen, NamedThing, Survey
 from cloudgpu.plan.network_access import NO_REQUEST, NetworkRequest
 from cloudgpu.plan.plan import Finding, Plan, Quotes, Target
-from cloudgpu.plan.question import Question
-from cloudgpu.plan.quota_room import QuotaRoom
+from cloudgpu.plan.planner_input import Question
+from cloudgpu.plan.quota_headroom import QuotaRoom
 from cloudgpu.plan.reservations import Reservation
-from cloudgpu.plan.survey import DatasetSeen, NamedThing, Survey
 from cloudgpu.recipe.schema import Recipe
 
 CATALOG = load()

@@ -12,7 +12,7 @@ SPEC = NodeSpec(
     instance_id="i-1", instance_type="t", region="r", zone="z", image_id="ami-1", address="", user="ubuntu",
     authorized_keys=(), user_data=b"", gpu="", gpus=0, gpu_memory_mib=0, efa_interfaces=0,
 )  # fmt: skip
-RECORD = record.NodeRecord(
+RECORD = record.SimulatedNodeRecord(
     spec=SPEC, address="127.0.0.2", port=2222, metadata_port=1338, host_key="SHA256:x", isolation="cage",
     timers=(record.Timer("x", 1, ("a",)),),
 )  # fmt: skip
@@ -31,7 +31,7 @@ def test_a_sound_record_is_read(folder):
     assert record.load_in(folder) == RECORD
 
 
-@pytest.mark.parametrize("name", [one.name for one in fields(record.NodeRecord)])
+@pytest.mark.parametrize("name", [one.name for one in fields(record.SimulatedNodeRecord)])
 @pytest.mark.parametrize("value", WRONG, ids=lambda value: repr(value)[:10])
 def test_a_value_of_another_type_is_damage_or_means_the_same(folder, name, value):
     values = json.loads((folder / "record.json").read_text()) | {name: value}

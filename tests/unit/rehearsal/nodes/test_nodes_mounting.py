@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from cloudgpu.rehearsal.nodes.mounts.shared_folders import Disks, Mounted, answer, appearing
-from cloudgpu.rehearsal.nodes.mounts.shared_storage import SharedFiles, prepare, tidy
+from cloudgpu.rehearsal.nodes.mounts.shared_storage import SharedFolderStore, prepare, tidy
 
 EFS, LUSTRE = "fs-1.efs.us-east-1.amazonaws.com", "fs-2.fsx.us-east-1.amazonaws.com@tcp:/abc"
 DISK = "/dev/disk/by-id/nvme-Amazon_Elastic_Block_Store_vol01"
@@ -58,7 +58,7 @@ def test_attached_disks_appear():
 
 def test_one_folder_stands_for_a_file_system_until_it_is_gone(tmp_path):
     prepare(tmp_path)
-    shared = SharedFiles(tmp_path)
+    shared = SharedFolderStore(tmp_path)
     written, read = (shared.path(Mounted("/x", "fs-1", read_only=only)) for only in (False, True))
     assert written != read
     (tmp_path / "shared/fs-1/file").write_text("x")

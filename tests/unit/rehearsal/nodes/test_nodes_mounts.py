@@ -4,9 +4,9 @@ import subprocess
 from pathlib import Path
 
 from cloudgpu.rehearsal.nodes.mounts import namespace_script
-from cloudgpu.rehearsal.nodes.visible_paths import Surroundings
+from cloudgpu.rehearsal.nodes.visible_paths import VisiblePaths
 
-_SEEN = Surroundings(
+_SEEN = VisiblePaths(
     base_python="/root/py/bin/python3",
     commands=(),
     environment=(),

@@ -24,7 +24,7 @@ _SPEC = NodeSpec(
     address="", user="ubuntu", authorized_keys=("ssh-ed25519 A me",), user_data=b"\x00\xff", gpu="A10G", gpus=1,
     gpu_memory_mib=24576, efa_interfaces=0,
 )  # fmt: skip
-_RECORD = record.NodeRecord(_SPEC, "127.1.2.3", 2222, 1338, "SHA256:x", "cage")
+_RECORD = record.SimulatedNodeRecord(_SPEC, "127.1.2.3", 2222, 1338, "SHA256:x", "cage")
 
 
 @given(st.binary(max_size=100), st.lists(st.text(max_size=20), max_size=3))

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloudgpu.rehearsal.nodes.boot.user_data import Part, UserData, parse
+from cloudgpu.rehearsal.nodes.boot.user_data import UserData, UserDataPart, parse
 
 _MIME = b"""Content-Type: multipart/mixed; boundary="XX"
 MIME-Version: 1.0
@@ -34,8 +34,8 @@ runcmd: [ls]
 def test_a_multipart_message_gives_its_parts_in_order_with_harmless_names():
     data = parse(_MIME)
     assert data.parts == (
-        Part("boothook", "expiry.sh", b"#!/bin/sh\necho hook"),
-        Part("script", "_.._boot_strap.sh", b"#!/bin/sh\necho script\n"),
+        UserDataPart("boothook", "expiry.sh", b"#!/bin/sh\necho hook"),
+        UserDataPart("script", "_.._boot_strap.sh", b"#!/bin/sh\necho script\n"),
     )
     assert data.refused == ("part-003: cloud-config is not simulated, nothing of it was done",)
     assert [part.name for part in data.of("boothook")] == ["expiry.sh"]
@@ -43,8 +43,10 @@ def test_a_multipart_message_gives_its_parts_in_order_with_harmless_names():
 
 @pytest.mark.parametrize("pack", [lambda data: data, gzip.compress])
 def test_plain_forms(pack):
-    assert parse(pack(b"#!/bin/sh\nls")).parts == (Part("script", "part-001", b"#!/bin/sh\nls"),)
-    assert parse(pack(b"#cloud-boothook\n#!/bin/sh\nls")).parts == (Part("boothook", "part-001", b"#!/bin/sh\nls"),)
+    assert parse(pack(b"#!/bin/sh\nls")).parts == (UserDataPart("script", "part-001", b"#!/bin/sh\nls"),)
+    assert parse(pack(b"#cloud-boothook\n#!/bin/sh\nls")).parts == (
+        UserDataPart("boothook", "part-001", b"#!/bin/sh\nls"),
+    )
     assert parse(pack(_MIME)).parts == parse(_MIME).parts
     assert parse(pack(b"  \n")) == UserData(())
 

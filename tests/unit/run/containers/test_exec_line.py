@@ -2,13 +2,15 @@
 
 import shlex
 
-from cloudgpu.launch.containers import Engine, container_name, exec_line, pid_file
+from cloudgpu.launch.containers import DockerEngine, container_name, exec_line, pid_file
 
-ENGINE = Engine("/usr/bin/docker", "unix:///var/run/docker.sock")
+ENGINE = DockerEngine("/usr/bin/docker", "unix:///var/run/docker.sock")
 
 
 def test_a_program_is_executed_plainly_where_nobody_needs_to_signal_it():
-    line = exec_line(Engine(), container_name("run-1", 2), ["orted", "-mca", "ess"], workdir="/w", interactive=True)
+    line = exec_line(
+        DockerEngine(), container_name("run-1", 2), ["orted", "-mca", "ess"], workdir="/w", interactive=True
+    )
     assert shlex.join(line) == "docker exec --interactive --workdir /w cloudgpu-run-1-2 orted -mca ess"
 
 

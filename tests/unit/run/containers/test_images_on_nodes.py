@@ -16,8 +16,8 @@ from cloudgpu.recipe.container_flags import flag_problems, hides_the_system
 from cloudgpu.recipe.environment import Container, Environment
 from cloudgpu.run.agent import Agent
 from cloudgpu.run.images import provide_image
-from cloudgpu.run.logins import Login, registry_login
-from cloudgpu.ssh.fake import Answer, FakeHost
+from cloudgpu.run.logins import RegistryLogin, registry_login
+from cloudgpu.ssh.fake import FakeHost, ScriptedResult
 
 ONE, TWO = f"sha256:{'1' * 64}", f"sha256:{'2' * 64}"
 ENGINE = {"docker": "/d", "host": "unix:///s", "gpu_runtime": False, "devices": [], "huge_pages": False}
@@ -31,7 +31,9 @@ class Nodes:
         self.agents = []
         for index in range(len(here)):
             node = Node(index, f"i-{index}", "192.0.2.1", 22, "u", ("x",), "10.0.0.1", "t", "z", "", 0, False)
-            host = FakeHost(node).on("image", Answer(reply=lambda stdin, at=index: self.answer(at, json.loads(stdin))))
+            host = FakeHost(node).on(
+                "image", ScriptedResult(reply=lambda stdin, at=index: self.answer(at, json.loads(stdin)))
+            )
             self.agents.append(Agent(host, "/a", "/h"))
 
     def answer(self, index: int, request: dict) -> str:
@@ -69,7 +71,7 @@ def test_images_of_the_nodes_own_must_be_the_same():
 
 def test_the_login_goes_by_standard_input_only():
     nodes = Nodes(ONE, ONE)
-    provided(nodes, Login("$oauthtoken", "p@ss"))
+    provided(nodes, RegistryLogin("$oauthtoken", "p@ss"))
     assert all("p@ss" not in sent.wire for agent in nodes.agents for sent in agent.host.sent)
     assert nodes.asked[0][1]["login"] == {"username": "$oauthtoken", "password": "p@ss", "server": "nvcr.io"}
 
@@ -91,7 +93,7 @@ def test_the_login_goes_by_standard_input_only():
 )
 def test_who_an_image_is_pulled_as(container, secrets, environ, user, password):
     around = Environment.model_validate({"container": container, "secrets": secrets})
-    login = registry_login(around, environ, lambda region: Login("AWS", f"of {region}"))
+    login = registry_login(around, environ, lambda region: RegistryLogin("AWS", f"of {region}"))
     assert (login.user, login.password) == (user, password) if login else not user
     assert password not in repr(login) or not password
 
@@ -120,7 +122,7 @@ def test_an_ecr_login_is_fetched_once_and_again_before_it_ends():
     logins = RegistryLogins(clients, clock)
     assert [logins("eu-west-1").password, logins("eu-west-1").password] == ["token-1", "token-1"]
     clock.sleep(11 * 3600 + 1)
-    assert logins("eu-west-1") == Login("AWS", "token-2")
+    assert logins("eu-west-1") == RegistryLogin("AWS", "token-2")
     with pytest.raises(CloudError, match="ECR in us-east-1 returned no login"):
         logins("us-east-1")
 

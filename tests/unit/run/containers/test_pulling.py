@@ -7,7 +7,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from cloudgpu.node.agent.containers import pull
-from cloudgpu.node.agent.containers.docker_api import RefusedError
+from cloudgpu.node.agent.containers.docker_api import DockerApiError
 from cloudgpu.node.agent.errors import AgentError
 from cloudgpu.node.agent.gang.spec import read_start
 from cloudgpu.recipe.schema import Recipe
@@ -46,7 +46,7 @@ def test_every_layer_is_told_once_and_the_sum_now_and_then(monkeypatch):
 
 
 def test_an_error_in_the_stream_ends_the_pull():
-    with pytest.raises(RefusedError, match="no space left"):
+    with pytest.raises(DockerApiError, match="no space left"):
         pull.PullProgress(lambda _: None).take({"errorDetail": {"message": "no space left on device"}, "error": "x"})
 
 
@@ -66,7 +66,7 @@ def test_an_error_in_the_stream_ends_the_pull():
     ],
 )
 def test_what_a_refusal_means(said, code):
-    error = pull.fault("x:9", RefusedError(500, said))
+    error = pull.fault("x:9", DockerApiError(500, said))
     assert (error.code, bool(error.hint), said in error.message) == (code, True, True)
 
 

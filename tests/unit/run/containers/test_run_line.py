@@ -6,21 +6,21 @@ from pathlib import PurePosixPath
 
 import pytest
 
-from cloudgpu.launch.containers import Engine
+from cloudgpu.launch.containers import DockerEngine
 from cloudgpu.launch.inventory import Inventory, Node
 from cloudgpu.launch.ranks import NodeFile, NodeLaunch, RankLaunch
-from cloudgpu.node.containers.mounts import Mount
+from cloudgpu.node.containers.mounts import BindMount
 from cloudgpu.recipe.schema import Recipe
-from cloudgpu.run.containers import NodeImage, Place, contained
+from cloudgpu.run.containers import NodeImage, NodeRunPaths, contained
 from cloudgpu.run.job import Job
 
 IMAGE = NodeImage(
     "nvcr.io/nvidia/pytorch@sha256:0", "sha256:1", "sha256:0", ("/opt/nvidia/nvidia_entrypoint.sh",),
-    Engine("/usr/bin/docker", "unix:///var/run/docker.sock"),
+    DockerEngine("/usr/bin/docker", "unix:///var/run/docker.sock"),
     devices=("/dev/infiniband/rdma_cm", "/dev/infiniband/uverbs0"), huge_pages=True,
 )  # fmt: skip
 RUN = "/home/ubuntu/.cloudgpu/runs/plain-abc"
-PLACE = Place(RUN, f"{RUN}/work", {"imagenet": "/data/imagenet"}, {"sets": "/sets", "own": "/own,dir"})
+PLACE = NodeRunPaths(RUN, f"{RUN}/work", {"imagenet": "/data/imagenet"}, {"sets": "/sets", "own": "/own,dir"})
 LAUNCH = NodeLaunch(
     1,
     (RankLaunch(8, 0, ("python3", "train.py"), {}), RankLaunch(9, 1, ("python3", "train.py"), {})),
@@ -135,5 +135,7 @@ def test_every_rank_is_executed_behind_the_images_own_entry_point():
 
 
 def test_a_mount_with_a_quote_and_a_comma_is_one_value():
-    assert Mount('/a,"b').option() == 'type=bind,"source=/a,""b","target=/a,""b"'
-    assert Mount("/a", str(PurePosixPath("/b")), read_only=True).option() == "type=bind,source=/a,target=/b,readonly"
+    assert BindMount('/a,"b').option() == 'type=bind,"source=/a,""b","target=/a,""b"'
+    assert (
+        BindMount("/a", str(PurePosixPath("/b")), read_only=True).option() == "type=bind,source=/a,target=/b,readonly"
+    )

@@ -8,7 +8,7 @@ from typing import Any, Final, TypeVar, cast
 
 from cloudgpu.catalog.catalog import Catalog
 from cloudgpu.catalog.hardware import Gpu, InstanceType, UsageClass
-from cloudgpu.catalog.overlay import Overlay, Reading, TypeFacts
+from cloudgpu.catalog.snapshot import Overlay, Reading, TypeFacts
 
 T = TypeVar("T")
 

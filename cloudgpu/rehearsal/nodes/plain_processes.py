@@ -13,7 +13,7 @@ from pathlib import Path
 
 from cloudgpu.errors import RehearsalError
 from cloudgpu.rehearsal.nodes.boot.base_image import Layer
-from cloudgpu.rehearsal.nodes.visible_paths import Surroundings
+from cloudgpu.rehearsal.nodes.visible_paths import VisiblePaths
 
 _ROUNDS = 50
 _ROUND_S = 0.1
@@ -23,7 +23,7 @@ _ENTER = 'cd "$0" 2>/dev/null || cd /; exec "$@"'
 class PlainBody:
     """The processes of one node. All paths that they should use are below `CLOUDGPU_NODE_ROOT`."""
 
-    def __init__(self, root: Path, run: Path, surroundings: Surroundings) -> None:
+    def __init__(self, root: Path, run: Path, surroundings: VisiblePaths) -> None:
         """Create the body without starting a process.
 
         Args:

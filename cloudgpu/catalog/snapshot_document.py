@@ -6,7 +6,7 @@ from decimal import Decimal
 from typing import Any, Final
 
 from cloudgpu import bounds
-from cloudgpu.catalog.overlay import Overlay, Reading, RegionReadings, Retirement, TypeFacts
+from cloudgpu.catalog.snapshot import Overlay, Reading, RegionReadings, Retirement, TypeFacts
 
 SCHEMA: Final = 1
 

@@ -21,7 +21,7 @@ class GangArgs:
     tags: dict[str, str]
 
 
-class Gang(pulumi.ComponentResource):
+class GangFleet(pulumi.ComponentResource):
     """One `instant` fleet whose minimum equals its size, so that EC2 launches all nodes or none."""
 
     fleet_id: pulumi.Output[str]

@@ -6,11 +6,11 @@ authorize the public key until the run ends, even if the caller disconnects.
 
 from collections.abc import Mapping, Sequence
 
-from cloudgpu.launch.mesh import KNOWN_HOSTS, PRIVATE_KEY, alias, subnet
+from cloudgpu.launch.inter_node_ssh import KNOWN_HOSTS, PRIVATE_KEY, alias, subnet
 from cloudgpu.launch.ranks import NodeFile, NodeLaunch
 from cloudgpu.run.agent import Agent
 from cloudgpu.run.job import Job
-from cloudgpu.ssh.command import Command
+from cloudgpu.ssh.command import RemoteCommand
 from cloudgpu.ssh.fanout import all_or_raise, on_all
 from cloudgpu.ssh.keys import fresh_pair
 
@@ -29,7 +29,7 @@ def prepare(job: Job, agents: Sequence[Agent], gang: Sequence[NodeLaunch]) -> Ma
     for node in (launch for launch in gang if launch.files):
         agent = by_index[node.node_index]
         directory = job.run_dir(agent.home)
-        if agent.host.try_run(Command("test", "-e", f"{directory}/status.json")).ok:
+        if agent.host.try_run(RemoteCommand("test", "-e", f"{directory}/status.json")).ok:
             continue
         files = list(node.files)
         if node.reaches:

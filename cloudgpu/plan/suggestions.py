@@ -12,8 +12,8 @@ from typing import Final
 
 from cloudgpu.plan.edits import Edit, edit, named_in, worth_trying
 from cloudgpu.plan.plan import Finding, Plan
-from cloudgpu.plan.question import Question
-from cloudgpu.plan.remedy import Remedy
+from cloudgpu.plan.planner_input import Question
+from cloudgpu.plan.suggested_change import Remedy
 from cloudgpu.recipe.units import DurationS
 
 Planner = Callable[[Question], Plan]

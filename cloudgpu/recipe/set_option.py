@@ -10,7 +10,7 @@ from cloudgpu import bounds
 from cloudgpu.errors import RecipeError
 from cloudgpu.recipe.document import scalar
 from cloudgpu.recipe.fields import annotation_at, names_at, options, section_at
-from cloudgpu.recipe.nearest import suggestion
+from cloudgpu.recipe.name_suggestions import suggestion
 from cloudgpu.recipe.problem import FieldPath
 from cloudgpu.recipe.schema import Scalar
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from cloudgpu.catalog import InstanceType
 from cloudgpu.plan.checks.rule import Reason, region_rule
-from cloudgpu.plan.question import Question
+from cloudgpu.plan.planner_input import Question
 from cloudgpu.plan.storage import existing_storage
 from cloudgpu.text import command
 

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from typing import Final
 
 from cloudgpu.plan.checks.check import Case, Issue, check
+from cloudgpu.plan.named_resources import ImageSeen
 from cloudgpu.plan.plan import Severity
-from cloudgpu.plan.survey import ImageSeen
 
 _MACHINE: Final = "linux/amd64"
 """Platform of every instance type in the catalog."""

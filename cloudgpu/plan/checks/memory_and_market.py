@@ -5,7 +5,7 @@ from decimal import Decimal
 
 from cloudgpu.catalog import InstanceType
 from cloudgpu.plan.checks.rule import Reason, type_rule
-from cloudgpu.plan.question import Question
+from cloudgpu.plan.planner_input import Question
 from cloudgpu.plan.reservations import is_reserved
 from cloudgpu.text import command
 

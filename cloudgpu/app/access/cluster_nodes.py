@@ -11,7 +11,7 @@ from cloudgpu.paths import Home
 from cloudgpu.ssh.connection import SshHost
 from cloudgpu.ssh.fanout import connect_all
 from cloudgpu.ssh.handshake import AuthRefusedError
-from cloudgpu.state.cluster_and_run_records import ClusterRecord, Records
+from cloudgpu.state.cluster_and_run_records import ClusterRecord, RecordStore
 from cloudgpu.state.inventories import stored_inventory
 from cloudgpu.text import command
 
@@ -35,7 +35,7 @@ class ClusterNodes:
         return chosen(self.nodes, self.record, index)
 
 
-def find_cluster_nodes(records: Records, home: Home, means: NodeLogin, name: str) -> ClusterNodes:
+def find_cluster_nodes(records: RecordStore, home: Home, means: NodeLogin, name: str) -> ClusterNodes:
     """Return the nodes of a cluster, named by itself or by one of its runs.
 
     Raises:

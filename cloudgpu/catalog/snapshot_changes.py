@@ -7,7 +7,7 @@ from typing import Final, Literal, TypeVar
 
 from cloudgpu.catalog.catalog import Catalog
 from cloudgpu.catalog.hardware import InstanceType
-from cloudgpu.catalog.overlay import Overlay, RegionReadings
+from cloudgpu.catalog.snapshot import Overlay, RegionReadings
 
 T = TypeVar("T")
 

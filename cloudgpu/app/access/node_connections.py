@@ -11,10 +11,10 @@ from cloudgpu.launch.inventory import Node
 from cloudgpu.run.progress import Note
 from cloudgpu.ssh.base import Host
 from cloudgpu.ssh.bastion import bastion
-from cloudgpu.ssh.carrier import Carrier, CarryingCommand, ProgramCarrier
 from cloudgpu.ssh.connection import SshHost
 from cloudgpu.ssh.fanout import all_or_raise, connect_all, wait_for_all
 from cloudgpu.ssh.session import Patience
+from cloudgpu.ssh.tcp_connector import CarryingCommand, ProgramCarrier, TcpConnector
 
 _BASTION_S = 15.0
 
@@ -29,7 +29,7 @@ class NodeCarriers:
         self._bastions: dict[tuple[str, tuple[str, ...], str], SshHost] = {}
         self._lock = Lock()
 
-    def carrier(self, node: Node) -> Carrier | None:
+    def carrier(self, node: Node) -> TcpConnector | None:
         """Return the carrier to a node, or None for a direct connection.
 
         Raises:

@@ -15,7 +15,7 @@ from cloudgpu.ssh.handshake import Opened
 _TERMINATE_S = 5.0
 
 
-class Carrier(Protocol):
+class TcpConnector(Protocol):
     """Opens TCP connections on behalf of the caller. `SshHost` implements it."""
 
     def open_tcp(self, address: str, port: int, timeout_s: float) -> Opened:
@@ -26,7 +26,7 @@ class Carrier(Protocol):
         """
 
 
-CarrierOf = Callable[[Node], Carrier | None]
+CarrierOf = Callable[[Node], TcpConnector | None]
 """Returns the carrier for a node, or None if the node is directly reachable."""
 
 

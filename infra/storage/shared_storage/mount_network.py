@@ -15,14 +15,14 @@ LUSTRE: Ports = ((988, 988), (1018, 1023))
 
 
 @dataclass(frozen=True)
-class Place:
+class StorageNetwork:
     """A VPC and one of its subnets per zone."""
 
     vpc_id: str
     subnets: dict[str, str]
 
 
-def find_place(args: StorageArgs, parent: pulumi.Resource) -> Place:
+def find_place(args: StorageArgs, parent: pulumi.Resource) -> StorageNetwork:
     """Look up the subnets while the program runs, because their number determines which resources it creates.
 
     Raises:
@@ -43,10 +43,10 @@ def find_place(args: StorageArgs, parent: pulumi.Resource) -> Place:
         message = f"the subnets belong to {where}: set cloudgpu:subnetIds to subnets of one VPC"
         raise pulumi.RunError(message)
     # The lowest id of each zone, the same one on every run: a file system has at most one address in a zone.
-    return Place(vpcs.pop(), {subnet.availability_zone: subnet.id for subnet in reversed(subnets)})
+    return StorageNetwork(vpcs.pop(), {subnet.availability_zone: subnet.id for subnet in reversed(subnets)})
 
 
-class Access(pulumi.ComponentResource):
+class StorageSecurityGroup(pulumi.ComponentResource):
     """Create one security group for both sides: file servers have it, and every instance with it may mount.
 
     Lustre's servers call their clients back, so the rules hold in both directions.
@@ -58,7 +58,7 @@ class Access(pulumi.ComponentResource):
         self,
         name: str,
         args: StorageArgs,
-        place: Place,
+        place: StorageNetwork,
         ports: Ports,
         tags: dict[str, str],
         opts: pulumi.ResourceOptions | None = None,

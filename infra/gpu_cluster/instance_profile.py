@@ -54,7 +54,7 @@ class IdentityArgs:
     tags: dict[str, str]
 
 
-class Identity(pulumi.ComponentResource):
+class NodeIdentity(pulumi.ComponentResource):
     """An instance profile with a new role, or with an existing role, which is not changed."""
 
     profile_name: pulumi.Output[str]

@@ -7,7 +7,7 @@ from decimal import Decimal
 from importlib.resources import files
 from typing import Any, Final
 
-from cloudgpu.catalog.hardware import Gpu, InstanceType, Memory, Rates
+from cloudgpu.catalog.hardware import Gpu, InstanceType, Memory, PeakRates
 from cloudgpu.catalog.images import image_for
 
 TYPE_FILES: Final = ("instance_types.json", "retired_types.json", "machines.json")
@@ -54,7 +54,7 @@ def _gpu(entry: Mapping[str, Any], sources: Mapping[str, str]) -> Gpu:
     fields = {
         **entry,
         "memories": tuple(Memory(Decimal(gib), speed, sold) for gib, speed, sold in entry["memories"]),
-        "rates": Rates(**{name: Decimal(rate) for name, rate in entry["rates"].items()}),
+        "rates": PeakRates(**{name: Decimal(rate) for name, rate in entry["rates"].items()}),
         "modules": tuple(entry["modules"]),
         "nccl_link_gb_s": _decimal(entry["nccl_link_gb_s"]),
         "sources": {**sources, **entry.get("sources", {})},

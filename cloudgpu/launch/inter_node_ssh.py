@@ -1,6 +1,6 @@
 """SSH between the nodes of a run: files for an SSH client that logs in with a key made for this run.
 
-`run/mesh.py` creates the key and the known hosts and puts them where these files expect them. See
+`run/inter_node_ssh.py` creates the key and the known hosts and puts them where these files expect them. See
 `docs/decisions/0015-the-head-logs-in-with-a-key-of-the-run.md`.
 """
 

@@ -12,14 +12,14 @@ from moto.iam.exceptions import NotFoundException
 
 from cloudgpu.rehearsal.aws_api.ec2 import instance_types
 from cloudgpu.rehearsal.aws_api.launch import placement_groups
-from cloudgpu.rehearsal.aws_api.launch.request import Wanted
-from cloudgpu.rehearsal.aws_api.rules import AwsError, Call
+from cloudgpu.rehearsal.aws_api.launch.request import MergedLaunchRequest
+from cloudgpu.rehearsal.aws_api.rules import AwsError, ParsedRequest
 
 _AMI_ID = re.compile(r"ami-[0-9a-f]{8}([0-9a-f]{9})?$")
 _EFA = ("efa", "efa-only")
 
 
-def admit(call: Call, wanted: Wanted) -> Wanted:
+def admit(call: ParsedRequest, wanted: MergedLaunchRequest) -> MergedLaunchRequest:
     """Validate one launch and choose its zone and subnet.
 
     Raises:
@@ -38,7 +38,7 @@ def admit(call: Call, wanted: Wanted) -> Wanted:
     return placed
 
 
-def profile(call: Call, wanted: Wanted) -> Any:  # noqa: ANN401 - moto's instance profile
+def profile(call: ParsedRequest, wanted: MergedLaunchRequest) -> Any:  # noqa: ANN401 - moto's instance profile
     """Return the requested instance profile, or None if the request has none.
 
     Raises:
@@ -59,7 +59,7 @@ def profile(call: Call, wanted: Wanted) -> Any:  # noqa: ANN401 - moto's instanc
     return found
 
 
-def _check_profile(call: Call, wanted: Wanted) -> None:
+def _check_profile(call: ParsedRequest, wanted: MergedLaunchRequest) -> None:
     """Reject a new instance profile that EC2 does not know yet."""
     found = profile(call, wanted)
     if found is not None and call.world.behaviour.profile_unknown(str(found.id), found.create_date.replace(tzinfo=UTC)):
@@ -67,13 +67,13 @@ def _check_profile(call: Call, wanted: Wanted) -> None:
                        "invalid. Invalid IAM Instance Profile name")  # fmt: skip
 
 
-def _type_facts(call: Call, wanted: Wanted) -> dict[str, Any]:
+def _type_facts(call: ParsedRequest, wanted: MergedLaunchRequest) -> dict[str, Any]:
     if not wanted.instance_type:
         raise AwsError("MissingParameter", "The request must contain the parameter InstanceType")
     return instance_types.require_type(call, wanted.instance_type)
 
 
-def _check_image(call: Call, wanted: Wanted) -> None:
+def _check_image(call: ParsedRequest, wanted: MergedLaunchRequest) -> None:
     image_id = str(wanted.data.get("ImageId") or "")
     if not image_id:
         raise AwsError("MissingParameter", "The request must contain the parameter ImageId")
@@ -83,13 +83,13 @@ def _check_image(call: Call, wanted: Wanted) -> None:
         raise AwsError("InvalidAMIID.NotFound", f"The image id '[{image_id}]' does not exist")
 
 
-def _check_key(call: Call, wanted: Wanted) -> None:
+def _check_key(call: ParsedRequest, wanted: MergedLaunchRequest) -> None:
     name = wanted.data.get("KeyName")
     if name and name not in call.backend.key_pairs:
         raise AwsError("InvalidKeyPair.NotFound", f"The key pair '{name}' does not exist")
 
 
-def _place(call: Call, wanted: Wanted) -> Wanted:
+def _place(call: ParsedRequest, wanted: MergedLaunchRequest) -> MergedLaunchRequest:
     """Choose subnet and zone. By default, the first zone that offers the type and has a subnet."""
     if wanted.subnet_id:
         subnet = _subnet(call, wanted.subnet_id)
@@ -108,14 +108,14 @@ def _place(call: Call, wanted: Wanted) -> Wanted:
     raise AwsError("MissingInput", "No subnets found for the default VPC. Please specify a subnet.")
 
 
-def _subnet(call: Call, subnet_id: str) -> Any:  # noqa: ANN401 - moto's subnet
+def _subnet(call: ParsedRequest, subnet_id: str) -> Any:  # noqa: ANN401 - moto's subnet
     try:
         return call.backend.get_subnet(subnet_id)
     except EC2ClientError:
         raise AwsError("InvalidSubnetID.NotFound", f"The subnet ID '{subnet_id}' does not exist") from None
 
 
-def _check_groups(call: Call, wanted: Wanted) -> None:
+def _check_groups(call: ParsedRequest, wanted: MergedLaunchRequest) -> None:
     ids = list(wanted.group_ids)
     for row in wanted.interfaces:
         ids += [str(value) for value in row.get("Groups") or []]
@@ -131,7 +131,7 @@ def _check_groups(call: Call, wanted: Wanted) -> None:
             )
 
 
-def _check_interfaces(wanted: Wanted, facts: Mapping[str, Any]) -> None:
+def _check_interfaces(wanted: MergedLaunchRequest, facts: Mapping[str, Any]) -> None:
     rows = wanted.interfaces
     if rows and (wanted.group_ids or wanted.data.get("SubnetId")):
         raise AwsError(
@@ -162,7 +162,7 @@ def _check_cards(rows: list[dict[str, Any]], facts: Mapping[str, Any]) -> None:
         raise AwsError("AttachmentLimitExceeded", "Interface count exceeds the limit of the instance type.")
 
 
-def _check_efa(wanted: Wanted, rows: list[dict[str, Any]], facts: Mapping[str, Any]) -> None:
+def _check_efa(wanted: MergedLaunchRequest, rows: list[dict[str, Any]], facts: Mapping[str, Any]) -> None:
     asked = [row for row in rows if row.get("InterfaceType") in _EFA]
     network = facts.get("NetworkInfo", {})
     if asked and not network.get("EfaSupported"):
@@ -173,6 +173,6 @@ def _check_efa(wanted: Wanted, rows: list[dict[str, Any]], facts: Mapping[str, A
         raise AwsError("AttachmentLimitExceeded", f"{len(asked)} EFA interfaces exceed the limit of the type.")
 
 
-def _check_group_name(call: Call, wanted: Wanted) -> None:
+def _check_group_name(call: ParsedRequest, wanted: MergedLaunchRequest) -> None:
     if wanted.placement_group:
         placement_groups.find(call, wanted.placement_group)

@@ -5,8 +5,8 @@ from typing import Any
 import pulumi
 import pulumi_aws as aws
 
+from shared_storage.mount_network import LUSTRE, NFS, StorageSecurityGroup, find_place
 from shared_storage.settings import StorageArgs
-from shared_storage.surroundings import LUSTRE, NFS, Access, find_place
 
 _MIB_S_PER_TIB = 125
 _IMPORTED = ["NEW", "CHANGED", "DELETED"]
@@ -16,7 +16,7 @@ _EXPORTED = ["NEW", "CHANGED"]
 Exports = dict[str, Any]
 
 
-class Made(pulumi.ComponentResource):
+class StorageComponent(pulumi.ComponentResource):
     """A storage component with outputs for the stack."""
 
     def __init__(self, kind: str, name: str, opts: pulumi.ResourceOptions | None) -> None:
@@ -33,7 +33,7 @@ class Made(pulumi.ComponentResource):
         return pulumi.ResourceOptions(parent=self, protect=args.protect)
 
 
-class SharedFiles(Made):
+class SharedFiles(StorageComponent):
     """EFS: encrypted, with a mount target in every zone."""
 
     def __init__(
@@ -41,7 +41,7 @@ class SharedFiles(Made):
     ) -> None:
         super().__init__("SharedFiles", name, opts)
         place = find_place(args, self)
-        access = Access(name, args, place, NFS, tags, pulumi.ResourceOptions(parent=self))
+        access = StorageSecurityGroup(name, args, place, NFS, tags, pulumi.ResourceOptions(parent=self))
         system = aws.efs.FileSystem(
             name,
             encrypted=True,
@@ -70,7 +70,7 @@ class SharedFiles(Made):
         )
 
 
-class ParallelFiles(Made):
+class ParallelFiles(StorageComponent):
     """FSx for Lustre in one zone, with the linked S3 prefix, if any, as its root."""
 
     def __init__(
@@ -81,7 +81,7 @@ class ParallelFiles(Made):
         if args.zone not in place.subnets:
             message = f"VPC {place.vpc_id} has no subnet in {args.zone}: set cloudgpu:subnetIds"
             raise pulumi.RunError(message)
-        access = Access(name, args, place, LUSTRE, tags, pulumi.ResourceOptions(parent=self))
+        access = StorageSecurityGroup(name, args, place, LUSTRE, tags, pulumi.ResourceOptions(parent=self))
         persistent = args.deployment == "persistent_2"
         system = aws.fsx.LustreFileSystem(
             name,
@@ -122,7 +122,7 @@ class ParallelFiles(Made):
         )
 
 
-class Disk(Made):
+class Disk(StorageComponent):
     """An EBS volume: gp3, encrypted, empty or restored from a snapshot."""
 
     def __init__(
@@ -143,7 +143,7 @@ class Disk(Made):
         self.finish({"id": volume.id, "zone": args.zone, "sizeGib": volume.size})
 
 
-class Objects(Made):
+class Objects(StorageComponent):
     """An S3 bucket: private to the account, encrypted, without versioning."""
 
     def __init__(

@@ -17,7 +17,7 @@ HOLDS_DATA: Final = frozenset({"efs", "lustre", "ebs", "s3"})
 
 
 @dataclass(frozen=True)
-class Part:
+class StoragePart:
     """One AWS resource that belongs to a storage.
 
     Attributes:
@@ -71,11 +71,11 @@ class Stored:
     name: str
     token: str
     region: str
-    parts: tuple[Part, ...]
+    parts: tuple[StoragePart, ...]
     users: tuple[str, ...] | None = ()
 
     @property
-    def data(self) -> Part | None:
+    def data(self) -> StoragePart | None:
         """The part with the data; None if it was deleted or never created."""
         return next((part for part in self.parts if part.kind in HOLDS_DATA), None)
 
