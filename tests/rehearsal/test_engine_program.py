@@ -25,16 +25,16 @@ pytestmark = [
 ]
 
 CLUSTER = (
-    "PlacementGroupHandler",
+    "PlacementGroup",
     "KeyPair",
-    "RoleHandler",
-    "RolePolicyHandler",
-    "InstanceProfileHandler",
-    "SecurityGroupHandler",
-    "LaunchTemplateHandler",
-    "FleetHandler",
+    "Role",
+    "RolePolicy",
+    "InstanceProfile",
+    "SecurityGroup",
+    "LaunchTemplate",
+    "Fleet",
 )
-SCHEDULE_TYPES = ("RoleHandler", "RolePolicyHandler", "ScheduleGroupHandler", "ScheduleHandler", "ScheduleHandler")
+SCHEDULE_TYPES = ("Role", "RolePolicy", "ScheduleGroup", "Schedule", "Schedule")
 TYPES = sorted(CLUSTER + SCHEDULE_TYPES)
 PUBLIC_KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIGcyZqYq0n1o0u8q9Ck4yQJ8P0Q0lq8m3yq8m3yq8m3y me"
 IMAGE = "/aws/service/deeplearning/ami/x86_64/base-oss-nvidia-driver-gpu-ubuntu-22.04/latest/ami-id"

@@ -12,7 +12,7 @@ from cloudgpu.errors import AuthError, CloudGpuError
 
 
 class EipHandler(NetworkPartHandler):
-    """`aws:ec2/eip:Eip`. It is attached by an `EipAssociationHandler` or a NAT gateway."""
+    """`aws:ec2/eip:Eip`. It is attached by an `EipAssociation` or a NAT gateway."""
 
     type: ClassVar[str] = "aws:ec2/eip:Eip"
     kind, plural, id_key = "elastic-ip", "Addresses", "AllocationId"

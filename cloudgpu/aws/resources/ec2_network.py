@@ -28,7 +28,7 @@ class VpcHandler(NetworkPartHandler):
         made = ctx.clients.client("ec2").create_vpc(
             CidrBlock=inputs["cidrBlock"], InstanceTenancy=tenancy, TagSpecifications=tags
         )
-        return str(made["VpcHandler"]["VpcId"])
+        return str(made["Vpc"]["VpcId"])
 
     def _set(self, ec2: Any, found: dict[str, Any], inputs: Properties) -> None:  # noqa: ANN401
         vpc_id = found["VpcId"]
@@ -71,7 +71,7 @@ class SubnetHandler(NetworkPartHandler):
         request = {"VpcId": inputs["vpcId"], "CidrBlock": inputs["cidrBlock"], "TagSpecifications": tags}
         if inputs.get("availabilityZone"):
             request["AvailabilityZone"] = inputs["availabilityZone"]
-        return str(ctx.clients.client("ec2").create_subnet(**request)["SubnetHandler"]["SubnetId"])
+        return str(ctx.clients.client("ec2").create_subnet(**request)["Subnet"]["SubnetId"])
 
     def _set(self, ec2: Any, found: dict[str, Any], inputs: Properties) -> None:  # noqa: ANN401
         wanted = bool(inputs["mapPublicIpOnLaunch"])
@@ -99,7 +99,7 @@ class InternetGatewayHandler(NetworkPartHandler):
 
     def _make(self, ctx: HandlerContext, inputs: Properties, tags: list[dict[str, Any]]) -> str:  # noqa: ARG002
         made = ctx.clients.client("ec2").create_internet_gateway(TagSpecifications=tags)
-        return str(made["InternetGatewayHandler"]["InternetGatewayId"])
+        return str(made["InternetGateway"]["InternetGatewayId"])
 
     def _set(self, ec2: Any, found: dict[str, Any], inputs: Properties) -> None:  # noqa: ANN401
         gateway_id, wanted = found["InternetGatewayId"], inputs.get("vpcId")

@@ -86,7 +86,7 @@ class InstanceProfileHandler(DescribedHandler):
         if wanted and wanted not in present:
             retried(ctx.clock, lambda: _add(ctx.clients, name, wanted), when=is_gone, total_s=_SPREAD_S)
         with typed(f"looking at instance profile {name}"):
-            found = ctx.clients.client("iam").get_instance_profile(InstanceProfileName=name)["InstanceProfileHandler"]
+            found = ctx.clients.client("iam").get_instance_profile(InstanceProfileName=name)["InstanceProfile"]
         return _physical(found, inputs)
 
 
@@ -116,7 +116,7 @@ def _described(clients: Clients, name: str) -> dict[str, Any] | None:
         if is_gone(err):
             return None
         raise
-    found: dict[str, Any] = answer["InstanceProfileHandler"]
+    found: dict[str, Any] = answer["InstanceProfile"]
     return found
 
 

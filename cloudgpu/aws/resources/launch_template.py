@@ -40,7 +40,7 @@ class LaunchTemplateHandler(DescribedHandler):
             **_description(inputs),
         }
         with typed(f"making launch template {name}"):
-            made = ctx.clients.client("ec2").create_launch_template(**request)["LaunchTemplateHandler"]
+            made = ctx.clients.client("ec2").create_launch_template(**request)["LaunchTemplate"]
         return _physical(made, inputs, ctx.clients.region)
 
     def find(self, ctx: HandlerContext, inputs: Properties) -> Physical | None:

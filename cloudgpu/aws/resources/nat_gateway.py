@@ -35,7 +35,7 @@ class NatGatewayHandler(NetworkPartHandler):
             ConnectivityType=inputs["connectivityType"],
             TagSpecifications=tags,
         )
-        return str(made["NatGatewayHandler"]["NatGatewayId"])
+        return str(made["NatGateway"]["NatGatewayId"])
 
     def delete(self, ctx: HandlerContext, physical_id: str, outputs: Properties) -> None:
         """Delete it, and wait until its interface and address are free again."""

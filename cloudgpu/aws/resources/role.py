@@ -107,7 +107,7 @@ class RoleHandler(DescribedHandler):
                 _set_managed(iam, name, frozenset(inputs["managedPolicyArns"]))
             if inputs.get("inlinePolicies") is not None:
                 _set_inline(iam, name, {policy["name"]: policy["policy"] for policy in inputs["inlinePolicies"]})
-            found = iam.get_role(RoleName=name)["RoleHandler"]
+            found = iam.get_role(RoleName=name)["Role"]
         return _physical(found, inputs)
 
 
@@ -154,7 +154,7 @@ def _unless_gone(call: Callable[..., Any], **arguments: str) -> None:
 def _described(clients: Clients, name: str) -> dict[str, Any] | None:
     try:
         with typed(f"looking at role {name}"):
-            found: dict[str, Any] = clients.client("iam").get_role(RoleName=name)["RoleHandler"]
+            found: dict[str, Any] = clients.client("iam").get_role(RoleName=name)["Role"]
     except CloudGpuError as err:
         if is_gone(err):
             return None

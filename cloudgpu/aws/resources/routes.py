@@ -31,7 +31,7 @@ class RouteTableHandler(NetworkPartHandler):
 
     def _make(self, ctx: HandlerContext, inputs: Properties, tags: list[dict[str, Any]]) -> str:
         made = ctx.clients.client("ec2").create_route_table(VpcId=inputs["vpcId"], TagSpecifications=tags)
-        return str(made["RouteTableHandler"]["RouteTableId"])
+        return str(made["RouteTable"]["RouteTableId"])
 
     def _set(self, ec2: Any, found: dict[str, Any], inputs: Properties) -> None:  # noqa: ANN401
         """Set the routes of the program. A program without routes leaves them unchanged.

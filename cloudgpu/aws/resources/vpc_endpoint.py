@@ -48,7 +48,7 @@ class VpcEndpointHandler(NetworkPartHandler):
             TagSpecifications=tags,
             **request,
         )
-        return str(made["VpcEndpointHandler"]["VpcEndpointId"])
+        return str(made["VpcEndpoint"]["VpcEndpointId"])
 
     def _set(self, ec2: Any, found: dict[str, Any], inputs: Properties) -> None:  # noqa: ANN401
         """Set the route tables. A program that names none leaves them unchanged."""

@@ -1,4 +1,4 @@
-"""Service Quotas of EC2: vCPUs by instance family bucket and market, and Elastic IPs."""
+"""Service Quotas of EC2: vCPU limits per quota family and market, and the limit of Elastic IPs."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,14 +9,14 @@ from cloudgpu.rehearsal.aws_api.interfaces import World
 from cloudgpu.rehearsal.aws_api.json_service import Action, JsonError, paged
 
 DEFAULT_VCPUS = 100_000
-"""Default if the quota table has no row: a number, as on AWS, that no rehearsal reaches."""
+"""Limit if the quota table has no matching row: a number, as on AWS, but too high for a rehearsal to reach."""
 ELASTIC_IPS = 5
 _ACCOUNT = "123456789012"
 
 
 @dataclass(frozen=True)
 class SimulatedQuota:
-    """A quota. `bucket` and `market` identify its row in the table; without a bucket the value is `fixed`."""
+    """A quota: the row of the quota table for the family `bucket` and `market`, or `fixed` if `bucket` is empty."""
 
     code: str
     name: str
@@ -39,11 +39,11 @@ QUOTAS = (
 )
 
 
-def vcpus_allowed(market: Market, region: str, bucket: str, kind: str) -> int:
-    """Return the vCPU limit of a bucket. The `p` row also limits P5 spot unless there is a `p5` row."""
-    limit = market.quota_of(region, bucket, kind)
-    if limit is None and bucket == "p5":
-        limit = market.quota_of(region, "p", kind)
+def vcpus_allowed(market: Market, region: str, family: str, market_name: str) -> int:
+    """Return the vCPU limit of a quota family. The `p` row also limits spot P5 unless the table has a `p5` row."""
+    limit = market.quota_of(region, family, market_name)
+    if limit is None and family == "p5":
+        limit = market.quota_of(region, "p", market_name)
     return DEFAULT_VCPUS if limit is None else limit
 
 
@@ -53,12 +53,12 @@ def _get(world: World, region: str, params: Mapping[str, Any]) -> dict[str, Any]
     quota = next((quota for quota in QUOTAS if quota.code == code), None)
     if quota is None:
         raise JsonError("NoSuchResourceException", "The request failed because the specified quota does not exist.")
-    return {"SimulatedQuota": _shown(world, region, quota)}
+    return {"Quota": _description(world, region, quota)}
 
 
 def _list(world: World, region: str, params: Mapping[str, Any]) -> dict[str, Any]:
     _require_ec2(params)
-    rows, more = paged([_shown(world, region, quota) for quota in QUOTAS], params)
+    rows, more = paged([_description(world, region, quota) for quota in QUOTAS], params)
     return {"Quotas": rows, **more}
 
 
@@ -68,10 +68,10 @@ def _services(_: World, __: str, ___: Mapping[str, Any]) -> dict[str, Any]:
 
 def _require_ec2(params: Mapping[str, Any]) -> None:
     if params.get("ServiceCode") != "ec2":
-        raise JsonError("NoSuchResourceException", "The rehearsal cloud has quotas of the service ec2 only.")
+        raise JsonError("NoSuchResourceException", "The rehearsal cloud has quotas for the service ec2 only.")
 
 
-def _shown(world: World, region: str, quota: SimulatedQuota) -> dict[str, Any]:
+def _description(world: World, region: str, quota: SimulatedQuota) -> dict[str, Any]:
     value = quota.fixed
     if quota.bucket:
         value = vcpus_allowed(world.market, region, quota.bucket, quota.market)

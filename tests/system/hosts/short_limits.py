@@ -19,7 +19,7 @@ from cloudgpu.cli.main import main
 from cloudgpu.node import payload
 from cloudgpu.ssh import connection, fanout, session
 from cloudgpu.ssh.transfer import transfer
-from cloudgpu.run import agent, follow, reader
+from cloudgpu.run import agent, agent_reader, follow
 
 def add(archive, name, content, add=payload._add):
     add(archive, name, content.replace(b"EVERY_S = 15.0", b"EVERY_S = 0.5"))
@@ -32,8 +32,9 @@ for call in (connection.SshHost.run, connection.SshHost.try_run):
 fanout.connect_all.__kwdefaults__["timeout_s"] = wiring_hosts._ANSWER_S = 2.0
 connection._CHANNEL_TIMEOUT_S = 1.6
 session.Patience.__init__.__defaults__ = (0.8, 1.6)
-reader._RETRY_S, reader._RETRY_LOST_S, reader._SILENT_S, reader._TELL_EVERY_S = 0.2, 0.2, 0.1, 1.0
-reader.LOST_CONTACT_S = 6.0
+agent_reader._RETRY_S, agent_reader._RETRY_LOST_S = 0.2, 0.2
+agent_reader._SILENT_S, agent_reader._TELL_EVERY_S = 0.1, 1.0
+agent_reader.LOST_CONTACT_S = 6.0
 follow._OTHERS_S = 1.0
 """
 ONE = LIMITS + "sys.exit(main(sys.argv[1:]))\n"

@@ -178,7 +178,6 @@ def test_nodes_behind_one_that_was_not_reached_say_so(monkeypatch: pytest.Monkey
 def test_what_needs_no_connection_loads_no_paramiko() -> None:
     connecting = {
         "bastion",
-        "carrier",
         "channel",
         "connection",
         "fanout",
@@ -186,6 +185,7 @@ def test_what_needs_no_connection_loads_no_paramiko() -> None:
         "host_key",
         "keys",
         "session",
+        "tcp_connector",
         "transport",
         "tunnel",
         "__init__",

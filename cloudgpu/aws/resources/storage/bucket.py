@@ -40,7 +40,7 @@ class BucketHandler(DescribedHandler):
         if ctx.clients.region != _HOME:
             configuration["LocationConstraint"] = ctx.clients.region
         with typed(f"making bucket {name}"):
-            ctx.clients.client("s3").create_bucket(BucketHandler=name, CreateBucketConfiguration=configuration)
+            ctx.clients.client("s3").create_bucket(Bucket=name, CreateBucketConfiguration=configuration)
         return self._settled(ctx, inputs)
 
     def find(self, ctx: HandlerContext, inputs: Properties) -> Physical | None:
@@ -71,7 +71,7 @@ class BucketHandler(DescribedHandler):
             empty(ctx.clients, physical_id)
         try:
             with typed(f"deleting bucket {physical_id}"):
-                ctx.clients.client("s3").delete_bucket(BucketHandler=physical_id)
+                ctx.clients.client("s3").delete_bucket(Bucket=physical_id)
         except CloudGpuError as err:
             if not is_gone(err):
                 raise
@@ -96,7 +96,7 @@ class BucketHandler(DescribedHandler):
 
 def _tag(clients: Clients, name: str, tags: dict[str, str]) -> None:
     with typed(f"tagging bucket {name}"):
-        clients.client("s3").put_bucket_tagging(BucketHandler=name, Tagging={"TagSet": listed(tags)})
+        clients.client("s3").put_bucket_tagging(Bucket=name, Tagging={"TagSet": listed(tags)})
 
 
 def _physical(clients: Clients, name: str, inputs: Properties, tags: dict[str, str]) -> Physical:

@@ -225,7 +225,7 @@ def test_a_run_that_was_killed_before_it_had_ranks_is_closed_and_run_again(bed, 
         raise Killed
 
     with monkeypatch.context() as patch:
-        patch.setattr("cloudgpu.app.runs.follow.Running.connect", die)
+        patch.setattr("cloudgpu.app.runs.follow.FollowedRun.connect", die)
         with pytest.raises(Killed):
             bed.run()
     begun = bed.record.rows[0].run_id
