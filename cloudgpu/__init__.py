@@ -1,1 +1,1 @@
-"""cloudgpu: GPU clusters that cannot leak, from one recipe file."""
+"""cloudgpu: create GPU clusters from one recipe file, train on them, and delete every resource afterwards."""

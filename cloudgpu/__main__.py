@@ -1,4 +1,4 @@
-"""`python -m cloudgpu`."""
+"""Run the command line as `python -m cloudgpu`."""
 
 from cloudgpu.cli.main import entry
 

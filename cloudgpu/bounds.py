@@ -1,11 +1,11 @@
-"""Read numbers, durations, sizes, money, times and text from outside into bounded values.
+"""Parse numbers, durations, sizes, amounts of money, times and text from untrusted sources into bounded values.
 
-Everything here comes from people, files, tags, nodes or AWS. Each kind of value has one parser and one range, so that
-no arithmetic behind it can overflow: bounded moments can be subtracted, and bounded durations added to them.
-Every parser raises ValueError with a message that says what was expected.
+The values come from users, files, tags, nodes or AWS. Each type of value has one parser and one range, so that later
+arithmetic cannot overflow: bounded times can be subtracted, and bounded durations added to them. Every parser raises
+ValueError with a message that names what was expected.
 
-Only ASCII digits count. `int` also reads `1_000`, `+5`, ` 5 ` and the digits of every other script, and the tools that
-the value is handed to do not.
+Only ASCII digits are accepted. `int` also accepts `1_000`, `+5`, ` 5 ` and the digits of other scripts, but the tools
+that receive the value do not.
 """
 
 import re
@@ -15,20 +15,20 @@ from typing import Final
 
 EARLIEST: Final = datetime(2000, 1, 1, tzinfo=UTC)
 LATEST: Final = datetime(2100, 1, 1, tzinfo=UTC)
-"""Every moment lies between these: older than any cloud, and later than anything that can be paid for."""
+"""Bounds of every time: before any cloud existed, and later than anything that can be paid for."""
 MAX_DURATION_S: Final = 366 * 86400
-"""A year. The longest that AWS sells in one piece is a Capacity Block of half a year."""
+"""One year. The longest term that AWS offers is a Capacity Block of half a year."""
 MAX_USD: Final = Decimal(10) ** 9
-"""More than any cluster costs, and little enough that nano-dollars times seconds of a year stay far below 2**127."""
+"""More than any cluster costs, yet nano-dollars multiplied by the seconds of a year stay far below 2**127."""
 MAX_SIZE_GIB: Final = 1 << 20
-"""One pebibyte, above every FSx for Lustre file system that AWS grants without a contract."""
+"""One pebibyte: larger than any FSx for Lustre file system that AWS provides without a contract."""
 MAX_VOLUME_GIB: Final = 64 * 1024
-"""The largest gp3 volume of EBS."""
+"""Maximum size of a gp3 EBS volume."""
 MAX_COUNT: Final = 2**53
-"""The largest whole number that every JSON reader keeps exact."""
+"""Largest integer that every JSON parser reads exactly."""
 MAX_PORT: Final = 65535
 MAX_ARGUMENT_BYTES: Final = 128 * 1024 - 1
-"""MAX_ARG_STRLEN of Linux without the terminating NUL: `execve` refuses a longer argument or NAME=VALUE."""
+"""Linux's MAX_ARG_STRLEN minus the terminating NUL; `execve` rejects a longer argument or NAME=VALUE string."""
 
 _MAX_FIGURE: Final = Decimal(10) ** 18
 _WHOLE: Final = re.compile(r"-?[0-9]{1,18}")
@@ -51,7 +51,7 @@ def whole(text: str, least: int = 0, most: int = MAX_COUNT) -> int:
     """Read a whole number from text.
 
     Raises:
-        ValueError: Not a whole number in ASCII digits, or out of range.
+        ValueError: The text is not a whole number in ASCII digits, or is out of range.
     """
     if _WHOLE.fullmatch(text) is None:
         raise _expected("a whole number", text)
@@ -59,10 +59,10 @@ def whole(text: str, least: int = 0, most: int = MAX_COUNT) -> int:
 
 
 def count(value: object, least: int = 0, most: int = MAX_COUNT) -> int:
-    """Check a whole number of a JSON or YAML document; true and false are none.
+    """Return a whole number from a JSON or YAML document after checking its range; reject true and false.
 
     Raises:
-        ValueError: Not a whole number, or out of range.
+        ValueError: The value is not a whole number, or is out of range.
     """
     if not isinstance(value, int) or isinstance(value, bool):
         raise _expected("a whole number", value)
@@ -70,10 +70,10 @@ def count(value: object, least: int = 0, most: int = MAX_COUNT) -> int:
 
 
 def port(text: str) -> int:
-    """Read a TCP port.
+    """Read a TCP port number.
 
     Raises:
-        ValueError: Not a port.
+        ValueError: The text is not a whole number from 1 to 65535.
     """
     return whole(text, 1, MAX_PORT)
 
@@ -82,10 +82,10 @@ def figure(value: object) -> Decimal:
     """Read a decimal number from text, an int, a float or a Decimal.
 
     Raises:
-        ValueError: Not a finite number, or one above 10**18.
+        ValueError: The value is not a finite number, or its magnitude exceeds 10**18.
     """
     if isinstance(value, int) and not isinstance(value, bool) and abs(value) > MAX_COUNT:
-        raise _expected("a number", value)  # `str` raises for the longest ones, and says nothing of the field
+        raise _expected("a number", value)  # `str` raises for very long integers, with a message that is of no use here
     text = str(value) if isinstance(value, int | float | Decimal) and not isinstance(value, bool) else value
     if not isinstance(text, str) or _FIGURE.fullmatch(text) is None or abs(Decimal(text)) > _MAX_FIGURE:
         raise _expected("a number", value)
@@ -96,7 +96,7 @@ def usd(value: object) -> Decimal:
     """Read an amount of US dollars, from 0 to a billion.
 
     Raises:
-        ValueError: Not an amount, negative, or above a billion.
+        ValueError: The value is not an amount, is negative, or is above a billion.
     """
     amount = _dollars(value)
     if not 0 <= amount <= MAX_USD:
@@ -108,7 +108,7 @@ def positive_usd(value: object) -> Decimal:
     """Read an amount of US dollars above zero.
 
     Raises:
-        ValueError: Not an amount, zero or less, or above a billion.
+        ValueError: The value is not an amount, is zero or less, or is above a billion.
     """
     amount = _dollars(value)
     if amount <= 0:
@@ -117,10 +117,10 @@ def positive_usd(value: object) -> Decimal:
 
 
 def moment(text: object) -> datetime:
-    """Read an ISO 8601 date or time as UTC; without a zone it is UTC already.
+    """Read an ISO 8601 date or time and convert it to UTC. A time with no UTC offset is taken as UTC.
 
     Raises:
-        ValueError: Not a time, or not in 2000 to 2099.
+        ValueError: The text is not a time, or the time is not in 2000 to 2099.
     """
     if not isinstance(text, str) or _MOMENT.fullmatch(text) is None:
         raise _expected("a time like 2026-11-21T18:00Z", text)
@@ -133,22 +133,22 @@ def moment(text: object) -> datetime:
 
 
 def epoch(text: str) -> datetime:
-    """Read seconds since 1970 as UTC.
+    """Read a Unix timestamp in seconds and return it as UTC.
 
     Raises:
-        ValueError: Not a whole number, or not in 2000 to 2099.
+        ValueError: The text is not a whole number, or the time is not in 2000 to 2099.
     """
     seconds = whole(text, int(EARLIEST.timestamp()), int(LATEST.timestamp()) - 1)
     return datetime.fromtimestamp(seconds, UTC)
 
 
 def within_calendar(at: datetime) -> datetime:
-    """Return an aware time as UTC.
+    """Convert a timezone-aware time to UTC.
 
     Raises:
-        ValueError: Not in 2000 to 2099.
+        ValueError: The time is not in 2000 to 2099.
     """
-    # Compared before it is converted: near the ends of the calendar the conversion itself overflows.
+    # Compare before converting: near the limits of `datetime` the conversion itself overflows.
     if not EARLIEST <= at < LATEST:
         message = f"expected a time from 2000 to 2099, got {at.isoformat()}"
         raise ValueError(message)
@@ -156,10 +156,10 @@ def within_calendar(at: datetime) -> datetime:
 
 
 def tag_moment(text: str) -> datetime:
-    """Read the time of a tag, in the one form that cloudgpu writes: `2026-11-21T18:00:00Z`.
+    """Read the time in a tag, which must have the form that cloudgpu writes: `2026-11-21T18:00:00Z`.
 
     Raises:
-        ValueError: Another form, or not in 2000 to 2099.
+        ValueError: The text has another form, or the time is not in 2000 to 2099.
     """
     parsed = moment(text)
     if parsed.strftime(_TAG_MOMENT) != text:
@@ -171,7 +171,7 @@ def day(text: object) -> date:
     """Read a date.
 
     Raises:
-        ValueError: Not a date, or not in 2000 to 2099.
+        ValueError: The text is not a date, or the date is not in 2000 to 2099.
     """
     if not isinstance(text, str) or _DATE.fullmatch(text) is None:
         raise _expected("a date like 2026-11-21", text)
@@ -179,10 +179,10 @@ def day(text: object) -> date:
 
 
 def duration_s(text: object, most_s: int = MAX_DURATION_S) -> int:
-    """Read a duration such as `90s`, `20m`, `8h` or `1d12h` in seconds.
+    """Read a duration such as `90s`, `20m`, `8h` or `1d12h` and return it in seconds.
 
     Raises:
-        ValueError: Not a duration, no unit, zero, or too long.
+        ValueError: The text is not a duration, has no unit, is zero, or is too long.
     """
     stripped = text.strip(" \t") if isinstance(text, str) else ""
     if _DURATION.fullmatch(stripped) is None:
@@ -199,20 +199,20 @@ def duration_s(text: object, most_s: int = MAX_DURATION_S) -> int:
 
 
 def age(text: str, now: datetime) -> datetime:
-    """Return the time that lies a duration such as `7d` before `now`.
+    """Return the time that is a duration such as `7d` before `now`.
 
     Raises:
-        ValueError: Not a duration, or the time is before 2000.
+        ValueError: The text is not a duration, or the time is before 2000.
     """
     longest_s = int((now - EARLIEST).total_seconds())
     return now - timedelta(seconds=duration_s(text, longest_s))
 
 
 def size_gib(text: object, most: int = MAX_SIZE_GIB) -> int:
-    """Read a size such as `300GiB` or `2TiB` in GiB.
+    """Read a size such as `300GiB` or `2TiB` and return it in GiB.
 
     Raises:
-        ValueError: Not a size, no unit, zero, or too large.
+        ValueError: The text is not a size, has no unit, is zero, or is too large.
     """
     match = _SIZE.fullmatch(text.strip(" \t")) if isinstance(text, str) else None
     gib = int(match[1]) * (1024 if match[2] == "TiB" else 1) if match else 0
@@ -226,44 +226,44 @@ def size_gib(text: object, most: int = MAX_SIZE_GIB) -> int:
 
 
 def text_fault(text: str, *, lines: bool = False) -> str:
-    """Return why text cannot stand in a name, a path or an argument; empty where it can.
+    """Return why text cannot be used in a name, path or argument; empty if it can.
 
     Args:
         text: Any text.
-        lines: Allow newlines and tabs, as in commands and values of variables.
+        lines: Allow newlines and tabs, as in commands and the values of variables.
     """
     if text.isprintable():
         return ""
     for position, char in enumerate(text, 1):
         if "\ud800" <= char <= "\udfff":
-            return f"character {position} is half of a surrogate pair (U+{ord(char):04X}), which is no text"
+            return f"character {position} is half of a surrogate pair (U+{ord(char):04X}), which is not valid text"
         if _is_control(char) and not (lines and char in "\n\t"):
             return f"character {position} is the control character U+{ord(char):04X}"
     return ""
 
 
 def value_fault(text: str) -> str:
-    """Return why text cannot be the value of an environment variable; empty where it can.
+    """Return why text cannot be the value of an environment variable; empty if it can.
 
-    A secret may hold any control character that a process can be given, such as the line ends of a Windows file.
+    A secret may contain any control character that an environment variable can hold, such as Windows line endings.
     """
     if "\0" in text:
-        return "it holds a NUL character, where every program would cut it off"
+        return "it contains a NUL character, which would truncate it"
     if any("\ud800" <= char <= "\udfff" for char in text):
         return "it is not UTF-8 text"
     return ""
 
 
 def is_file_name(text: str) -> bool:
-    """Return whether text can name one file in a folder: a tag that names none has no file of ours.
+    """Return True if text can be the name of a single file; a tag that fails this has no local file.
 
-    The length leaves room below NAME_MAX for the suffixes of temporary files.
+    The maximum length leaves room below NAME_MAX for the suffixes of temporary files.
     """
     return text not in ("", ".", "..") and "/" not in text and len(text) <= _MAX_NAME and not text_fault(text)
 
 
 def _is_control(char: str) -> bool:
-    """C0, DEL and C1 controls, and the two separators that some readers take for line ends."""
+    """Return True for C0, DEL and C1 controls, and for the two separators that some parsers treat as line breaks."""
     return char < " " or "\x7f" <= char <= "\x9f" or char in "\u2028\u2029"
 
 
@@ -286,8 +286,8 @@ def _expected(what: str, got: object) -> ValueError:
 
 
 def _shown(value: object) -> str:
-    """A value in a message: escaped, and cut off where it is long."""
+    """Return a value as shown in messages: escaped, and truncated if it is long."""
     if isinstance(value, int) and not isinstance(value, bool) and abs(value) > MAX_COUNT:
-        return "a number beyond every bound"  # str() of a huge int raises
+        return "a number that is too large"  # str() of a huge int raises
     plain = value if isinstance(value, str) and value.isprintable() and value else repr(value)
     return plain if len(plain) <= _SHOWN else f"{plain[:_SHOWN]}..."

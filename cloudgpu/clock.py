@@ -1,4 +1,4 @@
-"""Clocks that are passed in, so that tests need not sleep and no code calls `datetime.now` directly."""
+"""Clocks that callers inject, so that tests need not sleep and no code calls `datetime.now` directly."""
 
 import time
 from datetime import UTC, datetime, timedelta
@@ -6,7 +6,7 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Wall time in UTC, monotonic seconds, and waiting."""
+    """A source of wall-clock time in UTC and monotonic time, and a way to wait."""
 
     def now(self) -> datetime:
         """Return the current time, timezone-aware, in UTC."""
@@ -15,11 +15,11 @@ class Clock(Protocol):
         """Return monotonic seconds from an arbitrary start."""
 
     def sleep(self, seconds: float) -> None:
-        """Wait."""
+        """Wait for this many seconds."""
 
 
 class SystemClock:
-    """The machine's clock."""
+    """The operating system's clock."""
 
     def now(self) -> datetime:
         """Return the current time, timezone-aware, in UTC."""
@@ -35,7 +35,7 @@ class SystemClock:
 
 
 class ManualClock:
-    """A clock that moves only on `sleep`, which returns immediately."""
+    """A clock that advances only when `sleep` is called; `sleep` returns immediately."""
 
     def __init__(self, start: datetime) -> None:
         self._now = start

@@ -1,7 +1,7 @@
-"""Read JSON of files, nodes and services as values of known types.
+"""Decode JSON from files, nodes and services into values of known types.
 
-A file may be damaged, edited or written by another version, and what a node or a service sends is foreign altogether. A
-reader that passes on what it found fails later and elsewhere, with a traceback instead of an error.
+A file may be damaged, edited by hand or written by another version, and nothing that a node or service sends can be
+trusted. Without validation at the point of reading, malformed data would fail later, elsewhere, with a traceback.
 """
 
 import base64
@@ -20,24 +20,24 @@ from cloudgpu import bounds
 from cloudgpu.text import printable
 
 MALFORMED: Final = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError)
-"""What code that takes a document of the wrong shape apart can raise. `OSError` is another problem: no document."""
+"""Exceptions that reading a malformed document can raise. `OSError` is excluded: there the document is unreadable."""
 AnyFloat = Annotated[float, "may be infinite or not a number"]
-"""A figure that somebody else computed: the loss of a training that diverged is NaN, and has to be shown."""
+"""A float computed by another program: the loss of a training run that diverged is NaN and must still be shown."""
 _SHOWN: Final = 60
-_TOLD: Final = 300
+_MAX_DESCRIPTION: Final = 300
 _WHOLE: Final = 1 << 63
 T = TypeVar("T")
 
 
 def decoded(kind: type[T], value: object) -> T:
-    """Return a JSON value as a dataclass or any other annotated type.
+    """Decode a JSON value as a dataclass or any other annotated type.
 
     Unknown fields are ignored, because a newer version may have written them; missing fields take their defaults. Lists
-    become tuples and times become UTC. A field's annotation may be `Annotated[type, check]`: `check` gets the value and
-    raises ValueError.
+    become tuples, and times are converted to UTC. A field's annotation may be `Annotated[type, check]`: `check`
+    receives the value and raises ValueError if it is invalid.
 
     Raises:
-        ValueError: It has another shape; the message says where.
+        ValueError: The value does not have that type; the message names the field.
     """
     return cast("T", _decoded(kind, value, ""))
 
@@ -89,7 +89,7 @@ def _checked(inner: tuple[Any, ...], value: Any, where: str) -> Any:  # noqa: AN
 
 
 def _bounded(parse: Callable[[Any], T], value: Any, where: str) -> T:  # noqa: ANN401
-    """Return what a parser of `bounds` makes of a value; its message says what was expected, and not where."""
+    """Apply a parser of `bounds` to a value, and prefix its error message with the field, which it does not contain."""
     try:
         return parse(value)
     except ValueError as err:
@@ -119,8 +119,8 @@ def _sequence(origin: Any, inner: tuple[Any, ...], value: Any, where: str) -> An
             _decoded(part, element, _below(where, at))
             for at, (part, element) in enumerate(zip(inner, value, strict=True))
         )
-    made = list if origin is list else tuple
-    return made(_decoded(inner[0], element, _below(where, at)) for at, element in enumerate(value))
+    container = list if origin is list else tuple
+    return container(_decoded(inner[0], element, _below(where, at)) for at, element in enumerate(value))
 
 
 def _dataclass(kind: Any, value: Any, where: str) -> Any:  # noqa: ANN401
@@ -153,7 +153,7 @@ def _text(value: Any, where: str) -> str:  # noqa: ANN401
 
 
 def _bytes(value: Any, where: str) -> bytes:  # noqa: ANN401
-    """Read bytes, which JSON holds as base64."""
+    """Read bytes, which are encoded as base64 in JSON."""
     try:
         return base64.b64decode(_text(value, where), validate=True)
     except ValueError:
@@ -170,7 +170,7 @@ def _whole(value: Any, where: str) -> int:  # noqa: ANN401
     if not isinstance(value, int) or isinstance(value, bool):
         raise _unexpected(value, "a whole number", where)
     if not -_WHOLE <= value < _WHOLE:
-        message = f"{f'{where[:_SHOWN]}: ' if where else ''}expected a whole number, got one that is too large"
+        message = f"{f'{where[:_SHOWN]}: ' if where else ''}expected a whole number, got a number that is too large"
         raise ValueError(message)
     return value
 
@@ -192,12 +192,12 @@ def _finite(value: Any, where: str) -> float:  # noqa: ANN401
 
 
 def _figure(value: Any, where: str) -> Decimal:  # noqa: ANN401
-    """Read money: text, so that no figure is rounded on its way."""
+    """Read a decimal number, which is stored as text so that it is never rounded."""
     return _bounded(bounds.figure, _text(value, where), where)
 
 
 def _moment(value: Any, where: str) -> datetime:  # noqa: ANN401
-    """Read a time; one without a zone is UTC, as all that cloudgpu writes."""
+    """Read a time. A time with no UTC offset is UTC, because cloudgpu writes only UTC."""
     return _bounded(bounds.moment, value, where)
 
 
@@ -233,10 +233,10 @@ def _shortened(text: str, length: int = _SHOWN) -> str:
 
 @contextmanager
 def malformed_as(error: Callable[[str], Exception]) -> Iterator[None]:
-    """Replace what a document of the wrong shape makes the block raise; `error` gets one line about what is wrong.
+    """Convert exceptions caused by a malformed document; `error` receives one line that describes the problem.
 
     Raises:
-        Exception: What `error` returns.
+        Exception: The document is malformed; the exception is the one that `error` returns.
     """
     try:
         yield
@@ -245,8 +245,8 @@ def malformed_as(error: Callable[[str], Exception]) -> Iterator[None]:
 
 
 def described(err: BaseException) -> str:
-    """Return one short line about an exception of `MALFORMED`: a `KeyError` by itself says no more than a name."""
-    text = _shortened(" ".join(printable(str(err)).split()), _TOLD)
+    """Return one short line that describes an exception of `MALFORMED`; the text of a `KeyError` is only the key."""
+    text = _shortened(" ".join(printable(str(err)).split()), _MAX_DESCRIPTION)
     if isinstance(err, LookupError):
-        return f"it lacks {text}"
+        return f"{text} is missing"
     return text or type(err).__name__

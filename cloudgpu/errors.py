@@ -10,7 +10,7 @@
     |   |-- QuotaError                4   account quota exhausted: skip this region and pool
     |   `-- NotOfferedError           4   the type is retired or not offered in this zone
     |-- RemoteCommandError            5   a command on a node failed, for example the training command
-    |-- TeardownError                 6   a resource is left, or its state is unknown
+    |-- TeardownError                 6   a resource still exists, or its state is unknown
     |-- PlanError                     7   the plan has an error finding
     |-- CloudError                    8   the cloud rejected a request or cannot be reached
     |   |-- AuthError                 8   credentials or permissions
@@ -18,9 +18,9 @@
     |   |-- BadRequestError           8   the request is invalid: stop
     |   `-- UnsupportedError          8   the engine does not support a type, property or option
     |-- ConnectError                  9   a node cannot be reached
-    |   `-- HostKeyError              9   its host key is not the expected one
-    |-- StateError                   10   the state home is unwritable, full, damaged or of another account
-    |-- BusyError                    11   another process is working on it
+    |   `-- HostKeyError              9   its host key differs from the pinned key
+    |-- StateError                   10   the state home is unwritable, full, damaged, or belongs to another account
+    |-- BusyError                    11   another process or user holds the lease
     |-- RehearsalError               12   the rehearsal cloud failed
     |-- LedgerError                  13   the ledger cannot be read or written
     |-- QuestionError                14   a prompt needs an answer, but there is no terminal
@@ -40,7 +40,7 @@ class CloudGpuError(Exception):
         message: What happened and where, in one sentence.
         hint: What to type or change next, or empty.
         exit_code: The exit code of a command that fails with this error.
-        partial_result: Results of the command before the error, as fields of its `--json` output.
+        partial_result: Results that the command had before the error, as fields of its `--json` output.
     """
 
     exit_code: ClassVar[int] = 1
@@ -79,7 +79,7 @@ class LaunchError(CloudGpuError):
     """Instances could not be launched; `code` is the cloud's error code.
 
     Attributes:
-        launched: Instances that were launched nevertheless and are terminated now; their running time is billed.
+        launched: Instances that were launched despite the error and have been terminated; their running time is billed.
     """
 
     exit_code = 4
@@ -91,11 +91,16 @@ class LaunchError(CloudGpuError):
 
 
 class CapacityError(LaunchError):
-    """No capacity for this type in this zone and market: the next candidate may have some."""
+    """There is no capacity for this type in this zone and market; the next candidate may have capacity."""
 
 
 class NoCapacityError(CapacityError):
-    """No candidate could be launched; `tried` has one line for each. `passing`: a retry may succeed without changes."""
+    """No candidate could be launched.
+
+    Attributes:
+        tried: One line for each candidate that was tried.
+        passing: Whether a retry may succeed without changes.
+    """
 
     def __init__(self, message: str, *, tried: Sequence[str] = (), passing: bool = False, hint: str = "") -> None:
         super().__init__(message, hint=hint)
@@ -123,7 +128,7 @@ class RemoteCommandError(CloudGpuError):
 
 
 class TeardownError(CloudGpuError):
-    """A billable resource still exists or its state is unknown; `left` names it."""
+    """A billable resource still exists or its state is unknown; `left` lists such resources."""
 
     exit_code = 6
 
@@ -158,7 +163,7 @@ class AuthError(CloudError):
 
 
 class ThrottledError(CloudError):
-    """Throttling or a transient service error: retry with backoff and the same token."""
+    """The request was throttled or the service failed temporarily: retry with backoff and the same token."""
 
 
 class BadRequestError(CloudError):
@@ -166,7 +171,7 @@ class BadRequestError(CloudError):
 
 
 class UnsupportedError(CloudError):
-    """A resource type, property or resource option that this engine does not implement."""
+    """This engine does not implement a resource type, property or resource option."""
 
 
 class ConnectError(CloudGpuError):
@@ -191,7 +196,7 @@ class StateError(CloudGpuError):
 
 
 class BusyError(CloudGpuError):
-    """Another process or person holds the lease."""
+    """Another process or user holds the lease."""
 
     exit_code = 11
 

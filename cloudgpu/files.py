@@ -1,8 +1,8 @@
-"""Open files that the user or another program controls, without hanging and without unbounded memory.
+"""Open files that the user or another program controls, without hanging and with bounded memory.
 
-A path may lead to anything: a named pipe that nobody writes, `/dev/zero`, a socket, a file of many gigabytes, one that
-grows while it is read or whose size the kernel does not know. Every refusal is an `OSError` whose `strerror` says what
-is wrong, so each caller maps it to the typed error of its own layer together with the errors of the file system.
+A path may lead to anything: a named pipe without a writer, `/dev/zero`, a socket, a file of many gigabytes, a file that
+grows while it is read, or a file whose size the kernel does not report. Every rejected file raises an `OSError` whose
+`strerror` gives the reason, so that each caller can map it to an error of its layer together with file-system errors.
 """
 
 import errno
@@ -17,22 +17,22 @@ from typing import IO, Any, Final
 
 MIB: Final = 1 << 20
 SETTINGS_BYTES: Final = 1 * MIB
-"""Settings, fault scripts, ignore files, small notes: written by hand or by us, never large."""
+"""Limit for settings, fault scripts, ignore files and similar small files, written by hand or by cloudgpu."""
 KEY_BYTES: Final = 1 * MIB
-"""Private keys and certificates."""
+"""Limit for private keys and certificates."""
 RECORD_BYTES: Final = 64 * MIB
-"""Records, inventories, catalog snapshots, saved plans."""
+"""Limit for records, inventories, catalog snapshots and saved plans."""
 KNOWN_HOSTS_BYTES: Final = 16 * MIB
 MANIFEST_BYTES: Final = 512 * MIB
-"""Checksums of a dataset: a hundred bytes for each of several million files."""
+"""Limit for the checksums of a dataset: a hundred bytes for each of several million files."""
 JOURNAL_BYTES: Final = 512 * MIB
 INPUT_BYTES: Final = 64 * MIB
-"""Standard input."""
+"""Limit for standard input."""
 _CHUNK: Final = 1 * MIB
 _NAME_KEPT: Final = 40
-"""Characters of a name that a temporary file shows: the longest name that a directory takes has no room for more."""
+"""Characters of a file's name to keep in its temporary file's name, which must not exceed the file system's limit."""
 _OPEN: Final = os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
-"""Without O_NONBLOCK, opening a named pipe waits for its other end."""
+"""Flags for opening every file. Without O_NONBLOCK, opening a named pipe would block until its other end is opened."""
 _KINDS: Final = {
     stat.S_IFDIR: "a directory",
     stat.S_IFIFO: "a named pipe",
@@ -43,7 +43,7 @@ _KINDS: Final = {
 
 
 class FileRefusedError(OSError):
-    """A file that is not opened or not read on; `strerror` says why, as a clause that fits behind a colon."""
+    """A file was rejected before or while reading it; `strerror` is the reason, as a clause to put after a colon."""
 
     def __str__(self) -> str:
         return str(self.strerror)
@@ -53,7 +53,7 @@ def read_bytes(path: Path, limit: int) -> bytes:
     """Return the contents of a regular file of at most `limit` bytes.
 
     Raises:
-        OSError: It is not a regular file, is larger, or cannot be read.
+        OSError: The file is not a regular file, is larger, or cannot be read.
     """
     with open_for_reading(path) as file:
         if os.fstat(file.fileno()).st_size > limit:
@@ -65,7 +65,7 @@ def read_text(path: Path, limit: int) -> str:
     """Return the contents of a UTF-8 file of at most `limit` bytes.
 
     Raises:
-        OSError: As `read_bytes`, or it is not UTF-8.
+        OSError: `read_bytes` fails, or the file is not UTF-8.
     """
     content = read_bytes(path, limit)
     try:
@@ -78,19 +78,19 @@ def read_json(path: Path, limit: int = RECORD_BYTES) -> Any:  # noqa: ANN401 - J
     """Return the value in a JSON file.
 
     Raises:
-        OSError: As `read_text`.
-        ValueError: It is not JSON, or is nested too deeply.
+        OSError: `read_text` fails.
+        ValueError: The file is not JSON, or is nested too deeply.
     """
-    # The records of runs hold the loss of a training that diverged; whoever decodes them refuses it elsewhere.
+    # Run records may contain NaN, the loss of a training run that diverged; decoding rejects NaN in any other field.
     return parse_json(read_text(path, limit), nan=True)
 
 
 def parse_json(text: str | bytes, *, nan: bool = False) -> Any:  # noqa: ANN401 - JSON of unknown shape
-    """Return the value of a JSON text; NaN and Infinity, which JSON does not have, only with `nan`.
+    """Parse JSON text. NaN and Infinity, which are not JSON, are accepted only if `nan` is true.
 
     Raises:
-        ValueError: It is not JSON, or is nested too deeply: the parser says so with a RecursionError, which callers
-            that expect damaged files do not catch.
+        ValueError: The text is not JSON, or is nested too deeply. The parser's RecursionError is converted, because
+            callers that handle damaged files do not catch it.
     """
     try:
         return json.loads(text, parse_constant=None if nan else _refuse_constant)
@@ -105,37 +105,37 @@ def _refuse_constant(name: str) -> None:
 
 
 def read_input(limit: int = INPUT_BYTES) -> bytes:
-    """Return standard input, of at most `limit` bytes.
+    """Read standard input, up to `limit` bytes.
 
     Raises:
-        OSError: It is longer, or cannot be read.
+        OSError: Standard input is longer, or cannot be read.
     """
     return _bounded(sys.stdin.buffer, limit, Path("standard input"))
 
 
 def open_for_reading(path: Path) -> io.BufferedReader:
-    """Open a regular file, following links.
+    """Open a regular file, following symbolic links.
 
     Raises:
-        OSError: It is not a regular file, or cannot be opened.
+        OSError: The file is not a regular file, or cannot be opened.
     """
     return io.BufferedReader(open_unbuffered(path))
 
 
 def open_unbuffered(path: Path) -> io.FileIO:
-    """Open a regular file for reading in large pieces.
+    """Open a regular file without buffering, for reading in large chunks.
 
     Raises:
-        OSError: As `open_for_reading`.
+        OSError: The file is not a regular file, or cannot be opened.
     """
     return io.FileIO(_opened(path, os.O_RDONLY), "rb")
 
 
 def check(path: Path, limit: int) -> None:
-    """Verify that a file that a library will open is a regular file of at most `limit` bytes.
+    """Verify that a file is a regular file of at most `limit` bytes, before a library opens it.
 
     Raises:
-        OSError: As `read_bytes`.
+        OSError: The file is not a regular file, is larger, or cannot be opened.
     """
     with open_for_reading(path) as file:
         if os.fstat(file.fileno()).st_size > limit:
@@ -143,20 +143,20 @@ def check(path: Path, limit: int) -> None:
 
 
 def open_for_appending(path: Path, mode: int = 0o666) -> io.BufferedWriter:
-    """Open a regular file to append to it, made if there is none; also to lock it.
+    """Open a regular file for appending or for locking, and create it if it does not exist.
 
     Raises:
-        OSError: Something else has its name, or it cannot be opened.
+        OSError: The path is not a regular file, or cannot be opened.
     """
     descriptor = _opened(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, mode)
     return io.BufferedWriter(io.FileIO(descriptor, "ab"))
 
 
 def open_descriptor(path: Path, flags: int, mode: int = 0o600) -> int:
-    """Return a descriptor for a regular file opened with these flags of `os.open`.
+    """Open a regular file with these flags of `os.open` and return its descriptor.
 
     Raises:
-        OSError: Something else has its name, or it cannot be opened.
+        OSError: The path is not a regular file, or cannot be opened.
     """
     return _opened(path, flags, mode)
 
@@ -164,13 +164,13 @@ def open_descriptor(path: Path, flags: int, mode: int = 0o600) -> int:
 def replace(path: Path, content: bytes, *, mode: int = 0o600, durable: bool = True) -> None:
     """Replace the content of `path` atomically: a reader sees either the old or the new file.
 
-    With `durable` it is on the disk before this returns.
+    If `durable` is true, the content is on disk before this function returns.
 
-    A link is replaced, not followed. A named pipe or a socket in its place is replaced as well: a process that waits
-    at its other end must not hold us up.
+    A symbolic link is replaced, not followed. A named pipe or a socket at this path is replaced as well, because
+    opening it could block.
 
     Raises:
-        OSError: It cannot be written, or is a device or a directory.
+        OSError: The path cannot be written, or is a device or a directory.
     """
     _refuse_device(path)
     temporary = path.with_name(f".{path.name[:_NAME_KEPT]}.{secrets.token_hex(8)}")
@@ -185,10 +185,10 @@ def replace(path: Path, content: bytes, *, mode: int = 0o600, durable: bool = Tr
 
 
 def create(path: Path, content: bytes, *, mode: int = 0o600, durable: bool = True) -> None:
-    """Make a file with this content; whatever a killed process left under this name is removed first.
+    """Create a file with this content, after removing a file of that name that a killed process may have left.
 
     Raises:
-        OSError: It cannot be made.
+        OSError: The file cannot be created.
     """
     path.unlink(missing_ok=True)
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
@@ -200,35 +200,35 @@ def create(path: Path, content: bytes, *, mode: int = 0o600, durable: bool = Tru
 
 
 def write_for_user(path: Path, content: bytes) -> None:
-    """Write a file where the user asked for it: replaced in one step, with the permissions of any other file of theirs.
+    """Write a file to a path that the user chose, atomically and with the permissions that the user's files have.
 
-    A link is followed, so that the file behind it changes.
+    A symbolic link is followed, so that its target is replaced. An existing file keeps its mode.
 
     Raises:
-        OSError: It cannot be written, or something other than a regular file has that name.
+        OSError: The file cannot be written, or the path is not a regular file.
     """
     target = path.resolve()
     try:
-        found = target.stat()
+        status = target.stat()
     except FileNotFoundError:
         replace(target, content, mode=0o666)
         return
-    _require_regular(found.st_mode, path)
+    _require_regular(status.st_mode, path)
     if not os.access(target, os.W_OK):
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
-    replace(target, content, mode=stat.S_IMODE(found.st_mode))
+    replace(target, content, mode=stat.S_IMODE(status.st_mode))
 
 
 def _refuse_device(path: Path) -> None:
-    """Reject replacing a device: as root, a rename over `/dev/null` breaks the machine.
+    """Refuse to replace a device: as root, renaming a file to `/dev/null` would break the machine.
 
     Raises:
-        OSError: It is one.
+        OSError: The path is a device.
     """
     try:
         mode = path.lstat().st_mode
     except OSError:
-        return  # nothing there, or the write itself meets the same error
+        return  # either nothing exists at this path, or the write will fail with the same error
     if stat.S_ISCHR(mode) or stat.S_ISBLK(mode):
         raise _not_regular(mode, path)
 
@@ -237,7 +237,7 @@ def sync_directory(directory: Path) -> None:
     """Flush a directory, so that a rename in it survives a power failure.
 
     Raises:
-        OSError: The disk refuses.
+        OSError: The directory cannot be opened or flushed.
     """
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -248,13 +248,13 @@ def sync_directory(directory: Path) -> None:
 
 def _opened(path: Path, flags: int, mode: int = 0o666) -> int:
     try:
-        # Opening a device may already have an effect (a tape rewinds), so what the name leads to is checked first,
-        # and the descriptor once more: the name may lead elsewhere by then.
+        # Opening a device may have side effects (a tape rewinds), so check the path before opening it. Check the
+        # descriptor again afterwards, because the path may have been replaced in between.
         _require_regular(path.stat().st_mode, path)
     except FileNotFoundError:
         if not flags & os.O_CREAT:
             raise
-    except ValueError as err:  # a NUL or half of a surrogate pair in its name
+    except ValueError as err:  # the path contains a NUL or half of a surrogate pair
         raise FileRefusedError(errno.EINVAL, "not a valid file name", str(path)) from err
     descriptor = os.open(path, flags | _OPEN, mode)
     try:
@@ -282,11 +282,11 @@ def _too_large(path: Path, limit: int) -> FileRefusedError:
 
 
 def _bounded(file: IO[bytes], limit: int, path: Path) -> bytes:
-    """Read to the end, which the size in `stat` does not tell: /proc says 0, and a file may grow meanwhile."""
-    pieces, left = [], limit + 1
-    while left and (piece := file.read(min(_CHUNK, left))):
-        left -= len(piece)
-        pieces.append(piece)
-    if not left:
+    """Read to the end of the file. `stat` cannot tell its size: files in /proc report 0, and a file may grow."""
+    chunks, remaining = [], limit + 1
+    while remaining and (chunk := file.read(min(_CHUNK, remaining))):
+        remaining -= len(chunk)
+        chunks.append(chunk)
+    if not remaining:
         raise _too_large(path, limit)
-    return b"".join(pieces)
+    return b"".join(chunks)

@@ -1,4 +1,4 @@
-"""Paths of the state home and of the data shipped with the package."""
+"""Paths in the state home, and of the data bundled with the package."""
 
 import errno
 import os
@@ -12,32 +12,32 @@ _PACKAGE = Path(__file__).resolve().parent
 
 
 def bundled(name: str) -> Path:
-    """Return the folder of `infra`, `recipes` or `images`: inside the installed package, or beside it in a checkout.
+    """Return the `infra`, `recipes` or `images` folder, which is in the installed package or beside it in a checkout.
 
     Raises:
-        StateError: The installation lacks that folder.
+        StateError: The folder is missing from the installation.
     """
     for candidate in (_PACKAGE / name, _PACKAGE.parent / name):
         if candidate.is_dir():
             return candidate
-    message = f"this installation of cloudgpu has no {name}/ folder"
+    message = f"the {name}/ folder is missing from this cloudgpu installation"
     raise StateError(message, hint="reinstall cloudgpu")
 
 
 @dataclass(frozen=True)
 class Home:
-    """The state home. Two homes never see each other's clusters, keys, ledger or rehearsal cloud."""
+    """The state home. Homes share nothing: each has separate clusters, keys, ledger and rehearsal cloud."""
 
     root: Path
 
     @property
     def ledger_db(self) -> Path:
-        """The SQLite ledger, unless settings name another store."""
+        """The SQLite ledger, unless the `ledger_url` setting selects another database."""
         return self.root / "ledger.sqlite3"
 
     @property
     def ssh_key(self) -> Path:
-        """The private ed25519 key for SSH to nodes; the public key is beside it with `.pub`."""
+        """The private ed25519 key for SSH to nodes; the public key is the same path with `.pub` appended."""
         return self.root / "ssh" / "id_ed25519"
 
     @property
@@ -107,19 +107,19 @@ class Home:
         return self.root / "cooldowns.json"
 
     def catalog(self, target: str) -> "CatalogPaths":
-        """Types, prices and quotas read from one target, kept apart from every other target's."""
+        """The files with the instance types, prices and quotas of one target; each target has its own folder."""
         return CatalogPaths(self.root / "catalog" / target)
 
     @property
     def debug_log(self) -> Path:
-        """The log that `--debug` writes."""
+        """The log written when `--debug` is set."""
         return self.root / "debug.log"
 
     def ensure(self) -> "Home":
         """Create the home, readable only by its owner, and verify that it is writable.
 
         Raises:
-            StateError: It cannot be created or written, or the disk is full.
+            StateError: The home cannot be created or written, or the disk is full.
         """
         ensure_writable(self.root, 4096)
         return self
@@ -133,7 +133,7 @@ class ClusterPaths:
 
     @property
     def record(self) -> Path:
-        """Name, owner, token, expiry, account, endpoint, regions, plan: written before the first call."""
+        """The cluster's name, owner, token, expiry, account, endpoint, regions, plan; written before any AWS call."""
         return self.root / "cluster.json"
 
     def journal(self, region: str) -> Path:
@@ -157,8 +157,8 @@ class CatalogPaths:
         """The index of all refreshes and the snapshot in effect."""
         return self.root / "index.json"
 
-    def overlay(self, number: int) -> Path:
-        """One catalog snapshot; immutable once written."""
+    def snapshot(self, number: int) -> Path:
+        """The file of one catalog snapshot; immutable once written."""
         return self.root / f"overlay-{number:04d}.json"
 
     @property
@@ -180,16 +180,16 @@ class StoragePaths:
 
     @property
     def record(self) -> Path:
-        """Name, kind, owner, token, account, settings: written before the first call."""
+        """The storage's name, kind, owner, token, account and settings; written before any AWS call."""
         return self.root / "storage.json"
 
     @property
     def lease(self) -> Path:
-        """The lease of the process that is working on it."""
+        """The lease file of the process that is using the storage resource."""
         return self.root / "lease"
 
     def journal(self, region: str) -> Path:
-        """The engine's journal."""
+        """The engine's journal for one region."""
         return self.root / f"{region}.journal"
 
 
@@ -201,12 +201,12 @@ class RunPaths:
 
     @property
     def record(self) -> Path:
-        """Recipe, cluster, state, stages, metrics."""
+        """The run's recipe, cluster, state, stages and metrics."""
         return self.root / "run.json"
 
     @property
     def logs(self) -> Path:
-        """`rank-N.log` for every rank."""
+        """The folder with `rank-N.log` for every rank."""
         return self.root / "logs"
 
     def log(self, rank: int) -> Path:
@@ -227,7 +227,7 @@ class MatrixPaths:
 
     @property
     def record(self) -> Path:
-        """Its axes, its cluster, and the run of each combination: written before the run is started."""
+        """The matrix's axes, cluster and run of each combination; each run ID is written before that run starts."""
         return self.root / "matrix.json"
 
     @property
@@ -237,15 +237,15 @@ class MatrixPaths:
 
     @property
     def lease(self) -> Path:
-        """The lease of the process that is working on it."""
+        """The lease file of the process that is running the matrix."""
         return self.root / "lease"
 
 
 def ensure_writable(directory: Path, size: int) -> None:
-    """Create a directory, readable only by its owner, and verify that this many bytes can be written there.
+    """Create a directory, readable only by its owner, and verify that `size` bytes can be written there.
 
     Raises:
-        StateError: It cannot be created or written, or the disk is full.
+        StateError: The directory cannot be created or written, or the disk is full.
     """
     probe = directory / f".writable.{os.getpid()}"
     try:
@@ -267,11 +267,13 @@ def unwritable(path: Path, err: OSError) -> StateError:
         )
     if isinstance(err, FileExistsError) and path.is_symlink():
         return StateError(
-            f"cannot write to {path}: it is a link to {path.readlink()}, which is not there",
-            hint=f"mount the disk or create the directory that the link points to, or remove the link {path}",
+            f"cannot write to {path}: it is a link to {path.readlink()}, which does not exist",
+            hint=f"mount the disk, create the directory that the link points to, or remove the link {path}",
         )
     if isinstance(err, FileRefusedError):
-        return StateError(f"cannot use {path}: {err.strerror}", hint="move it away, then run the command again")
+        return StateError(
+            f"cannot use {path}: {err.strerror}", hint=f"rename or remove {path}, then run the command again"
+        )
     return StateError(
         f"cannot write to {path}: {err.strerror}",
         hint="set CLOUDGPU_HOME to a directory you can write to",

@@ -1,7 +1,7 @@
-"""Make foreign text safe to show on a terminal and to paste into a shell, and spell sizes for people.
+"""Make untrusted text safe to print on a terminal and to paste into a shell, and format sizes.
 
-Foreign text is everything that cloudgpu did not write itself: tags, files, log lines, names, messages of AWS, of nodes
-and of registries.
+Untrusted text is all text that cloudgpu did not write: tags, files, log lines, names, and messages from AWS, nodes and
+registries.
 """
 
 import shlex
@@ -9,14 +9,14 @@ import shlex
 _REPLACEMENT = "\ufffd"
 _STEP_BYTES = 1024
 SHELL_WORD = r"(?:'[^']*(?:'\"'\"'[^']*)*'|[^\s']\S*)"
-"""Pattern of one word as `command` writes it; of an unquoted one up to the next space, with what follows it there."""
+"""Pattern of one word as quoted by `command`. For an unquoted word it matches everything up to the next space."""
 
 
 def printable(text: str) -> str:
-    """Replace every character that could steer a terminal.
+    """Replace every character that could control a terminal.
 
     `str.isprintable` rejects C0 and C1 controls, bidirectional and other format controls, line and paragraph
-    separators and lone surrogates. Tabs stay.
+    separators, and lone surrogates. Tabs are kept.
     """
     if text.isprintable():
         return text
@@ -24,17 +24,17 @@ def printable(text: str) -> str:
 
 
 def command(*words: str, **environment: str) -> str:
-    """Return a command line for a POSIX shell, with `environment` as assignments in front.
+    """Return a command line for a POSIX shell, preceded by `environment` as variable assignments.
 
-    Every word is quoted where a shell would read more into it, so a hint can be pasted whatever a tag or a file name
-    holds.
+    Every word that a shell would interpret is quoted, so a hint can be pasted no matter what a tag or a file name
+    contains.
     """
     assignments = (f"{name}={shlex.quote(printable(value))}" for name, value in environment.items())
     return " ".join([*assignments, *(shlex.quote(printable(word)) for word in words)])
 
 
 def size_text(count: int) -> str:
-    """`1.5 MiB`, for people."""
+    """Format a number of bytes for display, for example `1.5 MiB`."""
     size = float(count)
     for unit in ("B", "KiB", "MiB"):
         if size < _STEP_BYTES:

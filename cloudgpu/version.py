@@ -1,3 +1,3 @@
-"""The one place that states the version."""
+"""The version of cloudgpu; no other file defines it."""
 
 __version__ = "0.1.0"

@@ -1,1 +1,1 @@
-"""Backends: the places where clusters run. One folder per backend; the modules beside them are shared by all."""
+"""Backends, on which clusters run: one folder per backend, next to the modules that all backends share."""

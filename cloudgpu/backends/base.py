@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Protocol
 from cloudgpu.state.identity import BackendIdentity
 
 if TYPE_CHECKING:
-    # Only types: a command that reads records must not pay for the recipe schema and the SSH room.
+    # Only types: a command that reads records must not pay for importing the recipe schema and SSH.
     from datetime import datetime
     from pathlib import Path
 
     from cloudgpu.aws.ec2.billing_times import Lifetime
     from cloudgpu.aws.ec2.tagged_types import SearchResult
-    from cloudgpu.aws.storage.storage_tags import Stored
+    from cloudgpu.aws.storage.storage_tags import TaggedStorage
     from cloudgpu.backends.events import Emit
     from cloudgpu.catalog.quotas import Quota
     from cloudgpu.engine.base import Engine
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class TaggedResource(Protocol):
-    """A resource with a cluster's tag."""
+    """A resource that carries a cluster's tag."""
 
     @property
     def kind(self) -> str:
@@ -39,7 +39,7 @@ class TaggedResource(Protocol):
 
     @property
     def id(self) -> str:
-        """The cloud's resource ID."""
+        """Resource ID assigned by the cloud."""
 
     @property
     def region(self) -> str:
@@ -55,11 +55,11 @@ class BillableResource(TaggedResource, Protocol):
 
     @property
     def state(self) -> str:
-        """The cloud's name for its state; empty if it has none."""
+        """State as the cloud names it; empty for resources without a state."""
 
     @property
     def since(self) -> datetime | None:
-        """Launch or creation time; None if the cloud does not report it."""
+        """Launch or creation time; None if the cloud does not report one."""
 
     @property
     def instance_type(self) -> str:
@@ -79,124 +79,124 @@ class BillableResource(TaggedResource, Protocol):
 
 
 class Backend(BackendIdentity, Protocol):
-    """What a run needs from the place where it runs: launched instances or self-managed hosts."""
+    """The operations that a run needs, on launched instances and on self-managed hosts alike."""
 
     def nodes_alive(self, region: str, instance_ids: Sequence[str]) -> Mapping[str, str]:
-        """Return the state of each instance; `terminated` if it no longer exists."""
+        """Return the state of each instance, `terminated` for instances that no longer exist."""
 
     def put_objects(self, url: str, source: Path) -> int:
-        """Upload a directory to an S3 URL unless it is already there, and return the bytes sent."""
+        """Upload a directory to an S3 URL, skipping unchanged files, and return the number of bytes sent."""
 
     def objects(self, url: str, *, expires_s: int) -> Sequence[RemoteFile]:
-        """List an S3 URL with presigned addresses."""
+        """List the objects below an S3 URL, with presigned URLs."""
 
     def bucket_service(self, url: str) -> S3Service:
-        """Return the region and endpoint of a bucket, for nodes that read it directly."""
+        """Return the region and endpoint of a bucket, for nodes that access the bucket directly."""
 
 
 class Cloud(Backend, Protocol):
     """A cloud that launches instances."""
 
     def images(self, wanted: Sequence[tuple[str, str]]) -> Mapping[tuple[str, str], str]:
-        """Return the machine image that each (SSM parameter, region) names, without those that cannot be read."""
+        """Return the machine image for each (SSM parameter, region) pair, without unreadable parameters."""
 
     def quotes(self, wanted: Sequence[tuple[str, str]]) -> Quotes:
-        """Return the zones that offer each (instance type, region)."""
+        """Return the zones that offer each instance type, by (instance type, region) pair."""
 
     @property
     def engine_asked_for(self) -> str:
-        """Engine selected by the user, `direct` or `pulumi`; empty if none was."""
+        """Engine selected by the user, `direct` or `pulumi`; empty if the user selected none."""
 
     def reservation(self, reservation_id: str, regions: Sequence[str]) -> ReservationLookup:
-        """Look up a capacity reservation in the first of these regions that has it."""
+        """Look up a capacity reservation in these regions, in order, until one contains it."""
 
     def free_addresses(self, regions: Sequence[str]) -> Mapping[str, int]:
-        """Return how many more Elastic IPs the account can allocate, by region, without regions that cannot be read."""
+        """Return the number of Elastic IPs that the account can still allocate, for each region that can be queried."""
 
     def quota_limits(self, region: str) -> Mapping[str, int]:
         """Return the vCPU limit of each quota in a region, by quota key."""
 
     def running_vcpus(self, region: str) -> Mapping[Quota, int | None]:
-        """Return the vCPUs running in a region by quota, regardless of who launched them. Idle quotas are left out."""
+        """Return the account's running vCPUs in a region, by quota. Quotas without running vCPUs are left out."""
 
     def engine(self, record: ClusterRecord) -> Engine:
-        """Return the engine for this cluster's program, with the cluster's tags and identity."""
+        """Return the engine that creates and deletes this cluster, set up with the cluster's tags and identity."""
 
     def caller_cidr(self) -> str:
-        """Return the only address that may reach port 22, as `a.b.c.d/32`."""
+        """Return the CIDR that may connect to port 22, such as `203.0.113.7/32`; empty to allow none."""
 
     def inventory(self, record: ClusterRecord, instance_ids: Sequence[str], emit: Emit) -> Inventory:
         """Wait until every instance has an address and has printed its host keys."""
 
     def lifetimes(self, region: str, instance_ids: Sequence[str]) -> Mapping[str, Lifetime]:
-        """Return when instances started and ended, by ID, without those that the cloud no longer lists."""
+        """Return start and termination times by instance ID, leaving out instances that the cloud no longer lists."""
 
     def network_lifetimes(self, region: str, token: str) -> Sequence[Lifetime]:
-        """Return when the NAT gateways and Elastic IPs of a cluster started and ended, if still known."""
+        """Return the lifetimes of a cluster's NAT gateways and Elastic IPs that the cloud still reports."""
 
     def search(self, cluster: str, regions: Sequence[str]) -> Sequence[TaggedResource]:
-        """Return everything that carries the cluster's tag in these regions and in IAM; all of them have to answer."""
+        """Return all resources with the cluster's tag in these regions and IAM; fail if any search fails."""
 
     def search_each(self, cluster: str, regions: Sequence[str]) -> SearchResult:
-        """Search each of these regions (`global`: IAM) for the cluster's tag, whatever happens in another."""
+        """Search each of these regions (`global`: IAM) for the cluster's tag, even if another search fails."""
 
     def regions(self) -> Sequence[str]:
         """Return every region that is enabled for the account."""
 
     def search_all_clusters(self, region: str) -> SearchResult:
-        """Search a region (`global`: IAM) for the tag of any cluster."""
+        """Search a region (`global`: IAM) for resources with any cluster's tag."""
 
     def terminate(self, region: str, instance_ids: Sequence[str]) -> None:
-        """Terminate instances by their ids and wait until the cloud confirms it."""
+        """Terminate instances by their IDs and wait until the cloud confirms their termination."""
 
     def retag(self, found: Sequence[TaggedResource], tags: Mapping[str, str]) -> None:
-        """Set these tags on instances, volumes and interfaces that do not have them yet."""
+        """Set these tags on the instances, volumes and interfaces among these resources that lack them."""
 
     def inspector(self) -> Inspector:
         """Return the inspector for resources that a recipe names."""
 
     def storage(self) -> StorageCloud:
-        """Return the storage of this cloud."""
+        """Return the storage interface of this cloud."""
 
     def release(self, found: Sequence[TaggedResource]) -> None:
-        """Delete tagged resources and wait for confirmation."""
+        """Delete tagged resources and wait until the cloud confirms their deletion."""
 
 
 class CostLedger(Protocol):
     """The ledger of resources that cost money."""
 
     def open(self, spending: Spending) -> None:
-        """Write a row durably. Opening the same entry ID again has no effect."""
+        """Durably write a row for an entry. Idempotent for the same entry ID."""
 
     def launched(self, entry_id: str, instance_ids: Sequence[str], at: datetime) -> None:
         """Record the instances that a launch call returned."""
 
     def extend(self, entry_id: str, until: datetime, at: datetime) -> None:
-        """Record a later expiry."""
+        """Record the later expiry of an entry."""
 
     def close(self, entry_id: str, at: datetime) -> None:
         """Close an entry after the cloud confirmed the deletion."""
 
     def part_ended(self, entry_id: str, part: Part, at: datetime, *, estimated: bool = False) -> None:
-        """Record when a part of an open entry ended. The first end counts."""
+        """Record when a part of an open entry stopped being billed. Later calls for the same part have no effect."""
 
     def run_started(self, run_id: str, cluster: str, recipe: str, owner: str, team: str, at: datetime) -> None:
-        """Record that a run started to use a cluster."""
+        """Record that a run started using a cluster."""
 
     def run_ended(self, run_id: str, state: str, at: datetime) -> None:
-        """Record that a run ended."""
+        """Record the final state of a run."""
 
     def entries(
         self, *, cluster: str | None = None, state: EntryState | None = None, since: datetime | None = None
     ) -> tuple[LedgerEntry, ...]:
-        """Return the rows, oldest first."""
+        """Return the matching rows, oldest first."""
 
     def report(self, *, by: By, now: datetime, since: datetime | None = None) -> CostReport:
-        """Return the bill."""
+        """Return the cost report."""
 
 
 Connect = Callable[["Sequence[Node]", "Emit"], "list[Host]"]
-"""Connect to every node, waiting while they boot; all or a typed error."""
+"""Function that connects to all nodes, waiting while they boot, or raises a typed error."""
 
 
 class StorageCloud(BackendIdentity, Protocol):
@@ -204,32 +204,32 @@ class StorageCloud(BackendIdentity, Protocol):
 
     @property
     def engine_asked_for(self) -> str:
-        """Engine selected by the user; empty if none was."""
+        """Engine selected by the user; empty if the user selected none."""
 
     def engine(self, record: StorageRecord) -> Engine:
-        """Return the engine for this storage's program, with the storage's tags and identity."""
+        """Return the engine that creates this storage, set up with the storage's tags and identity."""
 
-    def found(self, region: str, name: str = "") -> Sequence[Stored]:
-        """Return the resources with storage tags in a region, of one name or of all."""
+    def found(self, region: str, name: str = "") -> Sequence[TaggedStorage]:
+        """Return the tagged resources of every storage in a region, or only of the storage with this name."""
 
-    def empty(self, stored: Stored) -> None:
-        """Delete what its bucket holds, where it has one."""
+    def empty(self, stored: TaggedStorage) -> None:
+        """Delete all objects in the storage's bucket, if it has a bucket."""
 
-    def end(self, stored: Stored) -> list[str]:
-        """End every part, data included; returns a line for each that would not end."""
+    def end(self, stored: TaggedStorage) -> list[str]:
+        """Delete all parts of a storage with their data. Return one line per part that could not be deleted."""
 
     def attach(self, region: str, volume_id: str, instance_id: str, number: int) -> None:
-        """Attach a volume to an instance as its `number`th. Does nothing if it is already attached."""
+        """Attach a volume to an instance as its data volume `number`, counted from 0. Idempotent."""
 
 
 class Inspector(Protocol):
-    """Looks up resources in an account. A refused request yields `unknown` and the reason."""
+    """Lookup of an account's resources. A rejected request yields `unknown` and the reason."""
 
     def dataset(self, url: str) -> DatasetSeen:
-        """Return what is stored under an S3 URL."""
+        """Return a summary of the objects below an S3 URL."""
 
     def named(self, kind: NamedKind, name: str, region: str) -> tuple[Presence, str]:
-        """Return whether a named resource exists, and the reason if that is unknown. Roles belong to no region."""
+        """Return whether a named resource exists and, if unknown, the reason. Roles do not depend on the region."""
 
     def regions(self) -> Sequence[str]:
         """Return every region that is enabled for the account."""

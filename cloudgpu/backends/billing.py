@@ -27,53 +27,53 @@ class ClusterBilling:
         return self.rows_of(record.name, record.token)
 
     def rows_of(self, name: str, token: str) -> tuple[LedgerEntry, ...]:
-        """Return all rows of the cluster with this name and token; none without a token."""
-        found = self.context.ledger.entries(cluster=name) if token else ()
-        return tuple(entry for entry in found if entry.spending.entry_id.startswith(f"{token}/"))
+        """Return all rows of the cluster with this name and token; none if the token is empty."""
+        entries = self.context.ledger.entries(cluster=name) if token else ()
+        return tuple(entry for entry in entries if entry.spending.entry_id.startswith(f"{token}/"))
 
     def rows_without_record(self, name: str) -> tuple[LedgerEntry, ...]:
-        """Return the rows of clusters of this name that this owner launched in this account and endpoint.
+        """Return the rows of clusters with this name that the current owner launched in this account and endpoint.
 
         Raises:
-            StateError: One of the rows is open in another account, where an empty search here proves nothing.
+            StateError: One of the rows is open in another account or endpoint, which a search here does not cover.
         """
         cloud = self.context.cloud
-        own = [
+        owned = [
             entry
             for entry in self.context.ledger.entries(cluster=name)
             if entry.spending.owner == self.context.owner and entry.spending.target == cloud.target
         ]
-        if not own:
+        if not owned:
             return ()
         here = (cloud.account(), cloud.endpoint)
-        for entry in own:
-            what = entry.spending
-            if entry.state == "open" and not what.simulated and (what.account, what.endpoint) != here:
-                message = f"the ledger has a cluster {name} in account {what.account}, not in {here[0]}"
-                raise StateError(message, hint="use the credentials that it was created with")
-        return tuple(entry for entry in own if (entry.spending.account, entry.spending.endpoint) == here)
+        for entry in owned:
+            spending = entry.spending
+            if entry.state == "open" and not spending.simulated and (spending.account, spending.endpoint) != here:
+                message = f"the ledger lists cluster {name} in account {spending.account}, not in {here[0]}"
+                raise StateError(message, hint="use the credentials that created the cluster")
+        return tuple(entry for entry in owned if (entry.spending.account, entry.spending.endpoint) == here)
 
     def refuse_taken(self, record: ClusterRecord) -> None:
-        """Reject a name that the ledger, which a team may share, lists as in use.
+        """Reject a cluster name that is in use according to the ledger, which a team may share.
 
         Raises:
-            BusyError: The name is in use; the message has its owner and expiry.
+            BusyError: The name is in use; the message contains the cluster's owner and expiry.
         """
         now = self.context.clock.now()
         for entry in self.context.ledger.entries(cluster=record.name, state="open"):
-            what = entry.spending
-            same_place = (what.account, what.endpoint) == (record.account, record.endpoint)
-            if same_place and not what.entry_id.startswith(f"{record.token}/") and what.expires_at > now:
-                raise taken(record.name, what.owner, f"{what.expires_at:%Y-%m-%d %H:%M} UTC")
+            spending = entry.spending
+            same_place = (spending.account, spending.endpoint) == (record.account, record.endpoint)
+            if same_place and not spending.entry_id.startswith(f"{record.token}/") and spending.expires_at > now:
+                raise taken(record.name, spending.owner, f"{spending.expires_at:%Y-%m-%d %H:%M} UTC")
 
     def note_launched(self, entries: Iterable[LedgerEntry], found: Sequence[TaggedResource]) -> None:
-        """Write down instances whose launch was never answered, or their time would be free.
+        """Record the instances of a launch call whose response was lost; otherwise they would not be billed.
 
-        They count from the moment their row was opened: the call came right after it.
+        They are billed from the time their row was opened, because the launch call immediately followed it.
         """
         rows = tuple(entries)
         by_region = {e.spending.region: e for e in rows if e.state == "open" and e.launched_at is None}
-        # Of an earlier attempt in the same region AWS still lists what it ended: that is on another row.
+        # AWS still lists terminated instances of an earlier attempt in the same region, which belong to another row.
         known = {instance_id for e in rows for instance_id in e.instance_ids}
         for region, entry in by_region.items():
             ids = [
@@ -85,18 +85,23 @@ class ClusterBilling:
                 self.context.ledger.launched(entry.spending.entry_id, ids, entry.spending.opened_at)
 
     def close(self, entries: Iterable[LedgerEntry], at: datetime) -> None:
-        """Close those that are open: the cloud has confirmed the end."""
+        """Close the open rows among these, after the cloud confirmed the deletion."""
         for entry in entries:
             if entry.state == "open":
                 self.context.ledger.close(entry.spending.entry_id, at)
 
     def settle(self, entries: Iterable[LedgerEntry], *, running: bool) -> Decimal:
-        """Close the open ones of these rows of hosts; what they come to, USD. `running`: leases were given back now."""
+        """Close the open rows among these rows of hosts. Return their cost, USD.
+
+        Args:
+            entries: Ledger rows of hosts.
+            running: True if the leases were still active and have just been released.
+        """
         now = self.context.clock.now()
         usd = Decimal(0)
         for row in entries:
             if row.state == "open":
-                # A host takes its GPUs back at the expiry by its own clock, and has confirmed that it did.
+                # A host releases an expired lease by its own clock, and the host has confirmed that no lease is left.
                 at = now if running else min(now, row.spending.expires_at)
                 self.close([row], at)
                 launched = row.launched_at or (row.spending.opened_at if running else None)
@@ -108,7 +113,7 @@ class ClusterBilling:
         return sum((entry_usd(entry, at) for entry in entries), Decimal(0))
 
     def run_usd(self, record: RunRecord) -> Decimal:
-        """Return the cost of a run, USD, as the ledger's own report computes it, so that all commands agree."""
+        """Return the cost of a run, USD, from the ledger's report, so that all commands show the same value."""
         simulated = record.target == "rehearsal"
         bill = self.context.ledger.report(by="run", now=self.context.clock.now())
         rows = (row.usd for row in bill.rows if row.key == record.run_id and row.simulated is simulated)
@@ -117,7 +122,5 @@ class ClusterBilling:
 
 def taken(name: str, owner: str, until: str) -> BusyError:
     """Return the error for a cluster name that is already in use."""
-    message = (
-        f"there is a cluster {name} of {owner or 'nobody known'} already, until {until}, created from another home"
-    )
+    message = f"cluster name {name} is in use by {owner or 'an unknown user'} until {until}; created from another home"
     return BusyError(message, hint="choose another name with --name or --cluster")

@@ -1,4 +1,4 @@
-"""The context of a use case."""
+"""The context in which a use case runs."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class Context:
     """The backend, ledger, records, home, clock, owner and event sink of one command.
 
     Attributes:
-        cloud: The backend. Any target: use cases that launch instances take a `CloudContext`.
+        cloud: The backend of any target. Use cases that launch instances need a `CloudContext` instead.
         owner: Name of the calling user.
-        emit: Receives progress events.
+        emit: Function that receives progress events.
     """
 
     cloud: Backend

@@ -1,4 +1,4 @@
-"""Compute what a recorded cluster costs: its nodes and their disks, addresses and gateway."""
+"""Compute the cost of a recorded cluster: its nodes and their disks, addresses and gateway."""
 
 from collections.abc import Iterable
 from datetime import datetime
@@ -11,32 +11,32 @@ from cloudgpu.state.cluster_and_run_records import ClusterRecord
 
 
 def items_of(record: ClusterRecord) -> tuple[CostItem, ...]:
-    """Return the cost items, nodes first. Records of older versions have only nodes."""
+    """Return the cluster's cost items, nodes first. Records written by older versions contain only the nodes."""
     usd = Decimal(record.node_hourly_usd) * record.nodes
     nodes = CostItem("nodes", record.nodes, f"nodes {record.instance_type}", usd, None, "")
     return (nodes, *(CostItem.from_json(item) for item in record.beside))
 
 
 def cluster_hourly_usd(record: ClusterRecord) -> Decimal:
-    """Return the exact cost per hour, USD, without items that have no known price."""
+    """Return the exact cost per hour, USD, excluding items whose price is unknown."""
     return costs.hourly_usd(items_of(record))
 
 
 def worst_case_usd(record: ClusterRecord) -> Decimal:
-    """Return the cost if the cluster lives until its expiry, USD, rounded up to the cent."""
+    """Return the cost if the cluster runs until its expiry, USD, rounded up to the cent."""
     return costs.total_usd(items_of(record), int((record.expires_at - record.created_at).total_seconds()))
 
 
 def spent_usd(record: ClusterRecord, seconds: float) -> Decimal:
-    """Return the cost after this many seconds, USD, to the cent."""
+    """Return the cost after this many seconds, USD, rounded to the cent."""
     hourly = cluster_hourly_usd(record)
     return (hourly * Decimal(str(max(0.0, seconds))) / costs.HOUR_S).quantize(costs.CENT)
 
 
 def spending_of(record: ClusterRecord, at: datetime) -> Spending:
-    """Return the ledger's row for the candidate that a record names.
+    """Return the ledger row for the candidate in a cluster's record.
 
-    Its id is the same whenever this cluster tries this candidate, so a row that was lost can be written again.
+    The row ID depends only on the cluster and the candidate, so a lost row can be written again.
     """
     return Spending(
         entry_id=f"{record.token}/{record.zone}/{record.instance_type}/{record.market}",
@@ -62,19 +62,19 @@ def spending_of(record: ClusterRecord, at: datetime) -> Spending:
 
 
 def surcharges(beside: Iterable[CostItem]) -> tuple[Surcharge, ...]:
-    """Return what the ledger charges by the hour beside the nodes; storage has rows of its own.
+    """Return the hourly costs that the ledger adds to those of the nodes; storage has separate rows.
 
-    Elastic IPs have a kind of their own: unlike other addresses they cost on after the nodes have ended.
+    Elastic IPs are separate from other addresses because they are billed until released, even without nodes.
     """
     hourly = [item for item in beside if item.per == "hour" and item.kind != "storage"]
-    return tuple(Surcharge(_kind(item), item.count, item.usd, item.whole_hours) for item in hourly)
+    return tuple(Surcharge(_surcharge_kind(item), item.count, item.usd, item.whole_hours) for item in hourly)
 
 
-def _kind(item: CostItem) -> str:
+def _surcharge_kind(item: CostItem) -> str:
     return "elastic-ips" if item.kind == "addresses" and item.what.startswith("Elastic IP") else item.kind
 
 
 def recorded_entry(record: ClusterRecord) -> LedgerEntry:
-    """Return the ledger's row as far as the record alone can tell it, for the time in which the ledger cannot."""
+    """Return the ledger row as reconstructed from the record alone, for when the ledger cannot be read."""
     spending = spending_of(record, record.created_at)
     return LedgerEntry(spending, "open", record.instance_ids, record.created_at, closed_at=None)

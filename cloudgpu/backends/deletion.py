@@ -1,4 +1,4 @@
-"""The result of deleting a cluster, and the checks around it."""
+"""The result of deleting a cluster, and the checks before and after the deletion."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from typing import Any
 
 from cloudgpu.backends.context import Context
 from cloudgpu.backends.lenient_ledger import check_ledger
-from cloudgpu.backends.storage_outcome import NOTHING, Settled
+from cloudgpu.backends.storage_outcome import NOTHING, StorageOutcome
 from cloudgpu.errors import CloudGpuError, LedgerError, StateError, TeardownError
 from cloudgpu.state.cluster_and_run_records import ClusterRecord
 from cloudgpu.state.identity import BackendIdentity
@@ -15,7 +15,7 @@ from cloudgpu.text import command
 
 
 @dataclass(frozen=True)
-class Ended:
+class DeletionResult:
     """The confirmed result of `down`.
 
     Attributes:
@@ -32,15 +32,15 @@ class Ended:
     usd: Decimal = Decimal(0)
     simulated: bool = False
     run_id: str = ""
-    """The run that a `train` made it for; empty otherwise."""
-    storage: Settled = NOTHING
-    """What became of its storage."""
+    """ID of the run for which `train` created the cluster; empty otherwise."""
+    storage: StorageOutcome = NOTHING
+    """Deleted and retained storage of the cluster."""
     estimated: bool = False
-    """Whether the cost is an upper bound, because the cloud gave no time for an end."""
+    """Whether the cost is an upper bound, because the cloud did not report when a resource was deleted."""
     unsaved: tuple[str, ...] = ()
-    """What could not be written to the state home or removed from it."""
+    """Changes to the state home that failed, one line each."""
     own: bool = False
-    """Whether it stood on hosts of one's own, which confirmed it themselves and go on being there."""
+    """Whether the cluster ran on self-managed hosts, which confirmed the release of their leases."""
 
     def as_json(self) -> dict[str, Any]:
         """Return the documented `down --json` form. `left` is always empty, because otherwise `down` fails."""
@@ -59,27 +59,27 @@ class Ended:
 
 
 def check_identity(record: ClusterRecord, cloud: BackendIdentity) -> None:
-    """Refuse to take another account's or endpoint's emptiness for this cluster's end.
+    """Reject a cluster of another account or endpoint, where an empty search would not prove its deletion.
 
     Raises:
-        StateError: The cluster was made under another account or endpoint.
+        StateError: The cluster was created in another account or endpoint.
     """
     account, endpoint = cloud.account(), cloud.endpoint
     if (record.account, record.endpoint) != (account, endpoint):
         there = f"account {record.account}{' at ' + record.endpoint if record.endpoint else ''}"
         here = f"account {account}{' at ' + endpoint if endpoint else ''}"
-        message = f"cluster {record.name} was made in {there}, but the current credentials belong to {here}"
-        raise StateError(message, hint="use the credentials and the --on that it was created with")
+        message = f"cluster {record.name} was created in {there}, but the current credentials belong to {here}"
+        raise StateError(message, hint="use the credentials and the `--on` target that created the cluster")
 
 
-def check_recorded(context: Context, ended: Ended, what: str) -> None:
-    """Refuse to call a teardown done that could not be recorded; its error carries what was deleted.
+def check_recorded(context: Context, ended: DeletionResult, what: str) -> None:
+    """Fail if a completed deletion could not be recorded; the error contains the result of the deletion.
 
     Raises:
         LedgerError: The ledger could not be read or written.
-        StateError: A record could not be written or removed.
+        StateError: A record could not be updated or removed.
     """
-    retry = f"then `{command('cloudgpu', 'down', ended.cluster)}` again, which records it"
+    retry = f"then run `{command('cloudgpu', 'down', ended.cluster)}` again to record the deletion"
     try:
         check_ledger(context, what)
         _check_saved(ended.unsaved, what)
@@ -95,11 +95,11 @@ def _check_saved(unsaved: Sequence[str], what: str) -> None:
         raise StateError(message, hint="free some disk space")
 
 
-def end_after(end: Callable[[ClusterRecord], Ended], record: ClusterRecord, cause: Exception) -> None:
-    """Delete what a failed `up` created. The caller re-raises the original error unless something is left.
+def end_after(end: Callable[[ClusterRecord], DeletionResult], record: ClusterRecord, cause: Exception) -> None:
+    """Delete the resources that a failed `up` created. If that succeeds, the caller re-raises the original error.
 
     Raises:
-        TeardownError: Something is left. The message has both failures.
+        TeardownError: The cleanup failed. The message contains both failures.
     """
     try:
         end(record)

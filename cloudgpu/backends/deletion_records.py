@@ -1,4 +1,4 @@
-"""Update the records of this home after a cluster was deleted."""
+"""Update the home's records after a cluster was deleted."""
 
 from dataclasses import replace
 
@@ -10,9 +10,10 @@ from cloudgpu.state import ssh_config_record
 
 
 def end_runs(context: Context, name: str) -> tuple[str, ...]:
-    """Mark the unfinished runs of a deleted cluster as ended. Runs with a result keep it.
+    """Mark the unfinished runs of a deleted cluster as `cancelled`, keeping the result of runs that have one.
 
-    Returns what could not be written. The nodes are deleted whatever the state of the disk.
+    Returns:
+        The updates that failed, one line each. A full disk must not make the deletion fail.
     """
     now = context.clock.now()
     unsaved = []
@@ -23,19 +24,20 @@ def end_runs(context: Context, name: str) -> tuple[str, ...]:
             try:
                 context.records.save_run(replace(ended, ended_at=now))
             except StateError as err:
-                unsaved.append(f"the end of run {run.run_id}: {err.message}")
+                unsaved.append(f"the final state of run {run.run_id}: {err.message}")
     return tuple(unsaved)
 
 
 def forget(context: Context, name: str) -> tuple[str, ...]:
-    """Remove the last local traces of a cluster: its OpenSSH configuration and its record.
+    """Remove a cluster's OpenSSH configuration and record from this home.
 
-    The record stays until the ledger has its cost; the next `down` writes that.
+    If the ledger has failed, the record is kept, so that the next `down` can record the cost.
 
-    Returns what could not be removed.
+    Returns:
+        The removals that failed, one line each.
     """
-    for trouble in ssh_config_record.remove(context.home, name):
-        context.emit(Note(trouble))
+    for problem in ssh_config_record.remove(context.home, name):
+        context.emit(Note(problem))
     try:
         if isinstance(context.ledger, LenientLedger) and context.ledger.failed:
             _keep_record(context, name)
@@ -47,7 +49,7 @@ def forget(context: Context, name: str) -> tuple[str, ...]:
 
 
 def _keep_record(context: Context, name: str) -> None:
-    """Leave only the record, which may be what a full disk has room for once the rest is removed."""
+    """Remove the cluster's files except those that the next `down` needs, which makes room on a full disk."""
     context.records.strip_cluster(name)
     record = context.records.cluster(name)
     if record is not None and record.state != "ending":

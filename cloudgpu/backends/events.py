@@ -1,4 +1,4 @@
-"""Events that a use case emits while it works: stages, engine steps, run progress. Values without layout."""
+"""Events that a use case emits while it works: stages, engine steps and run progress, without formatting."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from cloudgpu.run.progress import Progress
 
 @dataclass(frozen=True)
 class StageChange:
-    """A stage started (`seconds` is None) or ended."""
+    """The start of a stage (`seconds` is None) or its completion after `seconds`."""
 
     name: str
     seconds: float | None = None

@@ -1,4 +1,4 @@
-"""Extend a cluster's expiry on any backend: the new time, the budget, the ledger."""
+"""The backend-independent steps of extending a cluster's expiry: new expiry, budget check, ledger and record."""
 
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -14,12 +14,12 @@ from cloudgpu.text import command
 
 
 @dataclass(frozen=True)
-class Extended:
+class ExtensionResult:
     """The confirmed result of `extend`.
 
     Attributes:
         before: Previous expiry, UTC.
-        worst_case_usd: Cost if the cluster lives until its new expiry.
+        worst_case_usd: Cost if the cluster runs until its new expiry.
     """
 
     record: ClusterRecord
@@ -28,11 +28,11 @@ class Extended:
 
 
 def to_extend(context: Context, name: str, max_usd: Decimal | None) -> ClusterRecord:
-    """Return the record of a complete, running cluster, with the new budget if one is given.
+    """Return the record of a running cluster with all its nodes. A `max_usd` replaces the recorded budget.
 
     Raises:
-        UsageError: No such cluster is running.
-        StateError: Nodes are missing.
+        UsageError: The cluster does not exist, is not running, or has expired.
+        StateError: At least one node is not running, or the cluster belongs to another account or endpoint.
         BusyError: The cluster is being deleted.
     """
     record = find_running_cluster(context, name)
@@ -41,31 +41,33 @@ def to_extend(context: Context, name: str, max_usd: Decimal | None) -> ClusterRe
 
 
 def moments(record: ClusterRecord, until: datetime | None, by: timedelta | None) -> tuple[datetime, datetime]:
-    """Return the present and the requested expiry. The request is a time or a duration.
+    """Return the current and the requested expiry. The request is either a time or a duration.
 
     Raises:
-        UsageError: The requested expiry is not later.
+        UsageError: The requested expiry is not later than the current one.
     """
     before = record.confirmed_expires_at or record.expires_at
-    wanted = (before + by if until is None and by is not None else until) or before
-    wanted = wanted.replace(microsecond=0)
-    if wanted <= before:
-        message = f"cluster {record.name} lives until {utc(before)} already; {utc(wanted)} is not later"
-        raise UsageError(message, hint=f"`{command('cloudgpu', 'down', record.name)}` deletes it now")
-    return before, wanted
+    requested = (before + by if until is None and by is not None else until) or before
+    requested = requested.replace(microsecond=0)
+    if requested <= before:
+        message = f"cluster {record.name} already expires at {utc(before)}; {utc(requested)} is not later"
+        raise UsageError(message, hint=f"run `{command('cloudgpu', 'down', record.name)}` to delete the cluster now")
+    return before, requested
 
 
 def refuse_costly(later: ClusterRecord) -> None:
-    """Keep the budget.
+    """Reject a new expiry with which the cluster could exceed its budget.
 
     Raises:
-        BudgetError: Until its new expiry it may cost more than the recipe allows.
+        BudgetError: The worst-case cost until the new expiry exceeds `budget.max_usd`.
     """
     worst = worst_case_usd(later)
     if later.max_usd and worst > Decimal(later.max_usd):
         until = f"until {utc(later.expires_at)} the cluster costs up to {worst} USD"
         message = f"{until}, above budget.max_usd {later.max_usd} USD"
-        raise BudgetError(message, hint=f"extend it by less, or raise the budget: {command('--max-usd', str(worst))}")
+        raise BudgetError(
+            message, hint=f"extend the expiry by less, or raise the budget: {command('--max-usd', str(worst))}"
+        )
 
 
 def written_down(context: Context, later: ClusterRecord) -> ClusterRecord:
@@ -77,10 +79,10 @@ def written_down(context: Context, later: ClusterRecord) -> ClusterRecord:
     return context.records.save_cluster(later, now)
 
 
-def confirmed(context: Context, later: ClusterRecord, before: datetime) -> Extended:
+def confirmed(context: Context, later: ClusterRecord, before: datetime) -> ExtensionResult:
     """Record that every node has confirmed the new expiry."""
     done = replace(later, confirmed_expires_at=None)
-    return Extended(context.records.save_cluster(done, context.clock.now()), before, worst_case_usd(done))
+    return ExtensionResult(context.records.save_cluster(done, context.clock.now()), before, worst_case_usd(done))
 
 
 def utc(at: datetime) -> str:

@@ -1,4 +1,4 @@
-"""Values for one launch attempt: the record to write before the call, and the order of candidates."""
+"""Inputs of a launch attempt: the record to write before the call, and the order of the candidates."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -15,13 +15,13 @@ from cloudgpu.state.cluster_and_run_records import ClusterRecord
 
 @dataclass(frozen=True)
 class Requester:
-    """The requesting user, and existing resources to use instead of creating new ones."""
+    """The requesting user, and existing resources to use instead of new ones."""
 
     owner: str
     team: str
     public_key: str
     existing: Mapping[str, str] = field(default_factory=dict)
-    """Program settings of what is named instead of made: `vpcId`, `subnetId`, `roleName` ..."""
+    """Program settings that select existing resources: `vpcId`, `subnetId`, `roleName` ..."""
 
 
 def chosen(
@@ -35,9 +35,9 @@ def chosen(
     """Return the record of a cluster that is about to be launched with this candidate.
 
     Raises:
-        UsageError: The requester names a resource that the program does not accept.
+        UsageError: The requester specifies an existing resource that the program does not support.
     """
-    candidate = replace(candidate, image=_pinned(record, candidate))
+    candidate = replace(candidate, image=_image(record, candidate))
     config = stack_config(
         cluster=record.name,
         owner=record.owner,
@@ -52,7 +52,7 @@ def chosen(
         disk_gib=int(plan.recipe.resources.disk),
         existing=requester.existing,
         bootstrap=packed(script(replace(node_kind(plan, candidate), mounts=storage.mounts))),
-        grants=_granted(plan.recipe, storage),
+        grants=_grants(plan.recipe, storage),
     )
     regions = (*record.regions, candidate.region) if candidate.region not in record.regions else record.regions
     return replace(
@@ -72,15 +72,15 @@ def chosen(
     )
 
 
-def _granted(recipe: Recipe, storage: MountableStorage) -> dict[str, str]:
+def _grants(recipe: Recipe, storage: MountableStorage) -> dict[str, str]:
     """Return the permissions and security groups that the nodes need for the recipe's data and storage."""
     grants = granted(recipe)
     both = {key: ",".join(text for text in (grants.get(key), more) if text) for key, more in storage.config.items()}
     return {**grants, **both}
 
 
-def _pinned(record: ClusterRecord, candidate: Candidate) -> str:
-    """Return the machine image for a candidate. An interrupted attempt continues with the image it started with."""
+def _image(record: ClusterRecord, candidate: Candidate) -> str:
+    """Return a candidate's machine image. An interrupted attempt continues with the image that it started with."""
     same = (record.region, record.image_parameter) == (candidate.region, candidate.image_parameter)
     return record.image if same and record.image_parameter and record.image else candidate.image
 
@@ -92,22 +92,22 @@ def node_kind(plan: Plan, candidate: Candidate) -> NodeKind:
         gpu=candidate.gpu,
         architecture=gpu.architecture if gpu else "",
         efa=candidate.efa_interfaces > 0,
-        # Simulated nodes run no containers: the launch says what it needs instead.
+        # Simulated nodes run no containers.
         containers=plan.recipe.environment.container is not None and not plan.simulated,
-        # A simulated node has no package archive: there the machine's own pdsh does, or DeepSpeed says what is missing.
+        # Simulated nodes install no packages: they use this machine's pdsh, and DeepSpeed reports if it is missing.
         pdsh=plan.recipe.launch.launcher == "deepspeed" and plan.nodes > 1 and not plan.simulated,
         driver_branch=plan.recipe.resources.driver,
     )
 
 
 def in_turn(plan: Plan, record: ClusterRecord) -> Sequence[Candidate]:
-    """Return the candidates in order.
+    """Return the candidates in the order in which to try them.
 
-    The candidate that a killed `up` had reached comes first, because its nodes may already exist.
+    The candidate that an interrupted `up` was launching comes first, because its nodes may already exist.
     """
 
     def other(candidate: Candidate) -> bool:
-        was = (record.zone, record.instance_type, record.market)
-        return (candidate.zone, candidate.instance_type, candidate.market) != was
+        interrupted = (record.zone, record.instance_type, record.market)
+        return (candidate.zone, candidate.instance_type, candidate.market) != interrupted
 
     return sorted(plan.candidates, key=other)

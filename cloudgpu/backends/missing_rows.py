@@ -1,4 +1,4 @@
-"""Find recorded launches without a ledger row, and write the missing rows."""
+"""Find recorded launches that have no ledger row, and write the missing rows."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -17,13 +17,13 @@ from cloudgpu.text import command
 
 
 @dataclass(frozen=True)
-class Gap:
-    """A resource that costs money but has no ledger row.
+class MissingRows:
+    """A cluster or storage whose ledger rows are missing.
 
     Attributes:
-        what: The resource, for example `cluster lab`.
+        what: The cluster or storage, for example `cluster lab`.
         missing: Nodes without a row; empty for storage.
-        repair: Command that writes the missing rows.
+        repair: Command that restores the missing rows.
     """
 
     what: str
@@ -32,78 +32,76 @@ class Gap:
 
     @property
     def message(self) -> str:
-        """The error message."""
+        """Error message that describes the gap."""
         nodes = f"{len(self.missing)} {'node' if len(self.missing) == 1 else 'nodes'} of " if self.missing else ""
-        return f"the ledger has no row for {nodes}{self.what}: what it costs is not in the bill"
+        return f"the ledger has no row for {nodes}{self.what}: the cost is missing from the bill"
 
 
 def missing_nodes(record: ClusterRecord, entries: Iterable[LedgerEntry]) -> tuple[str, ...]:
-    """Return the nodes that a record says were launched and no row of its cluster names."""
+    """Return the nodes that were launched according to the record but appear in no ledger row."""
     if record.target == "ssh" and record.state == "making":
-        return ()  # its hosts are named before any of them is leased
+        return ()  # the record lists the hosts before any of them is leased
     rows = tuple(entries)
     known = {node for entry in rows for node in entry.instance_ids}
-    if record.target == "ssh":  # a host has its row before it is leased, and that is free until it is
+    if record.target == "ssh":  # a host's row is opened before its lease, and is not billed until then
         known |= {f"{entry.spending.zone}@{record.name}" for entry in rows}
     return tuple(node for node in record.instance_ids if node not in known)
 
 
-def gaps(records: RecordStore, storage: Iterable[StorageRecord], ledger: CostLedger) -> tuple[Gap, ...]:
-    """Compare every record of this home with the ledger.
+def gaps(records: RecordStore, storage: Iterable[StorageRecord], ledger: CostLedger) -> tuple[MissingRows, ...]:
+    """Compare all records of this home with the ledger. Return the clusters and storage with missing rows.
 
     Raises:
         LedgerError: The ledger cannot be read.
     """
     clusters = [record for record in records.clusters() if record.instance_ids]
-    found = [(record, missing_nodes(record, rows_of(ledger, record.name, record.token))) for record in clusters]
-    lost = [gap_of(record, nodes) for record, nodes in found if nodes]
+    missing = [(record, missing_nodes(record, rows_of(ledger, record.name, record.token))) for record in clusters]
+    gaps_found = [gap_of(record, nodes) for record, nodes in missing if nodes]
     for record in storage:
         if record.state == "ready" and not rows_of(ledger, f"storage {record.name}", record.token):
-            lost.append(Gap(f"storage {record.name}", (), command("cloudgpu", "status", "--refresh")))
-    return tuple(lost)
+            gaps_found.append(MissingRows(f"storage {record.name}", (), command("cloudgpu", "status", "--refresh")))
+    return tuple(gaps_found)
 
 
-def gap_of(record: ClusterRecord, nodes: tuple[str, ...]) -> Gap:
-    """Return the gap that these nodes of a cluster leave."""
-    return Gap(f"cluster {record.name}", nodes, command("cloudgpu", "status", "--refresh"))
+def gap_of(record: ClusterRecord, nodes: tuple[str, ...]) -> MissingRows:
+    """Return the gap for these nodes of a cluster."""
+    return MissingRows(f"cluster {record.name}", nodes, command("cloudgpu", "status", "--refresh"))
 
 
-def gap_error(found: Sequence[Gap]) -> LedgerError:
-    """Return the error of a bill that is not whole."""
-    repairs = " and ".join(dict.fromkeys(f"`{gap.repair}`" for gap in found))
-    hint = f"{repairs} writes the rows again from the records and AWS's own times; or select another ledger"
-    return LedgerError("; ".join(gap.message for gap in found), hint=hint)
+def gap_error(gaps_found: Sequence[MissingRows]) -> LedgerError:
+    """Return the error for a bill with missing rows."""
+    repairs = " and ".join(dict.fromkeys(f"`{gap.repair}`" for gap in gaps_found))
+    hint = f"run {repairs} to restore the rows from the records and AWS's times, or select another ledger"
+    return LedgerError("; ".join(gap.message for gap in gaps_found), hint=hint)
 
 
 def rows_of(ledger: CostLedger, name: str, token: str) -> tuple[LedgerEntry, ...]:
-    """Return the rows of the cluster or storage of this name and token; none without a token."""
-    found = ledger.entries(cluster=name) if token else ()
-    return tuple(entry for entry in found if entry.spending.entry_id.startswith(f"{token}/"))
+    """Return the rows of the cluster or storage with this name and token; none if the token is empty."""
+    entries = ledger.entries(cluster=name) if token else ()
+    return tuple(entry for entry in entries if entry.spending.entry_id.startswith(f"{token}/"))
 
 
 def restore(context: CloudContext, record: ClusterRecord) -> None:
-    """Write the rows of nodes that have none again, from the record and the cloud's launch times.
+    """Restore the missing rows of a cluster's nodes from its record and the cloud's launch times.
 
-    A launch that the cloud has forgotten is taken to have been when the cluster's record was made: a bill may be too
-    high, never too low.
+    If the cloud no longer reports a launch, the creation time of the cluster's record is used, so that the bill may be
+    too high but never too low.
 
     Raises:
-        LedgerError: The ledger cannot be written, and is not a lenient one.
+        LedgerError: The ledger is not lenient and cannot be written.
     """
     ledger = context.ledger
     nodes = missing_nodes(record, rows_of(ledger, record.name, record.token))
     if not nodes or unusable(ledger):
         return
-    started = _started(context, record, nodes)
+    started = _start_times(context, record, nodes)
     row = spending_of(record, min(started.values()))
     if not reopened(ledger, row):
         return
     for node in nodes:
         ledger.launched(row.entry_id, [node], started[node])
     count = f"{len(nodes)} {'node' if len(nodes) == 1 else 'nodes'}"
-    context.emit(
-        Note(f"the ledger had no row for {count} of cluster {record.name}; it was written again from the record")
-    )
+    context.emit(Note(f"the ledger had no row for {count} of cluster {record.name}; restored the row from the record"))
 
 
 def unusable(ledger: CostLedger) -> bool:
@@ -112,10 +110,10 @@ def unusable(ledger: CostLedger) -> bool:
 
 
 def reopened(ledger: CostLedger, row: Spending) -> bool:
-    """Open a row that was lost. Return False where a lenient ledger cannot.
+    """Open a row that was lost. Return False if a lenient ledger cannot be written.
 
     Raises:
-        LedgerError: The ledger cannot be written, and is not a lenient one.
+        LedgerError: The ledger is not lenient and cannot be written.
     """
     try:
         ledger.open(row)
@@ -127,10 +125,10 @@ def reopened(ledger: CostLedger, row: Spending) -> bool:
     return True
 
 
-def _started(context: CloudContext, record: ClusterRecord, nodes: Sequence[str]) -> dict[str, datetime]:
+def _start_times(context: CloudContext, record: ClusterRecord, nodes: Sequence[str]) -> dict[str, datetime]:
     try:
         known = context.cloud.lifetimes(record.region, nodes)
     except CloudGpuError:
         known = {}
-    found = {node: known[node].started_at if node in known else None for node in nodes}
-    return {node: at or record.created_at for node, at in found.items()}
+    times = {node: known[node].started_at if node in known else None for node in nodes}
+    return {node: at or record.created_at for node, at in times.items()}

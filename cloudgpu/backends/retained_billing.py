@@ -14,18 +14,18 @@ from cloudgpu.ledger.entry import LedgerEntry, Spending, Surcharge
 from cloudgpu.state.identity import BackendIdentity
 
 NEVER: Final = datetime(9999, 12, 31, tzinfo=UTC)
-"""Nothing of it ends by itself."""
+"""Expiry of retained resources, which exist until they are deleted."""
 
 
 @dataclass(frozen=True)
 class RetainedSpending:
-    """A retained resource that is billed by the month.
+    """A retained resource, which is billed monthly.
 
     Attributes:
         noun: `storage` or `image`.
-        what: Kind of resource, for example `lustre`.
-        token: Identifies the calls that create it.
-        monthly_usd: None if unknown or dependent on what is stored.
+        what: Type of the resource, for example `lustre`.
+        token: Identifier of the calls that create the resource.
+        monthly_usd: Price per month; None if unknown or dependent on the amount of stored data.
     """
 
     noun: str
@@ -42,11 +42,11 @@ class RetainedSpending:
 
     @property
     def label(self) -> str:
-        """Name on the bill. Cluster names contain no spaces, so it cannot be mistaken for one."""
+        """Name on the bill. Unlike cluster names, it contains a space, so the two cannot be confused."""
         return f"{self.noun} {self.name}"
 
     def spending(self, at: datetime) -> Spending:
-        """Return its ledger row, which has no nodes."""
+        """Return the ledger row of the resource, which has no nodes."""
         hourly = None if self.monthly_usd is None else self.monthly_usd / MONTH_H
         return Spending(
             entry_id=f"{self.token}/{self.noun}",
@@ -73,13 +73,13 @@ class RetainedSpending:
 
 @dataclass(frozen=True)
 class RetainedBilling:
-    """Opens and closes the rows of retained resources."""
+    """Opens, restores and closes the ledger rows of retained resources."""
 
     ledger: CostLedger
     clock: Clock
 
     def open(self, spending: RetainedSpending) -> None:
-        """Open its row before the first call that creates any part of it. Repeating this has no effect.
+        """Open a resource's row, before the first call that creates a part of the resource. Idempotent.
 
         Raises:
             LedgerError: The row cannot be written, so nothing may be created.
@@ -87,7 +87,7 @@ class RetainedBilling:
         self.ledger.open(spending.spending(self.clock.now()))
 
     def made(self, spending: RetainedSpending, physical_id: str) -> None:
-        """Record that it was created.
+        """Record that a resource was created.
 
         Raises:
             LedgerError: The ledger is unusable.
@@ -95,10 +95,10 @@ class RetainedBilling:
         self.ledger.launched(spending.spending(NEVER).entry_id, [physical_id or spending.name], self.clock.now())
 
     def restore(self, spending: RetainedSpending, at: datetime, physical_id: str) -> None:
-        """Write the row of something that was made at this moment again, if the ledger has lost it.
+        """Restore the row of a resource that was created at the time `at`, if the ledger has lost the row.
 
         Raises:
-            LedgerError: The ledger cannot be written, and is not a lenient one.
+            LedgerError: The ledger is not lenient and cannot be written.
         """
         entry_id = spending.spending(at).entry_id
         known = [row.spending.entry_id for row in self.ledger.entries(cluster=spending.label)]
@@ -106,9 +106,9 @@ class RetainedBilling:
             self.ledger.launched(entry_id, [physical_id or spending.name], at)
 
     def ended(self, label: str, tokens: Sequence[str], *, found: bool) -> None:
-        """Close its row after the cloud confirmed the deletion.
+        """Close a resource's rows after the cloud confirmed the deletion.
 
-        `found` is True if a resource existed, so that a call without a response did cost money.
+        `found` is True if the resource existed; a row that was never marked as created is then billed from its opening.
 
         Raises:
             LedgerError: The ledger is unusable.
@@ -118,19 +118,19 @@ class RetainedBilling:
             if row.launched_at is None and found:
                 self.ledger.launched(entry_id, [label], row.spending.opened_at)
             elif row.launched_at is not None and not found:
-                # Somebody deleted it elsewhere, and nobody knows when.
+                # The resource was deleted by other means, at an unknown time.
                 self.ledger.part_ended(entry_id, "nodes", now, estimated=True)
             self.ledger.close(entry_id, now)
 
     def deleted_elsewhere(self, label: str, cloud: BackendIdentity, region: str) -> int:
         """Close the rows of resources in this region that no longer exist, and return how many were closed.
 
-        Call this after a search in the region found nothing of this name. Rows that were never marked as created are
-        kept, because another command may be about to create them. The end time is unknown, so the bill is an upper
-        bound.
+        Call this after a search of the region found no resource with this name. Rows that were never marked as created
+        are kept, because another command may be about to create their resources. The deletion time is unknown, so the
+        bill is an upper bound.
 
         Raises:
-            CloudError: Such a row exists, and AWS does not report the account ID.
+            CloudError: There is a row to check, but AWS does not report the account ID.
             LedgerError: The ledger is unusable.
         """
         closed = 0

@@ -13,7 +13,7 @@ from cloudgpu.text import command
 
 ALIVE = frozenset({"running", "pending"})
 HARMLESS = frozenset({"same", "read", "update"})
-"""What may be done to the resources of a cluster that people work on."""
+"""Resource operations that are safe on a cluster that is in use."""
 
 
 @dataclass(frozen=True)
@@ -23,13 +23,13 @@ class ProvisionedCluster:
     record: ClusterRecord
     inventory: Inventory
     made: bool
-    """Whether this call made it."""
+    """Whether this call created the cluster."""
     tried: tuple[str, ...] = ()
-    """One line for every candidate that could not be had."""
+    """One line per candidate that could not be launched."""
 
 
 def find_running_cluster(context: Context, name: str) -> ClusterRecord:
-    """Return the record of a running cluster that may be used from here.
+    """Return the record of a running cluster that the current credentials may use.
 
     Raises:
         UsageError: The cluster does not exist, is not running, or has expired.
@@ -38,19 +38,19 @@ def find_running_cluster(context: Context, name: str) -> ClusterRecord:
     """
     record = context.records.cluster(name)
     if record is None or record.state != "up":
-        message = f"there is no cluster {name} that is up" if record is None else f"cluster {name} is {record.state}"
-        raise UsageError(message, hint="`cloudgpu status` lists the clusters")
+        message = f"there is no running cluster {name}" if record is None else f"cluster {name} is {record.state}"
+        raise UsageError(message, hint="run `cloudgpu status` to list the clusters")
     require_usable(context, record)
     return record
 
 
 def require_usable(context: Context, record: ClusterRecord) -> None:
-    """Refuse a cluster that is another cloud's, is over, or is being ended.
+    """Reject a cluster that belongs to another account or endpoint, is being deleted, or has expired.
 
     Raises:
-        StateError: Another account or endpoint.
-        BusyError: It is being ended.
-        UsageError: It has expired.
+        StateError: The cluster belongs to another account or endpoint.
+        BusyError: The cluster is being deleted.
+        UsageError: The cluster has expired.
     """
     check_identity(record, context.cloud)
     if record.state == "ending":
@@ -70,11 +70,11 @@ def require_same_engine(context: CloudContext, record: ClusterRecord) -> None:
     Raises:
         UsageError: The requested engine differs from the one that created the cluster.
     """
-    asked = context.cloud.engine_asked_for
-    if asked and asked != record.engine:
-        message = f"cluster {record.name} was made by the {record.engine} engine, not the {asked} engine"
-        same, end = command("--engine", record.engine), command("cloudgpu", "down", record.name)
-        hint = f"{same}; or `{end}` first, which selects the engine itself"
+    requested = context.cloud.engine_asked_for
+    if requested and requested != record.engine:
+        message = f"cluster {record.name} was created with the {record.engine} engine, not {requested}"
+        same, delete = command("--engine", record.engine), command("cloudgpu", "down", record.name)
+        hint = f"use {same}, or delete the cluster first with `{delete}`, which always uses the right engine"
         raise UsageError(message, hint=hint)
 
 
@@ -88,33 +88,35 @@ def matches(plan: Plan, record: ClusterRecord) -> bool:
 
 
 def require_matching(plan: Plan, record: ClusterRecord) -> None:
-    """Refuse a cluster of another shape.
+    """Reject a cluster whose nodes or storage do not match the plan.
 
     Raises:
-        UsageError: It has other nodes than the plan asks for.
+        UsageError: The cluster does not match the plan; the message contains the difference.
     """
     missing = lacking(plan.recipe, record.storage) if record.state == "up" else []
     if missing:
         message = f"the nodes of cluster {record.name} do not mount storage {', '.join(missing)} as the recipe does"
-        raise UsageError(message, hint="another name with --name or --cluster: storage is mounted when nodes boot")
-    if not matches(plan, record):
-        wanted = " or ".join(sorted({candidate.instance_type for candidate in plan.candidates}))
-        half = "half-made " if record.state == "making" else ""
         raise UsageError(
-            f"{half}cluster {record.name} is {record.nodes} x {record.instance_type}, "
-            f"not the {plan.nodes} x {wanted} requested",
-            hint=f"another name with --name, or `{command('cloudgpu', 'down', record.name)}` first",
+            message, hint="choose another name with --name or --cluster, because storage is mounted when nodes boot"
+        )
+    if not matches(plan, record):
+        requested = " or ".join(sorted({candidate.instance_type for candidate in plan.candidates}))
+        incomplete = "partially created " if record.state == "making" else ""
+        raise UsageError(
+            f"{incomplete}cluster {record.name} is {record.nodes} x {record.instance_type}, "
+            f"not the {plan.nodes} x {requested} requested",
+            hint=f"choose another name with --name, or run `{command('cloudgpu', 'down', record.name)}` first",
         )
 
 
 def require_all_nodes_running(context: Context, record: ClusterRecord) -> None:
-    """Refuse a cluster that lost nodes.
+    """Reject a cluster that has lost nodes.
 
     Raises:
-        StateError: Some are gone; they are named.
+        StateError: At least one node is not running; the message lists the lost nodes.
     """
     states = context.cloud.nodes_alive(record.region, record.instance_ids)
-    dead = [f"{node} is {state}" for node, state in states.items() if state not in ALIVE]
-    if dead or not states:
-        message = f"cluster {record.name} is incomplete: {', '.join(dead) or 'it has no nodes'}"
+    lost = [f"{node} is {state}" for node, state in states.items() if state not in ALIVE]
+    if lost or not states:
+        message = f"cluster {record.name} is incomplete: {', '.join(lost) or 'no nodes'}"
         raise StateError(message, hint=command("cloudgpu", "down", record.name))

@@ -1,4 +1,4 @@
-"""What nodes need to mount a cluster's storage, and what happens to the storage when the cluster is deleted."""
+"""The mounts of a cluster's storage, and the outcome for the storage when the cluster is deleted."""
 
 from dataclasses import dataclass
 from decimal import Decimal
@@ -10,10 +10,10 @@ from cloudgpu.text import command
 
 @dataclass(frozen=True)
 class MountableStorage:
-    """What nodes need to mount a recipe's storage.
+    """Mounts and security groups that the nodes need for a recipe's storage.
 
     Attributes:
-        groups: Security groups in addition to the cluster's.
+        groups: Security groups that the nodes need in addition to the cluster's.
     """
 
     mounts: tuple[Mount, ...] = ()
@@ -21,7 +21,7 @@ class MountableStorage:
 
     @property
     def config(self) -> dict[str, str]:
-        """Program settings: security groups, and buckets that the nodes' role may read and write."""
+        """Program settings: additional security groups, and the buckets that the nodes' role may read or write."""
         buckets = [mount for mount in self.mounts if mount.kind == "s3"]
         return {
             "storageSecurityGroupIds": ",".join(self.groups),
@@ -36,8 +36,8 @@ _CENT = Decimal("0.01")
 
 
 @dataclass(frozen=True)
-class Kept:
-    """Storage that outlives the cluster. `monthly_usd` is None if unknown."""
+class RetainedStorage:
+    """Storage that outlives the cluster. `monthly_usd` is None if the price is unknown or depends on usage."""
 
     name: str
     kind: str
@@ -47,12 +47,13 @@ class Kept:
 
     @property
     def line(self) -> str:
-        """One line: what is retained, what it costs, and how to delete it."""
-        unknown = "a price that is not known here" if self.kind in _KNOWN_SIZE else "what it holds, by the GiB"
+        """One line with the storage, its cost, and the command that deletes it."""
+        unknown = "an unknown amount" if self.kind in _KNOWN_SIZE else "per GiB stored"
         cost = unknown if self.monthly_usd is None else f"${self.monthly_usd.quantize(_CENT)} a month"
-        costs = f"AWS would charge {cost}" if self.simulated else f"it costs {cost}"
-        end = command("cloudgpu", "storage", "delete", self.name, "--delete-data")
-        return f"storage {self.name} ({self.kind} in {self.region}) stays with its data: {costs}; {end}"
+        costs = f"AWS {'would charge' if self.simulated else 'charges'} {cost}"
+        delete = command("cloudgpu", "storage", "delete", self.name, "--delete-data")
+        storage = f"storage {self.name} ({self.kind} in {self.region})"
+        return f"{storage} is retained with its data: {costs}; to delete it: {delete}"
 
     def as_json(self) -> dict[str, Any]:
         """Return one row of `storage_kept` in `down --json`."""
@@ -61,11 +62,11 @@ class Kept:
 
 
 @dataclass(frozen=True)
-class Settled:
+class StorageOutcome:
     """What happened to a cluster's storage when the cluster was deleted."""
 
     ended: tuple[str, ...] = ()
-    kept: tuple[Kept, ...] = ()
+    kept: tuple[RetainedStorage, ...] = ()
 
     @property
     def lines(self) -> tuple[str, ...]:
@@ -73,4 +74,4 @@ class Settled:
         return tuple(kept_storage.line for kept_storage in self.kept)
 
 
-NOTHING = Settled()
+NOTHING = StorageOutcome()

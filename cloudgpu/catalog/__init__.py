@@ -1,4 +1,4 @@
-"""Catalog of GPUs, instance types, images and prices: data files with a source for every figure."""
+"""Catalog of GPUs, instance types, images and prices, read from data files that cite a source for every value."""
 
 from cloudgpu.catalog.catalog import Catalog, load
 from cloudgpu.catalog.hardware import Gpu, InstanceType

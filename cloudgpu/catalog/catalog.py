@@ -43,17 +43,28 @@ class Catalog:
 
     @property
     def rentable(self) -> tuple[InstanceType, ...]:
-        """Instance types that AWS offers or used to offer, without types that only describe self-managed machines."""
-        return tuple(kind for kind in self.types.values() if kind.provider == "aws")
+        """Instance types that AWS offers or used to offer; excludes Alibaba Cloud types and self-managed machines."""
+        return tuple(instance_type for instance_type in self.types.values() if instance_type.provider == "aws")
 
     def types_for(self, gpu: str, count: int, memory_gib: Decimal | None = None) -> tuple[InstanceType, ...]:
-        """Return AWS instance types with exactly this many of a GPU, available ones first, then by price.
+        """Return the AWS instance types with exactly `count` GPUs of a model, available types first, then by price.
 
-        `memory_gib` is the memory of each GPU in the catalog; None for any.
+        `memory_gib` is the memory of each GPU as in the catalog; None matches every size.
         """
-        found = [kind for kind in self.rentable if (kind.gpu, kind.gpus) == (gpu, count)]
-        fitting = [kind for kind in found if memory_gib in (None, kind.gpu_memory_gib)]
-        return tuple(sorted(fitting, key=lambda kind: (kind.retired, _lowest(kind), kind.name)))
+        with_gpus = [
+            instance_type for instance_type in self.rentable if (instance_type.gpu, instance_type.gpus) == (gpu, count)
+        ]
+        fitting = [instance_type for instance_type in with_gpus if memory_gib in (None, instance_type.gpu_memory_gib)]
+        return tuple(
+            sorted(
+                fitting,
+                key=lambda instance_type: (
+                    instance_type.retired,
+                    _lowest_on_demand_usd(instance_type),
+                    instance_type.name,
+                ),
+            )
+        )
 
 
 @cache
@@ -61,10 +72,10 @@ def load() -> Catalog:
     """Return the catalog bundled with this version of cloudgpu."""
     return Catalog(
         {gpu.name: gpu for gpu in data_files.gpus()},
-        {kind.name: kind for kind in data_files.instance_types()},
+        {instance_type.name: instance_type for instance_type in data_files.instance_types()},
         data_files.regions(),
     )
 
 
-def _lowest(kind: InstanceType) -> Decimal:
-    return min(kind.on_demand_usd.values(), default=Decimal("Infinity"))
+def _lowest_on_demand_usd(instance_type: InstanceType) -> Decimal:
+    return min(instance_type.on_demand_usd.values(), default=Decimal("Infinity"))

@@ -1,6 +1,6 @@
-"""NCCL and network settings by node type, with reasons. A recipe may override them by name.
+"""NCCL and network settings by instance type, each with a reason. A recipe may override any of them by name.
 
-Modern EFA software (aws-ofi-nccl 1.7 and later) configures itself, and settings from outside interfere with it. See
+EFA software since aws-ofi-nccl 1.7 configures itself, and additional settings interfere with it. See
 `docs/decisions/0003-ranks-are-started-by-the-agent.md`.
 """
 
@@ -21,12 +21,12 @@ _EFA_SIZES: Final = frozenset(
 )
 _SHARED_MEMORY_COPY: Final = ("g5.", "g6.")
 _ROCE: Final = ("ecs.sccgn",)
-"""Alibaba's Super Computing Clusters: Mellanox cards that speak RoCE v2."""
+"""Alibaba Cloud's Super Computing Cluster types, whose Mellanox cards support RoCE v2."""
 
 
 @dataclass(frozen=True)
 class RankVariable:
-    """An environment variable for every rank."""
+    """An environment variable set for every rank, with the reason."""
 
     name: str
     value: str
@@ -39,45 +39,45 @@ def has_efa(instance_type: str) -> bool:
 
 
 def settings(instance_type: str, nodes: int, network: str, given: Collection[str] = ()) -> tuple[RankVariable, ...]:
-    """Return the settings for ranks on this many nodes of a type, without those that the recipe sets.
+    """Return the variables to set for the ranks on nodes of an instance type, except variables that the recipe sets.
 
     Args:
         instance_type: Type of every node.
         nodes: Number of nodes.
         network: `resources.network` of the recipe.
-        given: Names of variables that the recipe sets.
+        given: Names of the variables that the recipe sets.
     """
-    found = [*_copies(instance_type), *(_between(instance_type, network) if nodes > 1 else ())]
-    return tuple(setting for setting in found if setting.name not in given)
+    variables = [*_within_node(instance_type), *(_between_nodes(instance_type, network) if nodes > 1 else ())]
+    return tuple(variable for variable in variables if variable.name not in given)
 
 
-def _copies(instance_type: str) -> tuple[RankVariable, ...]:
+def _within_node(instance_type: str) -> tuple[RankVariable, ...]:
     if not instance_type.startswith(_SHARED_MEMORY_COPY):
         return ()
-    why = "GPUs without NVLink that may not read each other: copies through shared memory are twice as fast"
+    why = "without NVLink and peer access, copies through shared memory are twice as fast"
     return (RankVariable("NCCL_SHM_USE_CUDA_MEMCPY", "1", why),)
 
 
-def _between(instance_type: str, network: str) -> tuple[RankVariable, ...]:
+def _between_nodes(instance_type: str, network: str) -> tuple[RankVariable, ...]:
     if instance_type.startswith(_ROCE) and network != "tcp":
         return (
-            RankVariable("NCCL_IB_HCA", "mlx5", "RoCE: the Mellanox cards"),
-            RankVariable("NCCL_IB_GID_INDEX", "3", "RoCE v2: the address that is routed"),
+            RankVariable("NCCL_IB_HCA", "mlx5", "use the Mellanox cards for RoCE"),
+            RankVariable("NCCL_IB_GID_INDEX", "3", "the routable RoCE v2 address"),
         )
     if not has_efa(instance_type):
         return _SOCKETS
     if network == "tcp":
-        why = "resources.network is tcp: sockets, also where the image brings the plugin for EFA"
+        why = "resources.network is tcp: use sockets even if the image includes the EFA plugin"
         return (RankVariable("NCCL_NET", "Socket", why), *_SOCKETS)
     if instance_type.startswith(_NO_RDMA):
-        why = "a forked data loader cannot inherit the huge pages that EFA takes where it has no RDMA"
+        why = "forked data loaders cannot inherit the huge pages that EFA uses without RDMA"
         return (RankVariable("FI_EFA_USE_HUGE_PAGE", "0", why),)
     return ()
 
 
-_FLOWS: Final = "one TCP flow carries 5 to 10 Gb/s; several fill the card"
+_FLOWS: Final = "one TCP flow carries 5 to 10 Gb/s; several flows saturate the card"
 _SOCKETS: Final = (
-    RankVariable("NCCL_SOCKET_IFNAME", "^lo,docker,veth", "interfaces that lead to no other node are left out"),
+    RankVariable("NCCL_SOCKET_IFNAME", "^lo,docker,veth", "exclude interfaces that do not reach other nodes"),
     RankVariable("NCCL_SOCKET_NTHREADS", "4", _FLOWS),
     RankVariable("NCCL_NSOCKS_PERTHREAD", "4", _FLOWS),
 )

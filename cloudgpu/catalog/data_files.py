@@ -1,4 +1,4 @@
-"""Read the data files of the catalog. Values shared by many rows are stored once and merged into each here."""
+"""Read the data files of the catalog. Values that many rows share are stored once and merged into each row."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -11,7 +11,10 @@ from cloudgpu.catalog.hardware import Gpu, InstanceType, Memory, PeakRates
 from cloudgpu.catalog.images import image_for
 
 TYPE_FILES: Final = ("instance_types.json", "retired_types.json", "machines.json")
-"""What EC2 describes, what it no longer does, and what is not EC2's; `scripts/catalogue_types.py` writes the first."""
+"""Types that EC2 describes, types that it no longer describes, and machines outside EC2.
+
+`scripts/catalogue_types.py` writes the first file.
+"""
 _NO_PRICES: Final = "no prices are known"
 
 
@@ -31,12 +34,12 @@ def instance_types() -> Iterator[InstanceType]:
         priced_on = date.fromisoformat(stored.get("read_on", offers["priced_on"]))
         for entry in stored["instance_types"]:
             prices = _prices(entry["name"], offered, offers["sources"], observed)
-            given = {
+            merged = {
                 **entry,
                 **prices,
                 "sources": {**stored["sources"], **prices["sources"], **entry.get("sources", {})},
             }
-            yield _instance_type(given, priced_on)
+            yield _instance_type(merged, priced_on)
 
 
 def regions() -> tuple[str, ...]:
@@ -65,20 +68,20 @@ def _gpu(entry: Mapping[str, Any], sources: Mapping[str, str]) -> Gpu:
 def _prices(
     name: str, offered: Mapping[str, Any], sources: Mapping[str, str], observed: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return zones and prices of a type. The price list takes precedence over other sources."""
+    """Return the zones and prices of a type. The price list takes precedence over observed prices."""
     row = offered.get(name)
     if row is None:
         return {"zones": {}, "on_demand_usd": {}, "spot_usd": {}, "capacity_block_usd": {}, "sources": {}}
-    told = dict(sources)
-    for kind in ("on_demand_usd", "spot_usd", "capacity_block_usd"):
-        if name in observed[kind]:
-            told[kind] = "; ".join(filter(None, (told.get(kind), observed["sources"][kind])))
+    merged_sources = dict(sources)
+    for field in ("on_demand_usd", "spot_usd", "capacity_block_usd"):
+        if name in observed[field]:
+            merged_sources[field] = "; ".join(filter(None, (sources.get(field), observed["sources"][field])))
     return {
         "zones": row["zones"],
         "on_demand_usd": {**observed["on_demand_usd"].get(name, {}), **row["on_demand_usd"]},
         "spot_usd": observed["spot_usd"].get(name, {}),
         "capacity_block_usd": observed["capacity_block_usd"].get(name, {}),
-        "sources": told,
+        "sources": merged_sources,
     }
 
 

@@ -1,4 +1,4 @@
-"""GPU specs: `p3dn.24xlarge`, `V100:8` for any memory size, or `V100-32GB:8` for that much memory per GPU."""
+"""GPU specs: an instance type (`p3dn.24xlarge`), a model (`V100:8`), or a model with memory per GPU (`V100-32GB:8`)."""
 
 import re
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from cloudgpu.recipe.name_suggestions import nearest, suggestion
 from cloudgpu.text import command
 
 _GPU: Final = re.compile(r"(?P<model>.+?)(?:-(?P<size>\d+)Gi?B)?(?::(?P<count>\d{1,3}))?", re.ASCII | re.IGNORECASE)
-_PROVIDERS: Final = {"alibaba": "Alibaba Cloud has", "own": "one has of one's own"}
+_PROVIDERS: Final = {"alibaba": "an Alibaba Cloud instance type", "own": "a self-managed machine"}
 
 
 @dataclass(frozen=True)
@@ -21,142 +21,154 @@ class GpuSpec:
 
     model: str
     size_gb: int | None = None
-    """None for any."""
+    """None if the spec has no memory size."""
     count: int | None = None
-    """None where none was written, or no number."""
+    """None if the spec has no valid count."""
 
 
 @dataclass(frozen=True)
-class Misfit:
-    """Why a spec matches no AWS instance type, and what to use instead."""
+class SpecMismatch:
+    """The reason why a spec matches no AWS instance type, and a suggested change."""
 
     about: str
-    """`instance-type` or `gpu`."""
+    """The part of the spec that does not match: `instance-type` or `gpu`."""
     message: str
     fix: str = ""
 
 
 def parse_gpu_spec(spec: str) -> GpuSpec:
     """Parse a GPU spec. Text that does not parse becomes the model name."""
-    found = _GPU.fullmatch(spec)
-    if found is None:
+    match = _GPU.fullmatch(spec)
+    if match is None:
         return GpuSpec(spec.partition(":")[0])
-    size, count = found["size"], found["count"]
-    return GpuSpec(found["model"], int(size) if size else None, int(count) if count else None)
+    size, count = match["size"], match["count"]
+    return GpuSpec(match["model"], int(size) if size else None, int(count) if count else None)
 
 
 def spelled(gpu: Gpu, count: int, memory_gib: Decimal | None = None) -> str:
-    """Return the spec of a GPU for a command line, such as `V100-32GB:8`; memory only if sold in several sizes."""
+    """Return the spec of a GPU for a command line, such as `V100-32GB:8`.
+
+    The memory size is included only if the model has several sizes.
+    """
     sizes = [memory.sold_as_gb for memory in gpu.memories if memory.gib == memory_gib] if len(gpu.memories) > 1 else []
     return f"{spec_name(gpu.name)}{f'-{sizes[0]}GB' if sizes else ''}:{count}"
 
 
 def spec_name(name: str) -> str:
-    """Return a model's name as written in specs, without spaces."""
+    """Return a model's name as specs spell it: with dashes instead of spaces."""
     return name.replace(" ", "-")
 
 
 def types_for_spec(spec: str, catalog: Catalog) -> tuple[InstanceType, ...]:
-    """Return the AWS instance types that match a spec, cheapest first; retired ones only if no other matches.
+    """Return the AWS instance types that match a spec, cheapest first. Retired types match only if no other type does.
 
     Types of other clouds and self-managed hosts never match: AWS cannot launch them.
     """
     if spec in catalog.types:
         return (catalog.types[spec],) if catalog.types[spec].provider == "aws" else ()
-    asked = parse_gpu_spec(spec)
-    gpu = _gpu(asked, catalog)
-    if gpu is None or asked.count is None:
+    requested = parse_gpu_spec(spec)
+    gpu = _gpu(requested, catalog)
+    if gpu is None or requested.count is None:
         return ()
-    sizes = (None,) if asked.size_gb is None else tuple(memory.gib for memory in _sizes(asked, gpu))
-    found = [kind for gib in sizes for kind in catalog.types_for(gpu.name, asked.count, gib)]
-    return tuple(kind for kind in found if not kind.retired) or tuple(found)
+    sizes = (None,) if requested.size_gb is None else tuple(memory.gib for memory in _sizes(requested, gpu))
+    matching = [instance_type for gib in sizes for instance_type in catalog.types_for(gpu.name, requested.count, gib)]
+    return tuple(instance_type for instance_type in matching if not instance_type.retired) or tuple(matching)
 
 
-def misfit(spec: str, catalog: Catalog) -> Misfit | None:
-    """Explain why a spec matches nothing and suggest the nearest one; None if it matches."""
+def misfit(spec: str, catalog: Catalog) -> SpecMismatch | None:
+    """Return why a spec matches no AWS instance type, with the nearest valid spec; None if the spec matches."""
     if types_for_spec(spec, catalog):
         return None
     if spec in catalog.types:
-        return _others(catalog.types[spec], catalog)
+        return _not_on_aws(catalog.types[spec], catalog)
     return _unknown_type(spec, catalog) if "." in spec else _gpu_misfit(spec, catalog)
 
 
-def _gpu_misfit(spec: str, catalog: Catalog) -> Misfit:
-    asked = parse_gpu_spec(spec)
-    gpu = _gpu(asked, catalog)
+def _gpu_misfit(spec: str, catalog: Catalog) -> SpecMismatch:
+    requested = parse_gpu_spec(spec)
+    gpu = _gpu(requested, catalog)
     if gpu is None:
-        return _unknown(spec, asked, catalog)
-    if asked.size_gb is not None and not _sizes(asked, gpu):
-        return _no_such_size(asked, asked.size_gb, gpu, catalog)
-    return _no_such_count(spec, asked, gpu, catalog)
+        return _unknown(spec, requested, catalog)
+    if requested.size_gb is not None and not _sizes(requested, gpu):
+        return _no_such_size(requested, requested.size_gb, gpu, catalog)
+    return _no_such_count(spec, requested, gpu, catalog)
 
 
-def _gpu(asked: GpuSpec, catalog: Catalog) -> Gpu | None:
-    return next((gpu for gpu in catalog.gpus.values() if asked.model in (gpu.name, spec_name(gpu.name))), None)
+def _gpu(requested: GpuSpec, catalog: Catalog) -> Gpu | None:
+    return next((gpu for gpu in catalog.gpus.values() if requested.model in (gpu.name, spec_name(gpu.name))), None)
 
 
-def _sizes(asked: GpuSpec, gpu: Gpu) -> tuple[Memory, ...]:
-    """Return the matching memory sizes, as sold or as EC2 rounds them."""
-    return tuple(memory for memory in gpu.memories if asked.size_gb in (memory.sold_as_gb, round(memory.gib)))
+def _sizes(requested: GpuSpec, gpu: Gpu) -> tuple[Memory, ...]:
+    """Return the memory sizes whose nominal size or rounded EC2 size is the requested one."""
+    return tuple(memory for memory in gpu.memories if requested.size_gb in (memory.sold_as_gb, round(memory.gib)))
 
 
-def _others(kind: InstanceType, catalog: Catalog) -> Misfit:
-    alike = [other for other in catalog.types_for(kind.gpu, kind.gpus) if not other.retired]
-    message = f"{kind.name} is a machine that {_PROVIDERS.get(kind.provider, 'others have')}; AWS cannot launch it"
-    return Misfit(
+def _not_on_aws(instance_type: InstanceType, catalog: Catalog) -> SpecMismatch:
+    alike = [other for other in catalog.types_for(instance_type.gpu, instance_type.gpus) if not other.retired]
+    what = _PROVIDERS.get(instance_type.provider, "not an EC2 instance type")
+    message = f"{instance_type.name} is {what}; AWS cannot launch it"
+    return SpecMismatch(
         "instance-type", message, command("--set", f"resources.instance_type={alike[0].name}") if alike else ""
     )
 
 
-def _unknown_type(spec: str, catalog: Catalog) -> Misfit:
-    near = nearest(spec, [kind.name for kind in catalog.rentable if not kind.retired])
+def _unknown_type(spec: str, catalog: Catalog) -> SpecMismatch:
+    near = nearest(spec, [instance_type.name for instance_type in catalog.rentable if not instance_type.retired])
     fix = command("--set", f"resources.instance_type={near}") if near else ""
-    return Misfit("instance-type", f"unknown instance type {spec}{suggestion(spec, catalog.types)}", fix)
+    return SpecMismatch("instance-type", f"unknown instance type {spec}{suggestion(spec, catalog.types)}", fix)
 
 
-def _unknown(spec: str, asked: GpuSpec, catalog: Catalog) -> Misfit:
+def _unknown(spec: str, requested: GpuSpec, catalog: Catalog) -> SpecMismatch:
     names = [spec_name(name) for name in catalog.gpus]
-    model, near = spec.partition(":")[0], nearest(asked.model, names)
+    model, near = spec.partition(":")[0], nearest(requested.model, names)
     if near is None:
-        return Misfit("gpu", f"unknown GPU {model}", f"known GPUs: {', '.join(names)}")
-    size = f"-{asked.size_gb}GB" if asked.size_gb is not None else ""
-    fix = command("--set", f"resources.gpu={near}{size}:{asked.count or 1}")
-    return Misfit("gpu", f"unknown GPU {model}{suggestion(asked.model, names)}", fix)
+        return SpecMismatch("gpu", f"unknown GPU {model}", f"known GPUs: {', '.join(names)}")
+    size = f"-{requested.size_gb}GB" if requested.size_gb is not None else ""
+    fix = command("--set", f"resources.gpu={near}{size}:{requested.count or 1}")
+    return SpecMismatch("gpu", f"unknown GPU {model}{suggestion(requested.model, names)}", fix)
 
 
-def _no_such_size(asked: GpuSpec, size_gb: int, gpu: Gpu, catalog: Catalog) -> Misfit:
-    sold = [memory.sold_as_gb for memory in gpu.memories]
-    message = (
-        f"{gpu.name} does not come with {size_gb} GB of memory; there are {_listed([f'{size} GB' for size in sold])}"
-    )
-    enough = [kind for kind in _living(gpu, catalog) if kind.gpus == asked.count] or _living(gpu, catalog)
-    if not enough:
-        return Misfit("gpu", message)
-    large = [kind for kind in enough if kind.gpu_memory_gib >= size_gb]
-    fitting = min(large, key=_each) if large else max(enough, key=_each)
-    return Misfit(
+def _no_such_size(requested: GpuSpec, size_gb: int, gpu: Gpu, catalog: Catalog) -> SpecMismatch:
+    sizes = [f"{memory.sold_as_gb} GB" for memory in gpu.memories]
+    message = f"{gpu.name} does not come with {size_gb} GB of memory; available sizes: {_listed(sizes)}"
+    available = _available(gpu, catalog)
+    candidates = [instance_type for instance_type in available if instance_type.gpus == requested.count] or available
+    if not candidates:
+        return SpecMismatch("gpu", message)
+    large = [instance_type for instance_type in candidates if instance_type.gpu_memory_gib >= size_gb]
+    fitting = min(large, key=_gpu_memory_gib) if large else max(candidates, key=_gpu_memory_gib)
+    return SpecMismatch(
         "gpu", message, command("--set", f"resources.gpu={spelled(gpu, fitting.gpus, fitting.gpu_memory_gib)}")
     )
 
 
-def _no_such_count(spec: str, asked: GpuSpec, gpu: Gpu, catalog: Catalog) -> Misfit:
-    size = "" if asked.size_gb is None else f"-{asked.size_gb}GB"
-    sizes = {memory.gib for memory in _sizes(asked, gpu)}
-    counts = sorted({kind.gpus for kind in _living(gpu, catalog) if not size or kind.gpu_memory_gib in sizes})
-    there = [f"{spec_name(gpu.name)}{size}:{count}" for count in counts]
-    count = spec.partition(":")[2] or "an unknown number of"
-    message = (
-        f"no instance type has {count} {gpu.name}{size and f' with {asked.size_gb} GB'}; there are {_listed(there)}"
+def _no_such_count(spec: str, requested: GpuSpec, gpu: Gpu, catalog: Catalog) -> SpecMismatch:
+    size = "" if requested.size_gb is None else f"-{requested.size_gb}GB"
+    sizes = {memory.gib for memory in _sizes(requested, gpu)}
+    counts = sorted(
+        {
+            instance_type.gpus
+            for instance_type in _available(gpu, catalog)
+            if not size or instance_type.gpu_memory_gib in sizes
+        }
     )
-    return Misfit("gpu", message, command("--set", f"resources.gpu={there[-1]}") if there else "")
+    specs = [f"{spec_name(gpu.name)}{size}:{count}" for count in counts]
+    count = spec.partition(":")[2] or "an unknown number of"
+    memory = size and f" with {requested.size_gb} GB"
+    message = f"no instance type has {count} {gpu.name}{memory}; available: {_listed(specs)}"
+    return SpecMismatch("gpu", message, command("--set", f"resources.gpu={specs[-1]}") if specs else "")
 
 
-def _living(gpu: Gpu, catalog: Catalog) -> Sequence[InstanceType]:
-    return [kind for kind in catalog.rentable if kind.gpu == gpu.name and not kind.retired]
+def _available(gpu: Gpu, catalog: Catalog) -> Sequence[InstanceType]:
+    return [
+        instance_type
+        for instance_type in catalog.rentable
+        if instance_type.gpu == gpu.name and not instance_type.retired
+    ]
 
 
-def _each(kind: InstanceType) -> Decimal:
-    return kind.gpu_memory_gib
+def _gpu_memory_gib(instance_type: InstanceType) -> Decimal:
+    return instance_type.gpu_memory_gib
 
 
 def _listed(parts: Sequence[str]) -> str:

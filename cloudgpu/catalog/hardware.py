@@ -1,4 +1,4 @@
-"""GPUs and instance types as values. The figures are in `data/`, with their sources."""
+"""Value types for GPUs and instance types. Their data, with sources, is in `data/`."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -8,9 +8,9 @@ from typing import Literal
 
 Lifecycle = Literal["active", "previous", "retired"]
 Provider = Literal["aws", "alibaba", "own"]
-"""Who runs the machine: `own` stands for hosts of one's own, as a DGX-1."""
+"""Operator of the machine; `own` means a self-managed host, such as a DGX-1."""
 Flavour = Literal["proprietary", "open"]
-"""Of NVIDIA's kernel modules."""
+"""Variant of NVIDIA's kernel modules."""
 UsageClass = Literal["on-demand", "spot", "capacity-block"]
 
 
@@ -20,18 +20,18 @@ class Memory:
 
     gib: Decimal
     bandwidth_gb_s: int | None
-    """Peak, GB (1e9 bytes) a second; None where it is unknown."""
+    """Peak memory bandwidth in GB (1e9 bytes) per second; None if unknown."""
     sold_as_gb: int
-    """The size in its maker's words, as in `A10G 24GB`, which EC2 lists with 22.35 GiB."""
+    """Nominal size that the vendor states, for example 24 for `A10G 24GB`, which EC2 lists with 22.35 GiB."""
 
 
 @dataclass(frozen=True)
 class PeakRates:
-    """Peak rates without sparsity, in 1e12 operations per second; None if the GPU lacks the unit."""
+    """Peak rates without sparsity, in 1e12 operations per second; None if the GPU has no unit for the data type."""
 
     fp32: Decimal | None = None
     fp16: Decimal | None = None
-    """With tensor cores where it has them."""
+    """Rate with tensor cores if the GPU has them."""
     tf32: Decimal | None = None
     bf16: Decimal | None = None
     fp8: Decimal | None = None
@@ -40,52 +40,52 @@ class PeakRates:
 
 @dataclass(frozen=True)
 class Gpu:
-    """A GPU model and its software support. None is unknown unless a field says otherwise."""
+    """A GPU model and its software support. None means unknown, unless the field's description differs."""
 
     name: str
     architecture: str
     compute_capability: str
     last_driver: int | None
-    """Last driver branch; None while newer ones still come."""
+    """Last driver branch that supports the GPU; None while new branches still support it."""
     last_cuda_major: int | None
-    """None while newer ones still come."""
+    """Last CUDA major version that supports the GPU; None while new versions still support it."""
     first_ngc: str | None
-    """First month of NVIDIA's framework containers that knows it, for example `17.09`; None where none ever did."""
+    """First month of NVIDIA's framework containers that supports the GPU, such as `17.09`; None if there is none."""
     last_ngc: str | None
-    """Last such month; None while newer ones still come."""
+    """Last month of NVIDIA's framework containers that supports the GPU; None while new months still support it."""
     first_torch_without: str | None
-    """First PyTorch whose default wheel lacks it; another index may still have one."""
+    """First PyTorch version whose default wheel lacks the GPU; wheels for other CUDA versions may still support it."""
     last_torch: str | None
-    """Last PyTorch with any wheel for it."""
+    """Last PyTorch version with any wheel for the GPU; None while new versions still have a wheel for it."""
     image: str
-    """SSM parameter of the machine image that suits it."""
+    """SSM parameter of the machine image for the GPU."""
     memories: tuple[Memory, ...] = ()
-    """In which sizes it comes, the smallest first."""
+    """Memory sizes of the model, smallest first."""
     rates: PeakRates = PeakRates()
     first_driver: int | None = None
-    """First driver branch that knows it."""
+    """First driver branch that supports the GPU."""
     modules: tuple[Flavour, ...] = ("proprietary", "open")
-    """Flavours of the kernel modules that drive it."""
+    """Kernel module variants that support the GPU."""
     first_cuda: str | None = None
-    """First CUDA toolkit that builds native code for it."""
+    """First CUDA toolkit that builds native code for the GPU."""
     last_cudnn: str | None = None
-    """Last cuDNN series that runs on it; None while newer ones still come."""
+    """Last cuDNN series that supports the GPU; None while new series still support it."""
     nvlink_links: int | None = None
     """0 for a GPU without NVLink."""
     nccl_link_gb_s: Decimal | None = None
-    """What NCCL reckons with for each NVLink link, one way, GB a second; None without NVLink."""
+    """Unidirectional bandwidth that NCCL assumes for each NVLink link, in GB per second; None without NVLink."""
     pcie: str | None = None
-    """Generation and lanes, for example `3.0 x16`."""
+    """PCIe generation and lanes, for example `3.0 x16`."""
     tdp_w: int | None = None
     ecc: bool | None = None
     replacement: str | None = None
-    """The GPU that stands where it stood, for models that nobody can rent any more."""
+    """Suggested GPU to use instead, for a model that AWS no longer offers."""
     sources: Mapping[str, str] = field(default_factory=dict)
-    """Field -> where the figure comes from."""
+    """Field name -> source of its value."""
 
     @property
     def sm(self) -> int:
-        """Compute capability as in compiler options: 70 for 7.0."""
+        """Compute capability as a number, as in compiler options: 70 for 7.0."""
         return int(self.compute_capability.replace(".", ""))
 
 
@@ -101,41 +101,41 @@ class InstanceType:
     vcpus: int
     memory_gib: int
     efa_interfaces: int
-    """EFA interfaces that it can have; 0 means none."""
+    """Maximum number of EFA interfaces; 0 if the type does not support EFA."""
     network_cards: int
     gpudirect_rdma: bool
     lifecycle: Lifecycle
     retired_on: date | None
     replacement: str | None
-    """Nearest type that still works, for retired ones."""
+    """Nearest available type, for a retired type."""
     zones: Mapping[str, tuple[str, ...]]
-    """Region -> zones by name. Names differ between accounts, so only a cloud's own answer is certain."""
+    """Region -> availability zone names. Names differ between accounts, so only the cloud's response is reliable."""
     on_demand_usd: Mapping[str, Decimal]
-    """Region -> USD an hour."""
+    """Region -> USD per hour."""
     spot_usd: Mapping[str, tuple[Decimal, Decimal]]
-    """Region -> lowest and highest USD an hour seen."""
+    """Region -> lowest and highest observed USD per hour."""
     priced_on: date
-    """The day the prices of this version of cloudgpu were read."""
+    """Date on which the bundled prices were read."""
     source: str
-    """Where its prices come from."""
+    """Source of the prices."""
     provider: Provider = "aws"
     usage_classes: tuple[UsageClass, ...] = ("on-demand", "spot")
-    """How EC2 sells it."""
+    """Usage classes in which EC2 offers the type."""
     network_gbps: Decimal | None = None
-    """Of all its cards together; None where it is unknown."""
+    """Bandwidth of all network cards together; None if unknown."""
     network: str = ""
-    """In the provider's own words, for example `Up to 10 Gigabit`."""
+    """Network performance as the provider states it, for example `Up to 10 Gigabit`."""
     nvme_disks: int = 0
     nvme_gb: int = 0
-    """Of each local disk, in GB (1e9 bytes); gone with the instance."""
+    """Size of each local disk, in GB (1e9 bytes). Local disks are deleted with the instance."""
     nvlink: bool = False
-    """Whether its GPUs are joined by NVLink or NVSwitch."""
+    """Whether NVLink or NVSwitch connects the GPUs."""
     rates_read_on: Mapping[str, date] = field(default_factory=dict)
-    """Region -> the day on which its prices there were read, where that is later than `priced_on`."""
+    """Region -> date on which its prices were read, for regions refreshed after `priced_on`."""
     capacity_block_usd: Mapping[str, Decimal] = field(default_factory=dict)
-    """Region -> USD an hour of one instance in a Capacity Block, which is paid for in advance."""
+    """Region -> USD per hour of one instance in a Capacity Block, which is paid in advance."""
     sources: Mapping[str, str] = field(default_factory=dict)
-    """Kind of figure -> where it comes from: `hardware`, `lifecycle`, `network`, `zones`, `on_demand_usd` and so on."""
+    """Data group -> its source. Groups are `hardware`, `lifecycle`, `network`, `zones`, `on_demand_usd` and so on."""
 
     @property
     def retired(self) -> bool:
@@ -144,9 +144,9 @@ class InstanceType:
 
     @property
     def gpu_memory_total_gib(self) -> Decimal:
-        """Memory of all its GPUs together."""
+        """Memory of all GPUs together."""
         return self.gpus * self.gpu_memory_gib
 
     def price_read_on(self, region: str) -> date:
-        """Return the day on which its prices in a region were read."""
+        """Return the date on which the prices in a region were read."""
         return self.rates_read_on.get(region, self.priced_on)

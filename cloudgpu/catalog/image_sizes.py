@@ -1,4 +1,4 @@
-"""Known sizes of container images, by repository, because the months of one differ little."""
+"""Unpacked sizes of container images by repository. The monthly tags of a repository differ little in size."""
 
 import json
 from functools import cache
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def unpacked_gib(image: str) -> int | None:
-    """Return roughly how many GiB an image takes on disk, or None if unknown."""
+    """Return the approximate disk usage of an unpacked image in GiB, or None if unknown."""
     repository = image.partition("@")[0].rpartition(":")[0] or image
     size = _stored()["repositories"].get(repository)
     return None if size is None else int(size)

@@ -14,7 +14,7 @@ Flavour = Literal["proprietary", "open"]
 
 @dataclass(frozen=True)
 class Driver:
-    """A branch of the NVIDIA driver, and the flavour of its kernel modules."""
+    """A branch of the NVIDIA driver and the variant of its kernel modules."""
 
     branch: int
     flavour: Flavour
@@ -22,7 +22,7 @@ class Driver:
 
 @dataclass(frozen=True)
 class CarriedDriver:
-    """The driver in a machine image; None for unknown fields."""
+    """The driver in a machine image; None for an unknown field."""
 
     branch: int | None
     flavour: Flavour | None
@@ -30,14 +30,14 @@ class CarriedDriver:
 
 @dataclass(frozen=True)
 class MachineImage:
-    """A machine image, by the public SSM parameter of its latest version in every region."""
+    """A machine image, identified by the public SSM parameter that resolves to its latest version in each region."""
 
     name: str
     parameter: str
 
 
 def image_for(architecture: str) -> MachineImage:
-    """Return the image for a GPU architecture: plain Ubuntu for those that Deep Learning AMIs no longer support.
+    """Return the image for a GPU architecture: plain Ubuntu if Deep Learning AMIs no longer support the architecture.
 
     Raises:
         RecipeError: The architecture is not in the catalog.
@@ -47,13 +47,13 @@ def image_for(architecture: str) -> MachineImage:
 
 
 def bare_image() -> MachineImage:
-    """Return the image without a driver, for recipes that name a driver."""
+    """Return the image without a driver, for recipes that set a driver."""
     name = str(_content()["bare"])
     return MachineImage(name, _content()["images"][name])
 
 
 def driver_for(architecture: str, branch: int | None = None) -> Driver:
-    """Return the driver to install on an image without one, by default or of the requested branch.
+    """Return the driver to install on an image without a driver: the requested branch, or the architecture's default.
 
     Raises:
         RecipeError: The architecture is not in the catalog.
@@ -63,9 +63,9 @@ def driver_for(architecture: str, branch: int | None = None) -> Driver:
 
 
 def carried_driver(image: str) -> CarriedDriver | None:
-    """Return the driver in a machine image, by its SSM parameter, or None if it has none.
+    """Return the driver in the machine image with this SSM parameter, or None if the image has no driver.
 
-    The driver of `ami-...` and of other parameters is unknown.
+    For an AMI ID or an unknown parameter, both fields of the result are None.
     """
     carried = next((driver for driver in _content()["carried"] if driver["in_parameter"] in image), None)
     if carried is not None:
@@ -76,7 +76,7 @@ def carried_driver(image: str) -> CarriedDriver | None:
 def _entry(architecture: str) -> Mapping[str, Any]:
     known: dict[str, Mapping[str, Any]] = {str(entry["name"]): entry for entry in _content()["architectures"]}
     if architecture not in known:
-        message = f"no machine image is known for GPUs of the architecture {architecture}"
+        message = f"no machine image is known for GPU architecture {architecture}"
         raise RecipeError(message, hint=f"set resources.image; known architectures: {', '.join(known)}")
     return known[architecture]
 

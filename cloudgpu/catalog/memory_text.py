@@ -6,19 +6,19 @@ from typing import Final
 
 from cloudgpu.bounds import MAX_SIZE_GIB
 
-_SAID: Final = re.compile(r"\s*([0-9]{1,9}(?:\.[0-9]{1,9})?)\s*(GiB|GB|G|TiB|TB)?\s*", re.IGNORECASE | re.ASCII)
+_AMOUNT: Final = re.compile(r"\s*([0-9]{1,9}(?:\.[0-9]{1,9})?)\s*(GiB|GB|G|TiB|TB)?\s*", re.IGNORECASE | re.ASCII)
 _BYTES: Final = {"gib": 2**30, "tib": 2**40, "gb": 10**9, "tb": 10**12, "g": 10**9}
 _STEP: Final = Decimal("0.01")
-"""EC2's figures are kept to this step; without it 24 GB would be a little more than the 22.35 GiB of an A10G."""
+"""The catalog's precision in GiB. Without rounding, 24 GB would exceed the 22.35 GiB that EC2 reports for an A10G."""
 
 
-def gib(said: str) -> Decimal:
-    """Convert to GiB, rounded down to a hundredth. GB are 1e9 bytes, as vendors count; bare numbers are GB.
+def gib(text: str) -> Decimal:
+    """Parse an amount of memory into GiB, rounded down to a hundredth. A GB is 1e9 bytes and the default unit.
 
     Raises:
-        ValueError: The text is not a positive amount of memory.
+        ValueError: The text is not a positive amount of memory, or the amount exceeds the maximum.
     """
-    match = _SAID.fullmatch(said)
+    match = _AMOUNT.fullmatch(text)
     amount = Decimal(match[1]) * _BYTES[(match[2] or "GB").lower()] / 2**30 if match else Decimal(0)
     if not amount:
         message = "expected memory with its unit, for example 32GB or 24GiB"

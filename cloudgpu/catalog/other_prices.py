@@ -1,4 +1,4 @@
-"""Prices of what a cluster uses besides nodes: disks, addresses, NAT gateways, traffic. Read from a data file."""
+"""Prices of disks, addresses, NAT gateways and traffic, read from a data file."""
 
 import json
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from importlib.resources import files
 from typing import Any, Literal
 
 ItemKind = Literal["nodes", "disks", "addresses", "gateway", "transfer", "storage"]
-"""What an item of a plan or of a bill pays for."""
+"""Category of a cost item in a plan or bill."""
 PricedThing = Literal[
     "gp3_gib_month_usd",
     "snapshot_gib_month_usd",
@@ -18,11 +18,11 @@ PricedThing = Literal[
     "nat_gateway_gb_usd",
     "transfer_gb_usd",
 ]
-"""A price by its unit: USD a GiB and month of gp3 or of a snapshot, an hour of an address or gateway, a GB that passes
-the gateway, a GB that leaves a region for another one."""
+"""Price keys with their units: USD per GiB-month of gp3 volumes and snapshots, per hour of an address or NAT gateway,
+per GB that a NAT gateway processes, and per GB transferred to another region."""
 
 MONTH_H = 720
-"""Hours in the month by which EBS bills: thirty days."""
+"""Hours in an EBS billing month of 30 days."""
 
 
 @dataclass(frozen=True)
@@ -38,24 +38,24 @@ class Price:
 def other_price(thing: PricedThing, region: str) -> Price | None:
     """Return the price of a resource in a region, or None if unknown."""
     stored = _stored()
-    found = stored[thing]
-    text = found if isinstance(found, str) else found.get(region)
+    price = stored[thing]
+    text = price if isinstance(price, str) else price.get(region)
     if text is None:
         return None
     return Price(Decimal(text), stored["sources"][thing], date.fromisoformat(stored["priced_on"]), region)
 
 
 def shipped_price(thing: PricedThing, region: str) -> Price:
-    """Return the price of a resource that this version is known to have.
+    """Return the price of a resource that the bundled data must contain.
 
     Raises:
-        LookupError: There is no such price.
+        LookupError: The bundled data has no price for the resource in this region.
     """
-    found = other_price(thing, region)
-    if found is None:
+    price = other_price(thing, region)
+    if price is None:
         message = f"no {thing} of {region}"
         raise LookupError(message)
-    return found
+    return price
 
 
 @cache

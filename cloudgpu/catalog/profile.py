@@ -1,4 +1,4 @@
-"""Collect everything known about a GPU: its types, supported software, and replacements."""
+"""Collect the catalog data about a GPU: instance types, supported software and replacements."""
 
 from dataclasses import dataclass
 
@@ -13,29 +13,29 @@ from cloudgpu.catalog.software import FrameworkImage, Software, TorchWheels
 
 @dataclass(frozen=True)
 class Profile:
-    """The profile of a GPU."""
+    """The catalog data about a GPU."""
 
     gpu: Gpu
     offers: tuple[Offer, ...]
-    """Every type that has or had it, at its price in the cheapest region."""
+    """Every type with the GPU, including retired types, at the price in the cheapest region."""
     containers: tuple[FrameworkImage, ...]
-    """The last one of each framework that has native code for it."""
+    """Newest container of each framework with native code for the GPU."""
     wheels: tuple[TorchWheels, ...]
-    """PyTorch's wheels that run on it."""
+    """PyTorch wheels that run on the GPU."""
     replacements: tuple[Replacement, ...]
 
 
 def profile(catalog: Catalog, software: Software, name: str, *, home_region: str) -> Profile:
-    """Return what is known of a GPU. Case, dashes and spaces in the name are ignored.
+    """Return the profile of a GPU. Case, dashes and spaces in the name are ignored.
 
     Raises:
         RecipeError: The GPU is not in the catalog; the message suggests the nearest name.
     """
     gpu = named(catalog, name)
-    found = ranked(catalog, SearchCriteria(everything=True), "usd-per-hour", home_region=home_region)
+    matches = ranked(catalog, SearchCriteria(everything=True), "usd-per-hour", home_region=home_region)
     return Profile(
         gpu,
-        tuple(offer for offer in found.offers if offer.gpu.name == gpu.name),
+        tuple(offer for offer in matches.offers if offer.gpu.name == gpu.name),
         latest(software, gpu),
         tuple(wheels for wheels in software.torch if runs(wheels, gpu)),
         replacements(catalog, gpu, home_region=home_region),
@@ -43,7 +43,7 @@ def profile(catalog: Catalog, software: Software, name: str, *, home_region: str
 
 
 def named(catalog: Catalog, name: str) -> Gpu:
-    """Return a GPU by a name as people write it: `v100`, `V100-32GB`, `rtx-pro-server-6000`.
+    """Return a GPU by an informal name or spec, such as `v100`, `V100-32GB` or `rtx-pro-server-6000`.
 
     Raises:
         RecipeError: The GPU is not in the catalog; the message suggests the nearest name.
@@ -54,7 +54,7 @@ def named(catalog: Catalog, name: str) -> Gpu:
 
 
 def runs(wheels: TorchWheels, gpu: Gpu) -> bool:
-    """Return True if wheels support a GPU, with its own code or that of a lower minor version."""
+    """Return True if the wheels have code for the GPU's compute capability or for a lower minor version of it."""
     return any(gpu.sm // 10 == sm(capability) // 10 and sm(capability) <= gpu.sm for capability in wheels.capabilities)
 
 

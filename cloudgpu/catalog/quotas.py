@@ -1,4 +1,4 @@
-"""EC2 quotas on running instances, in vCPUs and per region, and the quota of each instance type."""
+"""The EC2 vCPU quota that limits each instance type in a region."""
 
 import re
 from dataclasses import dataclass
@@ -11,18 +11,18 @@ _OWN: Final = frozenset({"dl", "hpc", "inf", "mac", "trn"})
 
 @dataclass(frozen=True)
 class Quota:
-    """A quota of the service `ec2`. `code` is empty if public sources disagree about it."""
+    """A quota of the service `ec2`. `code` is empty if unknown, for example because public sources disagree."""
 
     code: str
     name: str
 
     @property
     def key(self) -> str:
-        """Key in a table of readings: the code, or the name if the code is uncertain."""
+        """Key of the quota's reading: the code, or the name if the code is unknown."""
         return self.code or self.name
 
     def console(self, region: str) -> str:
-        """Return the console page for requesting an increase."""
+        """Return the URL of the console page for requesting an increase."""
         page = f"quotas/{self.code}" if self.code else "quotas"
         return f"https://{region}.console.aws.amazon.com/servicequotas/home/services/ec2/{page}"
 
@@ -42,7 +42,10 @@ _SPOT_BY_GENERATION: Final = {"5": _SPOT_P5, "6": _SPOT_P6}
 
 
 def quota_of(instance_type: str, market: str) -> Quota:
-    """Return the quota for examples of this type and market. It has no code for families with quotas of their own."""
+    """Return the quota that limits an instance type in a market.
+
+    Its code is empty unless the family is standard or one of P, G and VT.
+    """
     match = _FAMILY.match(instance_type)
     letters, generation = (match[1], match[2]) if match else (instance_type, "")
     spot = market == "spot"

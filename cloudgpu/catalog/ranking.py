@@ -1,4 +1,4 @@
-"""Rank the instance types that meet a requirement by price per unit of compute, memory and bandwidth. Pure."""
+"""Rank the instance types that match search criteria by price, memory, bandwidth or compute rate. Pure."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -15,48 +15,48 @@ Market = Literal["on-demand", "spot"]
 
 _THOUSAND: Final = Decimal(1000)
 _CENT: Final = Decimal("0.01")
-"""Price lists round the same price differently; a millionth of a dollar makes no region the cheaper one."""
+"""Prices are compared in whole cents, because price lists round the same price differently."""
 _NEARLY: Final = Decimal("0.9")
-"""What has at least this share of the memory that is asked for is worth a word: 22.35 GiB are sold as 24 GB."""
+"""Share of the requested memory that makes a near match: a GPU marketed with 24 GB may have 22.35 GiB."""
 
 
 @dataclass(frozen=True)
 class SearchCriteria:
-    """Search criteria; defaults match everything."""
+    """Search criteria; the defaults match every type that AWS offers."""
 
     min_memory_gib: Decimal = Decimal(0)
-    """Of each GPU."""
+    """Minimum memory of each GPU."""
     min_total_memory_gib: Decimal = Decimal(0)
-    """Of all GPUs of one instance."""
+    """Minimum memory of all GPUs of an instance together."""
     architecture: str = ""
     count: int | None = None
-    """GPUs of one instance, exactly."""
+    """Exact number of GPUs per instance; None matches any number."""
     region: str = ""
-    """Only what this region offers; empty for the cheapest region of each type."""
+    """Region that must offer the type; empty for the cheapest region of each type."""
     market: Market = "on-demand"
     everything: bool = False
-    """Also what nobody can launch any more, and machines that AWS does not have."""
+    """Whether to include retired types and machines outside AWS."""
 
 
 @dataclass(frozen=True)
 class Offer:
-    """An instance type at one price, for comparison. None is unknown.
+    """An instance type at one price, for comparison. None means unknown.
 
-    Rates, bandwidth and memory are theoretical peaks of all GPUs of the instance together.
+    Rates and bandwidth are theoretical peaks of all GPUs of the instance together.
     """
 
     kind: InstanceType
     gpu: Gpu
     region: str | None
     hourly_usd: Decimal | None
-    """USD an hour; for spot the highest seen, which is also what a plan reckons with."""
+    """USD per hour; for spot the highest observed price, which plans also use."""
     lowest_usd: Decimal | None = None
-    """For spot the lowest seen."""
+    """Lowest observed spot price in USD per hour; None for on-demand."""
     priced_on: date | None = None
 
     @property
     def obtainable(self) -> bool:
-        """True if AWS still lets customers launch the type."""
+        """True if AWS still offers the type."""
         return self.kind.provider == "aws" and not self.kind.retired
 
     @property
@@ -67,7 +67,7 @@ class Offer:
 
     @property
     def block_usd(self) -> Decimal | None:
-        """USD per hour in a Capacity Block of the same region, paid in advance; None if it is not sold."""
+        """USD per hour in a Capacity Block of the same region, paid in advance; None if there is no known price."""
         return self.kind.capacity_block_usd.get(self.region or "")
 
     @property
@@ -86,104 +86,119 @@ class Offer:
 
     @property
     def usd_per_gpu_h(self) -> Decimal | None:
-        """USD per GPU and hour."""
+        """USD per GPU-hour."""
         return None if self.hourly_usd is None else self.hourly_usd / self.kind.gpus
 
     @property
     def usd_per_pflop_h(self) -> Decimal | None:
-        """USD per hour for 1e15 FP16 operations per second."""
+        """USD per hour for each 1e15 FP16 operations per second."""
         return _ratio(self.hourly_usd, self.fp16_pflop_s)
 
     @property
     def usd_per_tb_s(self) -> Decimal | None:
-        """USD per hour for 1 TB per second of memory bandwidth."""
+        """USD per hour for each TB per second of memory bandwidth."""
         return _ratio(self.hourly_usd, self.bandwidth_tb_s)
 
 
 @dataclass(frozen=True)
 class OfferMatches:
-    """Matching offers in order, and those with slightly less memory than requested."""
+    """Matching offers, and offers with slightly less memory than requested, each in ranking order."""
 
     offers: tuple[Offer, ...]
     nearly: tuple[Offer, ...]
 
 
-def ranked(catalog: Catalog, wanted: SearchCriteria, sort: Sort, *, home_region: str) -> OfferMatches:
-    """Return the matching types, best first by `sort`, with unknown figures last and unavailable types at the end.
+def ranked(catalog: Catalog, criteria: SearchCriteria, sort: Sort, *, home_region: str) -> OfferMatches:
+    """Return the matching offers, best first by `sort`.
 
-    Among regions with the same price, `home_region` is preferred.
+    Offers with an unknown value come last, followed by types that AWS does not offer. Among regions with the same
+    price, `home_region` is preferred.
     """
-    fitting = [kind for kind in catalog.types.values() if _fits(catalog, kind, wanted)]
-    larger = replace(
-        wanted,
-        min_memory_gib=wanted.min_memory_gib * _NEARLY,
-        min_total_memory_gib=wanted.min_total_memory_gib * _NEARLY,
+    matching = [instance_type for instance_type in catalog.types.values() if _matches(catalog, instance_type, criteria)]
+    relaxed = replace(
+        criteria,
+        min_memory_gib=criteria.min_memory_gib * _NEARLY,
+        min_total_memory_gib=criteria.min_total_memory_gib * _NEARLY,
     )
-    names = {kind.name for kind in fitting}
-    near = [kind for kind in catalog.types.values() if kind.name not in names and _fits(catalog, kind, larger)]
+    names = {instance_type.name for instance_type in matching}
+    near = [
+        instance_type
+        for instance_type in catalog.types.values()
+        if instance_type.name not in names and _matches(catalog, instance_type, relaxed)
+    ]
 
-    def offers(kinds: Iterable[InstanceType]) -> tuple[Offer, ...]:
-        made = [offer_of(catalog, kind, wanted.market, wanted.region, home_region) for kind in kinds]
-        return tuple(sorted(made, key=lambda offer: _place(offer, sort)))
+    def sorted_offers(types: Iterable[InstanceType]) -> tuple[Offer, ...]:
+        offers = [
+            offer_of(catalog, instance_type, criteria.market, criteria.region, home_region) for instance_type in types
+        ]
+        return tuple(sorted(offers, key=lambda offer: _sort_key(offer, sort)))
 
-    return OfferMatches(offers(fitting), offers(near))
+    return OfferMatches(sorted_offers(matching), sorted_offers(near))
 
 
-def offer_of(catalog: Catalog, kind: InstanceType, market: Market, region: str, home_region: str) -> Offer:
+def offer_of(catalog: Catalog, instance_type: InstanceType, market: Market, region: str, home_region: str) -> Offer:
     """Return the offer of a type in a region, or in the cheapest region if `region` is empty."""
-    priced = dict(_prices(kind, market, region))
-    gpu = catalog.gpus[kind.gpu]
+    priced = dict(_prices(instance_type, market, region))
+    gpu = catalog.gpus[instance_type.gpu]
     if not priced:
-        places = [region] if region else sorted(_regions(kind), key=lambda name: (name != home_region, name))
-        return Offer(kind, gpu, places[0] if places else None, None)
-    where = min(priced, key=lambda name: (priced[name][1].quantize(_CENT), name != home_region, priced[name][1], name))
-    lowest, usd = priced[where]
-    return Offer(kind, gpu, where, usd, lowest if market == "spot" else None, kind.price_read_on(where))
-
-
-def memory_of(gpu: Gpu, kind: InstanceType) -> Memory | None:
-    """Return the memory size of a type's GPU: the nearest one, because clouds may report slightly less."""
-    return min(gpu.memories, key=lambda memory: abs(memory.gib - kind.gpu_memory_gib), default=None)
-
-
-def _fits(catalog: Catalog, kind: InstanceType, wanted: SearchCriteria) -> bool:
-    return (
-        kind.gpu_memory_gib >= wanted.min_memory_gib
-        and kind.gpu_memory_total_gib >= wanted.min_total_memory_gib
-        and wanted.architecture in ("", catalog.gpus[kind.gpu].architecture)
-        and wanted.count in (None, kind.gpus)
-        and (wanted.everything or _can_be_had(kind, wanted.market))
-        and (not wanted.region or wanted.region in _regions(kind))
+        regions = [region] if region else sorted(_regions(instance_type), key=lambda name: (name != home_region, name))
+        return Offer(instance_type, gpu, regions[0] if regions else None, None)
+    cheapest = min(
+        priced, key=lambda name: (priced[name][1].quantize(_CENT), name != home_region, priced[name][1], name)
+    )
+    lowest, usd = priced[cheapest]
+    return Offer(
+        instance_type, gpu, cheapest, usd, lowest if market == "spot" else None, instance_type.price_read_on(cheapest)
     )
 
 
-def _can_be_had(kind: InstanceType, market: Market) -> bool:
-    """Return True if AWS sells the type, including in Capacity Blocks, whose price only AWS knows."""
-    return kind.provider == "aws" and not kind.retired and (market == "on-demand" or "spot" in kind.usage_classes)
+def memory_of(gpu: Gpu, instance_type: InstanceType) -> Memory | None:
+    """Return the catalog's memory size nearest to the size that the cloud reports, which may be slightly less."""
+    return min(gpu.memories, key=lambda memory: abs(memory.gib - instance_type.gpu_memory_gib), default=None)
 
 
-def _regions(kind: InstanceType) -> tuple[str, ...]:
-    """Return the regions that offer a type, or that used to offer a retired one."""
-    if kind.retired:
-        return tuple(kind.on_demand_usd)
-    return tuple(region for region, zones in kind.zones.items() if any(zone[:-1] == region for zone in zones))
+def _matches(catalog: Catalog, instance_type: InstanceType, criteria: SearchCriteria) -> bool:
+    return (
+        instance_type.gpu_memory_gib >= criteria.min_memory_gib
+        and instance_type.gpu_memory_total_gib >= criteria.min_total_memory_gib
+        and criteria.architecture in ("", catalog.gpus[instance_type.gpu].architecture)
+        and criteria.count in (None, instance_type.gpus)
+        and (criteria.everything or _is_available(instance_type, criteria.market))
+        and (not criteria.region or criteria.region in _regions(instance_type))
+    )
 
 
-def _prices(kind: InstanceType, market: Market, region: str) -> Iterator[tuple[str, tuple[Decimal, Decimal]]]:
-    """Yield the lowest and highest USD per hour of each region that may be meant."""
-    for name in _regions(kind) or tuple(kind.on_demand_usd):
+def _is_available(instance_type: InstanceType, market: Market) -> bool:
+    """Return True if AWS offers the type in this market. Capacity Blocks count as on-demand."""
+    return (
+        instance_type.provider == "aws"
+        and not instance_type.retired
+        and (market == "on-demand" or "spot" in instance_type.usage_classes)
+    )
+
+
+def _regions(instance_type: InstanceType) -> tuple[str, ...]:
+    """Return the regions that offer a type, or for a retired type the regions with its last known prices."""
+    if instance_type.retired:
+        return tuple(instance_type.on_demand_usd)
+    return tuple(region for region, zones in instance_type.zones.items() if any(zone[:-1] == region for zone in zones))
+
+
+def _prices(instance_type: InstanceType, market: Market, region: str) -> Iterator[tuple[str, tuple[Decimal, Decimal]]]:
+    """Yield the lowest and highest USD per hour in the given region, or in every region if `region` is empty."""
+    for name in _regions(instance_type) or tuple(instance_type.on_demand_usd):
         if region in ("", name):
-            if market == "spot" and name in kind.spot_usd:
-                yield name, kind.spot_usd[name]
-            elif market == "on-demand" and name in kind.on_demand_usd:
-                yield name, (kind.on_demand_usd[name], kind.on_demand_usd[name])
+            if market == "spot" and name in instance_type.spot_usd:
+                yield name, instance_type.spot_usd[name]
+            elif market == "on-demand" and name in instance_type.on_demand_usd:
+                yield name, (instance_type.on_demand_usd[name], instance_type.on_demand_usd[name])
 
 
 def _ratio(usd: Decimal | None, amount: Decimal | None) -> Decimal | None:
     return usd / amount if usd is not None and amount else None
 
 
-_FIGURES: Final[Mapping[Sort, Callable[[Offer], Decimal | None]]] = {
+_SORT_VALUES: Final[Mapping[Sort, Callable[[Offer], Decimal | None]]] = {
     "usd-per-hour": lambda offer: offer.hourly_usd,
     "memory": lambda offer: -offer.kind.gpu_memory_total_gib,
     "bandwidth": lambda offer: _negative(offer.bandwidth_tb_s),
@@ -193,12 +208,12 @@ _FIGURES: Final[Mapping[Sort, Callable[[Offer], Decimal | None]]] = {
 }
 
 
-def _place(offer: Offer, sort: Sort) -> tuple[bool, bool, Decimal, bool, Decimal, str]:
-    """Return the sort key. Equal offers are sorted by price, then by name."""
-    figure, usd = _FIGURES[sort](offer), offer.hourly_usd
-    known = Decimal(0) if figure is None else figure
-    return (not offer.obtainable, figure is None, known, usd is None, usd or Decimal(0), offer.kind.name)
+def _sort_key(offer: Offer, sort: Sort) -> tuple[bool, bool, Decimal, bool, Decimal, str]:
+    """Return the sort key. Offers with equal values are sorted by price, then by name."""
+    value, usd = _SORT_VALUES[sort](offer), offer.hourly_usd
+    known = Decimal(0) if value is None else value
+    return (not offer.obtainable, value is None, known, usd is None, usd or Decimal(0), offer.kind.name)
 
 
-def _negative(figure: Decimal | None) -> Decimal | None:
-    return None if figure is None else -figure
+def _negative(value: Decimal | None) -> Decimal | None:
+    return None if value is None else -value

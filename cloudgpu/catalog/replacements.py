@@ -1,4 +1,4 @@
-"""Replacements for a GPU: the cheapest with as much memory, and the nearest newer one. Pure."""
+"""Find replacements for a GPU: the cheapest GPU with at least the same memory, and the nearest newer GPU. Pure."""
 
 from dataclasses import dataclass
 from decimal import Decimal
@@ -10,18 +10,19 @@ from cloudgpu.catalog.ranking import Offer, SearchCriteria, ranked
 
 @dataclass(frozen=True)
 class Replacement:
-    """Replacements for one memory size of a GPU; None if nothing is available at a known price."""
+    """Replacements for one memory size of a GPU; None if no offer has a known price."""
 
     gib: Decimal
     cheapest: Offer | None
-    """Of all other GPUs with at least this memory each: the lowest price for one GPU."""
+    """Offer with the lowest price per GPU among other GPU models with at least this memory each."""
     newer: Offer | None
-    """Of newer ones: the one with the least memory that is enough, at its lowest price for one GPU."""
+    """Offer of a newer GPU model with the least sufficient memory, at the lowest price per GPU."""
 
 
 def replacements(catalog: Catalog, gpu: Gpu, *, home_region: str) -> tuple[Replacement, ...]:
-    """Return replacements for every memory size of a GPU, smallest first."""
-    sizes = sorted({kind.gpu_memory_gib for kind in catalog.types.values() if kind.gpu == gpu.name})
+    """Return the replacements for every memory size of a GPU, smallest size first."""
+    types = [instance_type for instance_type in catalog.types.values() if instance_type.gpu == gpu.name]
+    sizes = sorted({instance_type.gpu_memory_gib for instance_type in types})
     return tuple(
         _replacement(catalog, gpu, gib, home_region) for gib in sizes or [memory.gib for memory in gpu.memories]
     )
@@ -39,6 +40,6 @@ def _replacement(catalog: Catalog, gpu: Gpu, gib: Decimal, home_region: str) -> 
 
 
 def _price(offer: Offer) -> tuple[Decimal, Decimal, str]:
-    """Return the sort key: price per GPU, then the size of the instance."""
+    """Return the sort key: price per GPU, then price of the instance, then name."""
     hourly = offer.hourly_usd or Decimal(0)
     return hourly / offer.kind.gpus, hourly, offer.kind.name

@@ -1,7 +1,7 @@
-"""Types, zones, prices, images and quotas as a cloud reported them, kept apart from the bundled catalog.
+"""Instance types, zones, prices, images and quotas as a cloud reported them, separate from the bundled catalog.
 
-A snapshot belongs to one target and account. For every region it has one dated reading per source. A source that could
-not be read keeps its older reading, or has none.
+A snapshot belongs to one target and account. For every region it has at most one dated reading per source. A source
+that could not be read keeps its previous reading, if there is one.
 """
 
 from collections.abc import Mapping
@@ -22,70 +22,70 @@ class TypeFacts:
     gpu: str
     gpus: int
     gpu_memory_gib: Decimal
-    """Of each GPU."""
+    """Memory of each GPU."""
     vcpus: int
     memory_gib: int
     efa_interfaces: int
     network_cards: int
     network: str
-    """In EC2's own words, for example `Up to 10 Gigabit`."""
+    """Network performance as EC2 reports it, for example `Up to 10 Gigabit`."""
     usage_classes: tuple[str, ...]
     nvme_disks: int
     nvme_gb: int
-    """Of each local disk, in GB (1e9 bytes)."""
+    """Size of each local disk, in GB (1e9 bytes)."""
     current: bool
-    """Whether EC2 counts it among its current generation."""
+    """Whether EC2 lists the type as current generation."""
 
 
 @dataclass(frozen=True)
 class Reading(Generic[T]):
-    """A complete reading of one source in one region: what is not in it does not exist."""
+    """A complete reading of one source in one region: a name that is missing from `rows` does not exist there."""
 
     at: datetime
-    """When it was asked, UTC."""
+    """Time of the API call, in UTC."""
     source: str
-    """The call that told it, for example `EC2 DescribeInstanceTypes`."""
+    """API call that returned the rows, for example `EC2 DescribeInstanceTypes`."""
     rows: Mapping[str, T]
 
 
 @dataclass(frozen=True)
 class RegionReadings:
-    """The readings of one region; None for sources that were never read there."""
+    """The readings of one region; None for a source that was never read there."""
 
     types: Reading[TypeFacts] | None = None
-    """Instance type -> what it is."""
+    """Instance type -> its hardware and usage classes."""
     zones: Reading[tuple[str, ...]] | None = None
-    """Instance type -> zones that offer it, by the account's names."""
+    """Instance type -> availability zones that offer it, by the account's zone names."""
     on_demand: Reading[Decimal] | None = None
-    """Instance type -> USD an hour."""
+    """Instance type -> USD per hour."""
     spot: Reading[tuple[Decimal, Decimal]] | None = None
-    """Instance type -> lowest and highest USD an hour of the last day."""
+    """Instance type -> lowest and highest USD per hour of the last day."""
     images: Reading[str] | None = None
-    """SSM parameter -> machine image."""
+    """SSM parameter -> machine image ID."""
     quotas: Reading[int] | None = None
-    """Quota code -> vCPUs that may run."""
+    """Quota code -> limit in vCPUs."""
 
 
 PARTS: Final = tuple(spec.name for spec in fields(RegionReadings))
-"""Sources of figures, in the order in which they are shown."""
+"""Names of the sources, in display order."""
 _OF_ACCOUNT: Final = ("zones", "quotas")
-"""Zone names and quotas differ from account to account."""
+"""Sources that depend on the account: zone names and quotas differ between accounts."""
 
 
 @dataclass(frozen=True)
 class Retirement:
-    """Since when a type is missing in all regions that sold it, and how that is known."""
+    """The date since which every region that offered an instance type lacks it, and the source of that finding."""
 
     on: date
     source: str
 
 
 @dataclass(frozen=True)
-class Overlay:
+class CatalogSnapshot:
     """Everything that one target reported to one account.
 
     Attributes:
-        endpoint: Distinguishes endpoints of the target; empty for AWS.
+        endpoint: API endpoint, to tell endpoints of the same target apart; empty for AWS.
     """
 
     target: str
@@ -95,21 +95,21 @@ class Overlay:
     retired: Mapping[str, Retirement] = field(default_factory=dict)
 
 
-def merged(old: Overlay | None, new: Overlay, catalog: Catalog, today: date) -> Overlay:
-    """Merge readings, newest first per source, and derive retired types from the result.
+def merged(old: CatalogSnapshot | None, new: CatalogSnapshot, catalog: Catalog, today: date) -> CatalogSnapshot:
+    """Merge two snapshots, keeping the newest reading of each source, and derive the retired types from the result.
 
-    Readings of another endpoint are dropped, as are those that only another account could see.
+    Old readings from another target or endpoint are dropped, as are zones and quotas of another account.
     """
     if old is None or (old.target, old.endpoint) != (new.target, new.endpoint):
         kept: Mapping[str, RegionReadings] = {}
-        gone: Mapping[str, Retirement] = {}
+        retired: Mapping[str, Retirement] = {}
     else:
-        kept, gone = old.regions, old.retired
+        kept, retired = old.regions, old.retired
         if old.account != new.account:
             kept = {region: replace(readings, **dict.fromkeys(_OF_ACCOUNT)) for region, readings in kept.items()}
     names = sorted({*kept, *new.regions})
     regions = {name: _newer(kept.get(name), new.regions.get(name)) for name in names}
-    return replace(new, regions=regions, retired=_retired(catalog, regions, gone, today))
+    return replace(new, regions=regions, retired=_retired(catalog, regions, retired, today))
 
 
 def _newer(old: RegionReadings | None, new: RegionReadings | None) -> RegionReadings:
@@ -124,19 +124,21 @@ def _newer(old: RegionReadings | None, new: RegionReadings | None) -> RegionRead
 def _retired(
     catalog: Catalog, regions: Mapping[str, RegionReadings], known: Mapping[str, Retirement], today: date
 ) -> dict[str, Retirement]:
-    """Return types that EC2 describes in none of the regions that sell them, once all of these were read."""
-    found = {}
-    for kind in catalog.rentable:
-        if kind.retired or not kind.zones:
+    """Return the types that no region describes, provided that every region that offered the type was read."""
+    retired = {}
+    for instance_type in catalog.rentable:
+        if instance_type.retired or not instance_type.zones:
             continue
         read = [
             readings.types
-            for name in kind.zones
+            for name in instance_type.zones
             if (readings := regions.get(name)) is not None and readings.types is not None
         ]
-        described = any(kind.name in readings.types.rows for readings in regions.values() if readings.types is not None)
-        if len(read) == len(kind.zones) and not described:
-            where = ", ".join(sorted(kind.zones))
-            told = Retirement(today, f"EC2 DescribeInstanceTypes no longer has it in {where} (read {today})")
-            found[kind.name] = known.get(kind.name, told)
-    return found
+        described = any(
+            instance_type.name in readings.types.rows for readings in regions.values() if readings.types is not None
+        )
+        if len(read) == len(instance_type.zones) and not described:
+            where = ", ".join(sorted(instance_type.zones))
+            retirement = Retirement(today, f"EC2 DescribeInstanceTypes no longer lists it in {where} (read {today})")
+            retired[instance_type.name] = known.get(instance_type.name, retirement)
+    return retired

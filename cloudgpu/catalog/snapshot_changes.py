@@ -7,7 +7,7 @@ from typing import Final, Literal, TypeVar
 
 from cloudgpu.catalog.catalog import Catalog
 from cloudgpu.catalog.hardware import InstanceType
-from cloudgpu.catalog.snapshot import Overlay, RegionReadings
+from cloudgpu.catalog.snapshot import CatalogSnapshot, RegionReadings
 
 T = TypeVar("T")
 
@@ -19,36 +19,36 @@ Kind = Literal[
 _WORDS: Final[Mapping[Kind, tuple[str, str]]] = {
     "price": ("price changed", "prices changed"),
     "price-new": ("new price", "new prices"),
-    "price-gone": ("price gone", "prices gone"),
+    "price-gone": ("price removed", "prices removed"),
     "retired": ("type retired", "types retired"),
-    "back": ("type back", "types back"),
+    "back": ("type available again", "types available again"),
     "type-new": ("new type", "new types"),
     "zone-new": ("new zone", "new zones"),
-    "zone-gone": ("zone gone", "zones gone"),
-    "image": ("image renewed", "images renewed"),
+    "zone-gone": ("zone removed", "zones removed"),
+    "image": ("image updated", "images updated"),
     "quota": ("quota changed", "quotas changed"),
     "spot": ("spot price changed", "spot prices changed"),
     "spot-new": ("new spot price", "new spot prices"),
-    "spot-gone": ("spot price gone", "spot prices gone"),
+    "spot-gone": ("spot price removed", "spot prices removed"),
 }
-"""In the order in which they are told: what changes a plan most comes first."""
+"""Singular and plural labels in display order: changes that affect a plan most come first."""
 
 
 @dataclass(frozen=True)
 class Change:
-    """A changed figure; an empty `before` or `after` means that there is none."""
+    """One changed value; an empty `before` or `after` means that there was or is no value."""
 
     kind: Kind
     what: str
     """Instance type, SSM parameter or quota code."""
     region: str
-    """Empty where it concerns all."""
+    """Empty for a change that affects every region."""
     before: str
     after: str
 
     @property
     def per_cent(self) -> Decimal | None:
-        """Price change in per cent; None if there was no price or it is not one."""
+        """Price change in percent; None if this is not a change from one price to another."""
         if self.kind != "price":
             return None
         before, after = Decimal(self.before), Decimal(self.after)
@@ -56,31 +56,31 @@ class Change:
 
 
 def changes(
-    before: Catalog, after: Catalog, was: Overlay | None, now: Overlay | None, regions: Sequence[str]
+    before: Catalog, after: Catalog, was: CatalogSnapshot | None, now: CatalogSnapshot | None, regions: Sequence[str]
 ) -> tuple[Change, ...]:
-    """Return all differences in these regions, in the order of `_WORDS`, then by name and region."""
+    """Return every difference in these regions, in the order of `_WORDS`, then by name and region."""
     found = [*_of_types(before, after, regions), *_of_readings(was, now, regions)]
     order = {kind: place for place, kind in enumerate(_WORDS)}
     return tuple(sorted(found, key=lambda change: (order[change.kind], change.what, change.region, change.after)))
 
 
 def summary(found: Sequence[Change]) -> str:
-    """Summarize as `3 prices changed, 1 type retired, 2 new zones`."""
+    """Return a summary such as `3 prices changed, 1 type retired, 2 new zones`."""
     counts = {kind: sum(1 for change in found if change.kind == kind) for kind in _WORDS}
-    told = [f"{count} {_WORDS[kind][count > 1]}" for kind, count in counts.items() if count]
-    return ", ".join(told) or "nothing changed"
+    parts = [f"{count} {_WORDS[kind][count > 1]}" for kind, count in counts.items() if count]
+    return ", ".join(parts) or "nothing changed"
 
 
 def _of_types(before: Catalog, after: Catalog, regions: Sequence[str]) -> Iterator[Change]:
     for name in {**before.types, **after.types}:
         old, new = before.types.get(name), after.types.get(name)
         if new is None:
-            continue  # an overlay that was taken back; its prices go with it
+            continue  # only a reverted snapshot had the type
         if old is None:
             yield Change("type-new", name, "", "", f"{new.gpus} x {new.gpu} {new.gpu_memory_gib} GiB")
         elif new.retired and not old.retired:
             yield Change("retired", name, "", old.lifecycle, f"{new.lifecycle} since {new.retired_on}")
-            continue  # that its zones are gone is part of it
+            continue  # a retirement includes the removal of its zones
         elif old.retired and not new.retired:
             yield Change("back", name, "", old.lifecycle, new.lifecycle)
         for region in regions:
@@ -99,15 +99,15 @@ def _of_region(name: str, old: InstanceType | None, new: InstanceType, region: s
     was, now = old.on_demand_usd.get(region) if old else None, new.on_demand_usd.get(region)
     if was != now:
         kind: Kind = "price-new" if was is None else "price-gone" if now is None else "price"
-        yield Change(kind, name, region, _figure(was), _figure(now))
+        yield Change(kind, name, region, _usd(was), _usd(now))
     spot_was, spot_now = old.spot_usd.get(region) if old else None, new.spot_usd.get(region)
     if spot_was != spot_now:
         kind = "spot-new" if spot_was is None else "spot-gone" if spot_now is None else "spot"
         yield Change(kind, name, region, _span(spot_was), _span(spot_now))
 
 
-def _of_readings(was: Overlay | None, now: Overlay | None, regions: Sequence[str]) -> Iterator[Change]:
-    """Yield changes of images and quotas, which only readings have. A first reading is not a change."""
+def _of_readings(was: CatalogSnapshot | None, now: CatalogSnapshot | None, regions: Sequence[str]) -> Iterator[Change]:
+    """Yield changes of images and quotas, which only snapshots contain. A first reading is not a change."""
     for region in regions:
         old = was.regions.get(region, RegionReadings()) if was else RegionReadings()
         new = now.regions.get(region, RegionReadings()) if now else RegionReadings()
@@ -120,11 +120,11 @@ def _of_readings(was: Overlay | None, now: Overlay | None, regions: Sequence[str
 
 
 def _both(old: Mapping[str, T], new: Mapping[str, T]) -> Iterator[tuple[str, T, T]]:
-    """Yield entries that both mappings have with different values."""
+    """Yield the keys whose values differ, with both values; keys in only one mapping are left out."""
     return ((name, old[name], new[name]) for name in old if name in new and old[name] != new[name])
 
 
-def _figure(usd: Decimal | None) -> str:
+def _usd(usd: Decimal | None) -> str:
     return "" if usd is None else str(usd)
 
 

@@ -1,4 +1,4 @@
-"""Store a snapshot as a JSON document, with money as text so that no figure is rounded."""
+"""Convert a snapshot to and from JSON. Amounts of money are stored as text to prevent rounding."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -6,34 +6,34 @@ from decimal import Decimal
 from typing import Any, Final
 
 from cloudgpu import bounds
-from cloudgpu.catalog.snapshot import Overlay, Reading, RegionReadings, Retirement, TypeFacts
+from cloudgpu.catalog.snapshot import CatalogSnapshot, Reading, RegionReadings, Retirement, TypeFacts
 
 SCHEMA: Final = 1
 
 
-def document(overlay: Overlay) -> dict[str, Any]:
-    """Return the document of a snapshot."""
+def document(snapshot: CatalogSnapshot) -> dict[str, Any]:
+    """Return a snapshot as a JSON document."""
     return {
         "schema": SCHEMA,
-        "target": overlay.target,
-        "account": overlay.account,
-        "endpoint": overlay.endpoint,
-        "regions": {name: _region(readings) for name, readings in sorted(overlay.regions.items())},
+        "target": snapshot.target,
+        "account": snapshot.account,
+        "endpoint": snapshot.endpoint,
+        "regions": {name: _region(readings) for name, readings in sorted(snapshot.regions.items())},
         "retired": {
             name: {"on": retirement.on.isoformat(), "source": retirement.source}
-            for name, retirement in sorted(overlay.retired.items())
+            for name, retirement in sorted(snapshot.retired.items())
         },
     }
 
 
-def overlay_of(stored: Any) -> Overlay:  # noqa: ANN401 - JSON of unknown shape
-    """Parse the document of a snapshot.
+def snapshot_of(stored: Any) -> CatalogSnapshot:  # noqa: ANN401 - JSON of unknown shape
+    """Parse a snapshot from its JSON document.
 
     Raises:
-        ValueError: The document is malformed or has an unsupported version; the message names the place.
+        ValueError: The document is malformed or has an unsupported schema version; the message describes the problem.
     """
     try:
-        return _overlay(stored)
+        return _snapshot(stored)
     except KeyError as err:
         message = f"it lacks {err}"
         raise ValueError(message) from err
@@ -42,11 +42,11 @@ def overlay_of(stored: Any) -> Overlay:  # noqa: ANN401 - JSON of unknown shape
         raise ValueError(message) from err
 
 
-def _overlay(stored: Any) -> Overlay:  # noqa: ANN401
+def _snapshot(stored: Any) -> CatalogSnapshot:  # noqa: ANN401
     if bounds.count(stored["schema"]) != SCHEMA:
         message = f"it has schema {stored['schema']!r}, and this version of cloudgpu reads {SCHEMA}"
         raise ValueError(message)
-    return Overlay(
+    return CatalogSnapshot(
         target=_text(stored["target"]),
         account=_text(stored["account"]),
         endpoint=_text(stored["endpoint"]),
@@ -74,7 +74,7 @@ def _facts(row: Mapping[str, Any]) -> TypeFacts:
 
 
 def _money(text: Any) -> Decimal:  # noqa: ANN401
-    """Parse a positive amount. Zero or malformed prices mean that the document is damaged."""
+    """Parse a positive amount. Zero and malformed prices are rejected: they mean that the document is damaged."""
     try:
         return bounds.positive_usd(_text(text))
     except ValueError:
@@ -131,13 +131,13 @@ _WRITE: Final[Mapping[str, Callable[[Any], Any]]] = {
 
 
 def _region(readings: RegionReadings) -> dict[str, Any]:
-    told = {}
+    parts = {}
     for part, write in _WRITE.items():
         reading: Reading[Any] | None = getattr(readings, part)
         if reading is not None:
             rows = {name: write(row) for name, row in sorted(reading.rows.items())}
-            told[part] = {"at": reading.at.isoformat(), "source": reading.source, "rows": rows}
-    return told
+            parts[part] = {"at": reading.at.isoformat(), "source": reading.source, "rows": rows}
+    return parts
 
 
 def _readings(stored: Mapping[str, Any]) -> RegionReadings:

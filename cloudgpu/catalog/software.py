@@ -1,4 +1,4 @@
-"""Software support by GPU: NVIDIA's monthly containers, framework images, PyTorch wheels, minimum versions for EFA."""
+"""Software data: NVIDIA's monthly containers, framework images, PyTorch wheels and minimum versions for EFA."""
 
 import json
 from collections.abc import Mapping
@@ -15,54 +15,54 @@ class NgcMonth:
     month: str
     cuda: str
     driver: int
-    """Branch that its CUDA belongs to."""
+    """Driver branch of its CUDA version."""
     other_drivers: tuple[int, ...]
-    """Older branches of data-centre drivers that its release notes accept as well."""
+    """Older data center driver branches that the release notes also accept."""
     lowest: str | None
-    """Lowest compute capability; None where its notes do not say."""
+    """Lowest supported compute capability; None if the release notes do not state it."""
     source: str
 
 
 @dataclass(frozen=True)
 class FrameworkImage:
-    """A container image by repository and tag, and the GPUs it has native code for."""
+    """A container image, identified by repository and tag, and the GPUs that it has native code for."""
 
     framework: str
     image: str
     lowest: str | None
-    """Lowest compute capability that it has native code for; None where nobody looked it up."""
+    """Lowest compute capability with native code in the image; None if unknown."""
     highest: str | None
-    """Highest that it has native code for; code of a major version runs on its later minors as well. None while it
-    also carries code that newer GPUs translate, or where nobody looked it up."""
+    """Highest compute capability with native code in the image. Code for a major version also runs on its later minor
+    versions. None if the image also contains PTX code, which newer GPUs can compile, or if unknown."""
     last_for: tuple[str, ...]
-    """Architectures for which this is the last one of its framework."""
+    """Architectures for which this is the last image of the framework."""
     recalled: bool
-    """Whether nobody has seen this tag in a public reference."""
+    """Whether the tag is unconfirmed: no public reference to it was found."""
     source: str
     cuda: str | None = None
-    """Where it is not the one of its month."""
+    """CUDA version, if it differs from the version of the image's month."""
 
 
 @dataclass(frozen=True)
 class TorchWheels:
-    """PyTorch wheels for one CUDA version, over the PyTorch versions that support the same GPUs."""
+    """The wheels for one CUDA version in a range of PyTorch versions that support the same GPUs."""
 
     cuda: str
-    """As its index calls it, for example `cu126`."""
+    """CUDA version as in the wheel index, for example `cu126`."""
     first: str
     last: str | None
-    """None while newer ones still come."""
+    """Last PyTorch version of the range; None while new versions continue it."""
     capabilities: tuple[str, ...]
     default_from: str | None
-    """First PyTorch that pip gives this one of when no index is named; None for one that is never the default."""
+    """First PyTorch version for which pip installs this wheel from the default index; None if never."""
     default_to: str | None
-    """Last such PyTorch; None while newer ones still come, or for one that is never the default."""
+    """Last PyTorch version for which pip installs this wheel by default; None if still the default, or if never."""
     source: str
 
 
 @dataclass(frozen=True)
 class FabricMinimum:
-    """The minimum software versions for EFA on an instance type; None if unknown."""
+    """The minimum software versions for EFA on an instance type; None for an unknown version."""
 
     instance_type: str
     efa_installer: str | None
@@ -77,11 +77,11 @@ class Software:
     """All software data."""
 
     ngc: Mapping[str, NgcMonth]
-    """Month -> what is in it; months that nobody looked up are not in it."""
+    """Month -> its release data; unknown months are missing."""
     images: tuple[FrameworkImage, ...]
     torch: tuple[TorchWheels, ...]
     fabric: Mapping[str, FabricMinimum]
-    """By instance type."""
+    """Instance type -> minimum versions."""
 
 
 @cache

@@ -1,4 +1,4 @@
-"""Known monthly prices of storage."""
+"""Monthly storage prices from the catalog data."""
 
 import json
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ class StoragePrice:
 
 
 def storage_price(kind: StorageKind, region: str, deployment: str = "") -> StoragePrice | None:
-    """Return the price of a kind in a region, or None if unknown. `deployment` applies only to Lustre."""
+    """Return the price of a storage kind in a region, or None if unknown. `deployment` applies only to Lustre."""
     if kind == "ebs":
         gp3 = other_price("gp3_gib_month_usd", region)
         return None if gp3 is None else StoragePrice(gp3.usd, gp3.source, gp3.priced_on)

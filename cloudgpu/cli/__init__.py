@@ -1,1 +1,1 @@
-"""Thin commands: parse, one app call, render. `context/wiring.py` is the only composition root."""
+"""The command line: each command parses its arguments, calls one use case of `app` and renders the result."""

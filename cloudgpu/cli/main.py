@@ -50,20 +50,20 @@ from cloudgpu.text import printable
 from cloudgpu.version import __version__
 
 FIRST = ("gpus", "images", "recipe", "plan")
-"""Commands that a new user needs, listed first; typer would put command groups last."""
+"""Commands that new users need first, at the top of the list; typer would put command groups last."""
 FIRST_STEPS = """\b
-First steps, with no account and no cost:
-  cloudgpu train quickstart --on rehearsal         a whole run on this machine
-A run of your own:
-  cloudgpu gpus --count 8 --min-memory 32GB        which machines there are
-  cloudgpu recipe new my-run --gpu V100-32GB:8     write down what to run
-  cloudgpu plan my-run                             what it would do and cost
-  cloudgpu train my-run                            run it; down and bill included
+First steps, without an AWS account and at no cost:
+  cloudgpu train quickstart --on rehearsal         a full run on this machine
+Your own run:
+  cloudgpu gpus --count 8 --min-memory 32GB        compare instance types
+  cloudgpu recipe new my-run --gpu V100-32GB:8     create a recipe
+  cloudgpu plan my-run                             preview actions and cost
+  cloudgpu train my-run                            run it and delete the cluster
 """
 
 
-class Listed(TyperGroup):
-    """List commands in the order of use."""
+class OrderedGroup(TyperGroup):
+    """A command group that lists commands in the order in which they are typically used."""
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ANN401 - typer keeps its classes private
         """Return the commands in registration order, with the most important ones first."""
@@ -73,8 +73,9 @@ class Listed(TyperGroup):
 
 app = typer.Typer(
     name="cloudgpu",
-    cls=Listed,
-    help="Run GPU clusters that cannot leak: plan, up, train, down, from one recipe file.",
+    cls=OrderedGroup,
+    help="Run multi-node GPU training on AWS from one recipe file: plan and price the run, create the cluster, train, "
+    "download the results, and delete every resource that was created.",
     epilog=FIRST_STEPS,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -96,10 +97,10 @@ def _root(
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version.")
     ] = False,
     debug: Annotated[
-        bool, typer.Option("--debug", help="Log AWS request IDs and do not truncate output (settings: debug).")
+        bool, typer.Option("--debug", help="Log AWS request IDs and do not truncate output. Setting: debug.")
     ] = False,
 ) -> None:
-    """Accept the options before the command."""
+    """Parse the options that precede the command."""
     if context.invoked_subcommand is None:
         Screen().lines(context.get_help().splitlines())
         raise typer.Exit(UsageError.exit_code)
@@ -140,7 +141,7 @@ app.add_typer(rehearsal.app, name="rehearsal")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code; a bug keeps its traceback."""
+    """Run one command and return its exit code. Unexpected exceptions propagate with their traceback."""
     own, remote = split(list(sys.argv[1:] if argv is None else argv))
     own = spelled_out(own)
     screen = Screen(json_mode="--json" in own)
@@ -154,7 +155,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 screen.document(failure_json(type(bug).__name__, str(bug), "", 1, []))
             raise
         if code and screen.json_mode and Screen.documents == documents:
-            # A signal, or "no" to a question: who reads standard output is owed a document all the same.
+            # After a signal or a declined prompt, the reader of stdout still expects a JSON document.
             ended = interruptions.first is not None or code == INTERRUPTED
             what = ("Interrupted", "interrupted") if ended else ("Declined", "nothing was done")
             screen.document(failure_json(*what, "", code, []))
@@ -200,7 +201,7 @@ def _interrupted(end: BaseException, screen: Screen) -> int:
 
 
 def split(arguments: list[str]) -> tuple[list[str], list[str]]:
-    """Split the arguments into those of cloudgpu and, for `ssh` and `exec`, those after `--` for the nodes."""
+    """Split the arguments of `ssh` and `exec` at `--` into arguments of cloudgpu and the command for the nodes."""
     verb = next((argument for argument in arguments if not argument.startswith("-")), "")
     if verb not in ("ssh", "exec") or "--" not in arguments:
         return arguments, []
@@ -220,7 +221,7 @@ def entry() -> None:
     """Run cloudgpu as a console script."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            # A locale that lacks a sign must not end a command half-way.
+            # A character that the locale cannot encode must not abort a command.
             stream.reconfigure(errors="replace")
     sys.exit(main())
 

@@ -1,1 +1,1 @@
-"""Provisioning engines: run the programs in `infra/` and record every operation before its call."""
+"""Provisioning engines: run the programs in `infra/` and record every operation before it starts."""

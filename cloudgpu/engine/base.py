@@ -1,4 +1,4 @@
-"""The interface of both engines: run a Pulumi program for one stack."""
+"""The interface of the provisioning engines, which run a Pulumi program for one stack."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -17,7 +17,7 @@ class Stack:
         name: Name of the cluster.
         region: AWS region.
         program: Directory of the Pulumi project.
-        config: Program settings: `cloudgpu:<key>` without the prefix -> text.
+        config: Settings of the program, by key without the prefix `cloudgpu:`.
         secrets: Keys of `config` whose values must not be stored in plain text or shown.
         journal: Journal file of this stack.
     """
@@ -40,7 +40,7 @@ class Event:
     type: str
     name: str
     detail: str = ""
-    """Physical id when done, reason when failed, what the engine waits for when waiting."""
+    """Physical ID (done), reason (failed), or what the engine is waiting for (waiting)."""
     seconds: float = 0.0
 
 
@@ -48,7 +48,7 @@ OnEvent = Callable[[Event], None]
 
 
 @dataclass(frozen=True)
-class Applied:
+class AppliedStack:
     """A stack after `up` or `refresh`."""
 
     outputs: Mapping[str, Any]
@@ -78,22 +78,22 @@ class PreviewStep:
 
 
 class Engine(Protocol):
-    """Runs programs. Every method raises a `CloudGpuError` on failure."""
+    """Runs Pulumi programs. Every method raises a `CloudGpuError` on failure."""
 
     def preview(self, stack: Stack) -> tuple[PreviewStep, ...]:
-        """Return what `up` would do, without a mutating call."""
+        """Return the steps that `up` would perform, without changing anything."""
 
     def drift(self, stack: Stack) -> tuple[str, ...]:
-        """Describe changes made to security groups outside the program, without a mutating call."""
+        """Describe the security group changes made outside the program, without changing anything."""
 
     def repair_drift(self, stack: Stack) -> tuple[str, ...]:
-        """Repair those changes and nothing else; return their descriptions."""
+        """Revert the security group changes made outside the program; return their descriptions."""
 
-    def up(self, stack: Stack, on_event: OnEvent) -> Applied:
-        """Make the stack match its program. If it raises, no operation is in progress any more."""
+    def up(self, stack: Stack, on_event: OnEvent) -> AppliedStack:
+        """Make the stack match its program. When this raises, no operation is still in progress."""
 
-    def refresh(self, stack: Stack) -> Applied:
-        """Read every resource again and remove from the state what no longer exists."""
+    def refresh(self, stack: Stack) -> AppliedStack:
+        """Read every resource again and remove resources that no longer exist from the state."""
 
     def destroy(self, stack: Stack, on_event: OnEvent) -> None:
-        """Delete everything that the state lists or that carries the cluster's tag, and confirm the deletion."""
+        """Delete every resource in the state and every resource that an interrupted operation may have created."""

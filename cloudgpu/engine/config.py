@@ -10,10 +10,10 @@ from cloudgpu.plan.plan import Candidate
 NAMEABLE: Final = frozenset(
     {"reach", "vpcId", "createVpc", "subnetId", "securityGroupId", "roleName", "keyName", "kmsKeyId", "expirySchedule"}
 )
-"""What a user may name instead of having it made, or switch off."""
+"""Program settings that a user may set: existing resources to use instead of new ones, and features to turn off."""
 
 
-def stack_config(  # one argument a setting of the program; grouping them would only rename them
+def stack_config(  # one argument per program setting; grouping them would only rename them
     *,
     cluster: str,
     owner: str,
@@ -32,16 +32,16 @@ def stack_config(  # one argument a setting of the program; grouping them would 
 ) -> dict[str, str]:
     """Return the settings for `Stack.config`.
 
-    `existing` has settings for existing resources to use, `grants` those for the permissions of the nodes' role.
+    `existing` contains the settings in `NAMEABLE`, `grants` the permissions of the nodes' role.
 
     Raises:
-        UsageError: `existing` has a setting that the program does not support.
+        UsageError: `existing` contains a setting that the program does not support.
     """
-    named = {key: value for key, value in (existing or {}).items() if value}
-    unknown = sorted(set(named) - NAMEABLE)
+    chosen = {key: value for key, value in (existing or {}).items() if value}
+    unknown = sorted(set(chosen) - NAMEABLE)
     if unknown:
         message = f"the cluster program has no setting {', '.join(unknown)}"
-        raise UsageError(message, hint=f"it takes {', '.join(sorted(NAMEABLE))}")
+        raise UsageError(message, hint=f"use one of {', '.join(sorted(NAMEABLE))}")
     derived = {
         "publicAddress": "" if candidate.public_address == "auto" else candidate.public_address,
         "reservation": candidate.reservation,
@@ -65,4 +65,4 @@ def stack_config(  # one argument a setting of the program; grouping them would 
         "diskGib": str(disk_gib),
         "efaInterfaces": str(candidate.efa_interfaces),
     }
-    return {**config, **named, **{key: value for key, value in derived.items() if value}}
+    return {**config, **chosen, **{key: value for key, value in derived.items() if value}}

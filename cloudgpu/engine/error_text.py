@@ -1,6 +1,6 @@
-"""Encode typed errors as text and decode them, since the Pulumi CLI passes a plugin's errors on as text only.
+"""Encode typed errors as text and decode them, because the Pulumi CLI forwards plugin errors only as text.
 
-Our own plugin ends every message with `[Kind]` or `[Kind/Code]`. Pulumi's AWS plugin quotes the AWS SDK for Go:
+cloudgpu's plugin appends `[Kind]` or `[Kind/Code]` to every message. Pulumi's AWS plugin quotes the AWS SDK for Go:
 `..., StatusCode: 400, RequestID: 1b2c, api error VcpuLimitExceeded: You have requested more ...`.
 """
 
@@ -37,43 +37,43 @@ def read_fault(text: str, doing: str = "") -> CloudGpuError | None:
 
     Args:
         text: A diagnostic of the Pulumi CLI.
-        doing: The attempted operation, for messages that do not name it.
+        doing: The attempted operation, added to messages that do not contain it.
     """
-    own = _OWN.search(text)
-    if own is not None:
-        return _own(own["kind"], own["message"], own["code"] or "")
+    encoded = _OWN.search(text)
+    if encoded is not None:
+        return _plugin_error(encoded["kind"], encoded["message"], encoded["code"] or "")
     sdk = _SDK.search(text)
     if sdk is not None:
-        return _of_aws(text, sdk["code"], sdk["message"], doing)
-    return _unanswered(text, doing)
+        return _aws_error(text, sdk["code"], sdk["message"], doing)
+    return _connection_error(text, doing)
 
 
-def _own(kind: str, message: str, code: str) -> CloudGpuError:
-    known = getattr(errors, kind, None)
-    if not (isinstance(known, type) and issubclass(known, CloudGpuError)):
-        return CloudError(message, code=code, hint="run it again with `cloudgpu --debug` for details")
+def _plugin_error(kind: str, message: str, code: str) -> CloudGpuError:
+    error_class = getattr(errors, kind, None)
+    if not (isinstance(error_class, type) and issubclass(error_class, CloudGpuError)):
+        return CloudError(message, code=code, hint="run the command again with `cloudgpu --debug` for details")
     hint = refusal(code, "", "").hint if code else ""
-    if issubclass(known, LaunchError | CloudError):
-        return known(message, code=code, hint=hint)
-    return known(message, hint=hint)
+    if issubclass(error_class, LaunchError | CloudError):
+        return error_class(message, code=code, hint=hint)
+    return error_class(message, hint=hint)
 
 
-def _of_aws(text: str, code: str, message: str, doing: str) -> CloudGpuError:
+def _aws_error(text: str, code: str, message: str, doing: str) -> CloudGpuError:
     request, status = _REQUEST.search(text), _STATUS.search(text)
     request_id = request["id"] if request else ""
     err = refusal(code, message, doing or "running the program", request_id=request_id)
     if status is not None and status["status"].startswith(_SERVER_FAULT) and type(err) is errors.BadRequestError:
         return ThrottledError(
-            err.message, code=code, request_id=request_id, hint="AWS has an internal problem; try again later"
+            err.message, code=code, request_id=request_id, hint="try again later: AWS reported an internal error"
         )
     return err
 
 
-def _unanswered(text: str, doing: str) -> CloudGpuError | None:
+def _connection_error(text: str, doing: str) -> CloudGpuError | None:
     line = text.strip().splitlines()[-1] if text.strip() else ""
     message = f"{doing}: {line}" if doing else line
     if _CREDENTIALS.search(text):
         return errors.AuthError(message, hint="run `aws configure`, or set AWS_PROFILE")
     if _LOST.search(text):
-        return CloudError(message, code="Unreachable", hint="check the network, then run it again")
+        return CloudError(message, code="Unreachable", hint="check the network, then run the command again")
     return None

@@ -1,8 +1,8 @@
-"""The lease on a cluster: a file with its holder, so that only one process at a time changes the cluster.
+"""The lease on a cluster: a file that records its holder, so that only one process at a time changes the cluster.
 
-The file is only changed under a short `flock`, which the kernel releases when the process exits. A holder is alive if
-its process exists (same machine, same boot) or its heartbeat changes (another machine). A stale heartbeat is watched
-for a while, because setting a clock makes every heartbeat look stale.
+The file changes only under a short `flock`, which the kernel releases when the process exits. A holder on this machine
+is alive if its process exists and the machine has not rebooted since. A holder on another machine is alive if its
+heartbeat changes. A stale heartbeat is observed for a while, because setting a clock makes every heartbeat look stale.
 """
 
 import contextlib
@@ -39,7 +39,7 @@ class Holder:
     owner: str
     pid: int
     process_start: str
-    """Start time of the process in kernel ticks: a process id alone may be somebody else's by now."""
+    """Start time of the process in kernel ticks, because the kernel reuses process IDs."""
     host: str
     boot: str
     since: str
@@ -47,7 +47,7 @@ class Holder:
 
 
 class ClusterLease:
-    """The lease on one cluster. `with lease.hold():` around everything that changes it."""
+    """The lease on one cluster. Wrap all code that changes the cluster in `with lease.hold():`."""
 
     def __init__(self, path: Path, clock: Clock, owner: str) -> None:
         self.path = path
@@ -55,74 +55,76 @@ class ClusterLease:
         self._owner = owner
         self._nonce = ""
         self.problem = ""
-        """Why the lease is not held although `hold` was entered; empty if it is held."""
+        """Error message if `hold` continued without the lease; otherwise empty."""
 
     @contextlib.contextmanager
     def hold(self, *, tidy: bool = False, required: bool = True) -> Iterator["ClusterLease"]:
-        """Acquire the lease, send heartbeats and release it. With `tidy`, also remove an otherwise empty folder.
+        """Acquire the lease, send heartbeats, and release the lease on exit.
 
-        Deletion does not require the lease: if the file cannot be written, no other process can acquire it either, and
-        `problem` says why.
+        Args:
+            tidy: Also remove the cluster's folder if nothing else is left in it.
+            required: If False and the lease file cannot be written, continue without the lease and set `problem`.
+                Deletion uses this, because no other process can then acquire the lease either.
 
         Raises:
-            BusyError: Another process holds the lease; the message says who, where and since when.
-            StateError: The lease file cannot be written, and the lease is required.
+            BusyError: Another process holds the lease; the message contains its owner, host and start time.
+            StateError: The lease is required, but its file cannot be written.
         """
         try:
-            holder = self._take()
+            holder = self._acquire()
         except StateError as err:
             if required:
                 raise
-            present = self._readable()
+            present = self._read_if_possible()
             if present is not None and not self._dead(present):
                 raise _busy(self.path, present) from err
             self.problem = err.message
             yield self
             return
-        ended = threading.Event()
-        beat = threading.Thread(target=self._beat, args=(holder, ended), name="lease heartbeat", daemon=True)
-        beat.start()
+        stop = threading.Event()
+        heartbeat = threading.Thread(target=self._beat, args=(holder, stop), name="lease heartbeat", daemon=True)
+        heartbeat.start()
         try:
             yield self
         finally:
-            ended.set()
-            beat.join()
-            self._give_back(holder, tidy=tidy)
+            stop.set()
+            heartbeat.join()
+            self._release(holder, tidy=tidy)
 
     def holder(self) -> Holder | None:
-        """Return the holder; None if there is none or its process is dead."""
+        """Return the holder, or None if there is none or its process is no longer alive."""
         present = self._read()
-        return None if present is None or self._dead(present) or present == self._silent() else present
+        return None if present is None or self._dead(present) or present == self._stale_holder() else present
 
     def check(self) -> None:
         """Verify that this process still holds the lease.
 
         Raises:
-            BusyError: It was taken over, because this process was silent for too long.
+            BusyError: The lease was removed, or taken over by another process because this process sent no heartbeats.
         """
         present = self._read()
         if present is None or present.nonce != self._nonce:
-            message = f"the lease {self.path.name} was taken over by {present.owner if present else 'nobody'}"
-            raise BusyError(message, hint="see `cloudgpu status`, then run the command again")
+            message = f"the lease {self.path.name} was {f'taken over by {present.owner}' if present else 'removed'}"
+            raise BusyError(message, hint="check `cloudgpu status`, then run the command again")
 
-    def _take(self) -> Holder:
+    def _acquire(self) -> Holder:
         now = self._clock.now().isoformat()
         pid = os.getpid()
         self._nonce = secrets.token_hex(8)
         start, host, boot = process_start(pid), socket.gethostname(), _boot_id()
         holder = Holder(self._nonce, self._owner, pid, start, host, boot, now, now)
-        silent = self._silent()
+        stale = self._stale_holder()
         with self._guard():
             present = self._read()
-            if present is not None and present != silent and not self._dead(present):
+            if present is not None and present != stale and not self._dead(present):
                 raise _busy(self.path, present)
             self._write(holder)
         return holder
 
-    def _give_back(self, holder: Holder, *, tidy: bool) -> None:
+    def _release(self, holder: Holder, *, tidy: bool) -> None:
         if not self.path.exists():
-            return  # the whole folder may be gone by now: `down` ends with that
-        # A file that cannot be removed names a process that is about to end: whoever comes next sees that it is dead.
+            return  # `down` may have removed the whole folder, which is its last step
+        # If the file cannot be removed, the next process sees that the recorded holder has exited.
         with contextlib.suppress(OSError, StateError), self._guard():
             present = self._read()
             if present is not None and present.nonce == holder.nonce:
@@ -131,21 +133,21 @@ class ClusterLease:
                 self._tidy()
 
     def _tidy(self) -> None:
-        """Remove the folder of a cluster of which nothing but the guard is left. The guard's lock is held."""
+        """Remove the cluster's folder if it contains only the guard file. The caller holds the guard's lock."""
         guard = self._guard_path
         self._fresh_path.unlink(missing_ok=True)
         if {path.name for path in guard.parent.iterdir()} == {guard.name}:
             guard.unlink()
-            # somebody may just be making a cluster of this name again: then the folder is theirs
+            # another process may be creating a cluster with the same name, and then needs the folder
             with contextlib.suppress(OSError):
                 guard.parent.rmdir()
 
-    def _beat(self, holder: Holder, ended: threading.Event) -> None:
-        while not ended.wait(HEARTBEAT_EVERY_S):
+    def _beat(self, holder: Holder, stop: threading.Event) -> None:
+        while not stop.wait(HEARTBEAT_EVERY_S):
             fresh = Holder(**{**asdict(holder), "heartbeat": self._clock.now().isoformat()})
             if not self.path.exists():
                 return
-            # a disk that fails must not end the work: on this machine the living process is proof enough
+            # a failing disk must not stop the command: on this machine, the running process proves the lease
             with contextlib.suppress(OSError, StateError), self._guard():
                 present = self._read()
                 if present is None or present.nonce != holder.nonce:
@@ -153,16 +155,16 @@ class ClusterLease:
                 self._replace(fresh)
 
     def _dead(self, holder: Holder) -> bool:
-        """Return True if the holder ran on this machine and has exited. False if it ran on another machine."""
+        """Return True if the holder ran on this machine and has exited; always False for another machine."""
         if holder.host != socket.gethostname():
             return False
         return holder.boot != _boot_id() or process_start(holder.pid) != holder.process_start
 
-    def _silent(self) -> Holder | None:
-        """Return the holder on another machine if it sends no heartbeats. The guard is not held meanwhile.
+    def _stale_holder(self) -> Holder | None:
+        """Return the holder if it runs on another machine and sends no heartbeats. Do not call it under the guard.
 
-        Its clock or this one may have been set, so an old or future heartbeat proves nothing. Only one that does not
-        change while a living holder would have written several does.
+        Either machine's clock may have been set, so an old or future heartbeat proves nothing. The holder is stale only
+        if its heartbeat does not change for as long as a living holder needs to send several.
         """
         holder = self._read()
         if holder is None or holder.host == socket.gethostname():
@@ -178,7 +180,10 @@ class ClusterLease:
         return holder
 
     def _read(self) -> Holder | None:
-        """Return the recorded holder, or None if the file is malformed. It is renamed into place, so never partial."""
+        """Return the recorded holder, or None if the file is missing or malformed.
+
+        Writers rename the file into place, so it is never partial.
+        """
         try:
             holder = decoded(Holder, files.read_json(self.path, files.SETTINGS_BYTES))
         except FileNotFoundError:
@@ -189,8 +194,8 @@ class ClusterLease:
             raise unwritable(self.path, err) from err
         return holder
 
-    def _readable(self) -> Holder | None:
-        """Return the recorded holder; None also if the file cannot be read."""
+    def _read_if_possible(self) -> Holder | None:
+        """Return the recorded holder, or None if the file is missing, malformed or unreadable."""
         try:
             return self._read()
         except StateError:
@@ -214,7 +219,7 @@ class ClusterLease:
 
     @property
     def _fresh_path(self) -> Path:
-        """The temporary file, the same for all writers, because the guard admits one at a time."""
+        """The temporary file, shared by all writers because the guard admits one writer at a time."""
         return self.path.with_name(f"{self.path.name}.fresh")
 
     @property
@@ -230,7 +235,7 @@ class ClusterLease:
             os.close(descriptor)
 
     def _locked(self) -> int:
-        """Return the locked guard file, after checking that it was not removed while waiting for the lock."""
+        """Return a descriptor of the locked guard file, which no other process has removed in the meantime."""
         guard = self._guard_path
         while True:
             try:

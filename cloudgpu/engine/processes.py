@@ -1,13 +1,13 @@
-"""Check whether a recorded process still exists and is the same one."""
+"""Identify a process by its ID and start time, to check later whether the same process still exists."""
 
 import os
 from pathlib import Path
 
 
 def process_start(pid: int) -> str:
-    """Return when a process started, in kernel ticks; empty if it does not exist or is a zombie.
+    """Return the start time of a process in kernel ticks; empty if the process does not exist or is a zombie.
 
-    A process ID may be reused; together with the start time it is unique.
+    The kernel reuses process IDs; only the ID and the start time together are unique.
     """
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()

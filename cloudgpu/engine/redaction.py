@@ -11,7 +11,7 @@ from cloudgpu.engine.direct.protobuf_values import Path, leaves
 
 MARK: Final = "cloudgpu:hidden:"
 SHOWN: Final = "[secret]"
-_SHORTEST_TO_SCRUB = 4  # a shorter text occurs by chance in messages, and would tear them to pieces
+_SHORTEST_TO_SCRUB = 4  # shorter texts occur in messages by chance; replacing them would make messages unreadable
 
 
 class Redactor:
@@ -23,14 +23,14 @@ class Redactor:
         self._lock = threading.Lock()
 
     def learn(self, values: Mapping[str, Any], secret_paths: Iterable[Path]) -> None:
-        """Remember the texts under these paths, to hide them wherever they occur."""
+        """Add the texts under these paths to the known secrets, to hide them wherever they occur."""
         for path in secret_paths:
             texts = {leaf for _, leaf in leaves(_at(values, path)) if isinstance(leaf, str) and leaf}
             with self._lock:
                 self._texts |= texts
 
     def masked(self, values: Mapping[str, Any], secret_paths: Iterable[Path] = ()) -> dict[str, Any]:
-        """Return a copy with masked secrets. Equal values have equal masks within a journal."""
+        """Return a copy with secrets masked. Within a journal, equal values have equal masks."""
         hidden = frozenset(secret_paths)
         return {name: self._mask(value, (name,), hidden) for name, value in values.items()}
 
@@ -40,7 +40,7 @@ class Redactor:
         return hmac.new(self._salt, text.encode(), hashlib.sha256).hexdigest()
 
     def scrubbed(self, text: str) -> str:
-        """Return a message without secrets that a service may have echoed."""
+        """Return a message with known secrets replaced by `[secret]`, because a service may have echoed them."""
         with self._lock:
             texts = sorted((secret for secret in self._texts if len(secret) >= _SHORTEST_TO_SCRUB), key=len)
         for secret in reversed(texts):

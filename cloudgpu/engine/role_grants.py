@@ -6,19 +6,19 @@ _S3 = "s3://"
 
 
 def granted(recipe: Recipe) -> dict[str, str]:
-    """Return the program settings: locations separated by commas; an empty value grants nothing.
+    """Return the program settings `readable` and `writable`: locations separated by commas, empty to grant nothing.
 
     Containers need no permissions, because registries are queried with a login that the caller provides.
     """
-    mine = [data for data in recipe.data if data.endpoint is None]
-    readable = [place for data in mine for place in _place(data.source)]
-    writable = [place for data in mine if data.writable for place in _place(data.source)]
+    in_aws = [data for data in recipe.data if data.endpoint is None]
+    readable = [location for data in in_aws for location in _location(data.source)]
+    writable = [location for data in in_aws if data.writable for location in _location(data.source)]
     targets = (recipe.checkpoint.to if recipe.checkpoint else None, recipe.outputs_to)
-    # What comes after a placeholder is known only when a run has its name.
-    places = [place for to in targets for place in _place((to or "").partition("{")[0])]
-    return {"readable": ",".join(dict.fromkeys(readable)), "writable": ",".join(dict.fromkeys([*places, *writable]))}
+    # The text after a placeholder is known only once the run has a name.
+    results = [location for to in targets for location in _location((to or "").partition("{")[0])]
+    return {"readable": ",".join(dict.fromkeys(readable)), "writable": ",".join(dict.fromkeys([*results, *writable]))}
 
 
-def _place(address: str) -> list[str]:
-    """Convert `s3://bucket/prefix` to `bucket/prefix`; nothing for other sources."""
+def _location(address: str) -> list[str]:
+    """Return `bucket/prefix` for the address `s3://bucket/prefix`, and nothing for other addresses."""
     return [address.removeprefix(_S3)] if address.startswith(_S3) else []

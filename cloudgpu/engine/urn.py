@@ -17,7 +17,7 @@ class UrnParts:
     stack: str
     project: str
     parent: str
-    """URN; empty without one."""
+    """URN of the parent; empty if there is none."""
     type: str
     name: str
 
@@ -30,12 +30,12 @@ class UrnParts:
 
 
 def aliased(place: UrnParts, own: Iterable[alias_pb2.Alias], parents: Sequence[str]) -> tuple[str, ...]:
-    """Return every URN that this resource may have had, by its own aliases and those of its parent.
+    """Return every former URN of a resource, derived from its aliases and its parent's former URNs.
 
     Args:
-        place: Its present URN.
-        own: Its own aliases.
-        parents: URNs that its parent may have had.
+        place: Parts of the current URN.
+        own: Aliases of the resource.
+        parents: Former URNs of the parent.
     """
     own = list(own)
     moved = [place, *(_under(place, parent) for parent in parents)]
@@ -49,10 +49,10 @@ def aliased(place: UrnParts, own: Iterable[alias_pb2.Alias], parents: Sequence[s
 
 
 def _under(place: UrnParts, parent: str) -> UrnParts:
-    """Return the child under a former parent. A name derived from the parent's (`vpc-subnet`) changes with it."""
+    """Return the child's URN parts under a former parent. A name that starts with the parent's name changes too."""
     parent_name, former_name = place.parent.rpartition("::")[2], parent.rpartition("::")[2]
-    follows = bool(parent_name) and place.name.startswith(parent_name)
-    name = former_name + place.name[len(parent_name) :] if follows else place.name
+    derived = bool(parent_name) and place.name.startswith(parent_name)
+    name = former_name + place.name[len(parent_name) :] if derived else place.name
     return replace(place, parent=parent, name=name)
 
 

@@ -1,1 +1,1 @@
-"""Self-managed hosts: the inventory file, host selection for a recipe, and scan results."""
+"""Self-managed hosts: the inventory file, updates of the file with scan results, and GPU usage."""

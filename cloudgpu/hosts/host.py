@@ -10,7 +10,7 @@ PORT = 22
 
 @dataclass(frozen=True)
 class Jump:
-    """The jump host of a host, with its pinned host keys if the inventory has them."""
+    """The jump host of a host, with its pinned host keys if the inventory contains them."""
 
     user: str
     address: str
@@ -19,20 +19,20 @@ class Jump:
 
     @property
     def spelled(self) -> str:
-        """`user@host:port`, an IPv6 address in brackets."""
+        """Return `user@host:port`, with an IPv6 address in brackets."""
         address = f"[{self.address}]" if ":" in self.address else self.address
         return f"{self.user}@{address}:{self.port}"
 
 
 @dataclass(frozen=True)
 class OwnHost:
-    """A self-managed host. None and empty text are unknown values.
+    """A self-managed host. None or an empty string means that a value is unknown.
 
     Attributes:
-        gpu: GPU model in the catalog.
+        gpu: Catalog name of the GPU model.
         gpu_memory_gib: Memory of each GPU.
         rate_usd: Price per hour of the whole host.
-        line: Line of its entry in the file.
+        line: Line number of the host's entry in the inventory file.
     """
 
     name: str
@@ -57,18 +57,18 @@ class OwnHost:
 
     @property
     def inner_address(self) -> str:
-        """Return the address at which other hosts reach this one."""
+        """Return the address at which other hosts reach this host."""
         return self.private_address or self.address
 
     @property
     def kind(self) -> tuple[str, int, Decimal | None]:
-        """Return the GPU model, count and memory, which must be equal within a gang."""
+        """Return the GPU model, count and memory, which must be the same on all hosts of a gang."""
         return self.gpu, self.gpus, self.gpu_memory_gib
 
 
 @dataclass(frozen=True)
 class HostsFile:
-    """An inventory, in file order."""
+    """An inventory, with its hosts in file order."""
 
     path: Path
     hosts: tuple[OwnHost, ...]

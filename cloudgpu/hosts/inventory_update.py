@@ -7,10 +7,10 @@ from typing import Any
 from ruamel.yaml import YAML
 
 
-def filled(text: str, found: Mapping[str, Mapping[str, Any]]) -> tuple[str, dict[str, list[str]]]:
-    """Return the file's text with these fields added, and the names of the added fields by host.
+def filled(text: str, scanned: Mapping[str, Mapping[str, Any]]) -> tuple[str, dict[str, list[str]]]:
+    """Return the file's text with scanned fields added, and the names of the added fields by host.
 
-    Fields that are already set, also under `defaults`, are kept.
+    Fields that are already set, for the host or under `defaults`, are not changed.
     """
     yaml = YAML(typ="rt")
     yaml.width = 10_000
@@ -19,7 +19,7 @@ def filled(text: str, found: Mapping[str, Mapping[str, Any]]) -> tuple[str, dict
     shared = document.get("defaults") or {}
     added: dict[str, list[str]] = {}
     for entry in document["hosts"]:
-        for field, value in found.get(entry["name"], {}).items():
+        for field, value in scanned.get(entry["name"], {}).items():
             if value not in (None, "", ()) and field not in entry and field not in shared:
                 entry[field] = value
                 added.setdefault(entry["name"], []).append(field)

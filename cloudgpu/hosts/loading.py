@@ -23,11 +23,11 @@ from cloudgpu.recipe.problem import FieldPath, Problem
 FILE_NAME = "hosts.yaml"
 _MAX_BYTES = 1 << 20
 _MOST_GPUS = 64
-"""As many as ranks that a recipe may start on a node, and several times what one machine has."""
+"""The maximum number of ranks that a recipe may start on a node, and several times the GPUs of any machine."""
 
 
 class HostsFileError(UsageError):
-    """The inventory file is invalid. `problems` has one `file:line: field: problem` each."""
+    """The inventory file is invalid. `problems` lists each problem as `file:line: field: problem`."""
 
     def __init__(self, message: str, *, problems: tuple[str, ...] = (), hint: str = "") -> None:
         super().__init__(message, hint=hint)
@@ -38,9 +38,9 @@ def load(path: Path, *, user: str, catalog: Catalog) -> HostsFile:
     """Read and check an inventory.
 
     Args:
-        path: The file.
-        user: Default login name.
-        catalog: Catalog of GPU models.
+        path: Path of the inventory file.
+        user: Login name for hosts without `user`.
+        catalog: Catalog with the GPU models.
 
     Raises:
         HostsFileError: The file does not exist or is invalid.
@@ -48,18 +48,18 @@ def load(path: Path, *, user: str, catalog: Catalog) -> HostsFile:
     shown = displayed(path)
     document = parse(_text(path, shown))
     if document.problems:
-        raise _refused(shown, [(line, problem.text) for line, problem in document.problems])
-    unfit = tuple(text_rules.faults(document.value))
-    if unfit:
-        raise _refused(shown, [(document.line(problem.path), problem.text) for problem in unfit])
+        raise _file_error(shown, [(line, problem.text) for line, problem in document.problems])
+    unsupported = tuple(text_rules.faults(document.value))
+    if unsupported:
+        raise _file_error(shown, [(document.line(problem.path), problem.text) for problem in unsupported])
     try:
         file = FileSection.model_validate(document.value)
     except ValidationError as error:
-        found = [_told(problem) for problem in validation_errors.problems(error, document.value)]
-        raise _refused(shown, [(document.line(problem.path), problem.text) for problem in found]) from error
+        invalid = [_with_suggestion(problem) for problem in validation_errors.problems(error, document.value)]
+        raise _file_error(shown, [(document.line(problem.path), problem.text) for problem in invalid]) from error
     problems = [(document.line(problem.path), problem.text) for problem in _problems(file, document, catalog)]
     if problems:
-        raise _refused(shown, problems)
+        raise _file_error(shown, problems)
     hosts = [_host(section, file.defaults, user, catalog, document, at) for at, section in enumerate(file.hosts)]
     return HostsFile(path, tuple(_with_jumps(hosts, file)))
 
@@ -71,9 +71,9 @@ def _text(path: Path, shown: str) -> str:
         if err.errno == errno.EFBIG:
             message = f"{shown} is larger than 1 MiB, the limit for inventories"
             raise HostsFileError(message, hint="check that this is the right file") from err
-        hint = "create one (see docs/tutorials/own-hosts.md), or name another: --hosts FILE, CLOUDGPU_HOSTS=FILE"
+        hint = "create it (see docs/tutorials/own-hosts.md), or use another one: `--hosts FILE` or CLOUDGPU_HOSTS=FILE"
         absent = isinstance(err, FileNotFoundError)
-        message = f"there is no inventory of hosts {shown}" if absent else f"cannot read {shown}: {err.strerror}"
+        message = f"there is no host inventory {shown}" if absent else f"cannot read {shown}: {err.strerror}"
         raise HostsFileError(message, hint=hint) from err
     try:
         text = content.decode("utf-8-sig")
@@ -84,8 +84,8 @@ def _text(path: Path, shown: str) -> str:
     return text
 
 
-def _told(problem: Problem) -> Problem:
-    """Suggest the nearest inventory field for an unknown one; the recipe parser suggests only recipe fields."""
+def _with_suggestion(problem: Problem) -> Problem:
+    """Suggest the closest inventory field for an unknown field; the recipe parser suggests only recipe fields."""
     if not problem.message.startswith("unknown field"):
         return problem
     section: type[BaseModel] = {0: FileSection, 1: FileSection}.get(len(problem.path), HostSection)
@@ -95,9 +95,9 @@ def _told(problem: Problem) -> Problem:
 
 
 def _problems(file: FileSection, document: Document, catalog: Catalog) -> Iterator[Problem]:
-    """Yield problems across fields: duplicates, unknown GPUs, and missing jump hosts."""
+    """Yield problems that involve several fields: duplicate hosts, unknown GPUs, and invalid jump hosts."""
     names: dict[str, int] = {}
-    places: dict[tuple[str, int], str] = {}
+    endpoints: dict[tuple[str, int], str] = {}
     known = [host.name for host in file.hosts]
     if not file.hosts:
         yield Problem(("hosts",), "expected at least one host")
@@ -105,12 +105,13 @@ def _problems(file: FileSection, document: Document, catalog: Catalog) -> Iterat
     for at, host in enumerate(file.hosts):
         line = document.line(("hosts", at))
         if host.name in names:
-            yield Problem(("hosts", at, "name"), f"{host.name} is there twice, first on line {names[host.name]}")
+            yield Problem(("hosts", at, "name"), f"duplicate name {host.name}, first used on line {names[host.name]}")
         names.setdefault(host.name, line)
-        place = (host.address.lower(), host.port or file.defaults.port or PORT)
-        if host.jump is None and places.get(place, host.name) != host.name:
-            yield Problem(("hosts", at, "address"), f"the same host as {places[place]}: {place[0]} port {place[1]}")
-        places.setdefault(place, host.name)
+        endpoint = (host.address.lower(), host.port or file.defaults.port or PORT)
+        if host.jump is None and endpoints.get(endpoint, host.name) != host.name:
+            address, port = endpoint
+            yield Problem(("hosts", at, "address"), f"the same host as {endpoints[endpoint]}: {address} port {port}")
+        endpoints.setdefault(endpoint, host.name)
         if host.gpus:
             yield from _unknown_gpu(("hosts", at, "gpus"), host.gpus, catalog)
         if host.jump is not None:
@@ -132,8 +133,8 @@ def _unknown_gpu(path: tuple[str | int, ...], text: str, catalog: Catalog) -> It
     if gpu is None:
         yield Problem(path, f"unknown GPU {model}{suggestion(model, names)}")
     elif size is not None and size not in {memory.sold_as_gb for memory in gpu.memories}:
-        sold = " or ".join(f"{memory.sold_as_gb} GB" for memory in gpu.memories)
-        yield Problem(path, f"{gpu.name} does not come with {size} GB of memory; there is {sold}")
+        available = " or ".join(f"{memory.sold_as_gb} GB" for memory in gpu.memories)
+        yield Problem(path, f"{gpu.name} does not come with {size} GB of memory; use {available}")
     if not 1 <= count <= _MOST_GPUS:
         yield Problem(path, f"expected 1 to {_MOST_GPUS} GPUs, got {count}")
 
@@ -142,56 +143,56 @@ def _wrong_jump(jump: str, name: str, path: FieldPath, known: list[str]) -> Iter
     if jump_is_address(jump):
         return
     if jump == name:
-        yield Problem(path, "a host is no jump host before itself")
+        yield Problem(path, "a host cannot be its own jump host")
     elif jump not in known:
-        message = f"expected the name of a host of this file or user@host[:port], got {jump}{suggestion(jump, known)}"
+        message = f"expected the name of a host in this file or user@host[:port], got {jump}{suggestion(jump, known)}"
         yield Problem(path, message)
 
 
 def _circular_jumps(file: FileSection) -> Iterator[Problem]:
-    """Find jump hosts that are only reached through one another: no connection could ever begin."""
-    before = {host.name: _jump_of(host, file) for host in file.hosts}
+    """Yield a problem for each circular chain of jump hosts, through which no connection is possible."""
+    jump_of = {host.name: _jump_of(host, file) for host in file.hosts}
     reported: set[str] = set()
     for at, host in enumerate(file.hosts):
-        way = [host.name]
-        while (following := before.get(way[-1])) is not None and following not in way:
-            way.append(following)
-        if following == host.name and len(way) > 1 and host.name not in reported:
-            reported |= set(way)
-            yield Problem(("hosts", at, "jump"), f"the jump hosts lead in a circle: {' -> '.join([*way, host.name])}")
+        chain = [host.name]
+        while (next_host := jump_of.get(chain[-1])) is not None and next_host not in chain:
+            chain.append(next_host)
+        if next_host == host.name and len(chain) > 1 and host.name not in reported:
+            reported |= set(chain)
+            yield Problem(("hosts", at, "jump"), f"circular jump hosts: {' -> '.join([*chain, host.name])}")
 
 
 def _jump_of(host: HostSection, file: FileSection) -> str | None:
-    """Return the host of this file through which another one is reached; None for none or an address."""
+    """Return the name of the jump host in the inventory. None if there is no jump host or it is given as an address."""
     jump = host.jump or file.defaults.jump
     return None if jump is None or jump == host.name or jump_is_address(jump) else jump
 
 
-def _host(own: HostSection, shared: Shared, user: str, catalog: Catalog, document: Document, at: int) -> OwnHost:
-    said = {name: value for name, value in shared if value is not None}
-    said |= {name: value for name, value in own if value is not None}
-    gpu, count, memory = _hardware(said.get("gpus"), catalog)
-    keys = said.get("host_key") or ()
-    size: Any = said.get("memory")
+def _host(section: HostSection, defaults: Shared, user: str, catalog: Catalog, document: Document, at: int) -> OwnHost:
+    fields = {name: value for name, value in defaults if value is not None}
+    fields |= {name: value for name, value in section if value is not None}
+    gpu, count, memory = _hardware(fields.get("gpus"), catalog)
+    host_keys = fields.get("host_key") or ()
+    size: Any = fields.get("memory")
     return OwnHost(
-        name=own.name,
-        address=own.address,
-        port=said.get("port", PORT),
-        user=said.get("user", user),
+        name=section.name,
+        address=section.address,
+        port=fields.get("port", PORT),
+        user=fields.get("user", user),
         line=document.line(("hosts", at)),
-        key=Path(said["key"]).expanduser() if "key" in said else None,
-        host_keys=(keys,) if isinstance(keys, str) else tuple(keys),
+        key=Path(fields["key"]).expanduser() if "key" in fields else None,
+        host_keys=(host_keys,) if isinstance(host_keys, str) else tuple(host_keys),
         gpu=gpu,
         gpus=count,
         gpu_memory_gib=memory,
         memory_gib=None if size is None else int(size),
-        cores=own.cores,
-        driver=own.driver or "",
-        private_address=own.private_address or "",
-        network_interface=said.get("network_interface", ""),
-        rate_usd=said.get("rate_usd_per_hour"),
-        pool=said.get("pool", ""),
-        keep_cache=bool(said.get("keep_cache", False)),
+        cores=section.cores,
+        driver=section.driver or "",
+        private_address=section.private_address or "",
+        network_interface=fields.get("network_interface", ""),
+        rate_usd=fields.get("rate_usd_per_hour"),
+        pool=fields.get("pool", ""),
+        keep_cache=bool(fields.get("keep_cache", False)),
     )
 
 
@@ -208,23 +209,23 @@ def _with_jumps(hosts: list[OwnHost], file: FileSection) -> Iterator[OwnHost]:
     by_name = {host.name: host for host in hosts}
     for host, section in zip(hosts, file.hosts, strict=True):
         text = section.jump or file.defaults.jump
-        # Defaults name the jump host of the site, which does not use itself as a jump host.
+        # A jump host under `defaults` may itself be in the inventory, and then must not use itself as a jump host.
         yield host if text is None or text == host.name else replace(host, jump=_jump(text, by_name))
 
 
 def _jump(text: str, by_name: dict[str, OwnHost]) -> Jump:
     if text in by_name:
-        gate = by_name[text]
-        return Jump(gate.user, gate.address, gate.port, gate.host_keys)
-    user, _, place = text.partition("@")
-    if place.startswith("["):
-        address, _, rest = place[1:].partition("]")
+        jump_host = by_name[text]
+        return Jump(jump_host.user, jump_host.address, jump_host.port, jump_host.host_keys)
+    user, _, endpoint = text.partition("@")
+    if endpoint.startswith("["):
+        address, _, rest = endpoint[1:].partition("]")
         return Jump(user, address, int(rest.removeprefix(":") or PORT))
-    address, _, port = place.partition(":")
+    address, _, port = endpoint.partition(":")
     return Jump(user, address, int(port or PORT))
 
 
-def _refused(shown: str, found: list[tuple[int, str]]) -> HostsFileError:
-    lines = tuple(f"{shown}:{line}: {text}" for line, text in sorted(found, key=lambda item: item[0]))
+def _file_error(shown: str, problems: list[tuple[int, str]]) -> HostsFileError:
+    lines = tuple(f"{shown}:{line}: {text}" for line, text in sorted(problems, key=lambda item: item[0]))
     count = "one problem" if len(lines) == 1 else f"{len(lines)} problems"
-    return HostsFileError(f"{shown} has {count}", problems=lines, hint="docs/reference/hosts.md shows every field")
+    return HostsFileError(f"{shown} has {count}", problems=lines, hint="see docs/reference/hosts.md for all fields")

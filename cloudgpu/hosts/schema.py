@@ -25,25 +25,25 @@ class Shared(Section):
     """Fields that `defaults` may set for all hosts."""
 
     port: int | None = Field(default=None, ge=1, le=65535, strict=True)
-    """Port of its SSH server; 22 when left out."""
+    """Port of the host's SSH server. Default: 22."""
     user: User | None = None
-    """Login name; your own when left out."""
+    """Login name. Default: your own."""
     jump: str | None = None
-    """Jump host before it: the name of another host of this file, or `user@host[:port]`."""
+    """Jump host: the name of another host in this file, or `user@host[:port]`."""
     key: str | None = None
-    """Private key without a passphrase; the setting `ssh_key` when left out."""
+    """Private key without a passphrase. Default: the setting `ssh_key`."""
     gpus: str | None = None
     """Model and count, for example `V100:8`, or `V100-32GB:8`."""
     memory: SizeGib | None = None
     """Main memory."""
     network_interface: str | None = Field(default=None, pattern=r"^[A-Za-z0-9_.:-]{1,15}$")
-    """Network interface that its private address is on, for example `ib0`."""
+    """Network interface of the private address, for example `ib0`."""
     rate_usd_per_hour: Usd | None = None
-    """What an hour of the whole host counts for; unknown when left out."""
+    """Price per hour of the whole host; unknown if omitted."""
     pool: Name | None = None
-    """Hosts that belong together; a gang never mixes kinds of hosts."""
+    """Name of the pool of the host. A gang never spans pools."""
     keep_cache: bool | None = None
-    """Keep Python environments and work directories when the last cluster on it ends."""
+    """Whether Python environments and work directories are kept when the last cluster on the host is deleted."""
 
     @field_validator("gpus")
     @classmethod
@@ -58,32 +58,32 @@ class HostSection(Shared):
     """The fields of one host."""
 
     name: Name
-    """What it is called in plans and messages."""
+    """Name of the host in plans and messages."""
     address: Address
-    """Name or address of its SSH server."""
+    """Host name or IP address of the SSH server."""
     host_key: tuple[Fingerprint, ...] | Fingerprint | None = None
-    """Fingerprint of its host key, or several; `cloudgpu hosts scan` writes it. Else your known_hosts must know it."""
+    """Host key fingerprints, as written by `cloudgpu hosts scan`. If omitted, the key must be in your known_hosts."""
     private_address: Address | None = None
-    """Where other hosts reach it; its address when left out."""
+    """Address at which other hosts reach the host. Default: `address`."""
     cores: int | None = Field(default=None, ge=1, le=8192, strict=True)
     """CPU cores."""
     driver: str | None = Field(default=None, pattern=r"^[0-9]{3}(\.[0-9]+)*$")
-    """Version of NVIDIA's driver on it."""
+    """Version of the host's NVIDIA driver."""
 
 
 class FileSection(Section):
-    """The whole file."""
+    """The fields of an inventory file."""
 
     defaults: Shared = Shared()
-    """What holds for every host that does not say otherwise."""
+    """Default values for all hosts."""
     hosts: tuple[HostSection, ...]
-    """The hosts."""
+    """Hosts of the inventory."""
 
 
 def jump_is_address(text: str) -> bool:
-    """Return True if a jump host is given as `user@host[:port]`."""
-    found = _JUMP.fullmatch(text)
-    return found is not None and (not found["port"] or int(found["port"]) <= MAX_PORT)
+    """Return True if a jump host is written as `user@host[:port]`."""
+    match = _JUMP.fullmatch(text)
+    return match is not None and (not match["port"] or int(match["port"]) <= MAX_PORT)
 
 
 def split_gpus(text: str) -> tuple[str, int | None, int]:
@@ -92,7 +92,7 @@ def split_gpus(text: str) -> tuple[str, int | None, int]:
     Raises:
         ValueError: The text is not a GPU spec.
     """
-    found = _GPUS.fullmatch(text)
-    if found is None:
+    match = _GPUS.fullmatch(text)
+    if match is None:
         raise ValueError(text)
-    return found["model"], int(found["size"]) if found["size"] else None, int(found["count"])
+    return match["model"], int(match["size"]) if match["size"] else None, int(match["count"])

@@ -1,4 +1,4 @@
-"""The present GPU usage of the hosts in an inventory. Values."""
+"""Current GPU usage of the hosts in an inventory."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,9 +11,9 @@ class HostSeen:
     """The GPU usage that a host reported.
 
     Attributes:
-        problem: Why it did not answer, or what is wrong with it; empty if nothing is.
+        problem: Reason why the host cannot be used, for example that it did not respond; empty if there is none.
         gpus: Number of GPUs.
-        taken: One line for every lease and every process on its GPUs.
+        taken: One line for each lease and each process on the host's GPUs.
         busy: Indices of the GPUs in use.
     """
 
@@ -24,25 +24,25 @@ class HostSeen:
 
     @property
     def free(self) -> int:
-        """Number of free GPUs."""
+        """Return the number of free GPUs."""
         return len(set(range(self.gpus)) - self.busy)
 
 
 @dataclass(frozen=True)
 class HostsView:
-    """An inventory and the usage of its hosts. Hosts without an entry were not queried."""
+    """An inventory and the usage of its hosts. Hosts without an entry in `seen` were not queried."""
 
     file: HostsFile
     seen: Mapping[str, HostSeen] = field(default_factory=dict)
     running: tuple[tuple[tuple[str, ...], int], ...] = ()
-    """The hosts of each cluster of the caller's that is up, and how many GPUs of each it has."""
+    """For each of the caller's running clusters: its hosts, and the number of GPUs that it uses on each host."""
 
     @property
     def asked(self) -> bool:
-        """True if any host was queried."""
+        """Return True if any host was queried."""
         return bool(self.seen)
 
     def usable(self, host: OwnHost, gpus: int) -> bool:
-        """Return True unless the host is known to have fewer free GPUs than requested."""
-        told = self.seen.get(host.name)
-        return told is None or (not told.problem and told.free >= gpus)
+        """Return True if the host was not queried, or if it has no problem and at least this many free GPUs."""
+        usage = self.seen.get(host.name)
+        return usage is None or (not usage.problem and usage.free >= gpus)

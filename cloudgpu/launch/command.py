@@ -9,7 +9,7 @@ from cloudgpu.recipe.schema import Recipe, Scalar
 from cloudgpu.recipe.service import Endpoint
 
 HOSTFILE = "hostfile"
-"""Path of the list of nodes below the run's directory, and the name by which a command has it."""
+"""Path of the hostfile below the run's directory, and the name of its placeholder in commands."""
 
 
 def command(recipe: Recipe, inventory: Inventory, ctx: LaunchContext, position: int = 0) -> tuple[str, ...]:
@@ -27,7 +27,7 @@ def filled(text: str, names: Mapping[str, Scalar], ctx: LaunchContext) -> tuple[
     """Render one command line of a recipe.
 
     Raises:
-        RecipeError: The template cannot be split or names something unknown.
+        RecipeError: The template cannot be split or uses an unknown name.
     """
     words = template.argv(text, names)
     is_python = words[0].endswith(".py") or words[0] == "-m"
@@ -54,7 +54,7 @@ def values(recipe: Recipe, inventory: Inventory, ctx: LaunchContext, position: i
 
 
 def service_values(endpoint: Endpoint | None, head: Node) -> Mapping[str, Scalar]:
-    """Return the placeholders for the address on which a service listens."""
+    """Return the placeholder values for the address on which a service listens; empty if there is no service."""
     if endpoint is None:
         return {}
     return {"service.port": endpoint.port, "service.address": loopback(head)}

@@ -1,6 +1,6 @@
-"""A run's container on a node: its name, and the command line that starts a program inside it.
+"""A run's container on a node: its name, and the command line that runs a program inside it.
 
-Each node has one container per run, and every rank is executed in it. See
+Each node has one container per run, in which every rank is executed. See
 `docs/decisions/0014-one-container-a-node.md`.
 """
 
@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 INSIDE = "/.cloudgpu"
-"""Where the agent's directory of a run is mounted in its container."""
+"""Mount point of the agent's run directory inside the container."""
 
 _ENTER = (
     'echo $$ >"$1" && shift && { command -v "$1" >/dev/null 2>&1 || '
     '{ echo "cloudgpu: $1: not found in the container" >&2; exit 127; }; } && exec "$@"'
 )
-"""Leaves the number of the process group behind, so that a signal can be sent to it, and becomes the program."""
+"""Shell script that writes its process group ID to a file, so that the group can be signaled, and runs the program."""
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,8 @@ class DockerEngine:
     """A node's Docker engine.
 
     Attributes:
-        host: `unix:///var/run/docker.sock`; empty for the client's default.
+        docker: Docker client to run.
+        host: Address of the engine, such as `unix:///var/run/docker.sock`; empty for the client's default.
     """
 
     docker: str = "docker"
@@ -35,12 +36,12 @@ class DockerEngine:
 
 
 def container_name(run_id: str, node_index: int) -> str:
-    """Return the name of a run's container on a node. It has the node index because nodes may share an engine."""
+    """Return the name of a run's container on a node. It contains the node index because nodes may share an engine."""
     return f"cloudgpu-{run_id}-{node_index}"
 
 
 def pid_file(name: str) -> str:
-    """Return the file with a program's process group ID, as seen inside the container."""
+    """Return the path inside the container of the file with a program's process group ID."""
     return f"{INSIDE}/{name}.pid"
 
 
@@ -59,11 +60,11 @@ def exec_line(
     Args:
         engine: Container engine.
         container: Name of the container.
-        argv: The program with its arguments, without a shell.
+        argv: Program and arguments, run without a shell.
         workdir: Working directory inside the container.
         pid_file: File inside the container to write the process group ID to; empty for none.
-        env_file: File on the node with names of variables. Their values come from the client's environment, so that
-            none appears in a command line or on a disk.
+        env_file: File on the node with names of variables. Their values come from the client's environment, so that no
+            value appears in a command line or on a disk.
         interactive: Forward standard input.
     """
     options = ("--interactive",) if interactive else ()

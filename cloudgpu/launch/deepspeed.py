@@ -1,7 +1,7 @@
-"""The `deepspeed` launcher: a command on the head that logs in to the other nodes, with a hostfile and an `ssh`.
+"""The `deepspeed` launcher: a command on the head that logs in to the nodes through a hostfile and an `ssh` wrapper.
 
-DeepSpeed's own runner and similar ones start `ssh` (or pdsh, which does) by name, also for the head. The first one on
-their PATH is configured with the run's key, ports and host keys.
+DeepSpeed's runner and similar runners start `ssh` by name, directly or through pdsh, even for the head. The first `ssh`
+on their PATH is the wrapper, which uses the run's key, ports and host keys.
 """
 
 from cloudgpu.launch.command import command
@@ -13,12 +13,12 @@ from cloudgpu.recipe.schema import Recipe
 
 STARTER = "deepspeed/with-ssh"
 ENVIRONMENT = "deepspeed/environment"
-"""What DeepSpeed exports on every node; other variables of the head's process stay there."""
-_OWN = frozenset({"CLOUDGPU_RANK", "CLOUDGPU_NODE_RANK", "CLOUDGPU_GPUS_PER_NODE"})
+"""File with the variables that DeepSpeed exports on every node. Other variables of the head's process stay there."""
+_PER_PROCESS = frozenset({"CLOUDGPU_RANK", "CLOUDGPU_NODE_RANK", "CLOUDGPU_GPUS_PER_NODE"})
 
 
 def deepspeed(recipe: Recipe, inventory: Inventory, ctx: LaunchContext) -> tuple[NodeLaunch, ...]:
-    """Return the command on the head and the files it needs. The agent starts no process on the other nodes.
+    """Return the command on the head and the files that it needs. The agent starts no process on the other nodes.
 
     Raises:
         RecipeError: The recipe sets a variable of the launcher, or its command is invalid.
@@ -49,12 +49,12 @@ def deepspeed(recipe: Recipe, inventory: Inventory, ctx: LaunchContext) -> tuple
 
 
 def _starter(directory: str) -> NodeFile:
-    """Return a script that puts the run's `ssh` before the system's on the PATH and executes the command."""
-    place = f"{directory}/{SSH_SHIM}".rpartition("/")[0]
-    return NodeFile(STARTER, f'#!/bin/sh\nPATH="{place}:$PATH"; export PATH\nexec "$@"\n', 0o700)
+    """Return a script that puts the `ssh` wrapper before the system's `ssh` on the PATH and executes the command."""
+    folder = f"{directory}/{SSH_SHIM}".rpartition("/")[0]
+    return NodeFile(STARTER, f'#!/bin/sh\nPATH="{folder}:$PATH"; export PATH\nexec "$@"\n', 0o700)
 
 
 def _exported(env: dict[str, str]) -> NodeFile:
-    """Return the environment in DeepSpeed's format of one line per variable, which cannot express multi-line values."""
-    lines = (f"{name}={value}\n" for name, value in env.items() if name not in _OWN and "\n" not in value)
+    """Return the environment in DeepSpeed's format, one line per variable. Values with several lines are left out."""
+    lines = (f"{name}={value}\n" for name, value in env.items() if name not in _PER_PROCESS and "\n" not in value)
     return NodeFile(ENVIRONMENT, "".join(lines))

@@ -18,7 +18,7 @@ def refuse_reserved(recipe: Recipe) -> None:
     """
     problems = tuple(_reserved(recipe))
     if problems:
-        hint = "leave them out: the launcher sets them, and the command reads them from its environment"
+        hint = "remove them from the recipe: the launcher sets them, and the command can read them"
         raise RecipeError(problems[0], problems=problems, hint=hint)
 
 
@@ -37,19 +37,19 @@ def ranks_on(recipe: Recipe, node: Node) -> int:
     Raises:
         UsageError: One rank per GPU is requested on a node without GPUs.
     """
-    wanted = recipe.launch.ranks
-    count = node.gpus if wanted == "gpus" else wanted
+    requested = recipe.launch.ranks
+    count = node.gpus if requested == "gpus" else requested
     if count < 1:
         raise UsageError(
-            f"launch.ranks_per_node is {wanted}, which gives node {node.index} ({node.instance_type}) no rank",
+            f"launch.ranks_per_node is {requested}, which gives node {node.index} ({node.instance_type}) no rank",
             hint="set `ranks_per_node: 1` in the recipe, or choose nodes with GPUs",
         )
     return count
 
 
 def layered(recipe: Recipe, inventory: Inventory, node: Node, fixed: Mapping[str, str], ranks: int) -> dict[str, str]:
-    """Return the environment of a node's ranks: defaults, then the recipe's variables, then fixed ones."""
-    # As torchrun: several ranks, each with a thread a core, only get in each other's way. Simulated nodes share cores.
+    """Return the environment of a node's ranks: defaults, overridden by the recipe's variables, then by fixed ones."""
+    # As in torchrun, because several ranks with a thread per core each would compete. Simulated nodes share cores.
     threads = {"OMP_NUM_THREADS": "1"} if ranks > 1 or node.simulated else {}
     return {
         **threads,
@@ -57,17 +57,17 @@ def layered(recipe: Recipe, inventory: Inventory, node: Node, fixed: Mapping[str
         **network_environment(recipe, node, len(inventory.nodes)),
         **recipe.environment.env,
         **fixed,
-        **_visible(node),
+        **_visible_gpus(node),
     }
 
 
-def _visible(node: Node) -> dict[str, str]:
-    """Restrict a shared host's ranks to the GPUs of the cluster, whatever the recipe says."""
+def _visible_gpus(node: Node) -> dict[str, str]:
+    """Return the variable that restricts the ranks on a shared host to the cluster's GPUs."""
     return {"CUDA_VISIBLE_DEVICES": ",".join(map(str, node.devices))} if node.devices else {}
 
 
 def about_run(inventory: Inventory, ctx: LaunchContext, world: int) -> dict[str, str]:
-    """Return the variables that are equal in all processes of a run."""
+    """Return the variables with the same value in all processes of a run."""
     return {
         "MASTER_ADDR": inventory.head.private_address,
         "MASTER_PORT": str(ctx.master_port),

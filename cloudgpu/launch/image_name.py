@@ -12,10 +12,10 @@ class ImageName:
     """A container image.
 
     Attributes:
-        registry: `nvcr.io`, `127.0.0.1:5000`; `docker.io` if omitted.
-        path: `nvidia/pytorch`.
-        tag: Empty if omitted and a digest is given.
-        digest: `sha256:...`, or empty.
+        registry: Registry, such as `nvcr.io` or `127.0.0.1:5000`; `docker.io` if the name contains none.
+        path: Path of the repository, such as `nvidia/pytorch`.
+        tag: Tag; without one it is empty if there is a digest, otherwise `latest`.
+        digest: Digest, `sha256:...`; empty if the name contains none.
     """
 
     registry: str
@@ -35,7 +35,7 @@ class ImageName:
 
     @property
     def on_loopback(self) -> bool:
-        """True if the registry is on a loopback address, which differs per machine."""
+        """True if the registry is on a loopback address, which is a different registry on each machine."""
         host = self.registry.rpartition(":")[0] or self.registry
         return host == "localhost" or bool(_LOOPBACK.match(host))
 
@@ -45,7 +45,7 @@ class ImageName:
 
 
 def image_name(written: str) -> ImageName:
-    """Take a name apart; a first part with a dot, a colon or `localhost` is a registry, as everywhere."""
+    """Parse an image name. The first component is a registry if it is `localhost` or contains a dot or a colon."""
     named, _, digest = written.partition("@")
     head, slash, rest = named.partition("/")
     is_registry = bool(slash) and ("." in head or ":" in head or head == "localhost")

@@ -1,6 +1,6 @@
-"""SSH between the nodes of a run: files for an SSH client that logs in with a key made for this run.
+"""SSH between the nodes of a run: files for an SSH client that logs in with the run's own key.
 
-`run/inter_node_ssh.py` creates the key and the known hosts and puts them where these files expect them. See
+`run/inter_node_ssh.py` creates the key and the known hosts, and stores them at the paths in these files. See
 `docs/decisions/0015-the-head-logs-in-with-a-key-of-the-run.md`.
 """
 
@@ -12,7 +12,7 @@ from cloudgpu.launch.inventory import Inventory, Node
 from cloudgpu.launch.ranks import NodeFile
 
 PRIVATE_KEY = "ssh/id_ed25519"
-"""The run's own private key below the run's directory on the head."""
+"""Path of the run's private key below the run's directory on the head."""
 KNOWN_HOSTS = "ssh/known_hosts"
 SSH_CONFIG = "ssh/config"
 SSH_SHIM = "ssh/bin/ssh"
@@ -60,7 +60,7 @@ def alias(node: Node) -> str:
 
 
 def ssh_shim(directory: str) -> NodeFile:
-    """Return an `ssh` wrapper for programs that start `ssh` by name. `command -p` finds the system's own."""
+    """Return an `ssh` wrapper for programs that start `ssh` by name. `command -p` finds the system's `ssh`."""
     config = shlex.quote(f"{directory}/{SSH_CONFIG}")
     return NodeFile(SSH_SHIM, f'#!/bin/sh\nexec "$(command -p -v ssh)" -F {config} "$@"\n', 0o700)
 
@@ -71,7 +71,7 @@ def hostfile(slots: dict[str, int]) -> NodeFile:
 
 
 def subnet(inventory: Inventory) -> str:
-    """Return the smallest network, at least /24, with all private addresses; empty if one is not IPv4."""
+    """Return the smallest network, at least a /24, with all private addresses; empty if an address is not IPv4."""
     addresses = []
     for node in inventory.nodes:
         try:
@@ -88,5 +88,5 @@ def subnet(inventory: Inventory) -> str:
 
 
 def _quoted(directory: str, path: str) -> str:
-    # OpenSSH expands % and ~ in these, and splits at blanks.
+    # OpenSSH expands % in these values and splits them at spaces.
     return '"' + f"{directory}/{path}".replace("%", "%%") + '"'

@@ -1,4 +1,4 @@
-"""The nodes of a cluster: the interface between provisioning and running."""
+"""The nodes of a cluster: the result of provisioning and the input of runs."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from cloudgpu import bounds
 from cloudgpu.decoding import decoded
 
-_AWAY = 10000
+_PORT_OFFSET = 10000
 _LAST_PORT = 65535
 
 
@@ -37,30 +37,33 @@ class Node:
     jump: int | None = None
     """Index of the jump node, or None for a direct connection."""
     reach: Literal["direct", "ssm"] = "direct"
-    """SSH transport. With `ssm` the address is the instance id."""
+    """SSH transport. With `ssm` the address is the instance ID."""
     bastion: str = ""
-    """The user's jump host, `user@host[:port]`, or empty."""
+    """The user's jump host, `user@host[:port]`; empty if there is none."""
     bastion_keys: tuple[str, ...] = ()
-    """Pinned host keys of the jump host. If empty, the user's known_hosts applies."""
+    """Pinned host keys of the jump host. If empty, the user's known_hosts file applies."""
     key: str = ""
-    """Private key for this node and its jump host, if it differs from the caller's default key."""
+    """Private key for this node and its jump host; empty for the caller's default key."""
     devices: tuple[int, ...] = ()
-    """GPU indices that belong to the cluster, if not all do. The ranks see only these."""
+    """Indices of the GPUs that belong to the cluster and that ranks see; empty if all GPUs of the node do."""
     interface: str = ""
-    """Network interface of the private address, if configured."""
+    """Network interface of the private address; empty if not configured."""
     booted: bool = field(default=False, compare=False)
-    """True once the first boot has finished, so that a refused login is final. Never stored."""
+    """Whether the first boot has finished, so that a refused login is final. Never stored."""
     base: str = ""
-    """On a self-managed host: the cluster's directory below the login user's home."""
+    """Directory of the cluster below the login user's home on a self-managed host; empty for other nodes."""
 
     @property
     def own(self) -> bool:
-        """Return True for a self-managed host, which is not terminated with the cluster."""
+        """True for a self-managed host, which is not terminated with the cluster."""
         return bool(self.base)
 
 
 def loopback(node: Node) -> str:
-    """Return the node's own loopback address, which is unusual only for nodes that share this machine."""
+    """Return the loopback address on which programs of the node listen.
+
+    Nodes that share this machine each have their own loopback address.
+    """
     return node.private_address if shares_this_machine(node) else "127.0.0.1"
 
 
@@ -70,13 +73,13 @@ def shares_this_machine(node: Node) -> bool:
 
 
 def usual_local(node: Node, port: int) -> int:
-    """Return the default local port for a port of a node, which is the same number.
+    """Return the default local port for a port of a node.
 
-    It differs for nodes that share this machine, whose programs use the port themselves.
+    It is the same number, except for nodes that share this machine, where the node's program already uses the port.
     """
     if not shares_this_machine(node):
         return port
-    return port + _AWAY if port + _AWAY <= _LAST_PORT else port - _AWAY
+    return port + _PORT_OFFSET if port + _PORT_OFFSET <= _LAST_PORT else port - _PORT_OFFSET
 
 
 @dataclass(frozen=True)
@@ -88,7 +91,7 @@ class Inventory:
 
     @property
     def head(self) -> Node:
-        """Return the head node, to which the others report."""
+        """The head node, to which the other nodes report."""
         return self.nodes[0]
 
     def as_json(self) -> dict[str, Any]:
@@ -100,7 +103,7 @@ class Inventory:
         """Parse the output of `as_json`. Unknown fields from newer versions are ignored.
 
         Raises:
-            ValueError: It has another shape.
+            ValueError: The data is malformed.
         """
         return decoded(cls, stored)
 

@@ -1,6 +1,6 @@
 """The `kvstore` launcher: MXNet's KVStore, whose workers communicate through the servers and scheduler of ps-lite.
 
-Servers and scheduler run the same command as the workers. MXNet checks its role when it is imported.
+Servers and the scheduler run the same command as the workers. MXNet reads the role of the process when it is imported.
 """
 
 from collections.abc import Mapping
@@ -9,11 +9,11 @@ from cloudgpu.errors import RecipeError
 from cloudgpu.launch.environment import ranks_on, refuse_reserved
 from cloudgpu.launch.inventory import Inventory
 from cloudgpu.launch.ranks import LaunchContext, NodeLaunch
-from cloudgpu.launch.roles import Seat, seated, seats
+from cloudgpu.launch.roles import ProcessSlot, seated, seats
 from cloudgpu.recipe.launching import DIST_KINDS, LOCAL_KINDS, kvstore_kind
 from cloudgpu.recipe.schema import Recipe
 
-_SERVERS_A_NODE = 1
+_SERVERS_PER_NODE = 1
 
 
 def kvstore(recipe: Recipe, inventory: Inventory, ctx: LaunchContext) -> tuple[NodeLaunch, ...]:
@@ -29,9 +29,9 @@ def kvstore(recipe: Recipe, inventory: Inventory, ctx: LaunchContext) -> tuple[N
     _check(kind, len(workers))
     if kind in LOCAL_KINDS:
         return seated(recipe, inventory, ctx, workers, lambda *_: {})
-    a_node = recipe.launch.servers_per_node or _SERVERS_A_NODE
-    servers = seats(inventory.nodes, lambda _: a_node, "server", decides=False)
-    scheduler = Seat(inventory.head, "scheduler", 0, decides=False)
+    servers_per_node = recipe.launch.servers_per_node or _SERVERS_PER_NODE
+    servers = seats(inventory.nodes, lambda _: servers_per_node, "server", decides=False)
+    scheduler = ProcessSlot(inventory.head, "scheduler", 0, decides=False)
     root = {
         "DMLC_PS_ROOT_URI": inventory.head.private_address,
         "DMLC_PS_ROOT_PORT": str(ctx.master_port),
@@ -39,17 +39,17 @@ def kvstore(recipe: Recipe, inventory: Inventory, ctx: LaunchContext) -> tuple[N
         "DMLC_NUM_SERVER": str(len(servers)),
     }
 
-    def own(seat: Seat, _: int) -> Mapping[str, str]:
-        # Without the address ps-lite asks for the first interface that is up, which may be Docker's bridge.
-        return {**root, "DMLC_ROLE": seat.role, "DMLC_NODE_HOST": seat.node.private_address}
+    def role_variables(slot: ProcessSlot, _: int) -> Mapping[str, str]:
+        # Without DMLC_NODE_HOST, ps-lite uses the first interface that is up, which may be Docker's bridge.
+        return {**root, "DMLC_ROLE": slot.role, "DMLC_NODE_HOST": slot.node.private_address}
 
-    return seated(recipe, inventory, ctx, (*workers, *servers, scheduler), own)
+    return seated(recipe, inventory, ctx, (*workers, *servers, scheduler), role_variables)
 
 
 def _check(kind: str, workers: int) -> None:
     if kind not in LOCAL_KINDS | DIST_KINDS:
         known = ", ".join(sorted(LOCAL_KINDS) + sorted(DIST_KINDS))
-        raise RecipeError(f"launch.kvstore: unknown kind {kind!r}", hint=f"one of {known}")
+        raise RecipeError(f"launch.kvstore: unknown kind {kind!r}", hint=f"use one of {known}")
     if kind in LOCAL_KINDS and workers > 1:
-        message = f"launch.kvstore: {kind} works within one process, and there are {workers} workers"
-        raise RecipeError(message, hint="set a kind that begins with dist_, or run one worker on one node")
+        message = f"launch.kvstore: {kind} works within one process, but there are {workers} workers"
+        raise RecipeError(message, hint="set a kind that starts with dist_, or run a single worker")

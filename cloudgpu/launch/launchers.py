@@ -32,7 +32,7 @@ def launcher(name: str) -> Launcher:
     """Return the launcher with this name.
 
     Raises:
-        UsageError: There is none; names the nearest.
+        UsageError: There is no such launcher; the message suggests the nearest name.
     """
     if name not in LAUNCHERS:
         known = suggestion(name, LAUNCHERS) or f"; known: {', '.join(LAUNCHERS)}"
@@ -44,6 +44,6 @@ def launch(recipe: Recipe, inventory: Inventory, ctx: LaunchContext) -> tuple[No
     """Return every rank's command and environment from the recipe's launcher.
 
     Raises:
-        RecipeError: The recipe sets what the launcher must set, or its command is wrong.
+        RecipeError: The recipe sets a variable of the launcher, or its command is invalid.
     """
     return launcher(recipe.launch.launcher)(recipe, inventory, ctx)

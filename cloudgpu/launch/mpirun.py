@@ -1,7 +1,8 @@
-"""The `mpirun` launcher: one Open MPI mpirun process on the head, for Horovod, nccl-tests and CNTK too.
+"""The `mpirun` launcher: one Open MPI `mpirun` process on the head, also for Horovod, nccl-tests and CNTK.
 
-mpirun starts its daemon on every other node through an agent script, which logs in with the run's own key. It passes
-the recipe's environment by name and sends the values over its own connections, so that none appears in a command line.
+`mpirun` starts its daemon on every other node through an agent script, which logs in with the run's own key. It gets
+the names of the recipe's variables and sends their values over its own connections, so that no value appears in a
+command line.
 """
 
 import shlex
@@ -19,34 +20,34 @@ from cloudgpu.recipe.schema import Recipe
 STARTER = "mpi/mpirun"
 AGENT = "mpi/rsh"
 _PLACES = ("/opt/amazon/openmpi/bin", "/usr/local/mpi/bin", "/opt/hpcx/ompi/bin", "/usr/lib64/openmpi/bin")
-"""Where images of AWS and NVIDIA, HPC-X and Fedora keep Open MPI; logins without a terminal do not look there."""
+"""Directories of Open MPI in images of AWS and NVIDIA, HPC-X and Fedora, which non-interactive logins do not search."""
 _PATH = f"PATH=$PATH:{':'.join(_PLACES)}; export PATH"
 
 
 def mpirun(recipe: Recipe, inventory: Inventory, ctx: LaunchContext) -> tuple[NodeLaunch, ...]:
-    """Open MPI's mpirun on the head, with the files it needs; the other nodes have no process of the agent's.
+    """Return `mpirun` on the head and the files that it needs. The agent starts no process on the other nodes.
 
     Raises:
-        RecipeError: The recipe sets what the launcher sets, or its command is wrong.
-        UsageError: One rank a GPU is asked for on nodes without GPUs.
+        RecipeError: The recipe sets a variable of the launcher, or its command is invalid.
+        UsageError: One rank per GPU is requested on nodes without GPUs.
     """
     refuse_reserved(recipe)
     slots = _slots(recipe, inventory)
     world = sum(slots.values())
     run = about_run(inventory, ctx, world)
     env, *others = (_environment(recipe, inventory, node, run) for node in inventory.nodes)
-    # By name where all nodes agree. What differs is set on each node before its daemon starts.
-    alike = [name for name in env if all(other.get(name) == env[name] for other in others)]
-    sent = [*(name for name in alike if not name.startswith("OMPI_")), *recipe.environment.secrets]
+    # Variables with the same value on all nodes are passed by name; others are set on a node before its daemon starts.
+    common = [name for name in env if all(other.get(name) == env[name] for other in others)]
+    exported = [*(name for name in common if not name.startswith("OMPI_")), *recipe.environment.secrets]
     argv = (
         *(f"{ctx.run_dir}/{STARTER}", "--hostfile", f"{ctx.run_dir}/{HOSTFILE}", "-np", str(world)),
         *("--map-by", "slot", "--bind-to", "none"),
-        *(word for name in sent for word in ("-x", name)),
+        *(word for name in exported for word in ("-x", name)),
         *command(recipe, inventory, ctx),
     )
     rank = RankLaunch(0, 0, argv, {**_open_mpi(recipe, inventory, ctx), **env}, "mpirun")
     remotes = tuple(
-        Remote(node, {name: value for name, value in other.items() if name not in alike})
+        Remote(node, {name: value for name, value in other.items() if name not in common})
         for node, other in zip(inventory.nodes[1:], others, strict=True)
     )
     files: tuple[NodeFile, ...] = (hostfile(slots), _starter())
@@ -58,7 +59,7 @@ def mpirun(recipe: Recipe, inventory: Inventory, ctx: LaunchContext) -> tuple[No
     agent = _agent(remotes, ctx)
     files = (*files, ssh_config(inventory, ctx.run_dir), agent)
     reaches = tuple(remote.node.index for remote in remotes)
-    # A daemon starts no others, but looks for the agent all the same, and does not start without.
+    # A daemon starts no further daemons, but still looks for the agent script and does not start without it.
     rest = (NodeLaunch(remote.node.index, (), (agent,)) for remote in remotes)
     return (NodeLaunch(inventory.head.index, (rank,), files, reaches), *rest)
 
@@ -78,9 +79,9 @@ def _environment(recipe: Recipe, inventory: Inventory, node: Node, run: Mapping[
 
 
 def _slots(recipe: Recipe, inventory: Inventory) -> dict[str, int]:
-    """Return the slots by address.
+    """Return the number of slots by address.
 
-    Nodes that are one machine to Open MPI share a line, and all ranks run on the head.
+    If Open MPI sees all nodes as one machine, they share an entry, and all ranks run on the head.
     """
     counts = {node.private_address: ranks_on(recipe, node) for node in inventory.nodes}
     if one_machine(inventory):
@@ -89,23 +90,23 @@ def _slots(recipe: Recipe, inventory: Inventory) -> dict[str, int]:
 
 
 def _open_mpi(recipe: Recipe, inventory: Inventory, ctx: LaunchContext) -> Mapping[str, str]:
-    """Return Open MPI settings as variables, so that the recipe's own settings win."""
+    """Return Open MPI settings as variables, so that the recipe's own settings take precedence."""
     allowed = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
     if one_machine(inventory):
-        # Cores are shared: a rank that waits must let others run.
+        # The ranks share cores, so a waiting rank must yield to other ranks.
         return {**allowed, "OMPI_MCA_mpi_yield_when_idle": "1"}
     if len(inventory.nodes) == 1:
         return allowed
     network = subnet(inventory)
     interfaces = {"OMPI_MCA_oob_tcp_if_include": network, "OMPI_MCA_btl_tcp_if_include": network} if network else {}
-    # Through EFA only NCCL talks: Open MPI's own matching layer over libfabric would take endpoints that NCCL needs.
+    # Only NCCL uses EFA: Open MPI's own matching layer over libfabric would occupy endpoints that NCCL needs.
     efa = {"OMPI_MCA_pml": "^cm", "OMPI_MCA_btl": "tcp,self"} if uses_efa(recipe, inventory.head) else {}
     return {
         **allowed,
         **interfaces,
         **efa,
         "OMPI_MCA_plm_rsh_agent": f"{ctx.run_dir}/{AGENT}",
-        # Only the head holds the key, so every daemon is started from there; kept attached, its errors are seen.
+        # Only the head has the key, so it must start every daemon. Attached sessions show the daemons' errors.
         "OMPI_MCA_plm_rsh_no_tree_spawn": "1",
         "OMPI_MCA_orte_leave_session_attached": "1",
     }
@@ -131,12 +132,12 @@ def _agent(remotes: Sequence[Remote], ctx: LaunchContext) -> NodeFile:
     lines = (
         "#!/bin/sh",
         "command -v ssh >/dev/null || {",
-        '  echo "cloudgpu: ssh: not found: mpirun needs an OpenSSH client where it runs, in the container too" >&2',
+        '  echo "cloudgpu: ssh: not found: mpirun needs an OpenSSH client, also inside the container" >&2',
         "  exit 127",
         "}",
         "node=$1; shift",
         "case $node in",
-        *(f"  {remote.node.private_address}) first={shlex.quote(_first(remote))} ;;" for remote in remotes),
+        *(f"  {remote.node.private_address}) first={shlex.quote(_exports(remote))} ;;" for remote in remotes),
         "esac",
         'line="$first$*"',
         *(_entering(remotes, ctx) if ctx.enter else ()),
@@ -145,14 +146,14 @@ def _agent(remotes: Sequence[Remote], ctx: LaunchContext) -> NodeFile:
     return NodeFile(AGENT, "\n".join(lines) + "\n", 0o700)
 
 
-def _first(remote: Remote) -> str:
-    """Return the variables to set before the daemon starts, which its ranks inherit."""
+def _exports(remote: Remote) -> str:
+    """Return the shell commands that set a node's variables before its daemon starts. The ranks inherit them."""
     set_here = "".join(f"export {name}={shlex.quote(value)}; " for name, value in remote.env.items())
     return f"{_PATH}; {set_here}"
 
 
 def _entering(remotes: Sequence[Remote], ctx: LaunchContext) -> list[str]:
-    """Return the words that run the command in the node's container, quoted as one argument of a shell."""
+    """Return the script lines that run the command, quoted as one shell argument, in the node's container."""
     cases = (f"  {remote.node.private_address}) enter={shlex.quote(_enter(remote.node, ctx))} ;;" for remote in remotes)
     quoted = """line="$enter '$(printf '%s' "$line" | sed "s/'/'\\"'\\"'/g")'\""""
     return ["case $node in", *cases, "esac", quoted]

@@ -1,4 +1,4 @@
-"""Communication settings of a node's ranks for NCCL and gloo.
+"""Settings for the communication of a node's ranks through NCCL and Gloo.
 
 The settings of instance types are in `catalog/communication.py`, so that a plan can show them.
 """
@@ -13,13 +13,13 @@ from cloudgpu.recipe.schema import Recipe
 def network_environment(recipe: Recipe, node: Node, nodes: int) -> Mapping[str, str]:
     """Return the variables for the ranks of a node. The recipe's own variables take precedence."""
     if node.simulated:
-        # Every simulated node is this machine; gloo would look up the host name and find an address of no node.
+        # Every simulated node is this machine, so Gloo would resolve the host name to an address that no node uses.
         return {"GLOO_SOCKET_IFNAME": "lo"} if node.private_address.startswith("127.") else {}
     if node.interface:
-        # Whoever wrote the inventory knows which network the hosts share.
+        # The inventory's author knows which network the hosts share.
         return {"NCCL_SOCKET_IFNAME": f"={node.interface}", "GLOO_SOCKET_IFNAME": node.interface} if nodes > 1 else {}
-    found = settings(node.instance_type, nodes, recipe.resources.network)
-    return {setting.name: setting.value for setting in found}
+    variables = settings(node.instance_type, nodes, recipe.resources.network)
+    return {variable.name: variable.value for variable in variables}
 
 
 def uses_efa(recipe: Recipe, node: Node) -> bool:

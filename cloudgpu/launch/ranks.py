@@ -6,17 +6,17 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class RankLaunch:
-    """One rank. `env` contains no secrets, which reach the agent only through standard input."""
+    """The command and environment of a rank. Secrets are not in `env`: they reach the agent through standard input."""
 
     rank: int
     local_rank: int
     argv: tuple[str, ...]
     env: Mapping[str, str]
     role: str = ""
-    """What it is among others, where its launcher has several kinds: `worker`, `server`, `scheduler`."""
+    """Role of the process, such as `worker`, `server` or `scheduler`; empty if its launcher has no roles."""
     decides: bool = True
-    """Whether the run waits for its end. One that does not is stopped when all that do have ended well; a failure of
-    it ends the run like any other."""
+    """Whether the run waits for this process. Other processes are stopped after all processes that the run waits for
+    have succeeded. The failure of any process fails the run."""
 
 
 @dataclass(frozen=True)
@@ -24,20 +24,20 @@ class NodeFile:
     """A file that a node needs before its ranks start. Contains no secrets."""
 
     path: str
-    """Relative to the run's directory on the node."""
+    """Path relative to the run's directory on the node."""
     content: str
     mode: int = 0o600
 
 
 @dataclass(frozen=True)
 class NodeLaunch:
-    """The ranks of one node; there may be none."""
+    """The ranks of one node, and the files that they need. A node may have no ranks."""
 
     node_index: int
     ranks: tuple[RankLaunch, ...]
     files: tuple[NodeFile, ...] = ()
     reaches: tuple[int, ...] = ()
-    """Nodes that it logs in to by SSH while the run goes on, by index."""
+    """Indices of the nodes that this node logs in to by SSH during the run."""
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ from cloudgpu.recipe.schema import Recipe
 
 
 @dataclass(frozen=True)
-class Seat:
-    """A process without its environment: node, role, and number within the role."""
+class ProcessSlot:
+    """The node and role of a process, and its number within the role."""
 
     node: Node
     role: str
@@ -20,20 +20,20 @@ class Seat:
     decides: bool
 
 
-Own = Callable[[Seat, int], Mapping[str, str]]
-"""What a launcher gives one process, by its seat and rank."""
+Own = Callable[[ProcessSlot, int], Mapping[str, str]]
+"""Function that returns the launcher's variables for a process, given its slot and rank."""
 
 
-def seats(nodes: Iterable[Node], count: Callable[[Node], int], role: str, *, decides: bool) -> tuple[Seat, ...]:
+def seats(nodes: Iterable[Node], count: Callable[[Node], int], role: str, *, decides: bool) -> tuple[ProcessSlot, ...]:
     """Return this many processes of a role on each node, numbered consecutively."""
-    places = [node for node in nodes for _ in range(count(node))]
-    return tuple(Seat(node, role, index, decides) for index, node in enumerate(places))
+    hosts = [node for node in nodes for _ in range(count(node))]
+    return tuple(ProcessSlot(node, role, index, decides) for index, node in enumerate(hosts))
 
 
 def seated(
-    recipe: Recipe, inventory: Inventory, ctx: LaunchContext, order: tuple[Seat, ...], own: Own
+    recipe: Recipe, inventory: Inventory, ctx: LaunchContext, order: tuple[ProcessSlot, ...], own: Own
 ) -> tuple[NodeLaunch, ...]:
-    """Return every process with its command and environment. Ranks are numbered in the given order.
+    """Return every process with its command and environment. Ranks are numbered in the order of `order`.
 
     Raises:
         RecipeError: The recipe's command is invalid.
@@ -42,16 +42,16 @@ def seated(
 
 
 def _ranks(
-    recipe: Recipe, inventory: Inventory, ctx: LaunchContext, node: Node, order: tuple[Seat, ...], own: Own
+    recipe: Recipe, inventory: Inventory, ctx: LaunchContext, node: Node, order: tuple[ProcessSlot, ...], own: Own
 ) -> tuple[RankLaunch, ...]:
-    mine = [(rank, seat) for rank, seat in enumerate(order) if seat.node is node]
+    node_slots = [(rank, slot) for rank, slot in enumerate(order) if slot.node is node]
     argv = command(recipe, inventory, ctx, inventory.nodes.index(node))
-    run = about_run(inventory, ctx, sum(seat.role == "worker" for seat in order))
-    workers = sum(seat.role == "worker" for _, seat in mine)
+    run = about_run(inventory, ctx, sum(slot.role == "worker" for slot in order))
+    workers = sum(slot.role == "worker" for _, slot in node_slots)
 
-    def rank_launch(local: int, rank: int, seat: Seat) -> RankLaunch:
-        fixed = {**run, **about_process(inventory, node, rank), "CLOUDGPU_ROLE": seat.role, **own(seat, rank)}
+    def rank_launch(local: int, rank: int, slot: ProcessSlot) -> RankLaunch:
+        fixed = {**run, **about_process(inventory, node, rank), "CLOUDGPU_ROLE": slot.role, **own(slot, rank)}
         env = layered(recipe, inventory, node, fixed, workers)
-        return RankLaunch(rank, local, argv, env, seat.role, seat.decides)
+        return RankLaunch(rank, local, argv, env, slot.role, slot.decides)
 
-    return tuple(rank_launch(local, rank, seat) for local, (rank, seat) in enumerate(mine))
+    return tuple(rank_launch(local, rank, slot) for local, (rank, slot) in enumerate(node_slots))

@@ -1,4 +1,4 @@
-"""Side services: additional processes on the head that end with the ranks."""
+"""Side services: additional processes on the head that are stopped when the ranks exit."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -14,7 +14,7 @@ from cloudgpu.recipe.service import SideService
 def with_services(
     gang: Sequence[NodeLaunch], recipe: Recipe, inventory: Inventory, ctx: LaunchContext
 ) -> tuple[NodeLaunch, ...]:
-    """Return the gang with the recipe's side services on its head, numbered after the launcher's own ranks.
+    """Return the gang with the recipe's side services on the head, numbered after the launcher's own ranks.
 
     Raises:
         RecipeError: The command of a service is invalid.
@@ -33,7 +33,7 @@ def _process(recipe: Recipe, inventory: Inventory, ctx: LaunchContext, service: 
     fixed: Mapping[str, str] = {
         **about_run(inventory, ctx, 1),
         **about_process(inventory, head, rank),
-        # TensorFlow takes all memory of every GPU that it sees.
+        # TensorFlow would allocate all memory of every GPU that it can see.
         "CUDA_VISIBLE_DEVICES": "",
     }
     env = layered(recipe, inventory, head, fixed, 1)

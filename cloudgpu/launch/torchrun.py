@@ -1,6 +1,6 @@
 """The `torchrun` launcher: one process per rank, with the environment that torchrun gives its workers.
 
-The rendezvous is static because the nodes are known: only the head's address and a port are needed. See
+The rendezvous is static because the nodes are known in advance: it needs only the head's address and a port. See
 `docs/decisions/0003-ranks-are-started-by-the-agent.md`.
 """
 
@@ -59,6 +59,6 @@ def _rendezvous(inventory: Inventory, ctx: LaunchContext, position: int, counts:
         "TORCHELASTIC_RUN_ID": ctx.run_id,
         "TORCHELASTIC_RESTART_COUNT": "0",
         "TORCHELASTIC_MAX_RESTARTS": "0",
-        # Rank 0 serves the store; a stray True would leave every rank waiting for a server that nobody runs.
+        # Rank 0 serves the store. With True, every rank would wait for a store that no agent serves.
         "TORCHELASTIC_USE_AGENT_STORE": "False",
     }

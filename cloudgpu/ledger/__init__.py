@@ -1,1 +1,1 @@
-"""The append-only record of everything that costs money. Simulated and real costs are never added up."""
+"""The append-only record of everything that costs money. Simulated costs are never added to real costs."""

@@ -1,4 +1,4 @@
-"""Attribute the time of a cluster to the runs that used it: in equal parts while several did, else to its creator."""
+"""Attribute a cluster's time to the runs that used it, in equal parts while several runs used it at the same time."""
 
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
@@ -13,7 +13,7 @@ from cloudgpu.ledger.billing import Charge
 
 @dataclass(frozen=True)
 class RunInterval:
-    """A run and the time it used its cluster. `ended_at` is None until its end is recorded."""
+    """A run and the time it used its cluster. `ended_at` is None until the end of the run is recorded."""
 
     run_id: str
     cluster: str
@@ -27,7 +27,7 @@ class RunInterval:
 
 @dataclass(frozen=True)
 class Slice:
-    """An interval of a charge in which the same runs used the cluster."""
+    """An interval of a charge during which the same set of runs used the cluster."""
 
     start: datetime
     end: datetime
@@ -40,7 +40,7 @@ class Slice:
 
 
 class RunIndex:
-    """Index of runs by cluster and time, which stays fast for ledgers with many runs."""
+    """Index of runs by cluster and time, so that lookups stay fast in ledgers with many runs."""
 
     def __init__(self, runs: Iterable[RunInterval]) -> None:
         ended: dict[str, list[RunInterval]] = defaultdict(list)
@@ -51,10 +51,10 @@ class RunIndex:
         self._unended = dict(unended)
 
     def overlapping(self, charge: Charge, until: datetime) -> list[RunInterval]:
-        """Return the runs of the charge's cluster between its start and `until`."""
+        """Return the runs that used the charge's cluster between the start of the charge and `until`."""
         ended = self._ended.get(charge.cluster)
         overlapping = ended.overlapping(charge.start, until) if ended else []
-        # A run without a recorded end lasted at most as long as the nodes that it was started on.
+        # A run without a recorded end cannot have lasted longer than the nodes on which it was started.
         unended = self._unended.get(charge.cluster, [])
         first = bisect_left(unended, charge.start, key=attrgetter("started_at"))
         last = bisect_left(unended, until, key=attrgetter("started_at"))
@@ -63,7 +63,7 @@ class RunIndex:
 
 @dataclass(frozen=True)
 class _Ended:
-    """Ended runs of one cluster by start, with the latest end of each run and all before it."""
+    """Finished runs of one cluster, sorted by start, and for each the latest end among it and all earlier runs."""
 
     runs: Sequence[RunInterval]
     latest_end: Sequence[datetime]
@@ -79,7 +79,7 @@ class _Ended:
 
 
 def slices(start: datetime, until: datetime, runs: Sequence[RunInterval], cut: datetime | None) -> Iterator[Slice]:
-    """Split the time from `start` to `until` wherever a run starts or ends, and at `cut`."""
+    """Split the time from `start` to `until` at every start or end of a run, and at `cut`."""
     edges = {start, until, *_edges(runs), *([cut] if cut else [])}
     for left, right in pairwise(sorted(edge for edge in edges if start <= edge <= until)):
         active = tuple(run for run in runs if run.started_at <= left and (run.ended_at or until) >= right)

@@ -16,16 +16,17 @@ _HOUR_S = 3600
 
 @dataclass(frozen=True, slots=True)
 class Charge:
-    """The part of an entry that a bill needs.
+    """The fields of an entry from which its cost is computed.
 
     Attributes:
-        nodes: Number of launched nodes; the requested number until the response of the launch call is known.
-        start: Time of the launch, or of opening the entry if the call had no response: it may have launched nodes.
+        nodes: Number of launched nodes; the requested number until the launch is confirmed.
+        start: Launch time, or the time at which the entry was opened if the launch is not confirmed, because nodes may
+            have been launched.
         end: Confirmed end, or None while the entry is open.
         launched: Whether the launch is confirmed. A closed entry without a confirmed launch costs nothing.
         beside_nano_usd: Surcharges in nano-dollars per hour, charged by the second.
         whole_hour_nano_usd: Surcharges in nano-dollars per hour, charged by the started hour.
-        unpriced: Whether a surcharge has no known price; it is in no sum.
+        unpriced: Whether a surcharge has no known price and is therefore missing from all sums.
         estimated: Whether the end is an upper bound, because the cloud reported no time.
     """
 
@@ -47,7 +48,7 @@ class Charge:
 
     @property
     def free(self) -> bool:
-        """Whether nothing was launched."""
+        """Whether the charge is closed and nothing was launched."""
         return self.end is not None and not self.launched
 
     def seconds(self, now: datetime) -> int:
@@ -58,7 +59,7 @@ class Charge:
 
 @dataclass(frozen=True, slots=True)
 class Bill:
-    """The amount of a charge: end of the charged time, cost, and milliseconds of all nodes together."""
+    """The cost of a charge, the end of the charged time, and the milliseconds summed over all nodes."""
 
     until: datetime
     micro_usd: int
@@ -66,7 +67,7 @@ class Bill:
 
 
 def charges(entry: LedgerEntry) -> list[Charge]:
-    """Return the charges of an entry, one for all parts that end at the same time; that of the nodes comes first."""
+    """Return the charges of an entry: one for each set of parts with the same end, with the nodes' charge first."""
     ends: dict[datetime | None, list[Part]] = {}
     for part in ("nodes", *entry.outlasting):
         ends.setdefault(_end(entry, part), []).append(part)
@@ -119,18 +120,18 @@ def _nano_usd(surcharges: Sequence[Surcharge], *, whole_hours: bool) -> int:
 
 
 def entry_usd(entry: LedgerEntry, now: datetime) -> Decimal:
-    """Return the cost of an entry until `now` in USD."""
+    """Return the cost of an entry in USD, up to `now` if the entry is open."""
     return usd(sum(ParsedPrices().bill(charge, now).micro_usd for charge in charges(entry)))
 
 
 class ParsedPrices:
-    """Cache of parsed prices: a ledger has few different prices and many entries."""
+    """Compute bills with cached parsed prices, because a ledger has many entries but few different prices."""
 
     def __init__(self) -> None:
         self._nano: dict[str, int] = {}
 
     def bill(self, charge: Charge, now: datetime) -> Bill:
-        """Return the amount of a charge until its end, or until `now`, rounded half up to micro-dollars."""
+        """Return the bill of a charge up to its end, or up to `now`, with the cost rounded half up to micro-dollars."""
         seconds = charge.seconds(now)
         node_s = 0 if charge.free else charge.nodes * seconds
         nano_usd_s = self._rate(charge.node_hourly_usd) * node_s
@@ -152,7 +153,7 @@ def usd(micro_usd: int) -> Decimal:
 
 
 def apportion(total: int, weights: Sequence[int]) -> list[int]:
-    """Split `total` by `weights` into whole numbers whose sum is `total`."""
+    """Split `total` in proportion to `weights` into whole numbers that add up to `total`."""
     if len(weights) == 1:
         return [total]
     whole = sum(weights)

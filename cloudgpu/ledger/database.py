@@ -23,12 +23,18 @@ _WAL_PAUSE_S = 0.05
 
 # Prefix of SQLite's error name -> problem, hint.
 _FAULTS: Mapping[str, tuple[str, str]] = {
-    "SQLITE_FULL": ("there is no space left on its disk", "free some space; no earlier entry is lost"),
+    "SQLITE_FULL": ("there is no space left on its disk", "free some space on that disk; existing entries are kept"),
     "SQLITE_READONLY": ("it cannot be written", "check its permissions, or set CLOUDGPU_LEDGER_URL"),
     "SQLITE_PERM": ("it cannot be written", "check its permissions, or set CLOUDGPU_LEDGER_URL"),
     "SQLITE_CANTOPEN": ("it cannot be opened", "check the path and its permissions, or set CLOUDGPU_LEDGER_URL"),
-    "SQLITE_BUSY": ("another process has locked it for too long", "try again; `fuser` on the file shows the process"),
-    "SQLITE_LOCKED": ("another process has locked it for too long", "try again; `fuser` on the file shows the process"),
+    "SQLITE_BUSY": (
+        "another process has locked it for too long",
+        "try again, or run `fuser` on the file to find the process",
+    ),
+    "SQLITE_LOCKED": (
+        "another process has locked it for too long",
+        "try again, or run `fuser` on the file to find the process",
+    ),
     "SQLITE_CORRUPT": (
         "it is damaged",
         "keep the file, and restore a backup or recover its rows with `sqlite3 .recover`",
@@ -39,9 +45,9 @@ _FAULTS: Mapping[str, tuple[str, str]] = {
 
 
 def connect(url: str, *, may_read_only: bool = False) -> sa.Engine:
-    """Return an engine for the ledger at `url`. Missing tables are created.
+    """Open the ledger at `url`, create missing tables, and return the SQLAlchemy engine.
 
-    With `may_read_only`, a file that cannot be opened for writing is read from a copy that rejects writes.
+    If `may_read_only` is true and the file cannot be opened for writing, the engine reads a copy and rejects writes.
 
     Raises:
         LedgerError: The URL is invalid, its driver is not installed, or the database cannot be used.
@@ -94,10 +100,10 @@ def _sqlite(address: sa.URL, *, may_read_only: bool) -> sa.Engine:
 
 
 def _copied(path: Path, cause: LedgerError) -> sa.Engine:
-    """Open a copy for reading, because SQLite can read a write-ahead log only in a writable folder.
+    """Open a copy of the ledger for reading, because SQLite can read a write-ahead log only in a writable folder.
 
     Raises:
-        LedgerError: The ledger does not exist or cannot be copied, or the copy cannot be read either.
+        LedgerError: The ledger cannot be copied, or the copy cannot be read; the error is `cause`.
     """
     folder = tempfile.TemporaryDirectory(prefix="cloudgpu-ledger-")
     copy = Path(folder.name) / path.name
@@ -131,7 +137,7 @@ def _check_copy(engine: sa.Engine, cause: LedgerError) -> None:
 
 
 _COPIES: "weakref.WeakKeyDictionary[sa.Engine, LedgerError]" = weakref.WeakKeyDictionary()
-"""Engines that read a copy -> why the ledger itself cannot be written."""
+"""Maps each engine that reads a copy to the reason why the ledger itself cannot be written."""
 
 
 def _refuse_writes(connection: Any, _record: object) -> None:  # noqa: ANN401
@@ -139,7 +145,7 @@ def _refuse_writes(connection: Any, _record: object) -> None:  # noqa: ANN401
 
 
 def _touch(path: Path) -> None:
-    """Create the file with permissions for its owner only; SQLite would create it world-readable."""
+    """Create the ledger file, readable and writable only by its owner; SQLite would make it world-readable."""
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with suppress(FileExistsError):
@@ -151,7 +157,7 @@ def _touch(path: Path) -> None:
         ) from err
 
 
-def _on_connect(connection: Any, _record: object) -> None:  # noqa: ANN401  a DBAPI connection has no type of its own
+def _on_connect(connection: Any, _record: object) -> None:  # noqa: ANN401  DBAPI connections have no common type
     connection.isolation_level = None  # transactions are started by _on_begin
     _write_ahead(connection)
     connection.execute("PRAGMA synchronous=FULL")  # NORMAL may lose the last commits in a power failure
@@ -159,7 +165,7 @@ def _on_connect(connection: Any, _record: object) -> None:  # noqa: ANN401  a DB
 
 
 def _write_ahead(connection: Any) -> None:  # noqa: ANN401
-    """Switch to write-ahead logging. Retry, because SQLite ignores its timeout for this statement."""
+    """Switch to write-ahead logging, with retries because SQLite ignores its busy timeout for this statement."""
     for remaining in reversed(range(_WAL_TRIES)):
         try:
             connection.execute("PRAGMA journal_mode=WAL")
@@ -172,13 +178,13 @@ def _write_ahead(connection: Any) -> None:  # noqa: ANN401
 
 
 def _on_begin(connection: sa.Connection) -> None:
-    # Writers lock immediately, because a transaction that starts as a reader fails instead of waiting for the lock.
+    # Lock immediately when writing: a transaction that starts as a reader fails instead of waiting for the write lock.
     mode = "IMMEDIATE" if connection.get_execution_options().get("ledger_write") else "DEFERRED"
     connection.exec_driver_sql(f"BEGIN {mode}")
 
 
 def prepare(engine: sa.Engine) -> None:
-    """Create missing tables, also those that an older version of cloudgpu did not have, and check the format.
+    """Check the ledger's format, and create the tables that a new ledger or an older format lacks.
 
     Raises:
         LedgerError: A newer version of cloudgpu created the ledger, or the database cannot be used.
@@ -205,7 +211,7 @@ def _stored_version(connection: sa.Connection) -> int | None:
 
 def _create(connection: sa.Connection) -> None:
     if _stored_version(connection) == schema.VERSION:
-        return  # another process was first
+        return  # another process has created the tables
     schema.metadata.create_all(connection)
     if connection.dialect.name == "sqlite":
         for guard in schema.guards():
@@ -215,7 +221,7 @@ def _create(connection: sa.Connection) -> None:
 
 @contextmanager
 def reading(engine: sa.Engine) -> Iterator[sa.Connection]:
-    """Open a consistent view of the ledger.
+    """Open a connection that reads a consistent view of the ledger.
 
     Raises:
         LedgerError: The ledger cannot be read.
@@ -226,13 +232,13 @@ def reading(engine: sa.Engine) -> Iterator[sa.Connection]:
 
 @contextmanager
 def writing(engine: sa.Engine) -> Iterator[sa.Connection]:
-    """Open a transaction, which is durable when the block ends.
+    """Open a write transaction, which is durably committed when the block exits.
 
     Raises:
         LedgerError: The ledger cannot be written.
     """
     if engine in _COPIES:
-        raise _COPIES[engine]  # an error about the copy would name a temporary file
+        raise _COPIES[engine]  # SQLite's error would name the temporary copy
     with _faults(engine), engine.connect().execution_options(ledger_write=True) as connection, connection.begin():
         yield connection
 
@@ -252,9 +258,9 @@ def _explain(err: exc.SQLAlchemyError) -> tuple[str, str]:
     for prefix, explanation in _FAULTS.items():
         if name.startswith(prefix):
             return explanation
-    return str(cause or type(err).__name__), "check CLOUDGPU_LEDGER_URL, and that the database is running"
+    return str(cause or type(err).__name__), "check CLOUDGPU_LEDGER_URL and that the database is running"
 
 
 def shown(engine: sa.Engine) -> str:
-    """Return the location of the ledger without its password."""
+    """Return the location of the ledger as shown in messages, without the password."""
     return engine.url.database or "" if engine.dialect.name == "sqlite" else engine.url.render_as_string()

@@ -1,4 +1,4 @@
-"""The rows of the ledger: what costs money, from when until when."""
+"""The entries of the ledger: each records a cost, when it started and when it ended."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -8,9 +8,9 @@ from typing import Final, Literal
 
 EntryState = Literal["open", "closed"]
 Part = Literal["nodes", "gateway", "elastic-ips"]
-"""Parts of an entry with their own end: the nodes with all that AWS deletes with them, and what outlives them."""
+"""Parts of an entry that can end separately; `nodes` includes every resource that AWS deletes with the nodes."""
 OUTLASTING: Final[tuple[Part, ...]] = ("gateway", "elastic-ips")
-"""Kinds of `Surcharge` that cost money until they are released, even after the nodes are terminated."""
+"""Kinds of `Surcharge` that cost money until they are deleted or released, even after the nodes are terminated."""
 
 
 @dataclass(frozen=True)
@@ -19,8 +19,8 @@ class Surcharge:
 
     Attributes:
         kind: Identifies the surcharge within its entry.
-        hourly_usd: Price of all `count` of them in USD per hour, or None if unknown.
-        whole_hours: Whether started hours are charged in full.
+        hourly_usd: Total price of all `count` resources in USD per hour, or None if unknown.
+        whole_hours: Whether every started hour is charged in full.
     """
 
     kind: str
@@ -34,13 +34,13 @@ class Spending:
     """An expected cost, written to the ledger before the call that causes it.
 
     Attributes:
-        entry_id: Deterministic, so that writing the entry again adds no row.
-        simulated: Whether it is a cost of the rehearsal cloud, which is never added to real costs.
+        entry_id: Deterministic ID, so that writing the entry again adds no row.
+        simulated: Whether this is a cost of the rehearsal cloud, which is never added to real costs.
         node_hourly_usd: Price of one node in USD per hour.
         nodes: Number of requested nodes; 0 for storage and images, whose cost is in `beside` and whose name is in
             `cluster`.
-        run_id: The run that the nodes are for; empty for `up`.
-        beside: Surcharges, for all nodes together.
+        run_id: ID of the run that the nodes are for; empty for `up`.
+        beside: Surcharges, totaled over all nodes.
     """
 
     entry_id: str
@@ -66,7 +66,7 @@ class Spending:
 
 @dataclass(frozen=True)
 class PartEnd:
-    """When a part of an entry ended. If `estimated`, the cloud reported no time and `at` is an upper bound."""
+    """The end of one part of an entry. If `estimated`, the cloud reported no time and `at` is an upper bound."""
 
     at: datetime
     estimated: bool = False
@@ -77,7 +77,7 @@ class LedgerEntry:
     """A spending with its launch and end. `closed_at` is set only after the cloud has confirmed the end.
 
     Attributes:
-        parts: Parts that ended before the entry was closed, or whose end is estimated.
+        parts: Recorded ends of parts that ended before the entry was closed, or whose end is estimated.
     """
 
     spending: Spending
@@ -89,6 +89,6 @@ class LedgerEntry:
 
     @property
     def outlasting(self) -> tuple[Part, ...]:
-        """The parts that cost money after the nodes are terminated."""
+        """The parts of this entry that can cost money after the nodes are terminated."""
         kinds = {surcharge.kind for surcharge in self.spending.beside}
         return tuple(part for part in OUTLASTING if part in kinds)

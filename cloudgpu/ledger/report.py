@@ -1,4 +1,4 @@
-"""Sum up costs by user, team, run, recipe or cluster. The rows always add up to the totals. No I/O."""
+"""Sum costs by user, team, run, recipe or cluster, so that the rows always add up to the totals. Does no I/O."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -32,12 +32,12 @@ class ReportRow:
     """One line of the bill.
 
     Attributes:
-        key: The user, team, run id, recipe or cluster. By run and recipe, `(idle) NAME` is time of cluster NAME that no
-            run used, and storage and images appear as `storage NAME` and `image NAME`.
-        simulated: Whether these are costs of the rehearsal cloud. A key with both kinds has two rows.
+        key: User, team, run ID, recipe or cluster. In reports by run or recipe, `(idle) NAME` is the time of cluster
+            NAME that no run used, and storage and images appear as `storage NAME` and `image NAME`.
+        simulated: Whether these are costs of the rehearsal cloud. A key with real and simulated costs has two rows.
         open_entries: Number of entries that cost money now, or may do so.
         runs: Number of runs.
-        unpriced: Number of entries with a surcharge of unknown price, which is in no sum.
+        unpriced: Number of entries with a surcharge of unknown price, which is not in any sum.
         estimated: Number of entries whose end is an upper bound, because the cloud reported no time.
     """
 
@@ -53,7 +53,7 @@ class ReportRow:
 
 @dataclass(frozen=True)
 class CostReport:
-    """The report, most expensive row first. Real and simulated costs are never added."""
+    """The costs by one key, most expensive row first. Simulated costs are never added to real costs."""
 
     by: By
     since: datetime | None
@@ -75,7 +75,7 @@ class _Sum:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """The part of a charge that belongs to one row. Costs before the start of the report are not `counted`."""
+    """The part of a charge that belongs to one row. `counted` is False for costs before the start of the report."""
 
     key: str
     weight: int
@@ -86,14 +86,14 @@ class _Part:
 def report(
     charges: Iterable[Charge], runs: Iterable[RunInterval], *, by: By, since: datetime | None, now: datetime
 ) -> CostReport:
-    """Sum up charges.
+    """Sum charges into a report.
 
     Args:
-        charges: The charges.
-        runs: The runs to attribute them to.
+        charges: Charges to sum.
+        runs: Runs to which the charges are attributed.
         by: Key of the rows.
-        since: Only count costs from this time on; None counts all.
-        now: Time until which open charges are counted.
+        since: Count only costs from this time on; None counts all costs.
+        now: Time up to which open charges are counted.
     """
     sums: dict[tuple[str, bool], _Sum] = defaultdict(_Sum)
     rates, index = ParsedPrices(), RunIndex(runs)
@@ -114,7 +114,7 @@ def _parts(charge: Charge, runs: Sequence[RunInterval], by: By, since: datetime 
     if cut is None and not shared:
         return [_Part(key, 1, ids) for key, ids in _keys(charge, runs[:1] if by in _OF_RUNS else runs, by)]
     pieces = list(slices(charge.start, until, runs, cut))
-    # Use whole numbers only: a slice that k runs share is split into k equal parts.
+    # A slice that k runs share is split into k equal parts; the common multiple keeps every weight a whole number.
     even = lcm(*(max(1, len(piece.runs)) for piece in pieces))
     return list(_cut(charge, pieces, by, cut, even))
 
@@ -127,15 +127,15 @@ def _cut(charge: Charge, pieces: Iterable[Slice], by: By, cut: datetime | None, 
 
 
 def _keys(charge: Charge, runs: Sequence[RunInterval], by: By) -> list[tuple[str, frozenset[str]]]:
-    """Return the keys that share a slice in equal parts, with the runs that each of them counts."""
+    """Return the keys among which a slice is split in equal parts, and the runs that count toward each key."""
     if by in _OF_RUNS and runs:
         return [((run.run_id if by == "run" else run.recipe or NOBODY), frozenset({run.run_id})) for run in runs]
     return [(_unattributed_key(charge, by), _run_ids(charge, runs))]
 
 
 def _unattributed_key(charge: Charge, by: By) -> str:
-    """Return the key of time that no known run used."""
-    # The idle time includes resources that outlive the nodes. Only storage and images have a space in their name.
+    """Return the key for time that no recorded run used."""
+    # Idle time includes resources that outlive the nodes. A name with a space belongs to storage or an image.
     unused = charge.cluster if " " in charge.cluster else f"(idle) {charge.cluster}"
     return _KEYS[by](charge) or (unused if by in _OF_RUNS else NOBODY)
 

@@ -1,4 +1,4 @@
-"""Queries that combine an entry's events into one row, and the conversion between rows and values."""
+"""Queries that combine an entry's events into one row, and conversions between rows and objects."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,10 +21,10 @@ _O = opened_table.c
 _ENDED = closed.c.closed_at
 
 Purchase = tuple[str, int]
-"""(entry id, attempt): an entry that was closed may be opened again for another attempt."""
+"""Entry ID and attempt. A closed entry may be opened again for another attempt to launch it."""
 
 
-def _same_purchase(table: sa.Table) -> sa.ColumnElement[bool]:
+def _same_attempt(table: sa.Table) -> sa.ColumnElement[bool]:
     return sa.and_(table.c.entry_id == _O.entry_id, table.c.attempt == _O.attempt)
 
 
@@ -58,17 +58,17 @@ _EXTENSIONS = (
     .subquery()
 )
 
-_PURCHASES = (
+_ATTEMPTS = (
     sa.select(opened_table, _LAUNCHES.c.launched_at, _ENDED)
     .select_from(
         opened_table.outerjoin(
             _LAUNCHES, sa.and_(_LAUNCHES.c.entry_id == _O.entry_id, _LAUNCHES.c.attempt == _O.attempt)
-        ).outerjoin(closed, _same_purchase(closed))
+        ).outerjoin(closed, _same_attempt(closed))
     )
     .order_by(_O.opened_at, _O.entry_id, _O.attempt)
 )
 
-ENTRIES = _PURCHASES.add_columns(_EXTENSIONS.c.extended_to).outerjoin(
+ENTRIES = _ATTEMPTS.add_columns(_EXTENSIONS.c.extended_to).outerjoin(
     _EXTENSIONS, sa.and_(_EXTENSIONS.c.entry_id == _O.entry_id, _EXTENSIONS.c.attempt == _O.attempt)
 )
 
@@ -84,7 +84,7 @@ _SPENDING = tuple(field.name for field in fields(Spending) if field.name != "bes
 def conditions_for(
     cluster: str | None, state: EntryState | None, since: datetime | None
 ) -> Sequence[sa.ColumnElement[bool]]:
-    """Return conditions on `ENTRIES`."""
+    """Return the conditions that select entries of `ENTRIES` by cluster, state and time."""
     conditions: list[sa.ColumnElement[bool]] = []
     if cluster is not None:
         conditions.append(_O.cluster == cluster)
@@ -97,7 +97,7 @@ def conditions_for(
 
 def instances_of(conditions: Sequence[sa.ColumnElement[bool]]) -> sa.Select[Any]:
     """Return the query for the instances of the matching entries, in launch order."""
-    joined = launched.join(opened_table, _same_purchase(launched)).outerjoin(closed, _same_purchase(closed))
+    joined = launched.join(opened_table, _same_attempt(launched)).outerjoin(closed, _same_attempt(closed))
     columns = (launched.c.entry_id, launched.c.attempt, launched.c.instance_id)
     return sa.select(*columns).select_from(joined).where(*conditions).order_by(launched.c.position)
 
@@ -108,30 +108,30 @@ _HAS_PARTS = (
 
 
 def in_parts(since: datetime | None) -> Sequence[sa.ColumnElement[bool]]:
-    """Return conditions on `ENTRIES` for those with a part that ended separately."""
+    """Return the conditions that select entries of `ENTRIES` with at least one recorded part end."""
     return [*conditions_for(None, None, since), _HAS_PARTS]
 
 
 def parts_of(conditions: Sequence[sa.ColumnElement[bool]]) -> sa.Select[Any]:
     """Return the query for the part ends of the matching entries."""
-    joined = part_ended.join(opened_table, _same_purchase(part_ended)).outerjoin(closed, _same_purchase(closed))
+    joined = part_ended.join(opened_table, _same_attempt(part_ended)).outerjoin(closed, _same_attempt(closed))
     return sa.select(part_ended).select_from(joined).where(*conditions)
 
 
 def part_ends(part_rows: Iterable[Sequence[Any]]) -> Mapping[Purchase, Mapping[Part, PartEnd]]:
-    """Group rows of `parts_of` by purchase."""
-    of_purchase: dict[Purchase, dict[Part, PartEnd]] = defaultdict(dict)
+    """Group rows of `parts_of` by entry and attempt."""
+    of_attempt: dict[Purchase, dict[Part, PartEnd]] = defaultdict(dict)
     for entry_id, attempt, part, ended_at, estimated in part_rows:
-        of_purchase[entry_id, attempt][part] = PartEnd(from_text(ended_at), bool(estimated))
-    return of_purchase
+        of_attempt[entry_id, attempt][part] = PartEnd(from_text(ended_at), bool(estimated))
+    return of_attempt
 
 
 def charges(since: datetime | None) -> sa.Select[Any]:
-    """Return the query for charges. It avoids building entries, so that ten thousand take a tenth of a second.
+    """Return the query for charges. It builds no entries, so that ten thousand charges take a tenth of a second.
 
-    Entries with separately ended parts are left out: they are few, and each has several charges.
+    Entries with recorded part ends are excluded: they are few, and each has several charges.
     """
-    query = _PURCHASES.with_only_columns(
+    query = _ATTEMPTS.with_only_columns(
         _O.cluster,
         _O.run_id,
         _O.recipe,
@@ -151,7 +151,7 @@ def charges(since: datetime | None) -> sa.Select[Any]:
 
 
 def charge(row: Sequence[Any]) -> Charge:
-    """Convert a row of `charges`."""
+    """Convert a row of the `charges` query to a charge."""
     cluster, run_id, recipe, owner, team, simulated, nodes, price, launched_at, opened_at, closed_at, *beside = row
     by_second, by_hour, unpriced = beside
     return Charge(
@@ -173,14 +173,14 @@ def charge(row: Sequence[Any]) -> Charge:
 
 
 def last_purchase(entry_id: str) -> sa.Select[Any]:
-    """Return the query for the latest attempt of an entry, and when it was closed."""
-    joined = opened_table.outerjoin(closed, _same_purchase(closed))
+    """Return the query for the latest attempt of an entry and the time at which that attempt was closed."""
+    joined = opened_table.outerjoin(closed, _same_attempt(closed))
     query = sa.select(_O.attempt, _ENDED).select_from(joined).where(_O.entry_id == entry_id)
     return query.order_by(_O.attempt.desc()).limit(1)
 
 
 def opened(spending: Spending, attempt: int) -> dict[str, object]:
-    """Return the row that opens an entry."""
+    """Return the row that opens an attempt of an entry."""
     return {name: getattr(spending, name) for name in _SPENDING} | {
         "attempt": attempt,
         "node_hourly_usd": format(spending.node_hourly_usd, "f"),
@@ -205,18 +205,18 @@ def surcharge_rows(spending: Spending, attempt: int) -> list[dict[str, object]]:
 
 
 def surcharges_of(conditions: Sequence[sa.ColumnElement[bool]]) -> sa.Select[Any]:
-    """Return the query for the surcharges of the matching entries, by kind."""
-    joined = beside_table.join(opened_table, _same_purchase(beside_table)).outerjoin(closed, _same_purchase(closed))
+    """Return the query for the surcharges of the matching entries, sorted by kind."""
+    joined = beside_table.join(opened_table, _same_attempt(beside_table)).outerjoin(closed, _same_attempt(closed))
     return sa.select(beside_table).select_from(joined).where(*conditions).order_by(_B.kind)
 
 
 def surcharges(surcharge_rows: Iterable[Sequence[Any]]) -> Mapping[Purchase, Sequence[Surcharge]]:
-    """Group rows of `surcharges_of` by purchase."""
-    of_purchase: dict[Purchase, list[Surcharge]] = defaultdict(list)
+    """Group rows of `surcharges_of` by entry and attempt."""
+    of_attempt: dict[Purchase, list[Surcharge]] = defaultdict(list)
     for entry_id, attempt, kind, count, nano, whole_hours in surcharge_rows:
         usd = None if nano is None else Decimal(nano).scaleb(-9)
-        of_purchase[entry_id, attempt].append(Surcharge(kind, count, usd, bool(whole_hours)))
-    return of_purchase
+        of_attempt[entry_id, attempt].append(Surcharge(kind, count, usd, bool(whole_hours)))
+    return of_attempt
 
 
 def entry(
@@ -226,33 +226,33 @@ def entry(
     parts: Mapping[Purchase, Mapping[Part, PartEnd]],
 ) -> LedgerEntry:
     """Combine a row of `ENTRIES` with its instances, surcharges and part ends."""
-    purchase = row["entry_id"], row["attempt"]
+    key = row["entry_id"], row["attempt"]
     values = {name: row[name] for name in _SPENDING} | {
         "node_hourly_usd": Decimal(row["node_hourly_usd"]),
         "opened_at": from_text(row["opened_at"]),
         "expires_at": from_text(row["extended_to"] or row["expires_at"]),
-        "beside": tuple(beside.get(purchase, ())),
+        "beside": tuple(beside.get(key, ())),
     }
     return LedgerEntry(
         spending=Spending(**values),
         state="closed" if row["closed_at"] else "open",
-        instance_ids=tuple(instances.get(purchase, ())),
+        instance_ids=tuple(instances.get(key, ())),
         launched_at=from_text(row["launched_at"]) if row["launched_at"] else None,
         closed_at=from_text(row["closed_at"]) if row["closed_at"] else None,
-        parts=dict(parts.get(purchase, {})),
+        parts=dict(parts.get(key, {})),
     )
 
 
 def instances(instance_rows: Iterable[Sequence[Any]]) -> Mapping[Purchase, Sequence[str]]:
-    """Group rows of `instances_of` by purchase."""
-    of_purchase: dict[Purchase, list[str]] = defaultdict(list)
+    """Group rows of `instances_of` by entry and attempt."""
+    of_attempt: dict[Purchase, list[str]] = defaultdict(list)
     for entry_id, attempt, instance_id in instance_rows:
-        of_purchase[entry_id, attempt].append(instance_id)
-    return of_purchase
+        of_attempt[entry_id, attempt].append(instance_id)
+    return of_attempt
 
 
 def run(row: Sequence[Any]) -> RunInterval:
-    """Convert a row of `RUNS`."""
+    """Convert a row of the `RUNS` query to a run interval."""
     run_id, cluster, recipe, owner, team, started_at, state, ended_at = row
     end = from_text(ended_at) if ended_at else None
     return RunInterval(run_id, cluster, recipe, owner, team, state or "running", from_text(started_at), end)

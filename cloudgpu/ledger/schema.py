@@ -21,8 +21,8 @@ metadata = MetaData()
 
 version = Table("cloudgpu_ledger", metadata, Column("version", Integer, primary_key=True))
 
-# Times are text in UTC with microseconds, so that they sort as text in every database. Prices are text to stay exact.
-# `attempt` counts the purchases under one id, because a candidate that had no capacity may be tried again.
+# Times are UTC text with microseconds, so that they sort as text in every database. Prices are text to stay exact.
+# `attempt` counts the launch attempts of one entry, because a candidate that had no capacity may be tried again.
 opened = Table(
     "opened",
     metadata,
@@ -47,8 +47,8 @@ opened = Table(
     Column("expires_at", String(32), nullable=False),
 )
 
-# Surcharges of an entry; added with format 3. Nano-dollars are whole numbers, which every database sums exactly; null
-# is an unknown price.
+# Surcharges of an entry; added in format 3. Prices are whole nano-dollars, which every database sums exactly; NULL
+# means that the price is unknown.
 beside = Table(
     "beside",
     metadata,
@@ -61,7 +61,7 @@ beside = Table(
     ForeignKeyConstraint(["entry_id", "attempt"], ["opened.entry_id", "opened.attempt"]),
 )
 
-# One row per instance, so that repeating a call after a crash adds nothing.
+# One row per instance, so that recording a launch again after a crash adds no rows.
 launched = Table(
     "launched",
     metadata,
@@ -93,7 +93,7 @@ closed = Table(
     ForeignKeyConstraint(["entry_id", "attempt"], ["opened.entry_id", "opened.attempt"]),
 )
 
-# When a part of an entry ended before the entry was closed, and which times are upper bounds; added with format 4.
+# Ends of parts that ended before their entry was closed or whose end is an upper bound; added in format 4.
 # `part` is one of `entry.Part`. An entry without such rows ended as a whole, at the time that the cloud reported.
 part_ended = Table(
     "part_ended",
@@ -131,7 +131,7 @@ EVENTS = (opened, beside, launched, extended, closed, part_ended, run_started, r
 
 
 def guards() -> list[str]:
-    """Return SQLite triggers that reject changing or deleting an event, also by other programs."""
+    """Return SQLite triggers that prevent every program from changing or deleting an event."""
     return [
         f"CREATE TRIGGER IF NOT EXISTS {table.name}_{verb.lower()} BEFORE {verb} ON {table.name} "
         f"BEGIN SELECT RAISE(ABORT, 'the ledger is append-only'); END"

@@ -1,4 +1,4 @@
-"""The ledger. A cost is recorded before the call that causes it and closed after the cloud confirms its end."""
+"""The ledger: every cost is recorded before the call that causes it, and closed after the cloud confirms its end."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,30 +19,30 @@ from cloudgpu.ledger.report import By, CostReport, report
 from cloudgpu.ledger.times import to_text
 
 _PLEASE_REPORT = "nothing was recorded or launched; please report this bug"
-_ANOTHER = "it may be in another ledger: `cloudgpu config` shows the one in use (ledger_url)"
+_ANOTHER = "check that this is the right ledger: `cloudgpu config` shows its location as ledger_url"
 
 
 def open_ledger(url: str, *, may_read_only: bool = False) -> "Ledger":
     """Open the ledger at an SQLAlchemy URL. A missing SQLite file is created.
 
-    With `may_read_only`, a file that cannot be written is opened for reading only.
+    If `may_read_only` is true, a file that cannot be written is opened read-only.
 
     Raises:
-        LedgerError: The ledger cannot be used; the hint says what to do.
+        LedgerError: The ledger cannot be used.
     """
     return Ledger(database.connect(url, may_read_only=may_read_only))
 
 
 @dataclass(frozen=True)
 class Ledger:
-    """An open ledger. Every method is one durable transaction. Several processes may use a ledger at the same time."""
+    """An open ledger. Every method is one durable transaction, and several processes may use a ledger concurrently."""
 
     engine: sa.Engine
 
     def open(self, spending: Spending) -> None:
-        """Record an expected cost. Opening an open entry again changes nothing.
+        """Record an expected cost. If the entry is already open, change nothing.
 
-        A closed entry is opened again as a new attempt, because a candidate without capacity may be retried.
+        A closed entry is reopened as a new attempt, because a candidate that had no capacity may be tried again.
 
         Raises:
             LedgerError: The price or the number of nodes is invalid, or the ledger cannot be used.
@@ -51,13 +51,13 @@ class Ledger:
         with database.writing(self.engine) as connection:
             last = _last(connection, spending.entry_id)
             if not last.is_open:
-                connection.execute(sa.insert(schema.opened).values(rows.opened(spending, last.attempt + 1)))
-                surcharges = rows.surcharge_rows(spending, last.attempt + 1)
+                connection.execute(sa.insert(schema.opened).values(rows.opened(spending, last.number + 1)))
+                surcharges = rows.surcharge_rows(spending, last.number + 1)
                 if surcharges:
                     connection.execute(sa.insert(schema.beside), surcharges)
 
     def launched(self, entry_id: str, instance_ids: Sequence[str], at: datetime) -> None:
-        """Record launched instances. An instance that is already recorded keeps its time.
+        """Record launched instances. Instances that are already recorded keep their launch time.
 
         Raises:
             LedgerError: The entry does not exist or is closed, or the ledger cannot be used.
@@ -68,20 +68,20 @@ class Ledger:
                 late = ", ".join(instance_ids)
                 raise LedgerError(
                     f"ledger entry {entry_id} is closed, but {late} was launched for it",
-                    hint="`cloudgpu down` with the name of the cluster finds the instance by its tag and deletes it",
+                    hint="delete the cluster with `cloudgpu down CLUSTER`, which finds the instance by its tag",
                 )
-            purchase = {"entry_id": entry_id, "attempt": last.attempt}
-            known = _instances(connection, purchase)
+            key = {"entry_id": entry_id, "attempt": last.number}
+            known = _instances(connection, key)
             new = [instance_id for instance_id in dict.fromkeys(instance_ids) if instance_id not in known]
             events = [
-                purchase | {"instance_id": instance_id, "position": position, "launched_at": to_text(at)}
+                key | {"instance_id": instance_id, "position": position, "launched_at": to_text(at)}
                 for position, instance_id in enumerate(new, start=len(known))
             ]
             if events:
                 connection.execute(sa.insert(schema.launched), events)
 
     def extend(self, entry_id: str, until: datetime, at: datetime) -> None:
-        """Record a later expiry of the nodes. The latest time counts; recording it again changes nothing.
+        """Record a new expiry of the nodes. The latest recorded time applies; recording a time again changes nothing.
 
         Raises:
             LedgerError: The entry does not exist or is closed, or the ledger cannot be used.
@@ -90,13 +90,13 @@ class Ledger:
             last = _known(connection, entry_id)
             if not last.is_open:
                 raise LedgerError(f"ledger entry {entry_id} is closed and cannot be extended", hint=_ANOTHER)
-            event = {"entry_id": entry_id, "attempt": last.attempt, "expires_at": to_text(until)}
+            event = {"entry_id": entry_id, "attempt": last.number, "expires_at": to_text(until)}
             known = sa.select(sa.literal(1)).select_from(schema.extended).filter_by(**event)
             if connection.scalar(known) is None:
                 connection.execute(sa.insert(schema.extended).values(**event, extended_at=to_text(at)))
 
     def close(self, entry_id: str, at: datetime) -> None:
-        """Record the confirmed end. The first end counts; an entry that was never launched costs nothing.
+        """Close an entry at its confirmed end. The first recorded end applies; an entry never launched costs nothing.
 
         Raises:
             LedgerError: The entry does not exist, or the ledger cannot be used.
@@ -104,25 +104,25 @@ class Ledger:
         with database.writing(self.engine) as connection:
             last = _known(connection, entry_id)
             if last.is_open:
-                event = {"entry_id": entry_id, "attempt": last.attempt, "closed_at": to_text(at)}
+                event = {"entry_id": entry_id, "attempt": last.number, "closed_at": to_text(at)}
                 connection.execute(sa.insert(schema.closed).values(event))
 
     def part_ended(self, entry_id: str, part: Part, at: datetime, *, estimated: bool = False) -> None:
-        """Record when a part of an open entry ended. The first end counts; a closed entry stays as it is.
+        """Record the end of a part of an open entry. The first recorded end applies; a closed entry is not changed.
 
         Raises:
             LedgerError: The entry does not exist, or the ledger cannot be used.
         """
         with database.writing(self.engine) as connection:
             last = _known(connection, entry_id)
-            key = {"entry_id": entry_id, "attempt": last.attempt, "part": part}
+            key = {"entry_id": entry_id, "attempt": last.number, "part": part}
             known = sa.select(sa.literal(1)).select_from(schema.part_ended).filter_by(**key)
             if last.is_open and connection.scalar(known) is None:
                 event = {**key, "ended_at": to_text(at), "estimated": estimated}
                 connection.execute(sa.insert(schema.part_ended).values(event))
 
     def run_started(self, run_id: str, cluster: str, recipe: str, owner: str, team: str, at: datetime) -> None:
-        """Record that a run uses a cluster from now on. The first start counts.
+        """Record that a run started to use a cluster at `at`. The first recorded start applies.
 
         Raises:
             LedgerError: The ledger cannot be used.
@@ -133,7 +133,7 @@ class Ledger:
                 connection.execute(sa.insert(schema.run_started).values(**row, started_at=to_text(at)))
 
     def run_ended(self, run_id: str, state: str, at: datetime) -> None:
-        """Record the end of a run. The first end counts.
+        """Record the final state and end of a run. The first recorded end applies.
 
         Raises:
             LedgerError: The run was not started, or the ledger cannot be used.
@@ -150,9 +150,9 @@ class Ledger:
         """Return entries in the order in which they were opened.
 
         Args:
-            cluster: Only entries of this cluster.
-            state: Only open or only closed entries.
-            since: Only entries that are open or were closed at or after this time.
+            cluster: Return only entries of this cluster.
+            state: Return only open or only closed entries.
+            since: Return only entries that are open or were closed at or after this time.
 
         Raises:
             LedgerError: The ledger cannot be used.
@@ -165,13 +165,13 @@ class Ledger:
 
         Args:
             by: Key of the rows.
-            now: Time until which open entries are charged.
-            since: Only count costs from this time on.
+            now: Time up to which open entries are charged.
+            since: Count only costs from this time on.
 
         Raises:
             LedgerError: The ledger cannot be used.
         """
-        # A closed entry may be charged for up to a minute after its end.
+        # The minimum charge may extend up to a minute past the end of a closed entry.
         reach = None if since is None else since - timedelta(seconds=MINIMUM_S)
         with database.reading(self.engine) as connection:
             charges = [rows.charge(row) for row in connection.execute(rows.charges(reach)).all()]
@@ -210,27 +210,27 @@ def _entries(connection: sa.Connection, conditions: Sequence[sa.ColumnElement[bo
 
 
 @dataclass(frozen=True)
-class _Purchase:
-    """The latest purchase of an entry; attempt 0 means that there is none."""
+class _Attempt:
+    """The latest attempt of an entry; number 0 means that the entry does not exist."""
 
-    attempt: int
+    number: int
     is_open: bool
 
 
-def _last(connection: sa.Connection, entry_id: str) -> _Purchase:
+def _last(connection: sa.Connection, entry_id: str) -> _Attempt:
     row = connection.execute(rows.last_purchase(entry_id)).first()
-    return _Purchase(row[0], row[1] is None) if row else _Purchase(0, is_open=False)
+    return _Attempt(row[0], row[1] is None) if row else _Attempt(0, is_open=False)
 
 
-def _known(connection: sa.Connection, entry_id: str) -> _Purchase:
+def _known(connection: sa.Connection, entry_id: str) -> _Attempt:
     last = _last(connection, entry_id)
-    if not last.attempt:
+    if not last.number:
         raise LedgerError(f"the ledger has no entry {entry_id}", hint=_ANOTHER)
     return last
 
 
-def _instances(connection: sa.Connection, purchase: Mapping[str, object]) -> set[str]:
-    return set(connection.scalars(sa.select(schema.launched.c.instance_id).filter_by(**purchase)))
+def _instances(connection: sa.Connection, key: Mapping[str, object]) -> set[str]:
+    return set(connection.scalars(sa.select(schema.launched.c.instance_id).filter_by(**key)))
 
 
 def _has_run(connection: sa.Connection, table: sa.Table, run_id: str) -> bool:
@@ -238,16 +238,14 @@ def _has_run(connection: sa.Connection, table: sa.Table, run_id: str) -> bool:
 
 
 def _refuse_invalid(spending: Spending) -> None:
-    """Reject amounts that cannot be summed up, because rows cannot be corrected later."""
+    """Reject invalid amounts, because a recorded row cannot be corrected later."""
     price = spending.node_hourly_usd
     if not _is_valid(price) or spending.nodes < (0 if spending.beside else 1):
-        message = f"{spending.nodes} nodes at {price} USD per hour is not a valid purchase"
+        message = f"{spending.nodes} nodes at {price} USD per hour is not a valid cost"
         raise LedgerError(f"ledger entry {spending.entry_id}: {message}", hint=_PLEASE_REPORT)
     for surcharge in spending.beside:
         if surcharge.hourly_usd is not None and not _is_valid(surcharge.hourly_usd):
-            message = (
-                f"{surcharge.count} {surcharge.kind} at {surcharge.hourly_usd} USD per hour is not a valid purchase"
-            )
+            message = f"{surcharge.count} {surcharge.kind} at {surcharge.hourly_usd} USD per hour is not a valid cost"
             raise LedgerError(f"ledger entry {spending.entry_id}: {message}", hint=_PLEASE_REPORT)
 
 

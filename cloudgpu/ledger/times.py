@@ -1,4 +1,4 @@
-"""Convert between times and their text in the ledger: UTC with microseconds, sortable as text."""
+"""Convert between times and the text that the ledger stores: UTC with microseconds, which sorts correctly as text."""
 
 from datetime import UTC, datetime
 
@@ -6,17 +6,17 @@ from cloudgpu.decoding import decoded
 from cloudgpu.errors import LedgerError
 
 
-def to_text(moment: datetime) -> str:
+def to_text(at: datetime) -> str:
     """Format a time, for example `2026-11-21T05:00:00.000000Z`.
 
     Raises:
-        LedgerError: The time has no zone.
+        LedgerError: The time has no UTC offset.
     """
-    if moment.tzinfo is None:
+    if at.tzinfo is None:
         raise LedgerError(
-            f"the ledger does not accept a time without a zone: {moment.isoformat()}", hint="please report this bug"
+            f"the ledger does not accept a time without a UTC offset: {at.isoformat()}", hint="please report this bug"
         )
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    return at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
 def from_text(text: str) -> datetime:
@@ -27,8 +27,8 @@ def from_text(text: str) -> datetime:
     """
     try:
         at = datetime.fromisoformat(text)
-        # Fast path for the format of `to_text`, because there may be thousands of rows.
+        # Times in the format of `to_text` are already UTC: skip full decoding, because there may be thousands of rows.
         return at if at.tzinfo is UTC else decoded(datetime, text)
     except ValueError as err:
         message = f"the ledger contains an invalid time: {err}"
-        raise LedgerError(message, hint="restore the ledger from a backup, or correct that row") from err
+        raise LedgerError(message, hint="restore the ledger from a backup, or correct the row") from err

@@ -18,47 +18,47 @@ import threading
 import time
 
 GRACE_S = 5.0
-_LOOK_S = 0.05
+_POLL_S = 0.05
 _SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
 
 
 def main(line: str, *, reads: bool) -> int:
-    """Run it and return its exit code; 128 + n when signal n ended it."""
+    """Run the command and return its exit code, or 128 + n if signal n killed it."""
     shell = os.environ.get("SHELL") or "/bin/sh"
     stdin = None if reads else subprocess.DEVNULL
     process = subprocess.Popen([shell, "-c", line], stdin=stdin, start_new_session=True)
-    asked = threading.Event()
-    for number in _SIGNALS:
-        signal.signal(number, lambda *_: asked.set())
-    threading.Thread(target=_watch, args=(asked,), daemon=True).start()
-    ender = threading.Thread(target=_end, args=(process.pid, asked), daemon=True)
-    ender.start()
+    stop_requested = threading.Event()
+    for signal_number in _SIGNALS:
+        signal.signal(signal_number, lambda *_: stop_requested.set())
+    threading.Thread(target=_watch, args=(stop_requested,), daemon=True).start()
+    stopper = threading.Thread(target=_stop_group, args=(process.pid, stop_requested), daemon=True)
+    stopper.start()
     code = process.wait()
-    if asked.is_set():
-        ender.join()  # the shell has gone at a word, and something that it started may not
+    if stop_requested.is_set():
+        stopper.join()  # the shell may have exited at SIGTERM, while a process that it started is still running
     return 128 - code if code < 0 else code
 
 
-def _watch(asked: threading.Event) -> None:
+def _watch(stop_requested: threading.Event) -> None:
     """Wait until standard output is no longer read."""
-    watched = select.poll()
-    watched.register(1, 0)  # nothing asked for: errors and hang-ups are told always
-    watched.poll()
-    asked.set()
+    poll = select.poll()
+    poll.register(1, 0)  # no events requested: poll always reports errors and hang-ups
+    poll.poll()
+    stop_requested.set()
 
 
-def _end(group: int, asked: threading.Event) -> None:
-    """Stop the process group on request: first SIGTERM, then SIGKILL for processes that remain."""
-    asked.wait()
+def _stop_group(group: int, stop_requested: threading.Event) -> None:
+    """Stop the process group when requested: first SIGTERM, then SIGKILL for processes that remain."""
+    stop_requested.wait()
     deadline = time.monotonic() + GRACE_S
-    number = int(signal.SIGTERM)
+    signal_number = int(signal.SIGTERM)
     while True:
         try:
-            os.killpg(group, number)
+            os.killpg(group, signal_number)
         except (ProcessLookupError, PermissionError):
-            return  # nobody is left, or nobody that this user may end
-        time.sleep(_LOOK_S)
-        number = int(signal.SIGKILL) if time.monotonic() > deadline else 0
+            return  # no process is left, or none that this user may signal
+        time.sleep(_POLL_S)
+        signal_number = int(signal.SIGKILL) if time.monotonic() > deadline else 0
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Extend the expiry timer of a node: the command, and how to read its output. Pure.
+"""Build the command that extends the expiry timer of a node, and parse its output.
 
 The script on the node comes with its user data (`infra/gpu_cluster/user_data.py`). It rejects times beyond `EXTENDABLE`
 after the first expiry, writes the time to disk, arms the new timer, and only then removes the old one.
@@ -11,7 +11,7 @@ from typing import Final
 from cloudgpu import bounds
 
 EXTENDABLE: Final = timedelta(days=14)
-"""How far beyond their first expiry nodes may be told to live: the same as in their user data."""
+"""Maximum extension beyond a node's first expiry. It must equal the limit in the user data."""
 
 _RUN = 'exec sh "${CLOUDGPU_NODE_ROOT:-}/var/lib/cloudgpu/expiry" "$1"'
 _ARMED = re.compile(r"^cloudgpu: this node ends itself at ([0-9]+)$", re.MULTILINE)
@@ -23,9 +23,9 @@ def extend(until: datetime) -> tuple[str, ...]:
 
 
 def armed(answer: str) -> datetime | None:
-    """Return the time the node confirmed, UTC, or None if it confirmed none."""
-    found = _ARMED.findall(answer)
+    """Return the expiry that the node confirmed, in UTC, or None if the node confirmed none."""
+    times = _ARMED.findall(answer)
     try:
-        return bounds.epoch(found[-1]) if found else None
+        return bounds.epoch(times[-1]) if times else None
     except ValueError:
-        return None  # a node that names no time of our calendar has not taken the new expiry
+        return None  # an impossible time does not confirm the new expiry

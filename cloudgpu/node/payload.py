@@ -1,4 +1,4 @@
-"""The agent as one file: a zip archive of its modules that Python runs like a script. Reproducible."""
+"""Build the agent as one file: a reproducible zip archive of its modules that Python runs like a script."""
 
 import hashlib
 import io
@@ -26,12 +26,12 @@ def agent_source() -> bytes:
 
 @cache
 def agent_name() -> str:
-    """Return its file name, which depends on the content, so that an old run keeps its agent."""
+    """Return the agent's file name. It depends on the content, so that a running run keeps its version of the agent."""
     return f"agent-{hashlib.sha256(agent_source()).hexdigest()[:16]}.py"
 
 
 def _add(archive: zipfile.ZipFile, name: str, content: bytes) -> None:
     entry = zipfile.ZipInfo(name, _EPOCH)
-    entry.create_system = 3  # the same bytes wherever they are packed
+    entry.create_system = 3  # makes the archive identical on every platform
     entry.external_attr = 0o644 << 16
     archive.writestr(entry, content, zipfile.ZIP_DEFLATED, 9)

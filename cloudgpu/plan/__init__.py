@@ -1,1 +1,1 @@
-"""Planning, pure: recipe + catalogue + quotes -> Plan. No clock, no network, no files."""
+"""Pure planning functions from a recipe, the catalog and quotes to a plan. They use no clock, network or files."""

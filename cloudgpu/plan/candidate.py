@@ -1,4 +1,4 @@
-"""A candidate: one instance type, zone and market to launch in, with its costs."""
+"""A candidate for the launch: an instance type in one zone and market, with its costs."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ Market = Literal["on-demand", "spot", "reservation", "capacity-block"]
 
 @dataclass(frozen=True)
 class Candidate:
-    """One (instance type, region, zone, market) that can satisfy the recipe."""
+    """One combination of instance type, region, zone and market that can run the recipe."""
 
     instance_type: str
     region: str
@@ -24,18 +24,18 @@ class Candidate:
     node_hourly_usd: Decimal
     """Price of one node in USD per hour."""
     priced_on: date
-    """The day the price was read."""
+    """Date on which the price was read."""
     gpu: str
     gpus_per_node: int
     gpu_memory_gib: Decimal
     efa_interfaces: int
-    """EFA interfaces to attach; 0 means plain TCP."""
+    """Number of EFA interfaces to attach; 0 means plain TCP."""
     image: str
-    """`ami-...`, or the name of its SSM parameter when planning offline."""
+    """Machine image: `ami-...`, or the name of its SSM parameter in an offline plan."""
     image_parameter: str = ""
-    """The SSM parameter that `image` was read from; empty if the recipe names an image."""
+    """SSM parameter from which `image` was read; empty if the recipe sets an image ID."""
     public_address: PublicAddress = "auto"
-    """How its nodes are reached."""
+    """Kind of public address that the nodes get."""
     reservation: str = ""
     """Capacity reservation to launch the nodes into."""
     beside: tuple[CostItem, ...] = ()
@@ -45,7 +45,7 @@ class Candidate:
 
     @property
     def label(self) -> str:
-        """`us-east-1c p3dn.24xlarge on-demand`."""
+        """Name for messages, such as `us-east-1c p3dn.24xlarge on-demand`."""
         return f"{self.zone} {self.instance_type} {self.market}"
 
     @property
@@ -54,7 +54,7 @@ class Candidate:
         return self.instance_type, self.zone, self.market
 
     def costs(self, nodes: int) -> tuple[CostItem, ...]:
-        """Return all cost items for a cluster of this size, nodes first."""
+        """Return all cost items of a cluster with this many nodes, nodes first."""
         what = f"{'node' if nodes == 1 else 'nodes'} {self.instance_type}"
         return (
             CostItem("nodes", nodes, what, nodes * self.node_hourly_usd, self.priced_on, self.source),
@@ -90,5 +90,5 @@ class Candidate:
             ValueError: A field has the wrong type.
             LookupError: A field is missing.
         """
-        given = {**stored, "source": stored["price_source"], "reservation": stored["reservation"] or ""}
-        return decoded(cls, given)
+        fields = {**stored, "source": stored["price_source"], "reservation": stored["reservation"] or ""}
+        return decoded(cls, fields)

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from cloudgpu.catalog.other_prices import MONTH_H, ItemKind, Price, other_price
 from cloudgpu.decoding import decoded
-from cloudgpu.plan.named_resources import Survey
+from cloudgpu.plan.named_resources import NamedResources
 from cloudgpu.plan.network_access import GATEWAYS, PublicAddress, elastic_ips
 from cloudgpu.recipe.schema import Recipe
 
@@ -29,11 +29,11 @@ class CostItem:
     kind: ItemKind
     count: int
     what: str
-    """The counted thing, for example `disks of 200 GiB (gp3)`."""
+    """Description of the counted items, for example `disks of 200 GiB (gp3)`."""
     usd: Decimal | None
-    """Price of all `count` together in USD, per `per`; None if no price is known."""
+    """Price in USD of all `count` items together, for the period in `per`; None if no price is known."""
     priced_on: date | None
-    """The day the price was read."""
+    """Date on which the price was read."""
     source: str
     per: Per = "hour"
     whole_hours: bool = False
@@ -41,11 +41,11 @@ class CostItem:
 
     @property
     def label(self) -> str:
-        """`2 disks of 200 GiB (gp3)`."""
+        """Count and description, such as `2 disks of 200 GiB (gp3)`."""
         return f"{self.count} {self.what}"
 
     def until_usd(self, seconds: int) -> Decimal | None:
-        """Return the exact cost in USD of running for this long; None if the price is unknown or per month."""
+        """Return the exact cost in USD of this many seconds; None if the price is unknown or per month."""
         if self.usd is None or self.per == "month":
             return None
         if self.per == "once":
@@ -77,21 +77,22 @@ class CostItem:
 
 
 def items_besides_nodes(nodes: int, disk_gib: int, region: str, public_address: PublicAddress) -> tuple[CostItem, ...]:
-    """Return the disks, addresses and NAT gateway of a cluster, including those without a known price."""
-    items = [_item("disks", nodes, f"{_s('disk', nodes)} of {disk_gib} GiB (gp3)", _disk(disk_gib, region))]
+    """Return the disks, addresses and NAT gateway of a cluster, including items without a known price."""
+    disks = "disk" if nodes == 1 else "disks"
+    items = [_item("disks", nodes, f"{disks} of {disk_gib} GiB (gp3)", _disk_hourly_price(disk_gib, region))]
     addresses = nodes if public_address == "auto" else elastic_ips(public_address, nodes)
     if addresses:
         address_price = other_price("public_ipv4_hour_usd", region)
-        kind = "public IPv4 address" if public_address == "auto" else "Elastic IP"
-        items.append(_item("addresses", addresses, kind + ("" if addresses == 1 else _plural(kind)), address_price))
+        name = "public IPv4 address" if public_address == "auto" else "Elastic IP"
+        items.append(_item("addresses", addresses, name if addresses == 1 else _plural(name), address_price))
     if public_address in GATEWAYS:
         gateway_price = other_price("nat_gateway_hour_usd", region)
         items.append(_item("gateway", 1, "NAT gateway", gateway_price, whole_hours=True))
     return tuple(items)
 
 
-def transfer_items(recipe: Recipe, survey: Survey, region: str) -> tuple[CostItem, ...]:
-    """Return one item for each dataset in another region, counted once per node that downloads it.
+def transfer_items(recipe: Recipe, survey: NamedResources, region: str) -> tuple[CostItem, ...]:
+    """Return one item for each dataset in another region, with one copy for every node that downloads the dataset.
 
     Datasets whose region is unknown have no item.
     """
@@ -141,15 +142,11 @@ def _item(kind: ItemKind, count: int, what: str, unit_price: Price | None, *, wh
     return CostItem(kind, count, what, usd, unit_price.priced_on, unit_price.source, whole_hours=whole_hours)
 
 
-def _disk(gib: int, region: str) -> Price | None:
+def _disk_hourly_price(gib: int, region: str) -> Price | None:
     """Return the hourly price of a disk."""
     monthly = other_price("gp3_gib_month_usd", region)
     return None if monthly is None else Price(monthly.usd * gib / MONTH_H, monthly.source, monthly.priced_on, region)
 
 
-def _s(noun: str, count: int) -> str:
-    return noun if count == 1 else f"{noun}s"
-
-
-def _plural(kind: str) -> str:
-    return "es" if kind.endswith("address") else "s"
+def _plural(name: str) -> str:
+    return f"{name}es" if name.endswith("address") else f"{name}s"

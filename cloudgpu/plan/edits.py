@@ -1,4 +1,4 @@
-"""Single changes to a recipe, expressed as `--set` options, and which of them to try."""
+"""Single changes to a recipe, expressed as `--set` options, and the selection of changes to try."""
 
 import re
 import shlex
@@ -13,7 +13,7 @@ from cloudgpu.catalog.images import driver_for
 from cloudgpu.errors import RecipeError
 from cloudgpu.plan.checks.software_container import container_choices
 from cloudgpu.plan.checks.software_torch import backends_for, series_for
-from cloudgpu.plan.planner_input import Question
+from cloudgpu.plan.planner_input import PlannerInput
 from cloudgpu.plan.substitutes import Kinship, offered_elsewhere, substitutes
 from cloudgpu.recipe import rules, text_rules
 from cloudgpu.recipe.plain_values import plain
@@ -32,15 +32,15 @@ _WEIGHTS: Final = {
     "resources.nodes": 4,
     "budget.max_usd": 4,
 }
-"""How far changing a field departs from the request: 1 is little, 5 is much. Default: 3."""
-_OF_TYPES: Final[dict[Kinship, int]] = {
+"""Distance of a changed field from the request, from 1 (minor) to 5 (major). Other fields have `_DEFAULT_WEIGHT`."""
+_TYPE_WEIGHTS: Final[dict[Kinship, int]] = {
     "same GPU": 2,
     "other number": 4,
     "same size": 3,
     "as much memory": 4,
     "most memory": 5,
 }
-_USUAL: Final = 3
+_DEFAULT_WEIGHT: Final = 3
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Edit:
 
     Attributes:
         sets: (field, text) pairs as typed after `--set`.
-        weight: How far the change departs from the request.
+        weight: Distance from the request; the smaller, the better.
         way: Kind of change. Only the best of each kind is shown.
     """
 
@@ -59,11 +59,11 @@ class Edit:
 
     @property
     def command(self) -> str:
-        """`--set resources.nodes=1`, quoted for the shell if necessary."""
+        """The `--set` options of the change, quoted for the shell if necessary."""
         return " ".join(command("--set", f"{field}={text}") for field, text in self.sets)
 
     def after(self, other: "Edit") -> "Edit":
-        """Return the combination of both changes, `other` first."""
+        """Return both changes combined, `other` first."""
         return Edit((*other.sets, *self.sets), other.weight + self.weight, f"{other.way}, {self.way}")
 
     def applied(self, recipe: Recipe) -> Recipe | None:
@@ -82,11 +82,11 @@ class Edit:
 
 def edit(field: str, text: str, *more: tuple[str, str], weight: int | None = None, way: str = "") -> Edit:
     """Return a change of one field, together with the fields in `more`."""
-    return Edit(((field, text), *more), weight or _WEIGHTS.get(field, _USUAL), way or field)
+    return Edit(((field, text), *more), weight or _WEIGHTS.get(field, _DEFAULT_WEIGHT), way or field)
 
 
 def named_in(fixes: Iterable[str]) -> Iterator[Edit]:
-    """Yield the `--set` changes that the fixes of checks mention."""
+    """Yield the changes whose `--set` options the fixes of checks contain."""
     for fix in fixes:
         for word in _OPTION.findall(fix):
             plain_word = shlex.split(word)[0] if word.startswith("'") else word.rstrip(",;)")
@@ -94,16 +94,16 @@ def named_in(fixes: Iterable[str]) -> Iterator[Edit]:
                 yield edit(match[1], match[2])
 
 
-def worth_trying(question: Question, refused: Set[str]) -> Iterator[Edit]:
-    """Yield every single change that may satisfy these checks, smallest departures first."""
+def worth_trying(question: PlannerInput, refused: Set[str]) -> Iterator[Edit]:
+    """Yield the single changes that may satisfy these checks."""
     yield from _drivers(question, refused)
     yield from _containers(question, refused)
     yield from _wheels(question, refused)
-    yield from _places(question)
+    yield from _locations_markets_networks(question)
     yield from _hardware(question)
 
 
-def _drivers(question: Question, refused: Set[str]) -> Iterator[Edit]:
+def _drivers(question: PlannerInput, refused: Set[str]) -> Iterator[Edit]:
     if not refused & {"machine-image", "driver", "driver-given", "cuda"}:
         return
     resources = question.recipe.resources
@@ -115,7 +115,7 @@ def _drivers(question: Question, refused: Set[str]) -> Iterator[Edit]:
         yield edit("resources.driver", "")
 
 
-def _containers(question: Question, refused: Set[str]) -> Iterator[Edit]:
+def _containers(question: PlannerInput, refused: Set[str]) -> Iterator[Edit]:
     container = question.recipe.environment.container
     if container is not None and refused & {"image", "cuda"}:
         for gpu in _gpus(question):
@@ -123,7 +123,7 @@ def _containers(question: Question, refused: Set[str]) -> Iterator[Edit]:
                 yield edit("environment.container.image", image)
 
 
-def _wheels(question: Question, refused: Set[str]) -> Iterator[Edit]:
+def _wheels(question: PlannerInput, refused: Set[str]) -> Iterator[Edit]:
     python, known = question.recipe.environment.python, question.software.torch
     if python is not None and refused & {"torch", "cuda"}:
         for gpu in _gpus(question):
@@ -132,13 +132,15 @@ def _wheels(question: Question, refused: Set[str]) -> Iterator[Edit]:
             yield from _older_torch(python, series_for(python, gpu, known))
 
 
-def _gpus(question: Question) -> Iterator[Gpu]:
+def _gpus(question: PlannerInput) -> Iterator[Gpu]:
     """Yield each requested GPU once."""
-    yield from (question.catalog.gpus[name] for name in dict.fromkeys(kind.gpu for kind in question.types))
+    yield from (
+        question.catalog.gpus[name] for name in dict.fromkeys(instance_type.gpu for instance_type in question.types)
+    )
 
 
 def _older_torch(python: PythonEnvironment, series: str) -> Iterator[Edit]:
-    """Yield a change that pins PyTorch to a series. Lists with a comma in an entry cannot be typed after `--set`."""
+    """Yield a change that pins PyTorch to a series, unless a requirement has a comma, which `--set` cannot express."""
     others = [
         requirement
         for requirement in python.requirements
@@ -148,22 +150,22 @@ def _older_torch(python: PythonEnvironment, series: str) -> Iterator[Edit]:
         yield edit("environment.python.requirements", ",".join([f"torch~={series}.0", *others]))
 
 
-def _places(question: Question) -> Iterator[Edit]:
+def _locations_markets_networks(question: PlannerInput) -> Iterator[Edit]:
     resources = question.recipe.resources
     if resources.zones:
         yield edit("resources.zones", "")
     anywhere = (("resources.zones", ""),) if resources.zones else ()
     for region in offered_elsewhere(question):
         yield edit("resources.regions", region, *anywhere)
-    held = (("resources.reservation", ""),) if resources.reservation else ()
+    no_reservation = (("resources.reservation", ""),) if resources.reservation else ()
     for market in ("on-demand", "spot"):
         if market != resources.market:
-            yield edit("resources.market", market, *held)
+            yield edit("resources.market", market, *no_reservation)
     for network in ("auto", "tcp"):
         if network != resources.network:
             yield edit("resources.network", network)
 
 
-def _hardware(question: Question) -> Iterator[Edit]:
-    for kinship, kind in substitutes(question):
-        yield edit("resources.instance_type", kind.name, weight=_OF_TYPES[kinship], way=kinship)
+def _hardware(question: PlannerInput) -> Iterator[Edit]:
+    for kinship, instance_type in substitutes(question):
+        yield edit("resources.instance_type", instance_type.name, weight=_TYPE_WEIGHTS[kinship], way=kinship)

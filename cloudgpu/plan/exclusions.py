@@ -13,7 +13,7 @@ from cloudgpu.plan.checks.software_driver import cuda_unfit, driver_unfit, modul
 from cloudgpu.plan.checks.software_torch import torch_unfit
 from cloudgpu.plan.checks.storage_region import storage_elsewhere
 from cloudgpu.plan.network_access import elastic_ips
-from cloudgpu.plan.planner_input import Question
+from cloudgpu.plan.planner_input import PlannerInput
 from cloudgpu.plan.reservations import unfit
 from cloudgpu.plan.storage import near
 from cloudgpu.text import command
@@ -21,36 +21,38 @@ from cloudgpu.text import command
 
 @dataclass(frozen=True)
 class Exclusion:
-    """Why something was excluded. `fix` is a change that would include it or something similar."""
+    """The reason for an exclusion. `fix` is a change that would include the excluded item or a similar one."""
 
     check: str
     message: str
     fix: str = ""
 
 
-def of_type(question: Question, kind: InstanceType) -> list[Exclusion]:
+def of_type(question: PlannerInput, instance_type: InstanceType) -> list[Exclusion]:
     """Return why this type cannot be used anywhere; empty if it can."""
-    rules = (retired, *SOFTWARE_RULES) if kind.retired else TYPE_RULES
-    return [Exclusion(rule.name, why.message, why.fix) for rule in rules for why in rule.find(question, kind)]
+    rules = (retired, *SOFTWARE_RULES) if instance_type.retired else TYPE_RULES
+    return [Exclusion(rule.name, why.message, why.fix) for rule in rules for why in rule.find(question, instance_type)]
 
 
-def of_region(question: Question, kind: InstanceType, region: str) -> list[Exclusion]:
+def of_region(question: PlannerInput, instance_type: InstanceType, region: str) -> list[Exclusion]:
     """Return why this type cannot be used in this region; empty if it can."""
     return [
-        Exclusion(rule.name, why.message, why.fix) for rule in REGION_RULES for why in rule.find(question, kind, region)
+        Exclusion(rule.name, why.message, why.fix)
+        for rule in REGION_RULES
+        for why in rule.find(question, instance_type, region)
     ]
 
 
-def of_zone(question: Question, region: str, zone: str) -> list[Exclusion]:
+def of_zone(question: PlannerInput, region: str, zone: str) -> list[Exclusion]:
     """Return why a zone that offers a type cannot be used; empty if it can."""
     return [
         Exclusion(rule.name, why.message, why.fix) for rule in ZONE_RULES for why in rule.find(question, region, zone)
     ]
 
 
-def usable_zones(question: Question, kind: InstanceType, region: str) -> tuple[str, ...]:
-    """Return the zones that offer the type and that no rule excludes, in the recipe's order if it lists zones."""
-    offering = question.zones_offering(kind, region)
+def usable_zones(question: PlannerInput, instance_type: InstanceType, region: str) -> tuple[str, ...]:
+    """Return the zones that offer the type and that no rule excludes. Zones that the recipe lists keep its order."""
+    offering = question.zones_offering(instance_type, region)
     usable = [
         zone for zone in offering if not any(True for rule in ZONE_RULES for _ in rule.find(question, region, zone))
     ]
@@ -58,127 +60,134 @@ def usable_zones(question: Question, kind: InstanceType, region: str) -> tuple[s
 
 
 @zone_rule("zone", "Local zones cost more, and zones that the recipe does not list are not used.")
-def not_allowed(question: Question, region: str, zone: str) -> Iterator[Reason]:
+def not_allowed(question: PlannerInput, region: str, zone: str) -> Iterator[Reason]:
     """Exclude local zones (`us-west-2-lax-1a`) and zones that the recipe does not list."""
-    given = question.recipe.resources.zones
+    allowed = question.recipe.resources.zones
     if zone[:-1] != region:
-        yield Reason(f"{zone} is a local zone outside the data centres of {region} and costs more")
-    elif given and zone not in given:
-        yield Reason(f"the recipe allows only {', '.join(given)}", command("--set", f"resources.zones={zone}"))
+        yield Reason(f"{zone} is a local zone outside the data centers of {region} and costs more")
+    elif allowed and zone not in allowed:
+        yield Reason(f"the recipe allows only {', '.join(allowed)}", command("--set", f"resources.zones={zone}"))
 
 
 @zone_rule("reservation", "A reservation is in one zone and cannot be used from another.")
-def not_reserved(question: Question, _region: str, zone: str) -> Iterator[Reason]:
-    """Exclude every zone but that of the reservation."""
-    held = question.quotes.reservation
-    if held is not None and zone != held.zone:
-        yield Reason(f"{held.id} is in {held.zone}")
+def not_reserved(question: PlannerInput, _region: str, zone: str) -> Iterator[Reason]:
+    """Exclude every zone except the reservation's zone."""
+    reservation = question.quotes.reservation
+    if reservation is not None and zone != reservation.zone:
+        yield Reason(f"{reservation.id} is in {reservation.zone}")
 
 
 @zone_rule("storage", "A volume or file system in one zone cannot be mounted from another.")
-def not_near(question: Question, region: str, zone: str) -> Iterator[Reason]:
+def not_near(question: PlannerInput, region: str, zone: str) -> Iterator[Reason]:
     """Exclude zones that cannot mount the recipe's storage."""
     if not near(question, region, zone):
         yield Reason(f"the recipe's storage is not in {zone}")
 
 
 @type_rule("retired", "A retired type still has a price but cannot be launched.")
-def retired(_question: Question, kind: InstanceType) -> Iterator[Reason]:
+def retired(_question: PlannerInput, instance_type: InstanceType) -> Iterator[Reason]:
     """Exclude retired types and suggest their successor."""
-    if not kind.retired:
+    if not instance_type.retired:
         return
-    when = "" if kind.retired_on is None else f" on {kind.retired_on.isoformat()}"
+    when = "" if instance_type.retired_on is None else f" on {instance_type.retired_on.isoformat()}"
+    successor = instance_type.replacement
     yield Reason(
-        f"AWS retired {kind.name}{when}, and it can no longer be launched; its successor is {kind.replacement}",
-        command("--set", f"resources.instance_type={kind.replacement}"),
+        f"AWS retired {instance_type.name}{when}, and it can no longer be launched; its successor is {successor}",
+        command("--set", f"resources.instance_type={successor}"),
     )
 
 
 @type_rule("efa", "A recipe that requires EFA never falls back to TCP.")
-def efa(question: Question, kind: InstanceType) -> Iterator[Reason]:
+def efa(question: PlannerInput, instance_type: InstanceType) -> Iterator[Reason]:
     """Exclude types without EFA if the recipe requires it."""
-    if question.wants_efa(kind) and kind.efa_interfaces == 0:
+    if question.wants_efa(instance_type) and instance_type.efa_interfaces == 0:
         with_efa = [other for other in question.catalog.types.values() if other.efa_interfaces and not other.retired]
-        same = sorted((other for other in with_efa if other.gpu == kind.gpu), key=lambda other: other.gpus)
+        same = sorted((other for other in with_efa if other.gpu == instance_type.gpu), key=lambda other: other.gpus)
         near = f"; {same[0].name} has it" if same else ""
-        yield Reason(f"{kind.name} has no EFA{near}", "--set resources.network=auto")
+        yield Reason(f"{instance_type.name} has no EFA{near}", "--set resources.network=auto")
 
 
 @type_rule("reservation", "A reservation covers one type in one zone, with a limited number of free instances.")
-def reserved(question: Question, kind: InstanceType) -> Iterator[Reason]:
+def reserved(question: PlannerInput, instance_type: InstanceType) -> Iterator[Reason]:
     """Exclude types that do not match the recipe's reservation."""
-    wanted, found = question.recipe.resources.reservation, question.quotes.reservation
-    if wanted is None or not question.quotes.live:
+    reservation_id, reservation = question.recipe.resources.reservation, question.quotes.reservation
+    if reservation_id is None or not question.quotes.live:
         return
-    if found is None:
-        yield Reason(f"no reservation {wanted} found in {', '.join(question.known_regions)}")
-    elif found.instance_type != kind.name:
-        fix = command("--set", f"resources.instance_type={found.instance_type}")
-        yield Reason(f"{wanted} is for {found.instance_type}, not for {kind.name}", fix)
+    if reservation is None:
+        yield Reason(f"no reservation {reservation_id} found in {', '.join(question.known_regions)}")
+    elif reservation.instance_type != instance_type.name:
+        fix = command("--set", f"resources.instance_type={reservation.instance_type}")
+        yield Reason(f"{reservation_id} is for {reservation.instance_type}, not for {instance_type.name}", fix)
     else:
-        for why in unfit(found, question.market, question.recipe.resources.nodes):
+        for why in unfit(reservation, question.market, question.recipe.resources.nodes):
             yield Reason(why)
 
 
 @region_rule("address", "EC2 assigns no public address to nodes with several network interfaces.")
-def unreachable(question: Question, kind: InstanceType, region: str) -> Iterator[Reason]:
-    """Exclude regions with too few Elastic IPs: nodes that cannot be reached would still cost money."""
-    wanted = elastic_ips(question.public_address(kind, region), question.recipe.resources.nodes)
+def unreachable(question: PlannerInput, instance_type: InstanceType, region: str) -> Iterator[Reason]:
+    """Exclude regions with too few Elastic IPs, because nodes that cannot be reached would still cost money."""
+    needed = elastic_ips(question.public_address(instance_type, region), question.recipe.resources.nodes)
     free = question.free_addresses(region)
-    if wanted > free:
-        message = (
-            f"{kind.name} needs {wanted} Elastic IPs in {region}, but the account can allocate only {free} more there"
-        )
-        yield Reason(message, "request a higher quota in Service Quotas (L-0263D0A3), or release unused ones")
+    if needed > free:
+        message = f"{instance_type.name} needs {needed} Elastic IPs in {region}"
+        fix = "request a higher quota in Service Quotas (L-0263D0A3), or release unused Elastic IPs"
+        yield Reason(f"{message}, but the account can allocate only {free} more there", fix)
 
 
 @region_rule("reservation", "A reservation is in one zone, which the recipe must allow.")
-def reserved_elsewhere(question: Question, kind: InstanceType, region: str) -> Iterator[Reason]:
-    """Exclude regions and zones other than the reservation's."""
-    held = question.quotes.reservation
-    if held is not None and question.zones_offering(kind, region) and not usable_zones(question, kind, region):
-        yield Reason(f"{held.id} is in {held.zone}, which is not in {region} or not in the recipe's zones")
+def reserved_elsewhere(question: PlannerInput, instance_type: InstanceType, region: str) -> Iterator[Reason]:
+    """Exclude a region without the reservation's zone, or whose reservation zone the recipe does not allow."""
+    reservation = question.quotes.reservation
+    if (
+        reservation is not None
+        and question.zones_offering(instance_type, region)
+        and not usable_zones(question, instance_type, region)
+    ):
+        where = f"{reservation.id} is in {reservation.zone}"
+        yield Reason(f"{where}, which is not in {region} or not in the recipe's zones")
 
 
-@region_rule("offered", "A type is sold in some regions only, and there in some zones only.")
-def not_offered(question: Question, kind: InstanceType, region: str) -> Iterator[Reason]:
+@region_rule("offered", "AWS offers a type only in some regions, and there only in some zones.")
+def not_offered(question: PlannerInput, instance_type: InstanceType, region: str) -> Iterator[Reason]:
     """Exclude regions that do not offer the type in any allowed zone."""
-    offering = question.zones_offering(kind, region)
+    offering = question.zones_offering(instance_type, region)
     if not offering:
-        elsewhere = [name for name, zones in kind.zones.items() if zones and name != region]
-        priced = [name for name in elsewhere if name in kind.on_demand_usd] or elsewhere
+        elsewhere = [name for name, zones in instance_type.zones.items() if zones and name != region]
+        priced = [name for name in elsewhere if name in instance_type.on_demand_usd] or elsewhere
         fix = command("--set", f"resources.regions={','.join(sorted(priced))}") if priced else ""
-        yield Reason(f"{kind.name} is not offered in {region}", fix)
+        yield Reason(f"{instance_type.name} is not offered in {region}", fix)
     elif question.quotes.reservation is not None:
         return
-    elif not usable_zones(question, kind, region) and _zones_here(question, region):
-        wanted = ", ".join(_zones_here(question, region))
+    elif not usable_zones(question, instance_type, region) and _requested_zones(question, region):
+        requested = ", ".join(_requested_zones(question, region))
         yield Reason(
-            f"{kind.name} is not offered in {wanted}; in {region} it is in {', '.join(offering)}",
+            f"{instance_type.name} is not offered in {requested}; in {region} it is offered in {', '.join(offering)}",
             command("--set", f"resources.zones={','.join(offering)}"),
         )
 
 
-def _zones_here(question: Question, region: str) -> tuple[str, ...]:
+def _requested_zones(question: PlannerInput, region: str) -> tuple[str, ...]:
     return tuple(zone for zone in question.recipe.resources.zones if zone[:-1] == region)
 
 
-@region_rule("price", "Without a price there is no worst-case cost, and cloudgpu never launches without one.")
-def not_priced(question: Question, kind: InstanceType, region: str) -> Iterator[Reason]:
+@region_rule("price", "cloudgpu never launches a type whose worst-case cost is unknown.")
+def not_priced(question: PlannerInput, instance_type: InstanceType, region: str) -> Iterator[Reason]:
     """Exclude regions in which the type has no known price."""
     if question.market == "capacity-block":
         return
-    zones = usable_zones(question, kind, region)
-    unquoted = [zone for zone in zones if (kind.name, zone, question.market) not in question.quotes.prices]
-    if unquoted and region not in kind.on_demand_usd:
+    zones = usable_zones(question, instance_type, region)
+    unquoted = [zone for zone in zones if (instance_type.name, zone, question.market) not in question.quotes.prices]
+    if unquoted and region not in instance_type.on_demand_usd:
         fix = (
-            command("--set", f"resources.regions={','.join(sorted(kind.on_demand_usd))}") if kind.on_demand_usd else ""
+            command("--set", f"resources.regions={','.join(sorted(instance_type.on_demand_usd))}")
+            if instance_type.on_demand_usd
+            else ""
         )
-        yield Reason(f"no price is known for {kind.name} in {region}", fix)
+        yield Reason(f"no price is known for {instance_type.name} in {region}", fix)
 
 
 SOFTWARE_RULES: Final[tuple[TypeRule, ...]] = (container_unfit, torch_unfit, modules_unfit, driver_unfit, cuda_unfit)
-"""Also applied to retired types: their successors may be unsuitable for the software for the same reason."""
+"""Rules that also apply to retired types, because the successor may not support the software for the same reason."""
 TYPE_RULES: Final[tuple[TypeRule, ...]] = (
     retired,
     gpu_memory_short,

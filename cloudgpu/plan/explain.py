@@ -1,4 +1,4 @@
-"""Explain why each possible candidate was kept or excluded, grouped by rule."""
+"""Explain why each possible candidate was kept or excluded, and group the explanations by rule."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from cloudgpu.plan import exclusions
 from cloudgpu.plan.candidate import Candidate, Market
 from cloudgpu.plan.candidates import weigh
 from cloudgpu.plan.exclusions import Exclusion
-from cloudgpu.plan.planner_input import Question
+from cloudgpu.plan.planner_input import PlannerInput
 
 PLACES: Final = {
     "order": "hardware, regions and zones in the order of the recipe",
@@ -23,33 +23,33 @@ PLACES: Final = {
 
 @dataclass(frozen=True)
 class CandidateExplanation:
-    """Whether one (type, region, zone, market) was kept, and why. An empty field covers all its values."""
+    """The decision to keep or exclude a type in one region, zone and market, with its reason."""
 
     instance_type: str
     region: str
-    """Empty: in every region."""
+    """Empty if the decision applies to every region."""
     zone: str
-    """Empty: in every zone."""
+    """Empty if the decision applies to every zone."""
     market: Market | None
-    """None: in every market."""
+    """None if the decision applies to every market."""
     kept: bool
     place: int | None
-    """Position in the order tried, from 1; None if excluded."""
+    """Position in the order in which candidates are tried, from 1; None if excluded."""
     rule: str
-    """The rule that excluded it, or that decided its position."""
+    """Rule that excluded the candidate or determined its position."""
     why: str
     fix: str = ""
 
     @property
     def label(self) -> str:
-        """`p3dn.24xlarge in us-east-1c on-demand`, without the empty parts."""
+        """Name for messages, such as `p3dn.24xlarge in us-east-1c on-demand`, without empty fields."""
         where = self.zone or self.region
         return " ".join(
             [self.instance_type, *(["in " + where] if where else []), *([self.market] if self.market else [])]
         )
 
     def as_json(self) -> dict[str, Any]:
-        """Return the documented JSON form. Null means all values."""
+        """Return the documented JSON form. Null means that the decision applies to all values."""
         return {name: value if value != "" else None for name, value in vars(self).items()} | {"why": self.why}
 
 
@@ -67,27 +67,27 @@ class Group:
         return len(self.verdicts)
 
 
-def explain(question: Question) -> tuple[CandidateExplanation, ...]:
-    """Explain every candidate in the order it will be tried, then everything that was excluded."""
+def explain(question: PlannerInput) -> tuple[CandidateExplanation, ...]:
+    """Return explanations of the candidates in the order in which they are tried, then of the exclusions."""
     kept = tuple(_kept(question, weigh(question).candidates))
-    excluded = tuple(verdict for kind in question.types for verdict in _of_type(question, kind))
+    excluded = tuple(verdict for instance_type in question.types for verdict in _of_type(question, instance_type))
     return (*kept, *excluded)
 
 
 def grouped(verdicts: Iterable[CandidateExplanation]) -> tuple[Group, ...]:
-    """Group by rule: kept candidates first, then the excluding rules in the order they applied."""
+    """Group the explanations by rule, in the order in which the rules first occur."""
     groups: dict[tuple[str, bool], list[CandidateExplanation]] = {}
     for verdict in verdicts:
         groups.setdefault((verdict.rule, verdict.kept), []).append(verdict)
     return tuple(Group(rule, kept, tuple(members)) for (rule, kept), members in groups.items())
 
 
-def _kept(question: Question, candidates: Iterable[Candidate]) -> Iterator[CandidateExplanation]:
+def _kept(question: PlannerInput, candidates: Iterable[Candidate]) -> Iterator[CandidateExplanation]:
     prefer = question.recipe.resources.prefer
     for place, candidate in enumerate(candidates, start=1):
         late = candidate.key in question.quotes.refused
         rule = "cool-down" if late else prefer
-        why = "no capacity a short while ago: tried last" if late else PLACES[prefer]
+        why = "no capacity recently: tried last" if late else PLACES[prefer]
         yield CandidateExplanation(
             candidate.instance_type,
             candidate.region,
@@ -100,36 +100,39 @@ def _kept(question: Question, candidates: Iterable[Candidate]) -> Iterator[Candi
         )
 
 
-def _of_type(question: Question, kind: InstanceType) -> Iterator[CandidateExplanation]:
-    unfit = exclusions.of_type(question, kind)
+def _of_type(question: PlannerInput, instance_type: InstanceType) -> Iterator[CandidateExplanation]:
+    unfit = exclusions.of_type(question, instance_type)
     if unfit:
-        yield from (_out(kind, "", "", exclusion) for exclusion in unfit)
+        yield from (_excluded(instance_type, "", "", exclusion) for exclusion in unfit)
         return
     for market in question.markets:
-        if market not in question.markets_of(kind):
-            why = Exclusion("market", f"AWS does not sell {kind.name} as {market}")
-            yield _out(kind, "", "", why, market)
+        if market not in question.markets_of(instance_type):
+            why = Exclusion("market", f"AWS does not offer {instance_type.name} as {market}")
+            yield _excluded(instance_type, "", "", why, market)
     for region in question.regions:
-        yield from _of_region(question, kind, region)
+        yield from _of_region(question, instance_type, region)
 
 
-def _of_region(question: Question, kind: InstanceType, region: str) -> Iterator[CandidateExplanation]:
+def _of_region(question: PlannerInput, instance_type: InstanceType, region: str) -> Iterator[CandidateExplanation]:
     if region not in question.catalog.regions:
-        yield _out(kind, region, "", Exclusion("region", f"unknown region {region}"))
+        yield _excluded(instance_type, region, "", Exclusion("region", f"unknown region {region}"))
         return
-    unfit = exclusions.of_region(question, kind, region)
+    unfit = exclusions.of_region(question, instance_type, region)
     if unfit:
-        yield from (_out(kind, region, "", exclusion) for exclusion in unfit)
+        yield from (_excluded(instance_type, region, "", exclusion) for exclusion in unfit)
         return
-    usable = exclusions.usable_zones(question, kind, region)
-    for zone in question.zones_offering(kind, region):
+    usable = exclusions.usable_zones(question, instance_type, region)
+    for zone in question.zones_offering(instance_type, region):
         if zone not in usable:
-            yield from (_out(kind, region, zone, exclusion) for exclusion in exclusions.of_zone(question, region, zone))
+            yield from (
+                _excluded(instance_type, region, zone, exclusion)
+                for exclusion in exclusions.of_zone(question, region, zone)
+            )
 
 
-def _out(
-    kind: InstanceType, region: str, zone: str, why: Exclusion, market: Market | None = None
+def _excluded(
+    instance_type: InstanceType, region: str, zone: str, why: Exclusion, market: Market | None = None
 ) -> CandidateExplanation:
     return CandidateExplanation(
-        kind.name, region, zone, market, kept=False, place=None, rule=why.check, why=why.message, fix=why.fix
+        instance_type.name, region, zone, market, kept=False, place=None, rule=why.check, why=why.message, fix=why.fix
     )

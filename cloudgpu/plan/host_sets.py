@@ -8,14 +8,14 @@ from typing import Any
 from cloudgpu.catalog.gpu_spec import GpuSpec, parse_gpu_spec, spec_name
 from cloudgpu.hosts.host import OwnHost
 from cloudgpu.plan.candidate import Candidate
-from cloudgpu.plan.candidates import Field
+from cloudgpu.plan.candidates import CandidateList
 from cloudgpu.plan.costs import CostItem
-from cloudgpu.plan.planner_input import Question
+from cloudgpu.plan.planner_input import PlannerInput
 
 
 @dataclass(frozen=True)
 class HostSet(Candidate):
-    """Hosts of the same kind, and how many GPUs of each to use. Region, market and image do not apply."""
+    """Hosts of the same kind, with the number of GPUs to use on each. Region, market and image do not apply."""
 
     hosts: tuple[str, ...] = ()
     pool: str = ""
@@ -26,11 +26,11 @@ class HostSet(Candidate):
 
     @property
     def label(self) -> str:
-        """`red, blue`."""
+        """Host names, such as `red, blue`."""
         return ", ".join(self.hosts)
 
     def costs(self, nodes: int) -> tuple[CostItem, ...]:
-        """Return one item for the hosts with a rate and one for those without."""
+        """Return one item for the hosts with a rate and one for the hosts without a rate."""
         del nodes
         known = [rate for rate in self.rates if rate is not None]
         what = f"{'host' if len(known) == 1 else 'hosts'} {self.instance_type}"
@@ -50,16 +50,16 @@ class HostSet(Candidate):
         }
 
 
-def weigh(question: Question) -> Field:
-    """Return the usable sets in the order tried. If there is none, the checks report why."""
+def weigh(question: PlannerInput) -> CandidateList:
+    """Return the usable sets in the order in which they are tried. If there is none, the checks report the reason."""
     sets: list[HostSet] = []
     for spec in question.specs:
         for group in groups(question, parse_gpu_spec(spec)):
             sets += _sets(question, group, parse_gpu_spec(spec))
-    return Field(tuple(_in_order(question, list(dict.fromkeys(sets)))), ())
+    return CandidateList(tuple(_in_order(question, list(dict.fromkeys(sets)))), ())
 
 
-def matching(question: Question, spec: GpuSpec) -> list[OwnHost]:
+def matching(question: PlannerInput, spec: GpuSpec) -> list[OwnHost]:
     """Return every host that matches a spec and is in the recipe's pool, whether or not it is in use."""
     if question.hosts is None:
         return []
@@ -67,15 +67,15 @@ def matching(question: Question, spec: GpuSpec) -> list[OwnHost]:
     return [host for host in question.hosts.file.hosts if _fits(host, spec, question) and pool in (None, host.pool)]
 
 
-def groups(question: Question, spec: GpuSpec) -> list[list[OwnHost]]:
-    """Return the matching hosts grouped by pool and kind, because a cluster never mixes either."""
+def groups(question: PlannerInput, spec: GpuSpec) -> list[list[OwnHost]]:
+    """Return the matching hosts grouped by pool and kind, because a cluster cannot mix pools or kinds."""
     by_kind: dict[tuple[object, ...], list[OwnHost]] = {}
     for host in matching(question, spec):
         by_kind.setdefault((host.pool, *host.kind), []).append(host)
     return list(by_kind.values())
 
 
-def _fits(host: OwnHost, spec: GpuSpec, question: Question) -> bool:
+def _fits(host: OwnHost, spec: GpuSpec, question: PlannerInput) -> bool:
     required = question.recipe.resources.gpu_memory
     size_gb = spec.size_gb
     memory = host.gpu_memory_gib
@@ -86,14 +86,14 @@ def _fits(host: OwnHost, spec: GpuSpec, question: Question) -> bool:
     return required is None or memory is None or memory >= int(required)
 
 
-def _marketed_sizes_gb(question: Question, host: OwnHost, gib: Decimal) -> set[int]:
-    """Return the sizes in GB under which a GPU with this much memory is known."""
+def _marketed_sizes_gb(question: PlannerInput, host: OwnHost, gib: Decimal) -> set[int]:
+    """Return the nominal memory sizes in GB of a GPU with this much memory."""
     sizes = {memory.sold_as_gb for memory in question.catalog.gpus[host.gpu].memories if memory.gib == gib}
     return sizes | {round(gib)}
 
 
-def _sets(question: Question, group: Sequence[OwnHost], spec: GpuSpec) -> Iterator[HostSet]:
-    """Yield disjoint sets of usable hosts, one that overlaps if hosts remain, and the sets of running clusters."""
+def _sets(question: PlannerInput, group: Sequence[OwnHost], spec: GpuSpec) -> Iterator[HostSet]:
+    """Yield disjoint sets of usable hosts, an overlapping set if hosts remain, and the hosts of running clusters."""
     view, nodes, count = question.hosts, question.recipe.resources.nodes, spec.count or 0
     usable = [host for host in group if view is not None and view.usable(host, count)]
     starts = list(range(0, len(usable) - nodes + 1, nodes))
@@ -103,12 +103,12 @@ def _sets(question: Question, group: Sequence[OwnHost], spec: GpuSpec) -> Iterat
         yield _set(question, usable[start : start + nodes], count)
     by_name = {host.name: host for host in group}
     for names, gpus in () if view is None else view.running:
-        # GPUs of your own running cluster are in use, but available to a run on that same cluster.
+        # The GPUs of the caller's own cluster are in use, but available to a run on that cluster.
         if gpus == count and len(names) == nodes and by_name.keys() >= set(names):
             yield _set(question, [by_name[name] for name in names], count)
 
 
-def _set(question: Question, hosts: Sequence[OwnHost], count: int) -> HostSet:
+def _set(question: PlannerInput, hosts: Sequence[OwnHost], count: int) -> HostSet:
     first = hosts[0]
     rates = tuple(_rate_of_gpus(host, count) for host in hosts)
     known = [rate for rate in rates if rate is not None]
@@ -147,8 +147,8 @@ def _rate_of_gpus(host: OwnHost, count: int) -> Decimal | None:
     return (host.rate_usd * count / host.gpus).quantize(Decimal("1e-9")).normalize()
 
 
-def _in_order(question: Question, sets: list[HostSet]) -> list[HostSet]:
-    """Return the sets in the order of the recipe and the file, or cheapest first with unrated hosts last."""
+def _in_order(question: PlannerInput, sets: list[HostSet]) -> list[HostSet]:
+    """Return the sets in the order of the recipe and the inventory, or cheapest first with unrated hosts last."""
     if question.recipe.resources.prefer != "price":
         return sets
     return sorted(sets, key=lambda host_set: (None in host_set.rates, host_set.node_hourly_usd))

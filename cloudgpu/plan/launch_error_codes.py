@@ -19,14 +19,14 @@ from cloudgpu.errors import (
 from cloudgpu.plan.plan import Candidate
 
 Skips = Literal["zone", "pool", "region", "type", "stop", "again"]
-"""What an error rules out. `zone`: this type in this zone and market; `pool`: every zone that shares its quota;
-`region`: the region; `type`: the type everywhere; `stop`: everything; `again`: nothing, retry the call with the same
-token after a pause."""
+"""Candidates that an error rules out. `zone`: this type in this zone and market; `pool`: every candidate that shares
+the quota; `region`: the region; `type`: the type everywhere; `stop`: every candidate; `again`: none, so the call is
+retried with the same token after a pause."""
 
 
 @dataclass(frozen=True)
 class FailoverRule:
-    """How to react to an AWS error code. `said` follows the candidate's name in messages."""
+    """The reaction to an AWS error code. `said` is the text after the candidate's name in messages."""
 
     error: type[LaunchError] | type[CloudError]
     skips: Skips
@@ -122,7 +122,7 @@ _ROWS: Final[tuple[tuple[FailoverRule, tuple[str, ...]], ...]] = (
 TABLE: Final[Mapping[str, FailoverRule]] = {code: rule for rule, codes in _ROWS for code in codes}
 
 REFUSED: Final = FailoverRule(BadRequestError, "stop", "refused")
-"""For codes that are not in the table: the request itself is invalid and would be rejected everywhere."""
+"""Rule for codes that are not in the table: the request itself is invalid and would be rejected everywhere."""
 
 FIRST_PAUSE_S: Final = 30.0
 LONGEST_PAUSE_S: Final = 300.0
@@ -131,15 +131,15 @@ _JITTER: Final = 0.2
 
 
 def known(code: str) -> FailoverRule | None:
-    """Return the rule of a code, or of its part before the dot (`AuthFailure.SomeReason`); None if there is none."""
+    """Return the rule of a code, or of the part before its dot (`AuthFailure.SomeReason`); None if there is no rule."""
     return TABLE.get(code) or TABLE.get(code.partition(".")[0])
 
 
 def rule_of(err: CloudGpuError) -> FailoverRule:
     """Return the rule of an error by its code, or by its class if the code is unknown."""
-    found = known(getattr(err, "code", ""))
-    if found is not None:
-        return found
+    rule = known(getattr(err, "code", ""))
+    if rule is not None:
+        return rule
     if isinstance(err, QuotaError):
         return FailoverRule(QuotaError, "pool", "quota reached")
     if isinstance(err, (CapacityError, NotOfferedError)):
@@ -149,7 +149,7 @@ def rule_of(err: CloudGpuError) -> FailoverRule:
 
 
 def left(candidates: Sequence[Candidate], refused: Candidate, skips: Skips) -> tuple[Candidate, ...]:
-    """Return the candidates that may still be available after `refused` failed."""
+    """Return the candidates that are not ruled out after the launch of `refused` failed."""
     return tuple(candidate for candidate in candidates if not _ruled_out(candidate, refused, skips))
 
 

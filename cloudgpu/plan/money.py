@@ -7,15 +7,15 @@ from cloudgpu.plan.plan import Plan
 from cloudgpu.recipe.units import DurationS
 
 _SHORTEST_S = 600
-"""With less than ten minutes, nodes terminate before they start work."""
+"""Shortest useful expiry: with less than ten minutes, nodes terminate before they start work."""
 _MINUTE_S = 60
 _SHOWN = Decimal("0.0001")
 
 
 def breakdown(plan: Plan) -> str:
-    """Format the items of the worst case: `62.43 for 2 nodes p3dn.24xlarge, 0.05 for 2 disks of 200 GiB (gp3)`.
+    """Format the items of the worst case, such as `62.43 for 2 nodes p3dn.24xlarge, 0.05 for 2 disks of 200 GiB (gp3)`.
 
-    Empty without candidates.
+    The result is empty if the plan has no candidates.
     """
     parts = ((item.label, item.until_usd(plan.expiry_s)) for item in plan.costs)
     return ", ".join(f"{cents(usd)} for {label}" for label, usd in parts if usd is not None)
@@ -37,9 +37,9 @@ def cents(usd: Decimal) -> str:
 
 
 def longest_expiry_within(plan: Plan, cap_usd: Decimal) -> DurationS | None:
-    """Return the longest expiry, in whole minutes, whose worst case is within the budget; None if too short to use."""
+    """Return the longest expiry in whole minutes whose worst case is within the budget; None if it is too short."""
     low, high = 0, plan.expiry_s // _MINUTE_S
-    # The worst case never decreases as the expiry grows, so a binary search finds the longest that fits.
+    # The worst case never decreases as the expiry grows, so a binary search finds the longest expiry that fits.
     while low < high:
         middle = (low + high + 1) // 2
         worst = plan.worst_case_over_usd(middle * _MINUTE_S)

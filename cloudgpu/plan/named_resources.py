@@ -1,11 +1,11 @@
-"""What is known of the resources that a recipe and the settings name: datasets, work directory, keys and roles."""
+"""Results of checking the resources that a recipe and the settings name: datasets, images, keys, roles and networks."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
 Presence = Literal["there", "missing", "unknown"]
-"""`unknown`: it could not be checked, for example because AWS denied access."""
+"""`unknown` means that the check failed, for example because AWS denied access."""
 
 
 @dataclass(frozen=True)
@@ -13,9 +13,9 @@ class DatasetSeen:
     """The result of checking a dataset's source.
 
     Attributes:
-        why: Why it is missing or unknown; empty otherwise.
+        why: Reason why the dataset is missing or could not be checked; empty otherwise.
         size_bytes: Size; None if unknown.
-        whole: False if `size_bytes` is a lower bound, because there were too many files to list.
+        whole: Whether `size_bytes` is exact. If there were too many files to list, it is a lower bound.
         region: Region of the bucket; empty for local files or if unknown.
     """
 
@@ -40,9 +40,9 @@ class NamedThing:
     """Empty for global resources."""
     presence: Presence
     why: str = ""
-    """Why it is missing or unknown."""
+    """Reason why the resource is missing or could not be checked; empty otherwise."""
     setting: str = ""
-    """The setting that names it; empty if the recipe does."""
+    """Setting that names the resource; empty if the recipe names it."""
 
 
 @dataclass(frozen=True)
@@ -51,11 +51,11 @@ class ImageSeen:
 
     Attributes:
         image: The image as written in the recipe.
-        presence: `refused`: the registry denies access with this login, or without one.
-        why: Why it is missing, refused or unknown; empty otherwise. Contains no secret.
-        platforms: Platforms that it is built for, for example `linux/amd64`; empty if the registry does not say.
-        packed_bytes: Compressed size of its x86_64 layers; None if unknown.
-        on_loopback: The registry's address is a loopback address, which is a different registry on each node.
+        presence: `refused` means that the registry denied access, with the recipe's login or anonymously.
+        why: Reason why the image is missing, refused or unknown; empty otherwise. Contains no secret.
+        platforms: Platforms of the image, for example `linux/amd64`; empty if the registry does not report them.
+        packed_bytes: Compressed size of the x86_64 layers; None if unknown.
+        on_loopback: Whether the registry's address is a loopback address, which is a different registry on each node.
     """
 
     image: str
@@ -67,14 +67,14 @@ class ImageSeen:
 
 
 @dataclass(frozen=True)
-class Survey:
-    """All results together. An empty survey means that nothing was checked.
+class NamedResources:
+    """The results of all checks of named resources. An empty survey means that nothing was checked.
 
     Attributes:
         datasets: Name -> result; absent = not checked.
         workdir_bytes: Size of the work directory; None = not checked, or none is uploaded.
         enabled_regions: Regions that the account has enabled; None = not queried, or unknown.
-        regions_unknown: Why `enabled_regions` could not be read; empty otherwise.
+        regions_unknown: Reason why `enabled_regions` could not be read; empty otherwise.
         named: Key pairs, roles and network resources.
         image: The registry's response about the recipe's container; None = not queried.
         set_variables: Secrets of the recipe that are set in the caller's environment; None = not checked.
@@ -93,4 +93,4 @@ class Survey:
         return self.image if self.image is not None and self.image.image == image else None
 
 
-NO_SURVEY = Survey()
+NO_SURVEY = NamedResources()

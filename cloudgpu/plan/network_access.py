@@ -1,4 +1,4 @@
-"""How the nodes are reached: which public address they get, and through what."""
+"""Public addresses of the nodes, and the paths by which SSH reaches them: direct, jump host or Session Manager."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -8,19 +8,20 @@ from typing import Literal
 from cloudgpu.catalog import InstanceType
 
 PublicAddress = Literal["auto", "elastic", "nat", "private", "private-nat"]
-"""`auto`: EC2 assigns one to each node. `elastic`: an Elastic IP per node. `nat`: an Elastic IP for the first node,
-which is the jump host for the others, and a NAT gateway for outbound traffic. `private`: none; the caller can reach the
-subnet. `private-nat`: none, with a NAT gateway for outbound traffic; reached only through Session Manager."""
+"""`auto`: EC2 assigns a public address to each node. `elastic`: an Elastic IP per node. `nat`: an Elastic IP for the
+first node, which is the jump host for the other nodes, and a NAT gateway for outbound traffic. `private`: no public
+address, because the caller can reach the subnet. `private-nat`: no public address, a NAT gateway for outbound traffic,
+and access only through Session Manager."""
 
 Reach = Literal["direct", "ssm"]
-"""`direct`: the caller, or a jump host, connects to port 22. `ssm`: AWS Session Manager carries SSH."""
+"""`direct`: the caller or a jump host connects to port 22. `ssm`: SSH runs through AWS Session Manager."""
 
 DEFAULT_ELASTIC_IPS = 5
 """Default AWS quota per region, used if the account's quota was not queried."""
 BEHIND_NAT = 2
-"""Elastic IPs that a cluster behind NAT needs, whatever its size: the gateway's and the first node's."""
+"""Elastic IPs of a cluster of any size behind NAT: one for the gateway and one for the first node."""
 GATEWAYS = frozenset({"nat", "private-nat"})
-"""Kinds with a NAT gateway in a VPC that is created for the cluster."""
+"""Kinds of public address with a NAT gateway, in a VPC that is created for the cluster."""
 
 
 @dataclass(frozen=True)
@@ -28,13 +29,13 @@ class NetworkRequest:
     """The network settings.
 
     Attributes:
-        public_address: As requested; `auto` lets the planner decide.
-        own_subnet: True if the user names a subnet.
-        own_network: True if the user names a VPC, subnet or security group, so that none can be created for the nodes.
-        reach: How SSH reaches the nodes.
+        public_address: Requested kind of public address; `auto` lets the planner decide.
+        own_subnet: Whether the settings specify a subnet.
+        own_network: Whether the settings specify a VPC, subnet or security group, so that cloudgpu creates no VPC.
+        reach: Path by which SSH reaches the nodes.
         bastion: Jump host; empty if there is none.
-        caller_named: True if the settings say which addresses may reach port 22.
-        own_group: True if the user names a security group, which then decides who may reach port 22.
+        caller_named: Whether the settings specify the addresses that may connect to port 22.
+        own_group: Whether the settings specify a security group, which then controls access to port 22.
     """
 
     public_address: PublicAddress = "auto"
@@ -49,27 +50,25 @@ class NetworkRequest:
 NO_REQUEST = NetworkRequest()
 
 
-def several_interfaces(kind: InstanceType, efa: int) -> bool:
+def several_interfaces(instance_type: InstanceType, efa: int) -> bool:
     """Return True if a node has several interfaces, so that EC2 assigns it no public address.
 
     A type with more network cards than EFA interfaces uses its first card for IP only.
     """
-    return efa > 1 or (efa > 0 and kind.network_cards > kind.efa_interfaces)
+    return efa > 1 or (efa > 0 and instance_type.network_cards > instance_type.efa_interfaces)
 
 
 def chosen(request: NetworkRequest, nodes: int, free: int, *, several: bool) -> PublicAddress:
-    """Return the kind of address for a cluster of this size, given the number of free Elastic IPs."""
-    way = (
-        request.public_address
-        if request.public_address != "auto"
-        else _by_itself(request, nodes, free, several=several)
-    )
-    # With Session Manager the first node's address would be unused, and private nodes need no subnet of the user's.
+    """Return the kind of public address for this many nodes, given the number of free Elastic IPs."""
+    way = request.public_address
+    if way == "auto":
+        way = _automatic(request, nodes, free, several=several)
+    # With Session Manager the first node's address would be unused, and private nodes do not need an existing subnet.
     replaced = ("nat",) if request.own_network else ("nat", "private")
     return "private-nat" if request.reach == "ssm" and way in replaced else way
 
 
-def _by_itself(request: NetworkRequest, nodes: int, free: int, *, several: bool) -> PublicAddress:
+def _automatic(request: NetworkRequest, nodes: int, free: int, *, several: bool) -> PublicAddress:
     if request.own_subnet and (several or request.bastion):
         return "private"
     if not several:
@@ -83,9 +82,9 @@ def elastic_ips(way: PublicAddress, nodes: int) -> int:
 
 
 def contradiction(request: NetworkRequest) -> str:
-    """Return why the settings contradict each other; empty if they do not."""
+    """Return the reason why the settings contradict each other; empty if they do not."""
     way, ssm = request.public_address, request.reach == "ssm"
-    needs = "names a subnet whose private addresses"
+    needs = "specifies a subnet whose private addresses"
     wrong = (
         (
             way in GATEWAYS and request.own_network,
@@ -93,23 +92,23 @@ def contradiction(request: NetworkRequest) -> str:
         ),
         (
             way == "private" and not request.own_subnet and (request.own_network or not ssm),
-            f"public_address is private, but no subnet_id {needs} you reach",
+            f"public_address is private, but no subnet_id {needs} you can reach",
         ),
         (way == "private-nat" and not ssm, "public_address is private-nat, which can only be reached with reach = ssm"),
         (bool(request.bastion) and ssm, "bastion names a jump host, but reach is ssm, which needs none"),
-        (bool(request.bastion) and not request.own_subnet, f"bastion is set, but no subnet_id {needs} it reaches"),
+        (bool(request.bastion) and not request.own_subnet, f"bastion is set, but no subnet_id {needs} it can reach"),
         (
             bool(request.bastion) and not (request.caller_named or request.own_group),
-            "bastion is set, but ssh_cidr does not say from which private address it reaches the nodes",
+            "bastion is set, but ssh_cidr does not allow the private address from which it connects to the nodes",
         ),
     )
     return next((text for holds, text in wrong if holds), "")
 
 
 def explained(way: PublicAddress, nodes: int, gateway_gb_usd: Decimal | None) -> Iterator[str]:
-    """Yield notes on how nodes are reached and what the expiry does not delete; none if it costs nothing extra.
+    """Yield notes on access to the nodes and on resources that the expiry does not delete; none without extra costs.
 
-    `gateway_gb_usd` is the price of a GB through the NAT gateway; None if unknown.
+    `gateway_gb_usd` is the price per GB of traffic through the NAT gateway; None if unknown.
     """
     lasting = "until `down` or `sweep` releases them: the expiry terminates only the nodes"
     if way == "elastic":

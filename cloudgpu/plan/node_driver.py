@@ -1,4 +1,4 @@
-"""The machine image and NVIDIA driver that the nodes of a recipe get."""
+"""Machine image and NVIDIA driver of a recipe's nodes."""
 
 from dataclasses import dataclass
 
@@ -14,8 +14,8 @@ class NodeDriver:
 
     Attributes:
         branch: Driver branch; None if unknown.
-        flavour: Flavour of the kernel modules; None if unknown.
-        installed: Whether the bootstrap installs it. Otherwise it is part of the machine image.
+        flavour: Variant of the kernel modules; None if unknown.
+        installed: Whether the bootstrap installs the driver. Otherwise it is part of the machine image.
     """
 
     branch: int | None
@@ -26,7 +26,8 @@ class NodeDriver:
 def machine_image(recipe: Recipe, gpu: Gpu) -> str:
     """Return the recipe's machine image, or the default for the GPU: `ami-...` or an SSM parameter.
 
-    A recipe that requests a driver branch gets an image without a driver, because a preinstalled one is not replaced.
+    A recipe that requests a driver branch gets an image without a driver, because the bootstrap does not replace a
+    preinstalled driver.
     """
     resources = recipe.resources
     return resources.image or (gpu.image if resources.driver is None else bare_image().parameter)

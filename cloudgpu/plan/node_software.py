@@ -12,30 +12,30 @@ from cloudgpu.recipe.schema import Recipe
 
 
 @dataclass(frozen=True)
-class Use:
-    """The software on the nodes of one instance type. Empty text means that it is unknown before the launch."""
+class NodeSoftware:
+    """The software on the nodes of one instance type. An empty field is unknown before the launch, or unused."""
 
     instance_type: str
     image: str
-    """Machine image: `ami-...`, or the SSM parameter that it is resolved from at launch."""
+    """Machine image: `ami-...`, or the SSM parameter that resolves to it at launch."""
     image_parameter: str
     driver: str
-    """Branch and flavour of the NVIDIA driver, for example `580 proprietary`."""
+    """Branch and kernel module variant of the NVIDIA driver, for example `580 proprietary`."""
     driver_from: str
-    """`bootstrap` or `machine image`; empty for an image that the recipe names."""
+    """Source of the driver: `bootstrap` or `machine image`; empty if the driver is unknown."""
     cuda: str
-    """CUDA version of the container. Without a container, CUDA comes with the Python packages."""
+    """CUDA version of the container; empty without a container, because CUDA then comes with the Python packages."""
     container: str
     environment: tuple[RankVariable, ...] = ()
-    """Network variables that cloudgpu sets for every rank unless the recipe does."""
+    """Network variables that cloudgpu sets for every rank, without variables that the recipe sets."""
 
     def as_json(self) -> dict[str, Any]:
-        """Return the documented JSON form, with null for what is unknown before the launch."""
+        """Return the documented JSON form, with null for empty fields."""
         fields = {name: value or None for name, value in asdict(self).items()}
         return fields | {"environment": [asdict(setting) for setting in self.environment]}
 
 
-def use_of(recipe: Recipe, instance_type: str, gpu: Gpu, image: str, parameter: str) -> Use:
+def use_of(recipe: Recipe, instance_type: str, gpu: Gpu, image: str, parameter: str) -> NodeSoftware:
     """Return the software on nodes of this type."""
     driver = node_driver(recipe, gpu)
     # Whether a custom machine image has a driver is unknown until the bootstrap checks.
@@ -45,7 +45,9 @@ def use_of(recipe: Recipe, instance_type: str, gpu: Gpu, image: str, parameter: 
     container_image = "" if container is None else container.image
     environment = settings(instance_type, recipe.resources.nodes, recipe.resources.network, recipe.environment.env)
     cuda = _cuda(container_image)
-    return Use(instance_type, image, parameter, name, origin if name else "", cuda, container_image, environment)
+    return NodeSoftware(
+        instance_type, image, parameter, name, origin if name else "", cuda, container_image, environment
+    )
 
 
 def _cuda(container: str) -> str:

@@ -10,12 +10,12 @@ from typing import Any, Literal
 from cloudgpu.plan import costs
 from cloudgpu.plan.candidate import Candidate, Market
 from cloudgpu.plan.costs import CostItem
-from cloudgpu.plan.named_resources import NO_SURVEY, Survey
-from cloudgpu.plan.node_software import Use
+from cloudgpu.plan.named_resources import NO_SURVEY, NamedResources
+from cloudgpu.plan.node_software import NodeSoftware
 from cloudgpu.plan.quota_headroom import QuotaRoom
 from cloudgpu.plan.reservations import Reservation
 from cloudgpu.plan.storage_state import StorageSeen
-from cloudgpu.plan.suggested_change import Remedy
+from cloudgpu.plan.suggested_change import SuggestedChange
 from cloudgpu.recipe.launching import ON_THE_HEAD
 from cloudgpu.recipe.schema import Recipe
 from cloudgpu.text import SHELL_WORD
@@ -37,9 +37,9 @@ class Finding:
     severity: Severity
     message: str
     fix: str = ""
-    """Options or a sentence that would fix it."""
-    remedies: tuple[Remedy, ...] = ()
-    """Verified fixes. Only for errors; empty if none was found."""
+    """Options or instructions that fix the problem."""
+    remedies: tuple[SuggestedChange, ...] = ()
+    """Verified fixes of an error; empty if none was found."""
 
     @property
     def cures(self) -> tuple[str, ...]:
@@ -49,7 +49,7 @@ class Finding:
 
     @property
     def cure(self) -> str:
-        """The first fix as typed; empty if there is none."""
+        """The first fix, without its result; empty if there is none."""
         return self.remedies[0].command if self.remedies else self.fix
 
     def as_json(self) -> dict[str, Any]:
@@ -59,21 +59,22 @@ class Finding:
 
 @dataclass(frozen=True)
 class Quotes:
-    """What the cloud reported before planning. Empty when planning offline, from the catalog only.
+    """Data that the cloud reported before planning; mostly empty for an offline plan, which uses the catalog.
 
     Attributes:
-        zones: (instance type, region) -> zones that offer it now; absent = not queried.
-        zones_unknown: Region -> why its zones could not be read; the catalog's zones are used there.
+        zones: (instance type, region) -> zones that currently offer the type; absent = not queried.
+        zones_unknown: Region -> reason why its zones could not be read; the catalog's zones are used instead.
         live: Whether a cloud was queried.
         prices: (instance type, zone, market) -> current USD per hour; absent = use the catalog's price.
-        images: (SSM parameter, region) -> the machine image that it names now; absent = not queried, or unknown.
+        images: (SSM parameter, region) -> the machine image that it resolves to; absent = not queried, or unknown.
         free_addresses: Region -> Elastic IPs that the account can still allocate; absent = not queried, or unknown.
-        reservation: Reservation that the recipe names, as AWS describes it; None = not queried, or not found.
-        asked_at: When the cloud was queried, UTC.
-        refused: (instance type, zone, market) -> seconds since it had no capacity; recent failures only.
+        reservation: The recipe's reservation as AWS describes it; None = not queried, or not found.
+        asked_at: Time of the queries, in UTC.
+        refused: (instance type, zone, market) -> seconds since a launch failed for lack of capacity; recent failures
+            only.
         quotas: (region, quota code) -> limit and usage; absent = not queried, or unknown.
         storage: Existing storage under the names that the recipe uses; absent = not queried.
-        survey: What is known of the resources that the recipe and the settings name.
+        survey: Results of checking the resources that the recipe and the settings name.
     """
 
     zones: Mapping[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)
@@ -86,7 +87,7 @@ class Quotes:
     asked_at: datetime | None = None
     quotas: Mapping[tuple[str, str], QuotaRoom] = field(default_factory=dict)
     storage: Mapping[str, tuple[StorageSeen, ...]] = field(default_factory=dict)
-    survey: Survey = NO_SURVEY
+    survey: NamedResources = NO_SURVEY
     zones_unknown: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -97,10 +98,10 @@ class Expected:
     metric: str
     amount: Decimal
     rate: Decimal
-    """The reference rate per second."""
+    """Reference rate per second."""
     unit: str
     on: str
-    """The hardware that the reference was measured on."""
+    """Hardware on which the reference was measured."""
     seconds: int
     usd: Decimal
     """Cost on the first candidate, including disks, addresses and data. Excludes items without a known price."""
@@ -113,12 +114,12 @@ class Expected:
 
 @dataclass(frozen=True)
 class Plan:
-    """What cloudgpu would do. `recipe` is resolved, including parameters and, in a rehearsal, its section."""
+    """What cloudgpu would do. The recipe is resolved, with parameters and, in a rehearsal, its `rehearsal` section."""
 
     target: Target
     recipe: Recipe
     recipe_digest: str
-    """SHA-256 of the recipe as resolved."""
+    """SHA-256 digest of the resolved recipe."""
     nodes: int
     ranks_per_node: int
     candidates: tuple[Candidate, ...]
@@ -126,22 +127,22 @@ class Plan:
     expiry_s: int
     priced_live: bool
     starts_at: datetime | None = None
-    """When the reserved capacity becomes available; None if it is available now."""
+    """Time at which the reserved capacity becomes available; None if it is available now."""
     expected: Expected | None = None
     """Estimate at the reference rate; None if the recipe has no `work`."""
-    uses: tuple[Use, ...] = ()
+    uses: tuple[NodeSoftware, ...] = ()
     """Machine image, driver, CUDA and container of each instance type, in the candidates' order."""
-    remedies: tuple[Remedy, ...] = ()
+    remedies: tuple[SuggestedChange, ...] = ()
     """Changes that each fix all errors; empty if there are no errors or no fix was found."""
 
     @property
     def simulated(self) -> bool:
-        """Whether the plan costs no real money."""
+        """True if the plan costs no real money."""
         return self.target == "rehearsal"
 
     @property
     def dearest(self) -> Candidate | None:
-        """The candidate with the highest worst-case cost; None without candidates."""
+        """The candidate with the highest worst-case cost; None if there are no candidates."""
         return max(self.candidates, key=lambda candidate: self._worst_usd(candidate, self.expiry_s), default=None)
 
     @property
@@ -152,22 +153,22 @@ class Plan:
 
     @property
     def unpriced(self) -> tuple[str, ...]:
-        """Items of any candidate that no sum includes, because their price is unknown."""
+        """Labels of the items of any candidate that no total includes because their price is unknown."""
         return tuple(dict.fromkeys(item for candidate in self.candidates for item in costs.unpriced(candidate.beside)))
 
     @property
     def hourly_usd(self) -> Decimal | None:
-        """Hourly price of the cluster on the most expensive candidate, in USD, including everything besides the nodes.
+        """Hourly price in USD of the cluster on the most expensive candidate, including the items besides the nodes.
 
-        None without candidates.
+        None if there are no candidates.
         """
         return max((costs.hourly_usd(candidate.costs(self.nodes)) for candidate in self.candidates), default=None)
 
     @property
     def worst_case_usd(self) -> Decimal | None:
-        """Cost of the most expensive candidate until expiry, in USD, rounded up to the cent; None without candidates.
+        """Cost in USD of the most expensive candidate until expiry, rounded up to the cent; None without candidates.
 
-        Excludes items without a known price: see `unpriced`.
+        Items without a known price are excluded; see `unpriced`.
         """
         return self.worst_case_over_usd(self.expiry_s)
 
@@ -189,7 +190,7 @@ class Plan:
         return tuple(finding for finding in self.findings if finding.severity == "error")
 
     def as_json(self) -> dict[str, Any]:
-        """The documented `plan --json` form; money as strings."""
+        """Return the documented `plan --json` form, with amounts as text."""
         return {
             "target": self.target,
             "simulated": self.simulated,

@@ -1,4 +1,4 @@
-"""The planner: a pure function from a resolved recipe and the state of the cloud to a plan."""
+"""Turn a resolved recipe and the state of the cloud into a plan. Pure."""
 
 from dataclasses import replace
 from datetime import date, datetime
@@ -6,13 +6,13 @@ from decimal import ROUND_CEILING, Decimal
 
 from cloudgpu.catalog import Catalog
 from cloudgpu.plan import host_sets
-from cloudgpu.plan.candidates import Field, weigh
+from cloudgpu.plan.candidates import CandidateList, weigh
 from cloudgpu.plan.checks.registry import findings
 from cloudgpu.plan.costs import total_usd
 from cloudgpu.plan.network_access import NO_REQUEST, NetworkRequest
-from cloudgpu.plan.node_software import Use, use_of
+from cloudgpu.plan.node_software import NodeSoftware, use_of
 from cloudgpu.plan.plan import Expected, Plan, Quotes, Target
-from cloudgpu.plan.planner_input import Question
+from cloudgpu.plan.planner_input import PlannerInput
 from cloudgpu.plan.reservations import lasting_s
 from cloudgpu.plan.suggestions import with_remedies
 from cloudgpu.recipe.digest import digest
@@ -30,15 +30,15 @@ def make(
     network: NetworkRequest = NO_REQUEST,
 ) -> Plan:
     """Plan a resolved recipe. Problems are reported as findings, never raised."""
-    return answer(Question(recipe, target, catalog, quotes, default_region, today, network))
+    return answer(PlannerInput(recipe, target, catalog, quotes, default_region, today, network))
 
 
-def answer(question: Question) -> Plan:
+def answer(question: PlannerInput) -> Plan:
     """Return the plan, with remedies if it has errors."""
     return with_remedies(planned(question), question, planned)
 
 
-def planned(question: Question) -> Plan:
+def planned(question: PlannerInput) -> Plan:
     """Return the plan with its findings but without remedies."""
     recipe = question.recipe
     field = weigh(question) if question.hosts is None else host_sets.weigh(question)
@@ -59,7 +59,7 @@ def planned(question: Question) -> Plan:
     return replace(plan, findings=findings(question, field, plan))
 
 
-def _expiry_s(question: Question) -> int:
+def _expiry_s(question: PlannerInput) -> int:
     """Return the recipe's expiry, limited by the end of the reservation."""
     requested_s, reservation, now = (
         int(question.recipe.budget.expiry),
@@ -69,16 +69,16 @@ def _expiry_s(question: Question) -> int:
     return requested_s if reservation is None or now is None else lasting_s(reservation, now, requested_s)
 
 
-def _starts_at(question: Question) -> datetime | None:
-    """Return when the reserved capacity becomes available, if that is in the future."""
+def _starts_at(question: PlannerInput) -> datetime | None:
+    """Return the time at which the reserved capacity becomes available; None if that is not in the future."""
     reservation, now = question.quotes.reservation, question.quotes.asked_at
     if reservation is None or now is None or reservation.starts_at is None or reservation.starts_at <= now:
         return None
     return reservation.starts_at
 
 
-def _ranks_per_node(question: Question, field: Field) -> int:
-    """Return the ranks per node of the first candidate, or of the first requested type if there is no candidate."""
+def _ranks_per_node(question: PlannerInput, field: CandidateList) -> int:
+    """Return the ranks per node on the first candidate, or on the first requested type if there is no candidate."""
     ranks = question.recipe.launch.ranks
     if ranks != "gpus":
         return ranks
@@ -87,13 +87,13 @@ def _ranks_per_node(question: Question, field: Field) -> int:
     return question.types[0].gpus if question.types else 1
 
 
-def _priced_live(question: Question, field: Field) -> bool:
-    """Return True if every price was read from the cloud just now."""
+def _priced_live(question: PlannerInput, field: CandidateList) -> bool:
+    """Return True if every candidate's price was just read from the cloud."""
     prices = question.quotes.prices
     return bool(field.candidates) and all(candidate.key in prices for candidate in field.candidates)
 
 
-def _expected(recipe: Recipe, field: Field) -> Expected | None:
+def _expected(recipe: Recipe, field: CandidateList) -> Expected | None:
     """Estimate time and cost at the reference rate on the first candidate."""
     work = recipe.work
     metric = recipe.metrics.get(work.metric) if work is not None else None
@@ -106,8 +106,8 @@ def _expected(recipe: Recipe, field: Field) -> Expected | None:
     return Expected(work.metric, work.amount, rate, metric.unit, reference.on, seconds, usd)
 
 
-def _uses(question: Question, field: Field) -> tuple[Use, ...]:
-    """Return the software of each type; if its image differs between regions, that of the first region."""
+def _uses(question: PlannerInput, field: CandidateList) -> tuple[NodeSoftware, ...]:
+    """Return the software of each instance type, with the machine image of the first region."""
     if question.hosts is not None:
         return ()
     first = {candidate.instance_type: candidate for candidate in reversed(field.candidates)}
@@ -124,4 +124,4 @@ def _uses(question: Question, field: Field) -> tuple[Use, ...]:
         for candidate in chosen
     )
     # The rehearsal does not simulate the network, so network settings are omitted.
-    return tuple(replace(candidate, environment=()) for candidate in uses) if question.rehearsed else uses
+    return tuple(replace(use, environment=()) for use in uses) if question.rehearsed else uses

@@ -1,4 +1,4 @@
-"""The input of the planner: the recipe, the catalog and what is known of the cloud."""
+"""The input of the planner: the recipe, the catalog and the state of the cloud."""
 
 from dataclasses import dataclass, field
 from datetime import date
@@ -24,8 +24,8 @@ from cloudgpu.recipe.schema import Recipe
 
 
 @dataclass(frozen=True)
-class Question:
-    """Everything that checks and candidates are computed from, as immutable values."""
+class PlannerInput:
+    """The immutable input from which checks and candidates are computed."""
 
     recipe: Recipe
     target: Target
@@ -50,25 +50,25 @@ class Question:
 
     @property
     def markets(self) -> tuple[Market, ...]:
-        """Markets to try, in order: a recipe that prefers spot tries it before on-demand."""
+        """Markets to try, in order. A recipe that prefers spot also tries on-demand."""
         if self.market == "on-demand" and self.recipe.resources.prefer == "spot":
             return ("spot", "on-demand")
         return (self.market,)
 
-    def markets_of(self, kind: InstanceType) -> tuple[Market, ...]:
-        """Return the markets in which EC2 sells a type. Reservations count always, because they are already bought."""
-        return tuple(market for market in self.markets if is_reserved(market) or market in kind.usage_classes)
+    def markets_of(self, instance_type: InstanceType) -> tuple[Market, ...]:
+        """Return the markets to try for a type: those in which EC2 offers it, and reserved capacity in any case."""
+        return tuple(market for market in self.markets if is_reserved(market) or market in instance_type.usage_classes)
 
     @property
     def regions(self) -> tuple[str, ...]:
-        """Regions in the order to try them; derived from the zones if the recipe names no region."""
+        """Regions in the order in which they are tried; derived from the zones if the recipe lists no regions."""
         resources = self.recipe.resources
         of_zones = tuple(dict.fromkeys(zone[:-1] for zone in resources.zones))
         return tuple(dict.fromkeys(resources.regions)) or of_zones or (self.default_region,)
 
     @property
     def known_regions(self) -> tuple[str, ...]:
-        """The regions that the catalog knows. Others are an error, whatever the cloud offers there."""
+        """The requested regions that are in the catalog. Any other region is an error."""
         return tuple(region for region in self.regions if region in self.catalog.regions)
 
     @property
@@ -81,39 +81,39 @@ class Question:
     @property
     def types(self) -> tuple[InstanceType, ...]:
         """Every known instance type that matches the specs, in order, including retired ones."""
-        matches = [kind for spec in self.specs for kind in types_for_spec(spec, self.catalog)]
-        return tuple({kind.name: kind for kind in matches}.values())
+        matches = [instance_type for spec in self.specs for instance_type in types_for_spec(spec, self.catalog)]
+        return tuple({instance_type.name: instance_type for instance_type in matches}.values())
 
-    def wants_efa(self, kind: InstanceType) -> bool:
-        """Return True if EFA is attached: if the recipe requires it, or if several nodes can use it."""
+    def wants_efa(self, instance_type: InstanceType) -> bool:
+        """Return True if nodes of a type need EFA: the recipe requires it, or several nodes can use it."""
         resources = self.recipe.resources
         return resources.network == "efa" or (
-            resources.network == "auto" and resources.nodes > 1 and kind.efa_interfaces > 0
+            resources.network == "auto" and resources.nodes > 1 and instance_type.efa_interfaces > 0
         )
 
-    def efa_of(self, kind: InstanceType) -> int:
+    def efa_of(self, instance_type: InstanceType) -> int:
         """Return the number of EFA interfaces to attach to a node of a type."""
-        return kind.efa_interfaces if self.wants_efa(kind) else 0
+        return instance_type.efa_interfaces if self.wants_efa(instance_type) else 0
 
     def free_addresses(self, region: str) -> int:
-        """Return the Elastic IPs available: as the cloud reports, else the default AWS quota."""
+        """Return the number of Elastic IPs that the cloud reports as available, or the default AWS quota if unknown."""
         return self.quotes.free_addresses.get(region, DEFAULT_ELASTIC_IPS)
 
-    def public_address(self, kind: InstanceType, region: str) -> PublicAddress:
-        """Return what kind of public address nodes of a type get in a region."""
-        several = several_interfaces(kind, self.efa_of(kind))
+    def public_address(self, instance_type: InstanceType, region: str) -> PublicAddress:
+        """Return the kind of public address that nodes of a type get in a region."""
+        several = several_interfaces(instance_type, self.efa_of(instance_type))
         return chosen(self.network, self.recipe.resources.nodes, self.free_addresses(region), several=several)
 
-    def image_parameter(self, kind: InstanceType) -> str:
+    def image_parameter(self, instance_type: InstanceType) -> str:
         """Return the SSM parameter of the machine image for a type; empty if the recipe names an image."""
-        image = machine_image(self.recipe, self.catalog.gpus[kind.gpu])
+        image = machine_image(self.recipe, self.catalog.gpus[instance_type.gpu])
         return "" if image.startswith("ami-") else image
 
-    def image(self, kind: InstanceType, region: str) -> str:
+    def image(self, instance_type: InstanceType, region: str) -> str:
         """Return the machine image for a type, or its SSM parameter if it has not been resolved."""
-        parameter = self.image_parameter(kind)
+        parameter = self.image_parameter(instance_type)
         return self.quotes.images.get((parameter, region), parameter) or str(self.recipe.resources.image)
 
-    def zones_offering(self, kind: InstanceType, region: str) -> tuple[str, ...]:
+    def zones_offering(self, instance_type: InstanceType, region: str) -> tuple[str, ...]:
         """Return the zones of a region that offer a type, from the cloud or, if not queried, from the catalog."""
-        return self.quotes.zones.get((kind.name, region), kind.zones.get(region, ()))
+        return self.quotes.zones.get((instance_type.name, region), instance_type.zones.get(region, ()))

@@ -1,4 +1,4 @@
-"""Capacity Reservations and Capacity Blocks: whether they suit the cluster, and how long a run may last."""
+"""Check whether a Capacity Reservation or Capacity Block suits the cluster, and how long a run in it may last."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -27,14 +27,14 @@ class Reservation:
     instance_type: str
     state: str
     free: int
-    """Free instances; all of them before its start."""
+    """Number of free instances; before the start of the reservation, all of its instances."""
     starts_at: datetime | None
     ends_at: datetime | None
 
 
 @dataclass(frozen=True)
 class ReservationLookup:
-    """Result of looking up a reservation. `found` is None if there is none with that ID."""
+    """Result of looking up a reservation. `found` is None if no reservation has that ID."""
 
     found: Reservation | None
     asked_at: datetime
@@ -46,7 +46,7 @@ def is_reserved(market: str) -> bool:
 
 
 def unfit(reservation: Reservation, market: str, nodes: int) -> Iterator[str]:
-    """Yield why a reservation cannot hold the cluster, whatever its zone."""
+    """Yield the reasons, apart from its zone, why a reservation cannot hold the cluster."""
     if reservation.kind != _KINDS[market]:
         other = next(name for name, kind in _KINDS.items() if kind == reservation.kind)
         yield f"{reservation.id} is a different kind of reservation; set resources.market to {other}"
@@ -57,7 +57,7 @@ def unfit(reservation: Reservation, market: str, nodes: int) -> Iterator[str]:
 
 
 def lasting_s(reservation: Reservation, now: datetime, expiry_s: int) -> int:
-    """Return the seconds a run may last: the expiry, limited by 30 minutes before the end of a Capacity Block."""
+    """Return the seconds that a run may last: the expiry, but at most until 30 minutes before a Capacity Block ends."""
     if reservation.kind != "capacity-block" or reservation.ends_at is None:
         return expiry_s
     begin = max(now, reservation.starts_at or now)

@@ -1,4 +1,4 @@
-"""Saved plans: the file format of `plan --out`, with a checksum, and the differences from a plan made now."""
+"""Saved plans: the file format of `plan --out`, with a checksum, and the differences from a fresh plan."""
 
 import hashlib
 import json
@@ -22,10 +22,10 @@ _VERSION: Final = "cloudgpu_plan"
 
 @dataclass(frozen=True)
 class PlanInputs:
-    """What a plan was made from. Each text changes if and only if its input changes.
+    """The inputs of a plan. Each field changes if and only if its input changes.
 
     Attributes:
-        endpoint: Distinguishes targets with the same account ID; empty for real AWS.
+        endpoint: API endpoint, to tell targets with the same account ID apart; empty for real AWS.
         recipe_digest: Digest of the resolved recipe.
         workdir_digest: Digest of all files sent to the nodes; empty if none are sent.
         catalogue: Digest of the catalog, including its refreshed data.
@@ -46,7 +46,7 @@ class StoredPlan:
     Attributes:
         recipe: Path of the recipe.
         sets: `--set` assignments from the command line, `name=value`.
-        region: Default region, for recipes that name none.
+        region: Default region, for a recipe without regions.
     """
 
     made_at: str
@@ -69,7 +69,7 @@ class StoredPlan:
 
 
 def written(stored: StoredPlan) -> str:
-    """Return the text of the file: JSON that includes its own checksum."""
+    """Return the text of the file: JSON with a checksum of its content."""
     content = {_VERSION: VERSION, **asdict(stored)}
     return json.dumps({**content, _SEAL: _checksum(content)}, indent=1, sort_keys=True) + "\n"
 
@@ -101,10 +101,10 @@ def read(text: str, name: str) -> StoredPlan:
 
 
 def _check_shape(stored: StoredPlan) -> None:
-    """Access everything that `changes` and `as_agreed` need.
+    """Access every field that `changes` and `as_agreed` need.
 
     Raises:
-        ValueError: Something is missing or malformed. The other exceptions in `MALFORMED` mean the same.
+        ValueError: A field is missing or malformed. The other exceptions in `MALFORMED` mean the same.
     """
     _ = stored.candidates
     for name in _SHAPE:
@@ -150,7 +150,7 @@ _INPUTS: Final = {
     "catalogue": "the catalog",
 }
 _READABLE: Final = frozenset({"target", "account"})
-"""Inputs whose values mean something to the user; the others are digests."""
+"""Inputs whose values mean something to the user. All other inputs are digests or internal."""
 
 
 def _input_changes(saved: PlanInputs, current: PlanInputs) -> Iterator[str]:

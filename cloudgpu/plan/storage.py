@@ -1,4 +1,4 @@
-"""Storage in a plan: existing storage restricts regions and zones, new storage adds costs."""
+"""Effects of storage on a plan: existing storage restricts regions and zones, and new storage adds costs."""
 
 from collections.abc import Iterator, Mapping
 from decimal import Decimal
@@ -12,12 +12,12 @@ from cloudgpu.recipe.schema import Recipe
 from cloudgpu.recipe.storage import Make, Storage
 
 if TYPE_CHECKING:
-    from cloudgpu.plan.planner_input import Question
+    from cloudgpu.plan.planner_input import PlannerInput
 
 ZONAL: Final = frozenset({"lustre", "ebs"})
-"""Kinds that belong to one zone."""
+"""Storage kinds that belong to one zone."""
 GROUPED: Final = frozenset({"efs", "lustre"})
-"""Kinds that nodes access through a security group, which belongs to one VPC."""
+"""Storage kinds that nodes access through a security group, which belongs to one VPC."""
 
 
 Seen = Mapping[str, tuple[StorageSeen, ...]]
@@ -25,7 +25,7 @@ Seen = Mapping[str, tuple[StorageSeen, ...]]
 
 
 def looked_for(recipe: Recipe) -> tuple[Storage, ...]:
-    """Return the storage that may already exist: all except that created for one cluster only."""
+    """Return the storage that may already exist: all storage except storage that is created for a single cluster."""
     return tuple(storage for storage in recipe.storage if storage.make is None or storage.keep)
 
 
@@ -36,7 +36,7 @@ def existing_storage(recipe: Recipe, seen: Seen) -> Iterator[tuple[StorageSeen, 
             yield seen[storage.name]
 
 
-def near(question: "Question", region: str, zone: str) -> bool:
+def near(question: "PlannerInput", region: str, zone: str) -> bool:
     """Return True if nodes in a zone can mount all existing storage."""
     return all(
         any(location.region == region and location.zone in ("", zone) for location in places)
@@ -44,7 +44,7 @@ def near(question: "Question", region: str, zone: str) -> bool:
     )
 
 
-def made(question: "Question", region: str) -> tuple[CostItem, ...]:
+def made(question: "PlannerInput", region: str) -> tuple[CostItem, ...]:
     """Return the cost of storage to create in a region, per month if it outlives the cluster."""
     there = {pair[0].name for pair in existing_storage(question.recipe, question.quotes.storage)}
     return tuple(
@@ -55,7 +55,7 @@ def made(question: "Question", region: str) -> tuple[CostItem, ...]:
 
 
 def item(storage: Storage, make: Make, region: str) -> CostItem:
-    """Return one cost item. Storage that grows as needed has no price in advance."""
+    """Return the cost item of storage to create. Storage without a fixed size has no known price in advance."""
     deployment = (make.deployment or "scratch_2") if make.kind == "lustre" else ""
     price = storage_price(make.kind, region, deployment)
     size = f" of {make.size}" if make.size else ""

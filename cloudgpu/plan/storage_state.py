@@ -1,4 +1,4 @@
-"""Storage that exists, as the cloud describes it."""
+"""Existing storage as the cloud describes it."""
 
 from dataclasses import dataclass
 from decimal import Decimal
@@ -9,9 +9,9 @@ class StorageSeen:
     """Existing storage.
 
     Attributes:
-        zone: Zone, for kinds that belong to one; empty for others or if unknown.
-        ready: Whether it can be mounted.
-        users: Instances that it is attached to; None if unknown.
+        zone: Zone of zonal storage; empty for regional storage or if unknown.
+        ready: Whether the storage can be mounted.
+        users: Instances to which the storage is attached; None if unknown.
         monthly_usd: Price per month; None if unknown.
     """
 
@@ -26,5 +26,5 @@ class StorageSeen:
 
     @property
     def place(self) -> str:
-        """Its zone, or its region if it belongs to no zone."""
+        """The zone, or the region of regional storage."""
         return self.zone or self.region

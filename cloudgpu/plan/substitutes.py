@@ -7,89 +7,121 @@ from typing import Final, Literal
 
 from cloudgpu.catalog import InstanceType
 from cloudgpu.plan import exclusions
-from cloudgpu.plan.planner_input import Question
+from cloudgpu.plan.planner_input import PlannerInput
 
 Kinship = Literal["same GPU", "other number", "same size", "as much memory", "most memory"]
-"""How a type compares with the requested one: same GPU and count; same GPU but another count; same count with at least
-as much memory per GPU; at least as much memory in total; or, if there is none of these, the most memory available.
+"""Relation of a type to the requested type: same GPU and count; same GPU with another count; same count with at least
+as much memory per GPU; at least as much memory in total; or, if no type has enough memory, the most memory.
 """
 
 _FEW: Final = 2
 _REGIONS: Final = 3
 
 
-def substitutes(question: Question) -> Iterator[tuple[Kinship, InstanceType]]:
-    """Yield types that no rule excludes and that the recipe's regions sell, a few of each kind, cheapest first.
+def substitutes(question: PlannerInput) -> Iterator[tuple[Kinship, InstanceType]]:
+    """Yield a few types of each relation that the recipe's regions offer and that no rule excludes, cheapest first.
 
     Yields nothing if the recipe names no known type.
     """
-    asked = asked_for(question)
-    if asked is None:
+    requested = asked_for(question)
+    if requested is None:
         return
     pool = _pool(question)
-    same = [kind for kind in pool if kind.gpu == asked.gpu]
-    same.sort(key=lambda kind: (abs(kind.gpu_memory_total_gib - asked.gpu_memory_total_gib), _usd(question, kind)))
-    alike = [kind for kind in pool if kind.gpus == asked.gpus and kind.gpu_memory_gib >= asked.gpu_memory_gib]
-    most = sorted(pool, key=lambda kind: -kind.gpu_memory_total_gib)
+    same = [instance_type for instance_type in pool if instance_type.gpu == requested.gpu]
+    same.sort(
+        key=lambda instance_type: (
+            abs(instance_type.gpu_memory_total_gib - requested.gpu_memory_total_gib),
+            _usd(question, instance_type),
+        )
+    )
+    alike = [
+        instance_type
+        for instance_type in pool
+        if instance_type.gpus == requested.gpus and instance_type.gpu_memory_gib >= requested.gpu_memory_gib
+    ]
+    most = sorted(pool, key=lambda instance_type: -instance_type.gpu_memory_total_gib)
     enough = list(islice(with_as_much_memory(question), _FEW))
-    found: dict[Kinship, Iterable[InstanceType]] = {
-        "same GPU": islice(_usable(question, [kind for kind in same if kind.gpus == asked.gpus]), _FEW),
-        "other number": islice(_usable(question, [kind for kind in same if kind.gpus != asked.gpus]), 1),
+    by_kinship: dict[Kinship, Iterable[InstanceType]] = {
+        "same GPU": islice(
+            _usable(question, [instance_type for instance_type in same if instance_type.gpus == requested.gpus]), _FEW
+        ),
+        "other number": islice(
+            _usable(question, [instance_type for instance_type in same if instance_type.gpus != requested.gpus]), 1
+        ),
         "same size": islice(_usable(question, alike), _FEW),
         "as much memory": enough,
         "most memory": () if enough else islice(_usable(question, most), 1),
     }
-    for kinship, kinds in found.items():
-        yield from ((kinship, kind) for kind in kinds)
+    for kinship, types in by_kinship.items():
+        yield from ((kinship, instance_type) for instance_type in types)
 
 
-def with_as_much_memory(question: Question) -> Iterator[InstanceType]:
+def with_as_much_memory(question: PlannerInput) -> Iterator[InstanceType]:
     """Yield other types with at least as much total GPU memory as the first requested type, cheapest first."""
-    asked = asked_for(question)
-    if asked is not None:
-        enough = [kind for kind in _pool(question) if kind.gpu_memory_total_gib >= asked.gpu_memory_total_gib]
+    requested = asked_for(question)
+    if requested is not None:
+        enough = [
+            instance_type
+            for instance_type in _pool(question)
+            if instance_type.gpu_memory_total_gib >= requested.gpu_memory_total_gib
+        ]
         yield from _usable(question, enough)
 
 
-def asked_for(question: Question) -> InstanceType | None:
-    """Return the first requested type, which others are compared with. It may be a machine that AWS does not offer."""
+def asked_for(question: PlannerInput) -> InstanceType | None:
+    """Return the first requested type, with which substitutes are compared. AWS may not offer it."""
     named = (question.catalog.types.get(spec) for spec in question.specs)
-    return next(iter(question.types), None) or next((kind for kind in named if kind is not None), None)
+    return next(iter(question.types), None) or next(
+        (instance_type for instance_type in named if instance_type is not None), None
+    )
 
 
-def offered_elsewhere(question: Question) -> tuple[str, ...]:
-    """Return the cheapest other regions that sell one of the recipe's types."""
-    found: dict[str, Decimal] = {}
-    for kind in question.types:
-        for region, usd in kind.on_demand_usd.items():
-            if not kind.retired and region not in question.regions and question.zones_offering(kind, region):
-                found[region] = min(usd, found.get(region, usd))
-    return tuple(sorted(found, key=lambda region: (found[region], region))[:_REGIONS])
+def offered_elsewhere(question: PlannerInput) -> tuple[str, ...]:
+    """Return the cheapest other regions that offer one of the recipe's types."""
+    prices: dict[str, Decimal] = {}
+    for instance_type in question.types:
+        for region, usd in instance_type.on_demand_usd.items():
+            if (
+                not instance_type.retired
+                and region not in question.regions
+                and question.zones_offering(instance_type, region)
+            ):
+                prices[region] = min(usd, prices.get(region, usd))
+    return tuple(sorted(prices, key=lambda region: (prices[region], region))[:_REGIONS])
 
 
-def _pool(question: Question) -> list[InstanceType]:
-    """Return every other type that the recipe's regions sell, cheapest first."""
-    names = {kind.name for kind in question.types}
-    sold = [kind for kind in question.catalog.types.values() if kind.name not in names and _sold(question, kind)]
-    return sorted(sold, key=lambda kind: (_usd(question, kind), kind.name))
+def _pool(question: PlannerInput) -> list[InstanceType]:
+    """Return every other type that the recipe's regions offer, cheapest first."""
+    names = {instance_type.name for instance_type in question.types}
+    offered = [
+        instance_type
+        for instance_type in question.catalog.types.values()
+        if instance_type.name not in names and _is_offered(question, instance_type)
+    ]
+    return sorted(offered, key=lambda instance_type: (_usd(question, instance_type), instance_type.name))
 
 
-def _usable(question: Question, kinds: Iterable[InstanceType]) -> Iterator[InstanceType]:
-    """Yield the types that no rule excludes. Lazy, because rules are more expensive than prices."""
-    return (kind for kind in kinds if not exclusions.of_type(question, kind))
+def _usable(question: PlannerInput, types: Iterable[InstanceType]) -> Iterator[InstanceType]:
+    """Yield the types that no rule excludes. Lazy, because the rules are slower than comparing prices."""
+    return (instance_type for instance_type in types if not exclusions.of_type(question, instance_type))
 
 
-def _sold(question: Question, kind: InstanceType) -> bool:
-    """Return True if a type is available in one of the recipe's regions at a known price."""
+def _is_offered(question: PlannerInput, instance_type: InstanceType) -> bool:
+    """Return True if one of the recipe's regions offers a type at a known price."""
     return (
-        not kind.retired
-        and kind.provider == "aws"
+        not instance_type.retired
+        and instance_type.provider == "aws"
         and any(
-            region in kind.on_demand_usd and question.zones_offering(kind, region) for region in question.known_regions
+            region in instance_type.on_demand_usd and question.zones_offering(instance_type, region)
+            for region in question.known_regions
         )
     )
 
 
-def _usd(question: Question, kind: InstanceType) -> Decimal:
-    """Return the lowest price of a type in the recipe's regions, USD per hour."""
-    return min(kind.on_demand_usd[region] for region in question.known_regions if region in kind.on_demand_usd)
+def _usd(question: PlannerInput, instance_type: InstanceType) -> Decimal:
+    """Return the lowest price of a type in the recipe's regions, in USD per hour."""
+    return min(
+        instance_type.on_demand_usd[region]
+        for region in question.known_regions
+        if region in instance_type.on_demand_usd
+    )

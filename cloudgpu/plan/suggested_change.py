@@ -6,13 +6,13 @@ from typing import Any
 
 
 @dataclass(frozen=True)
-class Remedy:
+class SuggestedChange:
     """Options that fix an error without causing a new one, verified by planning again.
 
     Attributes:
-        command: Options to add to the same command, `--set resources.instance_type=g4dn.metal`.
-        gets: The hardware tried first with these options, `2 x g4dn.metal (8 x T4 16 GiB)`; empty if other errors
-            still exclude every candidate.
+        command: Options to add to the same command, such as `--set resources.instance_type=g4dn.metal`.
+        gets: Hardware that is tried first with these options, such as `2 x g4dn.metal (8 x T4 16 GiB)`; empty if other
+            errors still exclude every candidate.
         worst_case_usd: Worst-case cost with these options; None without candidates.
     """
 

@@ -1,7 +1,7 @@
 """Find the smallest changes that make a rejected plan acceptable.
 
-Every change is planned again, so that cloudgpu never suggests one that would be rejected. Single changes are tried
-first, then two or three at once if one is not enough, because fixing one error can reveal another.
+Every changed recipe is planned again, so that cloudgpu never suggests a change that would be rejected. Single changes
+are tried first, then combinations of two or three, because fixing one error can reveal another.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -12,30 +12,30 @@ from typing import Final
 
 from cloudgpu.plan.edits import Edit, edit, named_in, worth_trying
 from cloudgpu.plan.plan import Finding, Plan
-from cloudgpu.plan.planner_input import Question
-from cloudgpu.plan.suggested_change import Remedy
+from cloudgpu.plan.planner_input import PlannerInput
+from cloudgpu.plan.suggested_change import SuggestedChange
 from cloudgpu.recipe.units import DurationS
 
-Planner = Callable[[Question], Plan]
+Planner = Callable[[PlannerInput], Plan]
 
 SHOWN: Final = 3
 """Maximum number of suggestions."""
 _SINGLES: Final = 40
 _COMBINED: Final = 50
 _EXTENDED: Final = 3
-"""How many single changes are extended with a second one."""
+"""Maximum number of changes that are combined with a further change."""
 _MAX_COMBINED: Final = 3
-"""Maximum number of changes at once; with more it would be a different recipe."""
+"""Maximum number of changes in a combination. More changes would make it a different recipe."""
 _SHORTEST_MIN: Final = 10
 _NOT_PRICED: Final = Decimal("Infinity")
 
 
 @dataclass(frozen=True)
 class Trial:
-    """A change, and the plan that results from it."""
+    """A change and the plan that results from it."""
 
     edit: Edit
-    question: Question
+    question: PlannerInput
     plan: Plan
 
     @property
@@ -50,12 +50,12 @@ class Trial:
         return self.edit.weight, _NOT_PRICED if usd is None else usd
 
     @property
-    def remedy(self) -> Remedy:
-        """The change as shown to the user."""
-        return Remedy(self.edit.command, _hardware(self.plan), self.plan.worst_case_usd)
+    def remedy(self) -> SuggestedChange:
+        """The change as a suggestion for the user."""
+        return SuggestedChange(self.edit.command, _hardware(self.plan), self.plan.worst_case_usd)
 
 
-def with_remedies(plan: Plan, question: Question, planned: Planner) -> Plan:
+def with_remedies(plan: Plan, question: PlannerInput, planned: Planner) -> Plan:
     """Return the plan with remedies for each of its errors and for all of them together."""
     if not plan.errors:
         return plan
@@ -67,25 +67,25 @@ def with_remedies(plan: Plan, question: Question, planned: Planner) -> Plan:
     def with_remedies_of(finding: Finding) -> Finding:
         if finding.severity != "error":
             return finding
-        return replace(finding, remedies=_least(levels, lambda trial: _cures(trial, finding, start)))
+        return replace(finding, remedies=_smallest(levels, lambda trial: _cures(trial, finding, start)))
 
-    whole = _least(levels, lambda trial: not trial.refused)
+    whole = _smallest(levels, lambda trial: not trial.refused)
     return replace(plan, findings=tuple(with_remedies_of(finding) for finding in plan.findings), remedies=whole)
 
 
 def _may_combine(start: Trial, levels: Sequence[Sequence[Trial]]) -> bool:
-    """Return True if combining more changes may fix an error that is still unresolved."""
+    """Return True if combining more changes may fix an error that no trial has fixed so far."""
     trials = [trial for level in levels for trial in level]
-    open_still = {
+    unresolved = {
         error.check for error in start.plan.errors if not any(_cures(trial, error, start) for trial in trials)
     }
-    movable = {check for check in start.refused if any(check not in trial.refused for trial in trials)}
-    whole = any(not trial.refused for trial in trials)
-    return bool(open_still & movable) or (not whole and movable == start.refused)
+    fixable = {check for check in start.refused if any(check not in trial.refused for trial in trials)}
+    all_fixed = any(not trial.refused for trial in trials)
+    return bool(unresolved & fixable) or (not all_fixed and fixable == start.refused)
 
 
-def _least(levels: Sequence[Sequence[Trial]], helps: Callable[[Trial], bool]) -> tuple[Remedy, ...]:
-    """Return the best trials among those with the fewest changes that help."""
+def _smallest(levels: Sequence[Sequence[Trial]], helps: Callable[[Trial], bool]) -> tuple[SuggestedChange, ...]:
+    """Return the best remedies of the smallest combination size that has a helpful trial."""
     helpful = ([trial for trial in level if helps(trial)] for level in levels)
     return _best(next((trials for trials in helpful if trials), ()))
 
@@ -95,22 +95,22 @@ def _cures(trial: Trial, finding: Finding, start: Trial) -> bool:
     return finding.check not in trial.refused and trial.refused < start.refused
 
 
-def _best(trials: Iterable[Trial]) -> tuple[Remedy, ...]:
-    """Return the best few remedies, at most one per kind of change."""
-    best: dict[str, Remedy] = {}
+def _best(trials: Iterable[Trial]) -> tuple[SuggestedChange, ...]:
+    """Return the best remedies, at most `SHOWN`, and at most one per kind of change."""
+    best: dict[str, SuggestedChange] = {}
     for trial in sorted(trials, key=lambda trial: trial.rank):
         best.setdefault(trial.edit.way, trial.remedy)
     return tuple(dict.fromkeys(best.values()))[:SHOWN]
 
 
 def _combined_trials(start: Trial, trials: Sequence[Trial], planned: Planner) -> Iterator[Trial]:
-    """Yield the most promising changes, each combined with one more."""
+    """Yield the most promising trials, each combined with one further change."""
     left = _COMBINED
-    # Extend only changes that fix at least one error, and only the best one of each kind.
+    # Extend only trials that fix at least one error, and only the best trial of each kind of change.
     moved = [trial for trial in trials if trial.refused and start.refused - trial.refused]
     moved.sort(key=lambda trial: (len(trial.refused - start.refused), len(trial.refused), trial.rank))
-    beginnings = {trial.edit.way: trial for trial in reversed(moved)}
-    for first in [trial for trial in moved if beginnings[trial.edit.way] is trial][:_EXTENDED]:
+    best = {trial.edit.way: trial for trial in reversed(moved)}
+    for first in [trial for trial in moved if best[trial.edit.way] is trial][:_EXTENDED]:
         seconds = list(_trials(first, planned, left))
         left -= len(seconds)
         apart = [trial for trial in seconds if not dict(trial.edit.sets).keys() & dict(first.edit.sets).keys()]
@@ -120,10 +120,14 @@ def _combined_trials(start: Trial, trials: Sequence[Trial], planned: Planner) ->
 
 
 def _trials(start: Trial, planned: Planner, limit: int) -> Iterator[Trial]:
-    """Yield trials: changes that the errors suggest, then ones from the catalog, then smaller requests."""
+    """Yield trials of the changes that the errors suggest, then of similar hardware, then of smaller requests."""
     edits: dict[tuple[tuple[str, str], ...], Edit] = {}
-    own = named_in(finding.fix for finding in start.plan.errors)
-    for candidate_edit in (*own, *worth_trying(start.question, start.refused), *_smaller_requests(start, planned)):
+    suggested = named_in(finding.fix for finding in start.plan.errors)
+    for candidate_edit in (
+        *suggested,
+        *worth_trying(start.question, start.refused),
+        *_smaller_requests(start, planned),
+    ):
         known = edits.get(candidate_edit.sets, candidate_edit)
         edits[candidate_edit.sets] = candidate_edit if candidate_edit.weight < known.weight else known
     trials = (_try(start, candidate_edit, planned) for candidate_edit in edits.values())
@@ -139,22 +143,26 @@ def _try(start: Trial, change: Edit, planned: Planner) -> Trial | None:
 
 
 def _smaller_requests(trial: Trial, planned: Planner) -> Iterator[Edit]:
-    """Yield the largest node count and the longest expiry that fix an error."""
+    """Yield the changes to the largest node count and to the longest expiry that fix an error."""
     recipe = trial.question.recipe
     minutes = int(recipe.budget.expiry) // 60
-    nodes = _most(trial, recipe.resources.nodes - 1, 1, lambda count: edit("resources.nodes", str(count)), planned)
-    expiry = _most(
+    nodes = _largest_that_helps(
+        trial, recipe.resources.nodes - 1, 1, lambda count: edit("resources.nodes", str(count)), planned
+    )
+    expiry = _largest_that_helps(
         trial, minutes - 1, _SHORTEST_MIN, lambda count: edit("budget.expiry", str(DurationS(count * 60))), planned
     )
     yield from (change for change in (nodes, expiry) if change is not None)
 
 
-def _most(trial: Trial, most: int, least: int, made: Callable[[int], Edit], planned: Planner) -> Edit | None:
-    """Return the change to the largest number that fixes an error; None if even the smallest does not."""
+def _largest_that_helps(
+    trial: Trial, most: int, least: int, made: Callable[[int], Edit], planned: Planner
+) -> Edit | None:
+    """Return the change to the largest number that fixes an error; None if even the smallest number does not."""
 
     def helps(count: int) -> bool:
-        trial_of = _try(trial, made(count), planned)
-        return trial_of is not None and trial_of.refused < trial.refused
+        changed = _try(trial, made(count), planned)
+        return changed is not None and changed.refused < trial.refused
 
     if most < least or not helps(least):
         return None
@@ -166,7 +174,7 @@ def _most(trial: Trial, most: int, least: int, made: Callable[[int], Edit], plan
 
 
 def _hardware(plan: Plan) -> str:
-    """Format the first candidate, `2 x g4dn.metal (8 x T4 16 GiB)`; empty without candidates."""
+    """Format the first candidate, such as `2 x g4dn.metal (8 x T4 16 GiB)`; empty if there are no candidates."""
     if not plan.candidates:
         return ""
     first = plan.candidates[0]

@@ -1,1 +1,1 @@
-"""Recipe files: the schema, loading and validation. Knows nothing about where or how a recipe runs."""
+"""Recipe files: the schema, loading and validation, independent of where and how a recipe runs."""

@@ -15,15 +15,15 @@ from cloudgpu.recipe.schema import Environment, Recipe, Scalar
 
 _KIB: Final = 1024
 _SAFE_TOTAL: Final = 1024 * _KIB
-"""Half of what Linux allows with the default 8 MiB stack: launchers and the node add variables of their own."""
+"""Half of the total that Linux allows with the default 8 MiB stack, because launchers and the node add variables."""
 _MINIMUM_TOTAL: Final = 128 * _KIB
-"""The minimum that Linux allows, however small the stack limit is."""
+"""Total that Linux allows even with a very small stack limit."""
 _SAFE_SSH_ARGUMENT: Final = 96 * _KIB
-"""Safe share of the 128 KiB of one argument: these launchers export all variables on the `ssh` command line."""
+"""Safe part of the 128 KiB of one argument, for launchers that export all variables in one `ssh` argument."""
 _EXPORTS_BY_SSH: Final = frozenset({"mpirun", "deepspeed"})
 _POINTER: Final = 8
 _LONGEST_PATH: Final = "x" * 4095
-"""Placeholder for a node path that is not known yet: PATH_MAX without its terminating NUL."""
+"""Stand-in of maximum length for a node path that is not known yet: PATH_MAX without its terminating NUL."""
 
 
 def argument_size_problems(recipe: Recipe) -> Iterator[Problem]:
@@ -80,7 +80,7 @@ def _commands(recipe: Recipe) -> Iterator[tuple[FieldPath, str]]:
 
 
 def _longest_arguments(recipe: Recipe, command: str) -> tuple[str, ...]:
-    """Return the longest possible arguments, or none if another rule rejects the command."""
+    """Return the longest possible arguments of a command; empty if another rule rejects the command."""
     names: dict[str, Scalar] = {**dict.fromkeys(template.placeholders(recipe), _LONGEST_PATH), **recipe.params}
     names |= _longer_values(recipe.params, recipe.rehearsal.params if recipe.rehearsal else {})
     names |= dict.fromkeys(template.SERVICE_NAMES, _LONGEST_PATH)

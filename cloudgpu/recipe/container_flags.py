@@ -1,4 +1,4 @@
-"""Validate the `docker run` options that a recipe adds. Reject those that cloudgpu sets itself."""
+"""Validate the `docker run` options that a recipe adds, and reject options that cloudgpu sets itself."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -10,7 +10,7 @@ _RESERVED: Final = {
     "--detach": "cloudgpu waits for the ranks",
     "--rm": "cloudgpu removes the container",
     "--restart": "a container that restarts would outlive its run",
-    "--entrypoint": "ranks run behind the image's own entry point",
+    "--entrypoint": "ranks run through the image's own entry point",
     "--interactive": "ranks have no terminal",
     "--tty": "ranks have no terminal",
     "--cidfile": "cloudgpu finds the container by name",

@@ -53,7 +53,7 @@ def dataset_target_problems(recipe: Recipe) -> Iterator[Problem]:
 
 
 def data_source_problems(recipe: Recipe) -> Iterator[Problem]:
-    """Require every source to support its mode, and every field given to have an effect."""
+    """Require every source to support its mode, and every field that is set to have an effect."""
     for index, data in enumerate(recipe.data):
         path: FieldPath = ("data", index)
         try:
@@ -73,12 +73,12 @@ def checkpoint_target_problems(recipe: Recipe) -> Iterator[Problem]:
 
 
 def outputs_target_problems(recipe: Recipe) -> Iterator[Problem]:
-    """Require `outputs_to` to be in S3, and `outputs` to name something."""
+    """Require `outputs_to` to be in S3, and `outputs` not to be empty."""
     if recipe.outputs_to is None:
         return
     yield from _s3_target_problems(recipe.outputs_to, ("outputs_to",))
     if not recipe.outputs:
-        yield Problem(("outputs_to",), "outputs is empty, so there is nothing to upload; name files in outputs")
+        yield Problem(("outputs_to",), "outputs is empty, so there is nothing to upload; list files in outputs")
 
 
 def _s3_target_problems(to: str, path: FieldPath) -> Iterator[Problem]:
@@ -126,7 +126,7 @@ def _oss_problems(data: Data, path: FieldPath) -> Iterator[Problem]:
 def _download_problems(data: Data, path: FieldPath) -> Iterator[Problem]:
     if data.source.endswith("/") and data.manifest is None:
         yield Problem(
-            (*path, "manifest"), f"{data.source} cannot be listed over HTTP; expected a manifest that names its files"
+            (*path, "manifest"), f"{data.source} cannot be listed over HTTP; expected a manifest that lists its files"
         )
     if data.source.lower().startswith("http://") and not (data.sha256 or data.manifest):
         yield Problem((*path, "from"), "http:// is not authenticated; use https://, or add sha256 or a manifest")
@@ -140,6 +140,6 @@ def _fields_without_effect(data: Data, source: Source) -> Iterator[tuple[str, st
     rules = _COPY_FIELDS if data.mode == "mount" else _MOUNT_FIELDS
     yield from ((name, why) for name, why in rules if getattr(data, name) != Data.model_fields[name].default)
     if data.manifest and data.sha256:
-        yield "sha256", "the manifest already holds the checksums; give one of the two"
+        yield "sha256", "the manifest already contains the checksums; set either manifest or sha256"
     if data.endpoint and data.mode == "mount" and source.kind not in ("s3", "oss"):
         yield "endpoint", "applies only to buckets (s3:// and oss://)"

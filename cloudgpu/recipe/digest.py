@@ -8,10 +8,10 @@ from cloudgpu.recipe.schema import Recipe
 
 
 def digest(recipe: Recipe) -> str:
-    """Return the SHA-256 of a resolved recipe in hexadecimal.
+    """Return the SHA-256 digest of a resolved recipe in hexadecimal.
 
-    The order of mappings and fields that have their default are ignored, so adding an optional field in a later version
-    does not change existing digests.
+    The order of mappings is ignored, and so are fields with their default value. A later version can therefore add
+    optional fields without changing existing digests.
     """
     canonical = json.dumps(plain(recipe), sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
     return hashlib.sha256(canonical.encode()).hexdigest()

@@ -1,7 +1,7 @@
 """Parse YAML into plain values with line numbers, and write recipes back as YAML.
 
 Recipes are untrusted input, so the text is read as events first: size, depth, aliases and tags are limited before any
-value is built, and the result holds only text, numbers, booleans, null, lists and mappings.
+value is built, and the result contains only text, numbers, booleans, null, lists and mappings.
 """
 
 import io
@@ -49,7 +49,7 @@ class Document:
 
 @dataclass(frozen=True)
 class _UnfitError(Exception):
-    """The text cannot be a recipe. Carries the line."""
+    """The text cannot be a recipe. `line` is the line of the problem."""
 
     line: int
     message: str
@@ -145,7 +145,7 @@ class _Builder:
         return built
 
     def _fields(self, node: MappingNode, path: FieldPath) -> Iterator[tuple[int, str, Node]]:
-        """Yield line, key and value of every field with a unique plain name; record a problem for the others."""
+        """Yield line, key and value of every field with a unique plain name. Record a problem for every other field."""
         first: dict[str, int] = {}
         for key, value in node.value:
             line = key.start_mark.line + 1
@@ -174,7 +174,7 @@ def scalar(text: str, tag: str) -> str | int | float | bool | None:
     """Return the value of a scalar by its resolved YAML 1.2 tag. Dates stay text.
 
     Raises:
-        ValueError: The tag says number, but the text is too long or malformed.
+        ValueError: The tag is a number tag, but the text is too long or malformed.
     """
     match tag.removeprefix(_KIND):
         case "null":

@@ -13,9 +13,9 @@ from cloudgpu.recipe.schema import Recipe
 
 _INTRODUCTION = """# The recipe file
 
-A recipe describes a run. It is a folder with a `recipe.yaml`, or a single YAML file. Name it by its
-path or, below `recipes/`, by its bare name. Unknown fields are errors. Sizes and durations carry
-their unit (`300GiB`, `90s`, `8h`, `1h30m`); money is in USD.
+A recipe describes a run. It is a folder with a `recipe.yaml`, or a single YAML file. Refer to it by
+its path or, below `recipes/`, by its bare name. Unknown fields are errors. Sizes and durations have
+a unit (`300GiB`, `90s`, `8h`, `1h30m`); money is in USD.
 
 ```
 cloudgpu recipe check NAME            # lists every problem with file, line and field
@@ -23,10 +23,11 @@ cloudgpu recipe show NAME --set a=b   # shows the recipe as it would run
 cloudgpu recipe schema                # prints the JSON Schema, for editors
 ```
 
-`--set name=value` changes a parameter and takes the type of its default. `--set resources.nodes=4`
-changes any single field; separate the entries of a list with commas
-(`--set resources.regions=us-east-1,us-west-2`). Setting `gpu`, `any_of` or `instance_type` removes
-the other two. In a rehearsal the `rehearsal` section is applied first, so `--set` overrides it.
+`--set name=value` changes a parameter; the value is converted to the type of the parameter's
+default. `--set resources.nodes=4` changes a single field; separate the entries of a list with
+commas (`--set resources.regions=us-east-1,us-west-2`). Setting `gpu`, `any_of` or `instance_type`
+removes the other two fields. In a rehearsal the `rehearsal` section is applied first, so `--set`
+overrides it.
 
 The command is split into arguments before placeholders are filled, so a value with spaces stays one
 argument. No shell is involved. Write `{{` and `}}` for literal braces.
@@ -38,9 +39,9 @@ recipe is loaded. The message names its line.
 
 | value | limit | why |
 |---|---|---|
-| durations | `366d` | AWS sells nothing longer; a Capacity Block ends after half a year |
+| durations | `366d` | AWS offers nothing longer; a Capacity Block ends after half a year |
 | `disk`, and `size` of an `ebs` volume | `64TiB` | the largest gp3 volume |
-| other sizes | `1024TiB` | larger than any Lustre file system that AWS grants without a contract |
+| other sizes | `1024TiB` | larger than any Lustre file system that AWS provides without a contract |
 | money | 1,000,000,000 USD | more than any cluster costs |
 | whole numbers | 2**53 | every JSON parser reads them exactly |
 | one argument, one `NAME=value` | 131,071 bytes | Linux (`MAX_ARG_STRLEN`) |
@@ -70,7 +71,7 @@ def markdown() -> str:
 
 
 def _section(section: type[BaseModel], path: str) -> Iterator[str]:
-    """Yield one table for the section, then its inner sections in schema order."""
+    """Yield a table of the section's fields, then its inner sections in schema order."""
     yield f"## `{path}`" if path else "## Top level"
     yield ""
     yield textwrap.fill(_first_line(section), 100, break_long_words=False, break_on_hyphens=False)
@@ -80,7 +81,7 @@ def _section(section: type[BaseModel], path: str) -> Iterator[str]:
     inner_sections: list[tuple[type[BaseModel], str]] = []
     for name, info in section.model_fields.items():
         written = info.alias or name
-        yield f"| `{written}` | {_kind(info)} | {_default(info)} | {_cell(info.description or '')} |"
+        yield f"| `{written}` | {_type(info)} | {_default(info)} | {_cell(info.description or '')} |"
         inner_section = section_within(info.annotation)
         if inner_section is not None:
             inner_sections.append((inner_section, f"{path}.{written}{_each(info)}".removeprefix(".")))
@@ -100,7 +101,7 @@ def _first_line(section: type[BaseModel]) -> str:
     return (section.__doc__ or "").strip().splitlines()[0]
 
 
-def _kind(info: FieldInfo) -> str:
+def _type(info: FieldInfo) -> str:
     words = [_word(option) for option in options(info.annotation) if option is not type(None)]
     return _cell(" or ".join(dict.fromkeys(words)))
 

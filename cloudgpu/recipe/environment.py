@@ -23,25 +23,26 @@ class Container(Section):
     """Image with tag or digest, for example `nvcr.io/nvidia/pytorch:24.12-py3`. A tag is resolved once, so every node
     runs the same image."""
     login: str | None = None
-    """User name for the registry, for example `$oauthtoken` for NGC. The secret does not belong here: see `password`.
-    ECR needs no login; its token is requested with your AWS credentials."""
+    """User name for the registry, for example `$oauthtoken` for NGC. Do not put the secret here; see `password`. ECR
+    needs no login: its token is requested with your AWS credentials."""
     password: EnvName | None = None
-    """Name of the environment variable that holds the password or token for `login`. Default: the first entry of
-    `environment.secrets`. A variable that is named only here is used for the registry and not passed to the ranks."""
+    """Name of the environment variable with the password or token for `login`. Default: the first entry of
+    `environment.secrets`. A variable that is named only here is used for the registry and is not passed to the
+    ranks."""
     pull: Literal["missing", "always", "never"] = "missing"
-    """When to pull the image: if a node does not have it (`missing`), always, after resolving the tag again (`always`),
-    or `never`."""
+    """Pull policy: `missing` pulls the image if a node does not have it, `always` resolves the tag again and pulls the
+    image, `never` uses only images that the nodes already have."""
     share: Literal["each", "head"] = "each"
-    """With `each`, every node pulls the image; with `head`, only the first node does and sends it to the others from
-    node to node. `head` spares a slow or rate-limited registry, and temporarily needs twice the image's size on
-    disk."""
+    """With `each`, every node pulls the image; with `head`, only the first node pulls it, and the image is passed on
+    from node to node. `head` reduces the load on a slow or rate-limited registry, but temporarily needs additional disk
+    space of twice the image's size."""
     user: str | None = Field(default=None, pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]*(:[A-Za-z0-9_][A-Za-z0-9_.-]*)?$")
     """User and group inside the container, for example `1000:1000`. Default: the image's user."""
     shm: SizeGib | None = None
-    """Size of the container's `/dev/shm`, for example `16GiB`. Default: it shares the node's."""
+    """Size of the container's `/dev/shm`, for example `16GiB`. Default: the node's `/dev/shm`."""
     memlock: SizeGib | Literal["unlimited"] | None = "unlimited"
-    """How much memory the ranks may lock, which RDMA needs; null keeps the container engine's default, for engines that
-    may not raise it."""
+    """Limit on the memory that ranks may lock, which RDMA requires; null keeps the container engine's default, for
+    engines that are not allowed to raise it."""
     stack_mib: int | None = Field(default=64, ge=1, le=4096, strict=True)
     """Stack limit in MiB; null keeps the container engine's default."""
     flags: tuple[str, ...] = ()
@@ -64,9 +65,9 @@ class Environment(Section):
     """The environment of every rank: a container or a Python environment, not both."""
 
     container: Container | None = None
-    """Run the ranks in this container."""
+    """Container in which the ranks run."""
     python: PythonEnvironment | None = None
-    """Run the ranks directly on the node with this Python."""
+    """Python environment in which the ranks run directly on the node."""
     env: dict[EnvName, str] = Field(default_factory=dict)
     """Environment variables of every rank."""
     secrets: tuple[EnvName, ...] = ()

@@ -13,18 +13,18 @@ Section = type[BaseModel]
 
 
 def names_at(path: FieldPath) -> list[str]:
-    """Return the field names allowed below a path, as written in the file; empty if any name is allowed, or none."""
+    """Return the field names of the section at a path, as written in the file; empty if the path is not a section."""
     section = section_at(path)
     return [] if section is None else [info.alias or name for name, info in section.model_fields.items()]
 
 
 def section_at(path: FieldPath) -> Section | None:
-    """Return the section at a path, or None."""
+    """Return the section at a path; None if the path is not a section."""
     return next((option for option in options(annotation_at(path)) if _is_section(option)), None)
 
 
 def section_within(annotation: Any) -> Section | None:  # noqa: ANN401 - any annotation
-    """Return the section that a field holds directly, in a list or in a mapping; None if it holds values."""
+    """Return the section that a field contains directly, in a list or in a mapping; None if there is none."""
     for option in options(annotation):
         if _is_section(option):
             section: Section = option

@@ -5,15 +5,15 @@ from collections.abc import Iterable
 from typing import Final
 
 _MAX_NAME_BYTES: Final = 255
-"""Bytes of one path component, on every file system that nodes use."""
+"""Maximum length of a path component on every file system that nodes use."""
 _MAX_PATH_BYTES: Final = 3000
-"""Bytes. The target directory on the node comes in front, and Linux allows 4095 in total."""
+"""Maximum length of a path below the target directory. Linux allows 4095 bytes for the whole path."""
 _DOWNLOAD_SUFFIXES: Final = (".part", ".part.map")
-"""Suffixes of a file while it is downloaded, and of the file that records the progress."""
+"""Suffixes of a partially downloaded file and of the file that records its progress."""
 
 
 def unusable(names: Iterable[str]) -> tuple[str, str] | None:
-    """Return the first name that a node cannot write, and why; None if it can write all of them."""
+    """Return the first name that a node cannot write, with the reason; None if a node can write all names."""
     all_names = set(names)
     folders: dict[str, bool] = {}
     for name in sorted(all_names):

@@ -1,4 +1,4 @@
-"""Check that the local files a recipe names exist."""
+"""Check that the local files that a recipe refers to exist."""
 
 from collections.abc import Iterator, Set
 from pathlib import Path
@@ -9,7 +9,7 @@ from cloudgpu.recipe.sources import source_of
 
 
 def missing(recipe: Recipe, base: Path, *, without: Set[str] = frozenset()) -> Iterator[Problem]:
-    """Yield a problem for every path, relative to `base`, that does not exist. Skip the sections in `without`."""
+    """Yield a problem for every path, relative to `base`, that does not exist. Sections in `without` are skipped."""
     if "workdir" not in without:
         yield from _workdir(recipe, base)
     if "data" not in without:
@@ -24,7 +24,7 @@ def is_url(source: str) -> bool:
 
 
 def is_file(path: Path) -> bool:
-    """Return True if a regular file exists there; False for names that no file can have."""
+    """Return True if the path is a regular file. Invalid names return False."""
     try:
         return path.is_file()
     except OSError:
@@ -32,7 +32,7 @@ def is_file(path: Path) -> bool:
 
 
 def is_directory(path: Path) -> bool:
-    """Return True if a directory exists there; False for names that no directory can have."""
+    """Return True if the path is a directory. Invalid names return False."""
     try:
         return path.is_dir()
     except OSError:
@@ -61,7 +61,7 @@ def _rehearsal_objects(recipe: Recipe, base: Path) -> Iterator[Problem]:
 
 
 def _local_source_problems(source: str, path: FieldPath) -> Iterator[Problem]:
-    """Yield problems with local paths in `source`, where only remote data can be replaced in a rehearsal."""
+    """Yield a problem if a source is not a valid URL. A rehearsal replaces only remote data."""
     try:
         if source_of(source).kind == "local":
             yield Problem(path, f"expected a URL like s3://bucket/prefix/, got {source}")

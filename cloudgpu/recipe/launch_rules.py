@@ -1,4 +1,4 @@
-"""Validation rules for launchers: fields that only some of them accept, and the kinds of MXNet's KVStore."""
+"""Validation rules for launchers: fields that only some launchers accept, and the kinds of MXNet's KVStore."""
 
 from collections.abc import Iterator
 
@@ -21,7 +21,7 @@ def ranks_per_node_problems(recipe: Recipe) -> Iterator[Problem]:
 
 
 def kvstore_problems(recipe: Recipe) -> Iterator[Problem]:
-    """Require a known KVStore kind with MXNet's launcher, and none with other launchers."""
+    """Require a known KVStore kind with MXNet's launcher, and no KVStore kind with other launchers."""
     launch = recipe.launch
     if launch.launcher != "kvstore":
         if launch.kvstore is not None:
@@ -40,7 +40,7 @@ def kvstore_problems(recipe: Recipe) -> Iterator[Problem]:
 
 
 def parameter_server_problems(recipe: Recipe) -> Iterator[Problem]:
-    """Allow parameter servers only with the launchers that have them."""
+    """Allow parameter servers only with launchers that support them."""
     launch = recipe.launch
     if launch.servers_per_node is not None and launch.launcher not in _LAUNCHERS_WITH_SERVERS:
         message = f"applies only to with: {' or '.join(_LAUNCHERS_WITH_SERVERS)}, but with is {launch.launcher}"

@@ -1,4 +1,4 @@
-"""The `launch` section of a recipe: how the ranks are started."""
+"""The `launch` section of a recipe: launcher, command and ranks."""
 
 from collections.abc import Mapping
 from typing import Annotated, Final, Literal
@@ -11,13 +11,13 @@ from cloudgpu.recipe.service import Service, SideService
 LauncherName = Literal["torchrun", "mpirun", "deepspeed", "kvstore", "tf-config", "each-node", "head-only", "service"]
 
 ON_THE_HEAD: Final = frozenset({"head-only", "service"})
-"""Launchers that start one process, on the head; other nodes run only what that process starts on them."""
+"""Launchers that start a single process, on the head. Only that process can start programs on other nodes."""
 ONE_A_GPU: Final = frozenset({"torchrun", "mpirun", "deepspeed"})
 """Launchers that default to one rank per GPU."""
 ONE_A_NODE: Final = frozenset({*ON_THE_HEAD, "each-node"})
 """Launchers that start at most one rank per node."""
 LOCAL_KINDS: Final = frozenset({"local", "device", "nccl"})
-"""MXNet KVStore kinds within one process."""
+"""MXNet KVStore kinds that work within one process."""
 DIST_KINDS: Final = frozenset(
     {
         "dist_sync",
@@ -28,14 +28,14 @@ DIST_KINDS: Final = frozenset(
         "dist_device_async",
     }
 )
-"""MXNet KVStore kinds between processes, which use ps-lite servers."""
+"""MXNet KVStore kinds that work across processes, through ps-lite servers."""
 
 
 class Launch(Section):
-    """How the ranks are started."""
+    """The launcher, command and number of ranks."""
 
     launcher: LauncherName = Field(alias="with")
-    """The launcher: what starts the ranks, and which environment variables they get."""
+    """Launcher, which starts the ranks and sets their environment variables."""
     command: str
     """Command of every rank, run without a shell. Placeholders: `{name}` for a parameter, `{data.name}`, `{run}`,
     `{outputs}`, `{checkpoint}`, `{node_rank}`, `{num_nodes}`, `{head_address}`, `{master_port}`, and `{hostfile}` with
@@ -44,16 +44,17 @@ class Launch(Section):
     """Ranks on each node; `gpus` means one per GPU. Default: `gpus` with `torchrun`, `mpirun` and
     `deepspeed`, else 1."""
     kvstore: str | None = None
-    """With `kvstore`: the KVStore kind that the command uses, or the parameter that holds it, `"{kvstore}"`: `local`,
-    `device` or `nccl` on one node, `dist_sync`, `dist_async` or `dist_sync_device` on any number of nodes."""
+    """With `kvstore`: KVStore kind that the command uses, or a parameter with the kind, `"{kvstore}"`. `local`,
+    `device` and `nccl` work on one node; `dist_sync`, `dist_async` and `dist_sync_device` work on any number of
+    nodes."""
     servers_per_node: Annotated[int, Field(strict=True, ge=0, le=64)] | None = None
     """Parameter servers on each node. Default: 1 with `kvstore`, none with `tf-config`, whose workers then mirror
     their variables."""
     global_batch: Annotated[int, Field(strict=True, ge=1)] | str | None = None
-    """Samples per step over all ranks, as a number or a parameter: `"{batch}"`. Only used to check in the plan that it
-    suits the number of ranks."""
+    """Samples per step over all ranks, as a number or a parameter, `"{batch}"`. Used only to check in the plan that the
+    ranks can share the batch evenly."""
     service: Service | None = None
-    """With `service`: the port that the command listens on."""
+    """With `service`: port, readiness check and page of the service."""
     beside: tuple[SideService, ...] = ()
     """Services that run on the head next to the ranks, for example TensorBoard."""
 

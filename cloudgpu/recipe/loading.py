@@ -33,12 +33,12 @@ def find(name_or_path: str, *, roots: Sequence[Path]) -> Path:
     """Return the file of a recipe, given as a folder, a file, or a bare name below one of `roots`.
 
     Raises:
-        RecipeError: No such recipe; the message suggests the nearest name.
+        RecipeError: The recipe does not exist; the message suggests the nearest name.
     """
     if not name_or_path:
         raise _not_found(name_or_path, roots)
-    given = Path(name_or_path).expanduser()
-    places = [given] if _is_path(name_or_path) else [given, *(root / name_or_path for root in roots)]
+    path = Path(name_or_path).expanduser()
+    places = [path] if _is_path(name_or_path) else [path, *(root / name_or_path for root in roots)]
     for place in places:
         for file in (place / FILE_NAME, place, place.parent / f"{place.name}.yaml"):
             if files.is_file(file):
@@ -50,13 +50,13 @@ def find_all(name_or_path: str, *, roots: Sequence[Path]) -> tuple[Path, ...]:
     """Return the file of a recipe, or the files of all recipes in a folder of recipes.
 
     Raises:
-        RecipeError: No such recipe; the message suggests the nearest name.
+        RecipeError: The recipe does not exist; the message suggests the nearest name.
     """
     folder = Path(name_or_path).expanduser() if name_or_path else None
     if folder is not None and files.is_directory(folder) and not files.is_file(folder / FILE_NAME):
-        found = tuple(sorted(folder.glob(f"*/{FILE_NAME}")))
-        if found:
-            return found
+        files_in_folder = tuple(sorted(folder.glob(f"*/{FILE_NAME}")))
+        if files_in_folder:
+            return files_in_folder
     return (find(name_or_path, roots=roots),)
 
 
@@ -64,20 +64,20 @@ def load(path: Path) -> LoadedRecipe:
     """Load and validate one recipe file.
 
     Raises:
-        RecipeError: The recipe is invalid; `problems` has one line per problem: `file:line: field: message`.
+        RecipeError: The recipe is invalid; `problems` contains one line per problem: `file:line: field: message`.
     """
     shown = displayed(path)
     document = parse(_text(path, shown))
     if document.problems:
         raise _refused(shown, document.problems)
-    recipe, found = check(document.value, path.parent)
-    if recipe is None or found:
-        raise _refused(shown, [(document.line(problem.path), problem) for problem in found])
+    recipe, problems = check(document.value, path.parent)
+    if recipe is None or problems:
+        raise _refused(shown, [(document.line(problem.path), problem) for problem in problems])
     return LoadedRecipe(recipe, path, path.parent)
 
 
 def check(value: object, base: Path) -> tuple[Recipe | None, tuple[Problem, ...]]:
-    """Return the recipe built from plain values, or None if it does not match the schema, and all problems."""
+    """Return the recipe built from plain values and all its problems. The recipe is None if the schema rejects it."""
     if not isinstance(value, dict):
         return None, (Problem((), "expected a mapping of fields, starting with schema: 1"),)
     unfit = tuple(text_rules.faults(value))
@@ -92,7 +92,7 @@ def check(value: object, base: Path) -> tuple[Recipe | None, tuple[Problem, ...]
 
 
 def displayed(path: Path) -> str:
-    """Return the path for messages: relative if it is below the current directory."""
+    """Return the path as shown in messages: relative if it is below the current directory."""
     try:
         return str(path.resolve().relative_to(Path.cwd().resolve()))
     except ValueError:
@@ -170,9 +170,9 @@ def names(roots: Sequence[Path]) -> tuple[str, ...]:
 
 
 def known(roots: Sequence[Path]) -> tuple[Path, ...]:
-    """Return the recipe file of every bare name. If several roots have a name, the first one wins."""
-    found: dict[str, Path] = {}
+    """Return the recipe file of every bare name. If several roots contain a name, the first root takes precedence."""
+    by_name: dict[str, Path] = {}
     for root in roots:
         for file in sorted(root.glob(f"*/{FILE_NAME}")):
-            found.setdefault(file.parent.name, file)
-    return tuple(found.values())
+            by_name.setdefault(file.parent.name, file)
+    return tuple(by_name.values())

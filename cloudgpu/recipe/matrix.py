@@ -18,7 +18,7 @@ from cloudgpu.recipe.set_option import assign
 from cloudgpu.text import command
 
 MOST: Final = 256
-"""Maximum number of combinations. They run one after another on instances that are billed by the hour."""
+"""Maximum number of combinations. They run one after another, and the instances are billed the whole time."""
 _EXAMPLE: Final = "for example --matrix kvstore=dist_sync,dist_async"
 
 
@@ -39,12 +39,12 @@ class Combination:
 
     @property
     def label(self) -> str:
-        """`kvstore=dist_sync compression=2bit`."""
+        """The values, such as `kvstore=dist_sync compression=2bit`."""
         return shown(self.values)
 
     @property
     def digest(self) -> str:
-        """Digest of the recipe, to tell whether it has changed since it ran."""
+        """Digest of the recipe, to detect changes since the combination ran."""
         return digest(self.recipe)
 
 
@@ -54,7 +54,7 @@ def shown(values: Sequence[tuple[str, str]]) -> str:
 
 
 def read_axes(texts: Sequence[str]) -> tuple[Axis, ...]:
-    """Parse `--matrix name=value,value` options. A value with a comma is written in double quotes.
+    """Parse `--matrix name=value,value` options. A value that contains a comma must be in double quotes.
 
     Raises:
         UsageError: An option is malformed or given twice, or there are too many combinations.
@@ -63,7 +63,7 @@ def read_axes(texts: Sequence[str]) -> tuple[Axis, ...]:
     names = [axis.name for axis in axes]
     for name in names:
         if names.count(name) > 1:
-            hint = f"give all values in one option: {command('--matrix', f'{name}=A,B,C')}"
+            hint = f"list all values in one option: {command('--matrix', f'{name}=A,B,C')}"
             raise UsageError(f"--matrix {name} is given twice", hint=hint)
     count = prod(len(axis.values) for axis in axes)
     if count > MOST:
@@ -79,15 +79,15 @@ def combinations(
     """Return every combination with its resolved recipe. The last axis changes fastest.
 
     Raises:
-        RecipeError: A name is unknown, a value has the wrong type, or combinations make the recipe invalid; lists the
-            problems of all combinations.
+        RecipeError: A name is unknown, a value has the wrong type, or combinations make the recipe invalid; the error
+            lists the problems of all combinations.
         UsageError: `--set` and `--matrix` set the same field, or two combinations are the same run.
     """
     _check_axes(loaded, axes, sets)
     expanded: list[Combination] = []
     problems: dict[str, list[str]] = {}
-    chosen = list(itertools.product(*(axis.values for axis in axes)))
-    for values in chosen:
+    products = list(itertools.product(*(axis.values for axis in axes)))
+    for values in products:
         pairs = tuple(zip((axis.name for axis in axes), values, strict=True))
         try:
             expanded.append(Combination(pairs, resolve(loaded, sets={**sets, **dict(pairs)}, rehearsal=rehearsal)))
@@ -95,7 +95,7 @@ def combinations(
             for line in err.problems or (err.message,):
                 problems.setdefault(line, []).append(shown(pairs))
     if problems:
-        lines = [f"{about(labels, len(chosen))}: {line}" for line, labels in problems.items()]
+        lines = [f"{about(labels, len(products))}: {line}" for line, labels in problems.items()]
         message = f"the recipe {loaded.recipe.name} is invalid for some combinations of this matrix"
         raise RecipeError(message, problems=lines, hint="remove those values, or fix the recipe")
     _reject_duplicate_runs(expanded)
@@ -112,14 +112,14 @@ def _axis(text: str) -> Axis:
         raise UsageError(f"--matrix {name.strip()}: cannot parse the values: {err}", hint=_EXAMPLE) from err
     if not listed or not all(listed):
         raise UsageError(f"--matrix {text}: a value is empty", hint=_EXAMPLE)
-    double = next((value for value in listed if listed.count(value) > 1), None)
-    if double is not None:
-        raise UsageError(f"--matrix {text}: {double} is given twice", hint=_EXAMPLE)
+    duplicate = next((value for value in listed if listed.count(value) > 1), None)
+    if duplicate is not None:
+        raise UsageError(f"--matrix {text}: {duplicate} is given twice", hint=_EXAMPLE)
     return Axis(name.strip(), tuple(listed))
 
 
 def _check_axes(loaded: LoadedRecipe, axes: Sequence[Axis], sets: Mapping[str, str]) -> None:
-    """Check every value separately, so that an invalid value is reported once and not per combination."""
+    """Check every value separately, so that an invalid value is reported once instead of once per combination."""
     problems: list[str] = []
     hint = ""
     paths: dict[FieldPath, str] = {_path(loaded, name, text): f"--set {name}" for name, text in sets.items()}
@@ -159,7 +159,7 @@ def _reject_duplicate_runs(combinations: Sequence[Combination]) -> None:
 
 
 def about(labels: Sequence[str], count: int) -> str:
-    """Return which combinations a message is about."""
+    """Return the text that identifies the combinations with these labels in a message."""
     return f"all {count} combinations" if len(labels) == count > 1 else "; ".join(labels)
 
 

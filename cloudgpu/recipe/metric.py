@@ -9,43 +9,44 @@ from cloudgpu.recipe.units import Amount, Figure
 
 
 class Reference(Section):
-    """A published value of a metric, to compare with."""
+    """A published value of a metric, for comparison."""
 
     value: Figure
-    """The value, in the metric's unit."""
+    """Value in the metric's unit."""
     on: str
-    """The hardware that it was measured on."""
+    """Hardware on which the value was measured."""
     source: str
-    """Who published it, and where."""
+    """Publication of the value: author and address."""
 
 
 class Metric(Section):
     """A metric that is read from the ranks' log lines."""
 
     pattern: str
-    """Regular expression with a group named `value`, matched against every line; `docs/guides/metrics.md` lists those
-    for common frameworks."""
+    """Regular expression with a group named `value`, matched against every line; `docs/guides/metrics.md` lists
+    patterns for common frameworks."""
     take: Literal["last", "mean", "median", "max", "min"] = "last"
-    """How to combine the values that one rank prints."""
+    """Aggregation of the values that one rank prints."""
     skip: int = Field(default=0, ge=0, strict=True)
-    """How many of a rank's first values to ignore, for example those printed during warm-up."""
+    """Number of values to ignore at the start of every rank's output, for example during warm-up."""
     over_ranks: Literal["first", "sum", "mean", "max", "min"] = "first"
-    """How to combine the values of several ranks: take the `first` rank's, which already covers all ranks, or the sum,
-    mean, maximum or minimum of all ranks' values."""
+    """Aggregation over ranks: the value of the `first` rank, if it already covers all ranks, or the sum, mean, maximum
+    or minimum of all ranks' values."""
     unit: str = ""
     """Unit of the value, for example `img/s`."""
     better: Literal["higher", "lower"]
-    """Which direction is better."""
+    """Whether higher or lower values are better."""
     reference: Reference | None = None
-    """A published value to compare with."""
+    """Published value for comparison."""
     at_least: Figure | None = None
-    """The run fails when the value is below this."""
+    """Minimum value; the run fails if the metric is below it."""
 
 
 class Work(Section):
-    """How much there is to do, so that the plan can estimate time and cost at the reference rate."""
+    """The amount of work, from which the plan estimates time and cost at the reference rate."""
 
     metric: str
-    """The metric whose reference is the rate; its unit ends with `/s`, for example `img/s`."""
+    """Metric whose reference is the rate; its unit ends with `/s`, for example `img/s`."""
     amount: Amount
-    """The amount in the metric's unit without `/s`; 128000000 images are a hundred epochs of ImageNet."""
+    """Amount of work in the metric's unit without `/s`, for example 128000000 images for a hundred epochs of
+    ImageNet."""

@@ -1,4 +1,4 @@
-"""Suggest the nearest valid name for one that does not exist."""
+"""Suggest the nearest valid name for an unknown name."""
 
 import difflib
 from collections.abc import Iterable

@@ -7,19 +7,19 @@ FieldPath = tuple[str | int, ...]
 
 @dataclass(frozen=True)
 class Problem:
-    """One problem of one field. An empty path means the recipe as a whole."""
+    """A problem of one field, or of the recipe as a whole if the path is empty."""
 
     path: FieldPath
     message: str
 
     @property
     def text(self) -> str:
-        """`resources.nodes: expected a whole number`."""
+        """Message with the field's path, such as `resources.nodes: expected a whole number`."""
         return f"{dotted(self.path)}: {self.message}" if self.path else self.message
 
 
 def dotted(path: FieldPath) -> str:
-    """Format a field path: `data[0].from` for `("data", 0, "from")`."""
+    """Format a field path, such as `data[0].from` for `("data", 0, "from")`."""
     text = ""
     for part in path:
         text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part

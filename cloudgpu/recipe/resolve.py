@@ -14,24 +14,24 @@ from cloudgpu.text import command
 def resolve(loaded: LoadedRecipe, *, sets: Mapping[str, str], rehearsal: bool) -> Recipe:
     """Return the recipe with `--set` assignments and, in a rehearsal, its rehearsal section applied.
 
-    `--set` takes precedence over the rehearsal section. The section stays in the recipe, because its objects are
+    `--set` takes precedence over the rehearsal section. The section remains in the recipe because its objects are
     uploaded later.
 
     Raises:
-        RecipeError: An assignment names no field, has the wrong type, or makes the recipe invalid.
+        RecipeError: An assignment has an unknown name or a value of the wrong type, or makes the recipe invalid.
     """
     values = plain(loaded.recipe)
-    stanza = {name: text for name, text in sets.items() if name.startswith("rehearsal.")}
-    _assign(values, stanza)
+    rehearsal_sets = {name: text for name, text in sets.items() if name.startswith("rehearsal.")}
+    _assign(values, rehearsal_sets)
     if rehearsal:
         _rehearse(values)
-    _assign(values, {name: text for name, text in sets.items() if name not in stanza})
+    _assign(values, {name: text for name, text in sets.items() if name not in rehearsal_sets})
     recipe, problems = check(values, loaded.base)
     if recipe is None or problems:
         lines = [problem.text for problem in problems]
         message = f"the recipe {loaded.recipe.name} is invalid with {_shown(sets)}"
         show = command("cloudgpu", "recipe", "show", str(loaded.path))
-        raise RecipeError(message, problems=lines, hint=f"list what can be set: {show}")
+        raise RecipeError(message, problems=lines, hint=f"list the fields that can be set: {show}")
     return recipe
 
 
@@ -41,20 +41,20 @@ def _assign(values: dict[str, Any], sets: Mapping[str, str]) -> None:
 
 
 def _rehearse(values: dict[str, Any]) -> None:
-    """Apply the rehearsal section to the plain values. Fields it does not set keep their values."""
-    stanza = values.get("rehearsal") or {}
-    if stanza.get("environment") is not None:
-        values["environment"] = stanza["environment"]
+    """Apply the rehearsal section to the plain values. Fields that it does not set keep their values."""
+    section = values.get("rehearsal") or {}
+    if section.get("environment") is not None:
+        values["environment"] = section["environment"]
     for field in ("command", "ranks_per_node"):
-        if stanza.get(field) is not None:
-            values["launch"][field] = stanza[field]
-    values.setdefault("params", {}).update(stanza.get("params") or {})
+        if section.get(field) is not None:
+            values["launch"][field] = section[field]
+    values.setdefault("params", {}).update(section.get("params") or {})
     for data in values.get("data") or []:
-        _replace_source(data, stanza.get("objects") or {})
+        _replace_source(data, section.get("objects") or {})
 
 
 def _replace_source(data: dict[str, Any], objects: Mapping[str, str]) -> None:
-    """Copy data from its local replacement if the rehearsal has no server for it. The rehearsal cloud does serve S3."""
+    """Replace a source that the rehearsal cannot serve with its local copy. The rehearsal serves S3 itself."""
     if data["from"] in objects and not data["from"].startswith("s3://"):
         kept: dict[str, Any] = {name: data[name] for name in ("name", "to", "keep") if name in data}
         place = objects[data["from"]]

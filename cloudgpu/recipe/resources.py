@@ -24,21 +24,22 @@ class Resources(Section):
     nodes: int = Field(default=1, ge=1, le=1000, strict=True)
     """Number of identical nodes. They are launched together or not at all."""
     market: Literal["on-demand", "spot", "reservation", "capacity-block"] = "on-demand"
-    """How the nodes are bought: on-demand, as spot capacity that AWS may reclaim, or in capacity that you have reserved
-    (`reservation`) or bought for a period (`capacity-block`)."""
+    """Purchase option for the nodes: `on-demand`, `spot` capacity that AWS may reclaim, a Capacity `reservation`, or a
+    `capacity-block` that you have bought for a period."""
     reservation: str | None = Field(default=None, pattern=r"^cr-[0-9a-f]{8,17}$")
     """Capacity Reservation or Capacity Block to launch into; required with the markets `reservation` and
     `capacity-block`."""
     regions: tuple[str, ...] = ()
     """Regions in order of preference. Default: the default region of the settings."""
     zones: tuple[str, ...] = ()
-    """Availability zones to use, for example `us-east-1c`. Default: all that offer the type."""
+    """Availability zones to use, for example `us-east-1c`. Default: all zones that offer the type."""
     prefer: Prefer = "order"
-    """What to try first: hardware, regions and zones in the given `order`, the lowest hourly `price` of the cluster,
-    the highest peak `speed` per node, the first `region` with any of the hardware, or `spot` capacity before on-demand
-    (with `market: on-demand`). Ties keep the given order; candidates that AWS refused recently come last."""
+    """Preference between candidates: hardware, regions and zones in the given `order`, the lowest hourly `price` of the
+    cluster, the highest peak `speed` per node, the first `region` with any of the hardware, or `spot` capacity before
+    on-demand (with `market: on-demand`). Ties keep the given order. Candidates that recently had no capacity come
+    last."""
     pool: str | None = Field(default=None, pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$")
-    """With `--on ssh`: use only hosts of this pool of the inventory."""
+    """Pool of the inventory from which hosts are used with `--on ssh`. Default: all hosts of the inventory."""
     network: Literal["efa", "tcp", "auto"] = "auto"
     """`efa` requires RDMA networking, `tcp` never uses it, `auto` uses it if the instance type supports it."""
     disk: VolumeGib = SizeGib(200)

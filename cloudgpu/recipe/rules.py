@@ -1,6 +1,6 @@
 """Validation rules across fields, which the schema cannot express. Each rule is a small pure function.
 
-A rule lists the sections that it reads, so that it is skipped while one of them is itself invalid.
+A rule lists the sections that it reads, and is skipped if one of these sections is invalid.
 """
 
 import re
@@ -47,18 +47,20 @@ class RecipeRule:
 
 
 def rule_problems(recipe: Recipe, *, without: Set[str] = frozenset()) -> Iterator[Problem]:
-    """Yield the problems that the rules find. Skip rules that read a section in `without`."""
+    """Yield the problems that the rules find. Rules that read a section in `without` are skipped."""
     for rule in RULES:
         if not rule.sections & without:
             yield from rule.find(recipe)
 
 
 def _hardware_problems(recipe: Recipe) -> Iterator[Problem]:
-    given = [name for name in ("gpu", "any_of", "instance_type") if getattr(recipe.resources, name)]
-    if not given:
+    set_fields = [name for name in ("gpu", "any_of", "instance_type") if getattr(recipe.resources, name)]
+    if not set_fields:
         yield Problem(("resources",), "requires one of gpu, any_of or instance_type, for example gpu: V100:8")
-    for name in given[1:]:
-        yield Problem(("resources", name), f"{given[0]} is already set; set only one of gpu, any_of and instance_type")
+    for name in set_fields[1:]:
+        yield Problem(
+            ("resources", name), f"{set_fields[0]} is already set; set only one of gpu, any_of and instance_type"
+        )
 
 
 def _reservation_problems(recipe: Recipe) -> Iterator[Problem]:

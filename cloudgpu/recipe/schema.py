@@ -44,27 +44,27 @@ def _version(value: object) -> object:
 
 
 class Budget(Section):
-    """Spending limit, and when the cluster is deleted."""
+    """The spending limit and the lifetime of the cluster."""
 
     max_usd: PositiveUsd | None = None
-    """Maximum cost in USD. The plan is rejected if its worst case exceeds it."""
+    """Maximum cost in USD. A plan whose worst case exceeds this amount is rejected."""
     expiry: DurationS = DurationS(8 * 3600)
-    """The nodes terminate themselves after this long, for example `8h`; at most `366d`."""
+    """Time after which the nodes terminate themselves, for example `8h`; at most `366d`."""
     idle: DurationS | None = None
-    """Delete the cluster after this long without a run, for example `20m`."""
+    """Time without a run after which the cluster is deleted, for example `20m`. Not implemented yet."""
 
 
 class Rehearsal(Section):
     """Overrides for a rehearsal: the same script on a smaller scale. Fields that are not set keep their values."""
 
     environment: Environment | None = None
-    """Replaces `environment`."""
+    """Replacement for `environment`."""
     command: str | None = None
-    """Replaces `launch.command`."""
+    """Replacement for `launch.command`."""
     ranks_per_node: int | None = Field(default=None, ge=1, le=64, strict=True)
-    """Replaces `launch.ranks_per_node`."""
+    """Replacement for `launch.ranks_per_node`."""
     params: dict[str, Scalar] = Field(default_factory=dict)
-    """Overrides individual parameters."""
+    """Replacements for individual parameters."""
     objects: dict[str, str] = Field(default_factory=dict)
     """Local replacements for data, for example `s3://bucket/prefix/: sample` with a path relative to the recipe. S3
     sources are uploaded to the rehearsal's S3 before the run; other sources, like `nfs://host/sets`, are copied to the
@@ -97,12 +97,12 @@ class Recipe(Section):
     metrics: dict[str, Metric] = Field(default_factory=dict)
     """Metrics to read from the logs."""
     work: Work | None = None
-    """How much there is to do."""
+    """Amount of work, from which the plan estimates time and cost."""
     outputs: tuple[str, ...] = ()
-    """Files and directories below the work directory to download at the end; globs allowed."""
+    """Files and directories below the work directory to download when the run finishes; globs are allowed."""
     outputs_to: str | None = None
-    """Where every node also uploads its `outputs` when the run ends, for example `s3://bucket/results/{run}`; those of
-    node 1 go below `node-1/`."""
+    """S3 URL to which every node also uploads its `outputs` when the run finishes, for example
+    `s3://bucket/results/{run}`. The outputs of node 1 are stored below `node-1/`."""
     checkpoint: Checkpoint | None = None
     """Checkpoint directory, upload and resume."""
     budget: Budget = Budget()

@@ -8,7 +8,7 @@ Name = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9-]{0,39}$")]
 
 
 class Section(BaseModel):
-    """Base of every section: frozen, no unknown keys."""
+    """Base class of every section: immutable, and rejects unknown keys."""
 
     model_config = ConfigDict(
         extra="forbid",

@@ -13,23 +13,24 @@ Variable = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")
 
 
 class Ready(Section):
-    """When a service counts as ready."""
+    """The readiness check of a service."""
 
     http: PathOnPort | None = None
-    """HTTP path to request, for example `/api`. Default: the port accepting a TCP connection is enough."""
+    """HTTP path to request, for example `/api`. Default: a TCP connection to the port is enough."""
     status: Annotated[int, Field(strict=True, ge=100, le=599)] | None = None
-    """HTTP status that means ready. Default: any below 400."""
+    """HTTP status of a service that is ready. Default: any status below 400."""
     within: DurationS = DurationS(180)
-    """Timeout for becoming ready, for example `2m`."""
+    """Time limit for the service to become ready, for example `2m`."""
 
 
 class Endpoint(Section):
-    """Where a service listens, and how to open it."""
+    """The port, readiness check and page of a service."""
 
     port: Port
-    """TCP port on the head's loopback interface; `{service.port}` and `{service.address}` in its command."""
+    """TCP port on the head's loopback interface. The command can use it as `{service.port}`, and the address as
+    `{service.address}`."""
     ready: Ready = Ready()
-    """When the service counts as ready."""
+    """Readiness check of the service."""
     page: str = Field(default="/", pattern=r"^/\S*$")
     """Page to open in a browser; `{token}` is the service's token."""
     token: Variable | None = None
@@ -38,17 +39,18 @@ class Endpoint(Section):
 
 
 class Service(Endpoint):
-    """The service that the run consists of; requires `with: service`."""
+    """The service that a run with `with: service` consists of."""
 
     stays: Literal["expiry", "command"] = "expiry"
-    """`expiry`: Ctrl-C asks whether to stop the service; otherwise it runs until the cluster expires or `cancel`.
-    `command`: it stops when the `train` command that shows it ends."""
+    """Lifetime of the service. `expiry`: it runs until the cluster expires or `cancel` stops it; Ctrl-C asks whether to
+    stop it. `command`: it stops when the `train` command exits."""
 
 
 class SideService(Endpoint):
-    """A service on the head next to the ranks, for example TensorBoard; it stops when the run ends."""
+    """A service on the head next to the ranks, for example TensorBoard. It stops when the run finishes."""
 
     name: Name
     """Name of the service in messages."""
     command: str
-    """Command of the service, run without a shell, with the placeholders of `launch.command`. It sees no GPU."""
+    """Command of the service, run without a shell, with the placeholders of `launch.command`. No GPU is
+    visible to it."""

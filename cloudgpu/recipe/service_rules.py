@@ -1,4 +1,4 @@
-"""Validation rules for services: ports, names, and what their commands and pages may reference."""
+"""Validation rules for services: names, ports, tokens, and the placeholders of commands and pages."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -34,17 +34,17 @@ def service_name_problems(recipe: Recipe) -> Iterator[Problem]:
         names.add(service.name)
     for path, name, endpoint in endpoints(recipe):
         if endpoint.port in RUN_PORTS:
-            message = f"ports {RUN_PORTS.start}-{RUN_PORTS.stop - 1} are reserved for cloudgpu; choose another"
+            message = f"ports {RUN_PORTS.start}-{RUN_PORTS.stop - 1} are reserved for cloudgpu; choose another port"
             yield Problem((*path, "port"), message)
         elif endpoint.port in ports:
             yield Problem(
-                (*path, "port"), f"port {endpoint.port} is already used by {ports[endpoint.port]}; choose another"
+                (*path, "port"), f"port {endpoint.port} is already used by {ports[endpoint.port]}; choose another port"
             )
         ports.setdefault(endpoint.port, name)
 
 
 def service_reference_problems(recipe: Recipe) -> Iterator[Problem]:
-    """Require generated tokens, pages with no placeholder but `{token}`, and commands with known placeholders."""
+    """Require tokens that the environment does not set, and known placeholders in commands and pages."""
     taken = {**dict.fromkeys(recipe.environment.env, "env"), **dict.fromkeys(recipe.environment.secrets, "secrets")}
     for path, _, endpoint in endpoints(recipe):
         if endpoint.token in taken:

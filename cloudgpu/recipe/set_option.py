@@ -1,4 +1,4 @@
-"""Apply one `--set name=value`: resolve the field it names and convert the value to the field's type."""
+"""Apply one `--set name=value`: find the parameter or field and convert the value to its type."""
 
 from collections.abc import Mapping
 from typing import Any, get_origin
@@ -43,7 +43,7 @@ def _path(name: str, params: tuple[str, ...]) -> FieldPath:
     """Return the path of a dotted name.
 
     Raises:
-        RecipeError: No such parameter or field.
+        RecipeError: The parameter or field does not exist.
     """
     path: FieldPath = ()
     parts = name.split(".")
@@ -76,20 +76,20 @@ def _is_mapping(path: FieldPath) -> bool:
 
 
 def _field_value(path: FieldPath, text: str, name: str) -> Any:  # noqa: ANN401 - any field
-    """Return the text in the form that the field's type expects; pydantic validates it later.
+    """Return the text in the form that the field's type expects. Pydantic validates it later.
 
     Raises:
         RecipeError: The field is a section or a list of sections.
     """
-    kinds = list(options(annotation_at(path)))
+    types = list(options(annotation_at(path)))
     if section_at(path) is not None or _is_mapping(path) or section_at((*path, 0)) is not None:
         message = f"--set {name}: this is a section; set one of its fields"
         raise RecipeError(message, problems=[message], hint=_FIELDS)
-    if any(get_origin(kind) is tuple for kind in kinds):
+    if any(get_origin(option) is tuple for option in types):
         return [part.strip() for part in text.split(",") if part.strip()]
-    if type(None) in kinds and text in ("", "null"):
+    if type(None) in types and text in ("", "null"):
         return None
-    return text if str in kinds and int not in kinds else _guess(text)
+    return text if str in types and int not in types else _guess(text)
 
 
 def _write(values: dict[str, Any], path: FieldPath, value: object) -> None:
@@ -105,7 +105,7 @@ def _write(values: dict[str, Any], path: FieldPath, value: object) -> None:
 
 
 def _has_several_required_fields(path: FieldPath) -> bool:
-    """Return True if the section has several required fields, so that setting one is not enough."""
+    """Return True if the section has several required fields, so that one assignment cannot create it."""
     section = section_at(path)
     required = [] if section is None else [info for info in section.model_fields.values() if info.is_required()]
     return len(required) > 1
@@ -129,7 +129,7 @@ def _convert_like(default: Scalar, text: str, name: str) -> Scalar:
 
 
 def _guess(text: str) -> Scalar:
-    """Return the scalar that YAML reads from the text; the text itself if it is not one scalar in ASCII digits."""
+    """Return the YAML scalar that the text represents, or the text itself if it is not a single plain scalar."""
     try:
         node = YAML(typ="safe", pure=True).compose(text)
         value = scalar(text.strip(), str(node.tag)) if _plain(node, text) else text

@@ -17,9 +17,9 @@ _FORMS: Final = (
 )
 
 MOUNTED: Final[frozenset[SourceKind]] = frozenset({"oss", "efs", "lustre", "nfs"})
-"""Kinds that can only be mounted."""
+"""Source kinds that can only be mounted."""
 COPIED: Final[frozenset[SourceKind]] = frozenset({"https", "local"})
-"""Kinds that can only be copied. `s3` supports both."""
+"""Source kinds that can only be copied. `s3` supports both."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Source:
 
     @property
     def name(self) -> str:
-        """Last part of the path: the name of a single file."""
+        """Last component of the path, which is the name of a single file."""
         return self.path.rpartition("/")[2]
 
 
@@ -46,7 +46,7 @@ def source_of(text: str) -> Source:
     """Parse the source of a dataset.
 
     Raises:
-        ValueError: The source is malformed or of an unknown kind; the message says what is expected.
+        ValueError: The source is malformed or of an unknown kind; the message contains the expected form.
     """
     if _SNAPSHOT.match(text):
         message = (

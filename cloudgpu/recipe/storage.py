@@ -31,16 +31,16 @@ class Storage(Section):
     """Storage that every node mounts before the run."""
 
     name: StorageName
-    """Name given to `cloudgpu storage create`, or, with `make`, the name to create it under."""
+    """Name of the storage, as given to `cloudgpu storage create` or, with `make`, as it is to be created."""
     to: PurePosixPath
     """Mount point on every node, an absolute path."""
     mode: Literal["rw", "ro"] = "rw"
-    """Mount read-write or read-only."""
+    """Access mode: read-write (`rw`) or read-only (`ro`)."""
     client: Literal["mount-s3", "s3fs"] = "mount-s3"
-    """Client that mounts a bucket: `mount-s3` is fast and writes whole files only, `s3fs` is slow and supports changing
-    files in place."""
+    """Client that mounts a bucket: `mount-s3` is fast but only writes whole files; `s3fs` is slow but can change files
+    in place."""
     make: Make | None = None
-    """Create the storage with the cluster if it does not exist. Without this field it must exist."""
+    """Properties of the storage to create with the cluster if it does not exist. Without `make`, it must exist."""
     keep: bool = True
-    """Retain created storage when the cluster is deleted. `false` creates storage for this cluster only, which `down`
-    deletes with all its data."""
+    """Whether to retain created storage when the cluster is deleted. With `false`, the storage belongs to this cluster
+    only, and `down` deletes it with all its data."""

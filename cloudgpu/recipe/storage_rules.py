@@ -16,10 +16,10 @@ _SYSTEM_DIRECTORIES: Final = frozenset(
 )
 """Top-level directories that a mount must not hide from the node."""
 _HOME_PARTS: Final = 3
-"""Number of parts of `/home/ubuntu`, which holds the SSH key that gives access to the node."""
+"""Number of path components of `/home/ubuntu`, which contains the SSH key that gives access to the node."""
 _LOCAL_DISKS: Final = PurePosixPath("/mnt/cloudgpu")
 _MAX_STORAGES: Final = 4
-"""A network interface has at most five security groups, and one of them is the cluster's."""
+"""Maximum number of mounts, because a network interface has at most five security groups, including the cluster's."""
 _UNSUPPORTED_FIELDS: Final = {
     "efs": ("size", "deployment", "linked", "snapshot"),
     "s3": ("size", "deployment", "linked", "snapshot"),
@@ -32,7 +32,7 @@ def storage_mount_problems(recipe: Recipe) -> Iterator[Problem]:
     """Require every mount to have a unique name and a separate directory."""
     taken = [
         ("the node's local disks", _LOCAL_DISKS),
-        *((f"dataset {storage.name}", storage.to) for storage in recipe.data),
+        *((f"dataset {data.name}", data.to) for data in recipe.data),
     ]
     names: set[str] = set()
     for index, storage in enumerate(recipe.storage):
@@ -49,7 +49,7 @@ def storage_mount_problems(recipe: Recipe) -> Iterator[Problem]:
         names.add(storage.name)
         taken.append((f"storage {storage.name}", storage.to))
     if len(recipe.storage) > _MAX_STORAGES:
-        message = f"expected at most {_MAX_STORAGES}: a node has no security groups left for more"
+        message = f"expected at most {_MAX_STORAGES} entries: a node cannot have security groups for more"
         yield Problem(("storage",), message)
 
 

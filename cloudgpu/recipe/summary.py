@@ -11,8 +11,8 @@ class Summary:
     """One recipe in a listing.
 
     Attributes:
-        hardware: `2 x p3dn.24xlarge`, `1 x V100-32GB:8 or A100:8`.
-        software: Container image or Python packages; empty if the node's Python is used.
+        hardware: Nodes and hardware, such as `2 x p3dn.24xlarge` or `1 x V100-32GB:8 or A100:8`.
+        software: Container image or Python packages; empty if the recipe sets neither.
         reference: Name, value and unit of the first metric with a reference; empty if there is none.
     """
 

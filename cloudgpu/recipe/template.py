@@ -21,7 +21,7 @@ _SHELL_TOKENS = frozenset({"&&", "||", "|", ";", "&", ">", ">>", "<", "2>&1"})
 
 
 def argv(command: str, values: Mapping[str, Scalar]) -> tuple[str, ...]:
-    """Return the arguments of a command. `{name}` is filled in, `{{` and `}}` are braces, null is an empty argument.
+    """Return the arguments of a command. `{name}` is filled in, `{{` and `}}` become braces, and null becomes empty.
 
     Raises:
         RecipeError: The command cannot be split, or uses a name that is not in `values`.

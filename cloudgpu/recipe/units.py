@@ -20,7 +20,7 @@ class SizeGib(int):
         """Parse a size such as `300GiB`.
 
         Raises:
-            ValueError: Not a size, no unit, zero, or more than a pebibyte.
+            ValueError: The value is not a size, has no unit, is zero, or exceeds one pebibyte.
         """
         return value if isinstance(value, SizeGib) else cls(bounds.size_gib(value))
 
@@ -46,7 +46,7 @@ class DurationS(int):
         """Parse a duration such as `1h30m`.
 
         Raises:
-            ValueError: Not a duration, no unit, zero, or more than 366 days.
+            ValueError: The value is not a duration, has no unit, is zero, or exceeds 366 days.
         """
         return value if isinstance(value, DurationS) else cls(bounds.duration_s(value))
 
@@ -90,7 +90,7 @@ def _positive(value: Decimal) -> Decimal:
 VolumeGib = Annotated[SizeGib, AfterValidator(_volume)]
 """A size that an EBS volume can have."""
 Usd = Annotated[Decimal, BeforeValidator(bounds.usd), WithJsonSchema({"type": "number", "minimum": 0})]
-"""An amount of money that may be zero."""
+"""An amount of money of at least zero."""
 PositiveUsd = Annotated[
     Decimal, BeforeValidator(bounds.positive_usd), WithJsonSchema({"type": "number", "exclusiveMinimum": 0})
 ]

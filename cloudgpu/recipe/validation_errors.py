@@ -55,7 +55,7 @@ def _item(value: object, part: str | int) -> object:
 
 
 def _message(errors: list[ErrorDetails]) -> str:
-    """Combine all errors of one field into a sentence. Several errors come from the branches of one union."""
+    """Combine all errors of a field into a sentence. Several errors result from the branches of a union."""
     if len(errors) == 1:
         return _sentence(errors[0])
     if all(details["type"].startswith(("string", "int", "float", "bool", "finite")) for details in errors):
@@ -105,7 +105,7 @@ def _other(details: ErrorDetails) -> str:
 
 def _number(details: ErrorDetails) -> str:
     word = "whole number" if details["type"].startswith("int") else "number"
-    money = " of US dollars, the only currency that is known" if str(details["loc"][-1]).endswith("_usd") else ""
+    money = " of US dollars, the only supported currency" if str(details["loc"][-1]).endswith("_usd") else ""
     return f"expected a {word}{money}, got {_shown(details['input'])}"
 
 

@@ -1,4 +1,4 @@
-"""Find, start, query and stop this home's rehearsal cloud. Imports neither moto nor boto3."""
+"""Find, start, query and stop the rehearsal cloud of a state home. Imports neither moto nor boto3."""
 
 import http.client
 import json
@@ -23,20 +23,20 @@ from cloudgpu.text import command
 
 _START_LIMIT_S = 60.0
 _START_BYTES = 1 << 16
-"""Free space required to start; a server writes less than this before its first call."""
+"""Free disk space required to start the server, which writes less than this before its first API call."""
 _STOP_LIMIT_S = 60.0
 _POLL_S = 0.02
-_ANSWER_LIMIT_S = 30.0
-_SHOWN = 300
+_RESPONSE_LIMIT_S = 30.0
+_SHOWN_CHARACTERS = 300
 _HEALTH_LIMIT_S = 3.0
 _OK = 200
 _SERVER_ERROR = 500
-_AGAIN = "restart it: `cloudgpu rehearsal stop`, then `cloudgpu rehearsal start`"
+_RESTART = "restart it: `cloudgpu rehearsal stop`, then `cloudgpu rehearsal start`"
 
 
 @dataclass(frozen=True)
 class RehearsalClient:
-    """A running rehearsal cloud and its owner's access key."""
+    """Address and access key of a running rehearsal cloud."""
 
     url: str
     access_key_id: str
@@ -47,7 +47,7 @@ class RehearsalClient:
 
 @dataclass(frozen=True)
 class NodeInfo:
-    """A simulated instance. Address and port are empty until its SSH server listens; `host_key` is `SHA256:...`."""
+    """A simulated instance. Address and port are unset until its SSH server listens; `host_key` is `SHA256:...`."""
 
     instance_id: str
     instance_type: str
@@ -64,7 +64,13 @@ class NodeInfo:
 
 @dataclass(frozen=True)
 class RehearsalStatus:
-    """Status of the rehearsal cloud. `resident_mib` is the server's memory; `idle_stop_at` is None if it has nodes."""
+    """Status of the rehearsal cloud.
+
+    Attributes:
+        cloud: The running cloud, or None.
+        resident_mib: Resident memory of the server, MiB.
+        idle_stop_at: Time at which the idle server stops; None while nodes exist.
+    """
 
     cloud: RehearsalClient | None
     nodes: tuple[NodeInfo, ...] = ()
@@ -76,17 +82,18 @@ class RehearsalStatus:
 def ensure(
     home: Home, clock: Clock | None = None, *, envs: Path | None = None, idle_minutes: float | None = None
 ) -> RehearsalClient:
-    """Return the home's cloud and start it if necessary. Concurrent callers start only one.
+    """Return the home's rehearsal cloud, starting it if it is not running. Concurrent callers start only one server.
 
     Args:
         home: State directory of the cloud.
-        clock: Used to wait for the start.
+        clock: Clock for the start deadline.
         envs: Python environments shared by the nodes; default `<home>/envs`. Ignored if the cloud is already running.
         idle_minutes: Idle time before the cloud stops. Ignored if the cloud is already running.
 
     Raises:
         StateError: The home cannot be written.
-        RehearsalError: The server exited or did not respond in time; the message ends with its last log lines.
+        RehearsalError: The server exited or did not respond before the deadline; the message ends with the last lines
+            of the server log.
     """
     cloud = running(home)
     if cloud is not None:
@@ -99,7 +106,7 @@ def ensure(
 
 
 def running(home: Home) -> RehearsalClient | None:
-    """Return the home's cloud if it is running and ready, else None."""
+    """Return the home's rehearsal cloud if it is running and ready, else None."""
     files = RehearsalFiles.of(home)
     cloud = _recorded(files)
     if cloud is None:
@@ -112,14 +119,14 @@ def stop(home: Home) -> bool:
     """Stop the server and its nodes. Return True if a server was running.
 
     Raises:
-        RehearsalError: The server does not stop.
+        RehearsalError: The server did not stop before the deadline.
     """
     files = RehearsalFiles.of(home)
     cloud = _recorded(files)
     health = _health(cloud) if cloud is not None else None
     if health is None and (NodeHostClient(files.nodes).running() or process.holder(files) is not None):
-        # Either the server was killed and its nodes still run: only a server can stop them and record that. Or the
-        # server is running and its endpoint files are damaged: it rewrites them.
+        # Either the server was killed while its nodes kept running, and only a server can stop the nodes and record
+        # it; or the server is running but its endpoint files are damaged, and the server rewrites them.
         cloud = ensure(home)
         health = _health(cloud)
     if cloud is None or health is None:
@@ -166,7 +173,7 @@ def nodes(cloud: RehearsalClient) -> tuple[NodeInfo, ...]:
 
 
 def census(cloud: RehearsalClient) -> dict[str, list[dict[str, Any]]]:
-    """Return every resource that costs money or is left over, by kind, in all regions.
+    """Return every resource that costs money or was left over, in all regions, grouped by resource kind.
 
     Raises:
         RehearsalError: The server does not respond.
@@ -193,16 +200,16 @@ def faults(cloud: RehearsalClient) -> dict[str, Any]:
 
 
 def put_script(cloud: RehearsalClient, row: Mapping[str, Any]) -> dict[str, Any]:
-    """Replace all faults: rules, capacity, quotas, conditions and node faults. Return the active ones.
+    """Replace all faults: rules, capacity, quotas, conditions and node faults. Return the active faults.
 
     Raises:
-        RehearsalError: A part is not valid, or the server does not respond.
+        RehearsalError: A part of the script is not valid, or the server does not respond.
     """
     return dict(call(cloud, "PUT", "script", dict(row)))
 
 
 def script(cloud: RehearsalClient) -> dict[str, Any]:
-    """Return the active faults by part, and the `names` of their scripts.
+    """Return the active faults by script part, and the `names` of the scripts.
 
     Raises:
         RehearsalError: The server does not respond.
@@ -220,34 +227,34 @@ def release(cloud: RehearsalClient) -> int:
 
 
 def put_capacity(cloud: RehearsalClient, table: Mapping[str, int]) -> None:
-    """Limit instances: `{"us-east-1c/p3dn.24xlarge/on-demand": 0}`; parts may be `*`.
+    """Limit the number of instances, for example `{"us-east-1c/p3dn.24xlarge/on-demand": 0}`; parts may be `*`.
 
     Raises:
-        RehearsalError: A row is not valid, or the server does not respond.
+        RehearsalError: An entry is not valid, or the server does not respond.
     """
     call(cloud, "PUT", "capacity", dict(table))
 
 
 def put_quotas(cloud: RehearsalClient, table: Mapping[str, int]) -> None:
-    """Limit vCPUs: `{"us-east-1/p/on-demand": 96}`; parts may be `*`.
+    """Set quotas in vCPUs, for example `{"us-east-1/p/on-demand": 96}`; parts may be `*`.
 
     Raises:
-        RehearsalError: A row is not valid, or the server does not respond.
+        RehearsalError: An entry is not valid, or the server does not respond.
     """
     call(cloud, "PUT", "quotas", dict(table))
 
 
 def put_prices(cloud: RehearsalClient, table: Mapping[str, str]) -> None:
-    """Change prices: `{"us-east-1/p3dn.24xlarge/on-demand": "29.5"}`, USD an hour; parts may be `*`.
+    """Set prices in USD per hour, for example `{"us-east-1/p3dn.24xlarge/on-demand": "29.5"}`; parts may be `*`.
 
     Raises:
-        RehearsalError: A row is not valid, or the server does not respond.
+        RehearsalError: An entry is not valid, or the server does not respond.
     """
     call(cloud, "PUT", "prices", dict(table))
 
 
 def advance(cloud: RehearsalClient, seconds: float) -> None:
-    """Advance the clock of the nodes' power-off timers.
+    """Advance the clock of power-off timers and schedules.
 
     Raises:
         RehearsalError: The server does not respond.
@@ -270,7 +277,7 @@ def env_lines(cloud: RehearsalClient) -> list[str]:
 
 
 def call(
-    cloud: RehearsalClient, method: str, name: str, value: object = None, *, limit_s: float = _ANSWER_LIMIT_S
+    cloud: RehearsalClient, method: str, name: str, value: object = None, *, limit_s: float = _RESPONSE_LIMIT_S
 ) -> Any:  # noqa: ANN401 - JSON
     """Send one control call and return its result.
 
@@ -279,15 +286,15 @@ def call(
     """
     body = b"" if value is None else json.dumps(value).encode()
     try:
-        status_code, answer = _exchange(cloud, method, f"/_cloudgpu/{name}", body, limit_s)
+        status_code, response = _exchange(cloud, method, f"/_cloudgpu/{name}", body, limit_s)
     except (OSError, http.client.HTTPException, ValueError) as err:
         message = f"the rehearsal cloud at {cloud.url} does not respond: {err}"
         raise RehearsalError(message, hint="cloudgpu rehearsal start") from err
     if status_code != _OK:
-        message = f"the rehearsal cloud rejected {name}: {answer.get('error', status_code)}"
-        hint = _AGAIN if status_code >= _SERVER_ERROR else "see docs/reference/faults.md for the accepted values"
+        message = f"the rehearsal cloud rejected {name}: {response.get('error', status_code)}"
+        hint = _RESTART if status_code >= _SERVER_ERROR else "see docs/reference/faults.md for the accepted values"
         raise RehearsalError(message, hint=hint)
-    return answer
+    return response
 
 
 def _exchange(cloud: RehearsalClient, method: str, target: str, body: bytes, limit_s: float) -> tuple[int, Any]:
@@ -301,13 +308,13 @@ def _exchange(cloud: RehearsalClient, method: str, target: str, body: bytes, lim
         try:
             return response.status, parse_json(content)
         except ValueError:
-            return response.status, {"error": content.decode(errors="replace").strip()[:_SHOWN]}
+            return response.status, {"error": content.decode(errors="replace").strip()[:_SHOWN_CHARACTERS]}
     finally:
         connection.close()
 
 
 def _recorded(files: RehearsalFiles) -> RehearsalClient | None:
-    """Return the cloud in the endpoint file; its server may have exited."""
+    """Return the cloud recorded in the endpoint file; its server may have exited."""
     try:
         row = read_json(files.endpoint, SETTINGS_BYTES)
         key = load(files.keys).caller
@@ -319,7 +326,7 @@ def _recorded(files: RehearsalFiles) -> RehearsalClient | None:
 
 
 def _health(cloud: RehearsalClient) -> dict[str, Any] | None:
-    """Return the server's health, or None if no server or another process listens on its port."""
+    """Return the server's health, or None if the server does not respond or another process responds on its port."""
     try:
         health = call(cloud, "GET", "health", limit_s=_HEALTH_LIMIT_S)
     except RehearsalError:
@@ -338,7 +345,7 @@ def _start(home: Home, files: RehearsalFiles, clock: Clock, options: Sequence[st
         cloud = running(home)
         if cloud is not None:
             return cloud
-        # A server that an earlier, killed command started may still be starting up; then ours exits because of it.
+        # A server started by an earlier, killed command may still be starting up and hold the lock; ours then exits.
         if not process.alive(pid) and process.holder(files) is None:
             cloud = running(home)
             if cloud is None:
@@ -350,7 +357,7 @@ def _start(home: Home, files: RehearsalFiles, clock: Clock, options: Sequence[st
 
 
 def known_id(files: RehearsalFiles) -> str:
-    """Return the access key id in the endpoint file, or an empty string."""
+    """Return the access key ID in the endpoint file, or an empty string."""
     try:
         return str(read_json(files.endpoint, SETTINGS_BYTES)["access_key_id"])
     except (OSError, ValueError, KeyError, TypeError):
@@ -358,7 +365,7 @@ def known_id(files: RehearsalFiles) -> str:
 
 
 def _start_error(files: RehearsalFiles) -> RehearsalError:
-    """Return the error that the server saved before it exited, else one with the end of its log.
+    """Return the error that the server saved before it exited, or else an error with the last lines of its log.
 
     Raises:
         StateError: The disk is full, so the server could not save its error.

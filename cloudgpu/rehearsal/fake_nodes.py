@@ -1,4 +1,4 @@
-"""A node host without nodes. Its records are in a JSON file, so that they survive a killed server."""
+"""A fake node host that starts no processes and keeps its records in a JSON file, which survives a killed server."""
 
 import base64
 import hashlib
@@ -20,12 +20,12 @@ class FakeNodeHost:
     """Implements `cloudgpu.rehearsal.aws_api.interfaces.NodeHost` for tests that need only the API.
 
     Attributes:
-        refuse: Makes boots fail with this message.
-        advanced_s: How far the timers' clock was moved, seconds.
-        started: Booted nodes, in order.
-        reach: Reachability set after boot: SSH from outside, access to the internet.
-        images: Image ID -> node that it was created from.
-        mountable: Node -> sources that it may mount, with the folder that represents each.
+        refuse: Error message with which boots fail; empty if boots succeed.
+        advanced_s: Seconds by which the timers' clock was advanced.
+        started: Specifications of the booted nodes, in boot order.
+        reach: Instance ID -> access set after boot: SSH from outside, access to the internet.
+        images: Image ID -> ID of the instance that the image was created from.
+        mountable: Instance ID -> mount sources that the node may mount, each with its backing folder.
     """
 
     def __init__(self, path: Path) -> None:
@@ -51,14 +51,14 @@ class FakeNodeHost:
         draft.replace(self._path)
 
     def start(self, spec: NodeSpec) -> StartedNode:
-        """Pretend to boot; an existing id is adopted."""
+        """Mark the node as running. A node with an existing ID keeps its address."""
         with self._lock:
             if self.refuse:
                 raise RehearsalError(self.refuse)
-            befallen = self._fault_injector.at_boot(spec)
-            if any(fault.do == "boot-fails" for fault in befallen):
+            faults = self._fault_injector.at_boot(spec)
+            if any(fault.do == "boot-fails" for fault in faults):
                 raise RehearsalError("Internal error on launch (simulated fault)")
-            self._notice(spec.instance_id, befallen)
+            self._notice(spec.instance_id, faults)
             self.started.append(spec)
             nodes = self._nodes()
             row = nodes.setdefault(spec.instance_id, {"address": f"127.9.0.{len(nodes) + 1}", "user": spec.user})
@@ -67,15 +67,15 @@ class FakeNodeHost:
             return StartedNode(row["address"], 2222, "SHA256:fake")
 
     def stop(self, instance_id: str) -> None:
-        """Pretend to stop."""
+        """Mark the node as powered off."""
         self._set(instance_id, "off")
 
     def power_off(self, instance_id: str) -> None:
-        """Pretend to power off."""
+        """Mark the node as powered off."""
         self._set(instance_id, "off")
 
     def reboot(self, instance_id: str) -> None:
-        """Pretend to reboot."""
+        """Mark the node as running."""
         self._set(instance_id, "running")
 
     def _set(self, instance_id: str, state: str) -> None:
@@ -86,7 +86,7 @@ class FakeNodeHost:
                 self._write(nodes)
 
     def forget(self, instance_id: str) -> None:
-        """Drop the record."""
+        """Delete the node's record."""
         with self._lock:
             nodes = self._nodes()
             nodes.pop(instance_id, None)
@@ -106,7 +106,7 @@ class FakeNodeHost:
         )
 
     def console(self, instance_id: str) -> bytes:
-        """Return a console with a host key, as cloud-init prints it."""
+        """Return console output that contains a host key, as cloud-init prints it."""
         digest = base64.b64encode(hashlib.sha256(instance_id.encode()).digest()).decode().rstrip("=")
         lines = (
             f"console of {instance_id}",
@@ -117,17 +117,17 @@ class FakeNodeHost:
         return "".join(f"{line}\r\n" for line in lines).encode()
 
     def events(self) -> Iterator[PoweredOff]:
-        """Yield the power-offs of `power_itself_off`."""
+        """Yield the power-offs of nodes until `shutdown`."""
         while (event := self._events.get()) is not None:
             yield event
 
     def power_itself_off(self, instance_id: str) -> None:
-        """Pretend that a node powers itself off."""
+        """Simulate a node that powers itself off."""
         self._set(instance_id, "off")
         self._events.put(PoweredOff(instance_id, "shutdown"))
 
     def advance(self, seconds: float) -> None:
-        """Advance the clock and interrupt spot nodes whose notice has expired."""
+        """Advance the clock and interrupt spot nodes whose notice period is over."""
         self.advanced_s += seconds
         for instance_id, due_s in tuple(self._spot_ends.items()):
             if due_s <= self.advanced_s:
@@ -136,12 +136,12 @@ class FakeNodeHost:
                 self._events.put(PoweredOff(instance_id, SPOT_END))
 
     def put_reach(self, instance_id: str, opened: Opened) -> None:
-        """Record the access."""
+        """Record the node's network and storage access."""
         self.reach[instance_id] = (opened.ssh, opened.egress)
         self.mountable[instance_id] = dict(opened.mountable)
 
     def keep_image(self, instance_id: str, image_id: str) -> None:
-        """Record the image."""
+        """Record which node the image was created from."""
         self.images[image_id] = instance_id
 
     def put_faults(self, faults: Sequence[NodeFault]) -> None:
@@ -151,11 +151,11 @@ class FakeNodeHost:
             for spec in self.started:
                 self._notice(spec.instance_id, self._fault_injector.now(spec))
 
-    def _notice(self, instance_id: str, befallen: Sequence[NodeFault]) -> None:
-        for fault in befallen:
+    def _notice(self, instance_id: str, faults: Sequence[NodeFault]) -> None:
+        for fault in faults:
             if fault.do == "spot-notice":
                 self._spot_ends.setdefault(instance_id, self.advanced_s + fault.seconds)
 
     def shutdown(self) -> None:
-        """End the event stream."""
+        """Close the event stream."""
         self._events.put(None)

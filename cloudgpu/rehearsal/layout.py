@@ -1,4 +1,4 @@
-"""Paths of the files of a rehearsal cloud below `Home.rehearsal`, all private to their owner."""
+"""Paths of a rehearsal cloud's files below `Home.rehearsal`. All files are private to their owner."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -7,11 +7,11 @@ from typing import Final
 from cloudgpu.paths import Home
 
 LIMIT_DAYS: Final = 3650
-"""Maximum offset of the simulated clock from the machine's; beyond it, date arithmetic may overflow."""
+"""Maximum offset of the simulated clock from the machine's clock. A larger offset may overflow date arithmetic."""
 
 
 def shift_within_limits(seconds: float) -> bool:
-    """Return True if this offset of a clock, positive or negative, is allowed."""
+    """Return True if a clock offset, positive or negative, is allowed."""
     return -LIMIT_DAYS * 86400 <= seconds <= LIMIT_DAYS * 86400  # False for NaN; works for integers of any size
 
 
@@ -28,57 +28,57 @@ class RehearsalFiles:
 
     @property
     def endpoint(self) -> Path:
-        """Address and pid of the running server, or of the last one."""
+        """File with the URL and pid of the running or most recent server."""
         return self.root / "endpoint.json"
 
     @property
     def keys(self) -> Path:
-        """Access keys, mode 0600."""
+        """File with the access keys, mode 0600."""
         return self.root / "keys.json"
 
     @property
     def log(self) -> Path:
-        """Log of the server, quoted in the error if it fails to start."""
+        """Server log, quoted in the error if the server fails to start."""
         return self.root / "server.log"
 
     @property
     def start_lock(self) -> Path:
-        """Held by the process that starts the server; the kernel releases it if that process dies."""
+        """Lock file held by the process that starts the server; the kernel releases the lock if that process dies."""
         return self.root / "start.lock"
 
     @property
     def server_lock(self) -> Path:
-        """Held by the server while it runs, so that two servers never share the same state."""
+        """Lock file held by the server while it runs, so that two servers never share the same state."""
         return self.root / "server.lock"
 
     @property
     def state(self) -> Path:
-        """Snapshots, one file per service and region."""
+        """Directory of snapshots, one file per service and region."""
         return self.root / "state"
 
     @property
     def objects(self) -> Path:
-        """Contents of S3 objects, named by their SHA-256."""
+        """Directory of S3 object contents, in files named by their SHA-256."""
         return self.root / "objects"
 
     @property
     def reserve(self) -> Path:
-        """Reserved disk space, so that deletions still work on a full disk."""
+        """File that reserves disk space, so that deletions still work on a full disk."""
         return self.root / "reserve"
 
     @property
     def market(self) -> Path:
-        """Capacity and quota tables."""
+        """File with the capacity and quota tables."""
         return self.root / "market.json"
 
     @property
     def time(self) -> Path:
-        """Offset of the simulated time."""
+        """File with the offset of the simulated time."""
         return self.root / "time.json"
 
     @property
     def failure(self) -> Path:
-        """Error and hint of the last server that failed to start."""
+        """File with the error and hint of the last server that failed to start."""
         return self.root / "failure.json"
 
     @property

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class NodeSpec:
-    """One simulated instance. Hardware figures come from the catalog and are always labelled as simulated."""
+    """One simulated instance. Hardware values come from the catalog and are always labeled as simulated."""
 
     instance_id: str
     instance_type: str
@@ -13,7 +13,7 @@ class NodeSpec:
     zone: str
     image_id: str
     address: str
-    """Loopback address, used as both public and private address. If empty, the node host chooses one."""
+    """Loopback address, used as both public and private address. If empty, the node host chooses an address."""
     user: str
     """Login name, such as `ubuntu`."""
     authorized_keys: tuple[str, ...]
@@ -26,10 +26,13 @@ class NodeSpec:
     efa_interfaces: int
     spot: bool = False
     ssh_open: bool = True
-    """Security groups and routes allow SSH from outside."""
+    """Whether security groups and routes allow SSH from outside."""
     egress: bool = True
-    """Security groups and routes allow access to the internet."""
+    """Whether security groups and routes allow access to the internet."""
     role: str = ""
     """Name of the IAM role of the instance profile."""
     mountable: tuple[tuple[str, str], ...] = ()
-    """Storage that security groups, zone and attachments allow: mount source and name of the folder that backs it."""
+    """Storage that the node may mount, based on security groups, zone and attachments.
+
+    Each pair consists of a mount source and the name of the folder that backs the source.
+    """

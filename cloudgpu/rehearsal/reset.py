@@ -13,16 +13,17 @@ from cloudgpu.rehearsal.nodes.host_client import NodeHostClient
 from cloudgpu.rehearsal.server import access_keys, process
 from cloudgpu.text import command
 
-_END_LIMIT_S: Final = 20.0
+_EXIT_LIMIT_S: Final = 20.0
 
 
 def reset(home: Home) -> bool:
     """Stop the server and its nodes, and delete all simulated state. Return True if there was any.
 
-    The keys are kept: cluster records identify the cloud by the access key id, and `down` clears them afterwards.
+    The access keys are kept: cluster records identify the cloud by its access key ID, and `down` must still be able to
+    remove those records.
 
     Raises:
-        RehearsalError: A process does not exit.
+        RehearsalError: The server does not exit.
         StateError: The files cannot be deleted.
     """
     files = RehearsalFiles.of(home)
@@ -32,23 +33,23 @@ def reset(home: Home) -> bool:
     if client.running(home) is not None or process.holder(files) is None:
         with contextlib.suppress(CloudGpuError):
             client.stop(home)
-    _end_server(files)
-    _end_nodes(files)
+    _kill_server(files)
+    _stop_nodes(files)
     with contextlib.suppress(OSError, CloudGpuError):
         access_keys.repair(files.keys, client.known_id(files))
     return _delete(files)
 
 
-def _end_server(files: RehearsalFiles) -> None:
+def _kill_server(files: RehearsalFiles) -> None:
     pid = process.holder(files)
-    if pid is None or (pid and process.end(pid, _END_LIMIT_S)):
+    if pid is None or (pid and process.end(pid, _EXIT_LIMIT_S)):
         return
     message = f"the rehearsal server of {files.root} did not exit"
     raise RehearsalError(message, hint=command("fuser", "-k", str(files.server_lock)))
 
 
-def _end_nodes(files: RehearsalFiles) -> None:
-    """Stop nodes that run without a server. A node host started for this adopts the nodes of an earlier one."""
+def _stop_nodes(files: RehearsalFiles) -> None:
+    """Stop nodes that outlived the server. A node host started here adopts the nodes of a previous node host."""
     host = NodeHostClient(files.nodes)
     instances = files.nodes / "instances"
     if instances.is_dir() and any(instances.iterdir()):

@@ -1,8 +1,8 @@
-"""Replacement for AWS's session-manager-plugin on the rehearsal cloud, with the same arguments and variable.
+"""Replacement for AWS's session-manager-plugin on the rehearsal cloud, with the same command-line interface.
 
-Run as a program at the path `PLUGIN`; uses only the standard library. It connects to the stream URL in the response of
-the rehearsal cloud's `StartSession`, sends the session's token and then forwards standard input and output. Streams on
-other machines are rejected: the token is meant for the cloud that issued it.
+Run as a program at the path `PLUGIN`; uses only the standard library. It connects to the stream URL in the rehearsal
+cloud's response to `StartSession`, sends the session's token and then forwards standard input and output. Streams on
+other machines are rejected, because the token must only be sent to the cloud that issued it.
 """
 
 import json
@@ -21,10 +21,10 @@ _USAGE = 2
 def main(arguments: list[str], environ: dict[str, str]) -> int:
     """Forward one session. Return the exit status."""
     variable, _region, operation, _profile, request, _endpoint = arguments
-    wanted, response = json.loads(request), json.loads(environ[variable])
+    parameters, response = json.loads(request), json.loads(environ[variable])
     stream = urlsplit(response["StreamUrl"])
-    if operation != "StartSession" or wanted.get("DocumentName") != "AWS-StartSSHSession":
-        sys.stderr.write(f"not simulated: {operation} of {wanted.get('DocumentName')}\n")
+    if operation != "StartSession" or parameters.get("DocumentName") != "AWS-StartSSHSession":
+        sys.stderr.write(f"not simulated: {operation} of {parameters.get('DocumentName')}\n")
         return _USAGE
     if stream.hostname != "127.0.0.1" or stream.port is None:
         sys.stderr.write(f"not a stream of a rehearsal cloud: {response['StreamUrl']}\n")
@@ -32,13 +32,13 @@ def main(arguments: list[str], environ: dict[str, str]) -> int:
     peer = socket.create_connection((stream.hostname, stream.port), timeout=10)
     peer.settimeout(None)
     peer.sendall(response["TokenValue"].encode() + b"\n")
-    threading.Thread(target=_outwards, args=(peer,), daemon=True).start()
+    threading.Thread(target=_forward_stdin, args=(peer,), daemon=True).start()
     while piece := peer.recv(_CHUNK_BYTES):
         _write(piece)
     return 0
 
 
-def _outwards(peer: socket.socket) -> None:
+def _forward_stdin(peer: socket.socket) -> None:
     while piece := os.read(0, _CHUNK_BYTES):
         peer.sendall(piece)
     peer.shutdown(socket.SHUT_WR)

@@ -1,4 +1,4 @@
-"""The clock of everything scheduled: the machine's clock plus the offset of `rehearsal advance`."""
+"""The clock for timers and schedules: the machine's clock plus the offset set by `rehearsal advance`."""
 
 import json
 import logging
@@ -21,7 +21,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class SimulatedTime:
-    """The simulated time. Its offset is stored in a file, because the nodes' timers outlive the server as well."""
+    """The simulated time. Its offset is stored in a file, because the nodes' timers outlive the server."""
 
     path: Path
     clock: Clock
@@ -35,7 +35,7 @@ class SimulatedTime:
         """Advance the simulated time and save the offset to disk.
 
         Raises:
-            ValueError: Not a number of seconds, or the clock would be too far from the machine's.
+            ValueError: The offset is NaN or would exceed the maximum distance from the machine's clock.
             StateError: The disk is full or unwritable.
         """
         with self._lock:
@@ -46,7 +46,7 @@ class SimulatedTime:
             write_durably(self.path, json.dumps({"ahead_s": ahead_s}).encode())
 
     def ahead(self) -> timedelta:
-        """Return the offset. A damaged file is renamed and the offset reset to zero."""
+        """Return the offset from the machine's clock. If the file is damaged, rename it and return zero."""
         try:
             ahead_s = files.read_json(self.path, files.SETTINGS_BYTES)["ahead_s"]
         except FileNotFoundError:
@@ -55,13 +55,13 @@ class SimulatedTime:
             ahead_s = math.nan
         if isinstance(ahead_s, int | float) and shift_within_limits(ahead_s):
             return timedelta(seconds=ahead_s)
-        self._put_aside()
+        self._rename_damaged()
         return timedelta()
 
-    def _put_aside(self) -> None:
-        aside = self.path.with_suffix(".damaged")
-        _log.warning("%s is damaged: renaming it to %s and using this machine's clock", self.path, aside.name)
+    def _rename_damaged(self) -> None:
+        renamed = self.path.with_suffix(".damaged")
+        _log.warning("%s is damaged: renaming it to %s and using this machine's clock", self.path, renamed.name)
         try:
-            self.path.replace(aside)
+            self.path.replace(renamed)
         except OSError as err:
             _log.warning("cannot rename %s: %s", self.path, err)

@@ -19,7 +19,7 @@ from cloudgpu.ssh.fanout import all_or_raise, on_all
 from cloudgpu.text import printable
 
 _MARK = "\x1ecloudgpu\x1e"
-"""Separates the fields of the answer, because a login shell may print a banner before them."""
+"""Separator of the output fields. A login shell may print a banner before the first field."""
 _PATHS_SCRIPT = (
     r"""printf '\036cloudgpu\036%s' "$HOME" "${CLOUDGPU_NODE_ROOT:-}" "$(ls -1 "$HOME/.cloudgpu" 2>/dev/null)" """
 )
@@ -32,12 +32,12 @@ _MAX_TEXT: Final = 4000
 _LONGEST_LINE: Final = 300
 _MOST_NOISE: Final = 16 << 20
 _ANSWER_S: Final = 120.0
-"""Time limit of a short verb, and of the time between two lines of a long one, seconds."""
+"""Time limit of a short verb, and of the time between two lines of a long verb, in seconds."""
 _SLOW_S: Final[Mapping[str, float]] = {"describe": 240.0, "start": 300.0}
-"""Time limits of short verbs that run several tools or start a container, seconds."""
+"""Time limits of short verbs that run several tools or start a container, in seconds."""
 _ALIVE: Final = json.loads(LINE)
 _SHELL_S: Final = 60.0
-"""Time limit of the login shell, seconds. A slower one is probably waiting for input, such as a password."""
+"""Time limit of the login shell, in seconds. A slower shell probably waits for input, such as a password."""
 _ONCE = (
     "import runpy,sys,tempfile;i=sys.stdin.buffer;f=tempfile.NamedTemporaryFile(suffix='.py');"
     "f.write(i.read(int(i.readline())));f.flush();sys.argv[0]=f.name;runpy.run_path(f.name,run_name='__main__')"
@@ -48,7 +48,7 @@ OnLine = Callable[[Mapping[str, Any]], None]
 
 
 class AgentReplyError(RemoteCommandError):
-    """An agent answered with an error. `code` is the reason, such as `port-in-use`, `disk-full` or `checksum`."""
+    """An agent returned an error. `code` is the reason, such as `port-in-use`, `disk-full` or `checksum`."""
 
     def __init__(self, message: str, *, code: str = "", hint: str = "") -> None:
         super().__init__(message, hint=hint)
@@ -56,7 +56,7 @@ class AgentReplyError(RemoteCommandError):
 
 
 class SilentAgentError(ConnectError):
-    """The host is reachable, but its agent did not answer in time."""
+    """The host is reachable, but its agent did not respond in time."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class Agent:
 
     Attributes:
         home: The login user's home directory on the node.
-        root: Prefix of absolute paths; empty everywhere but on rehearsal nodes without namespaces.
+        root: Prefix of absolute paths; empty except on rehearsal nodes without namespaces.
     """
 
     host: Host
@@ -74,10 +74,10 @@ class Agent:
     root: str = ""
 
     def ask(self, verb: str, request: Mapping[str, Any], on_line: OnLine | None = None) -> dict[str, Any]:
-        """Run a verb to completion and return its last line. `on_line` receives the lines before it.
+        """Run a verb to completion and return its last output line. `on_line` receives the lines before the last.
 
         Raises:
-            RemoteCommandError: The agent answered with an error.
+            RemoteCommandError: The agent returned an error.
             ConnectError: The node cannot be reached.
         """
         stream = self.stream(verb, request)
@@ -101,8 +101,8 @@ class Agent:
         """Yield the lines of a stream as they arrive. `on_alive` is called for every line, including heartbeats.
 
         Raises:
-            RemoteCommandError: The agent answered with an error.
-            SilentAgentError: The agent did not answer in time.
+            RemoteCommandError: The agent returned an error.
+            SilentAgentError: The agent did not respond in time.
             ConnectError: The connection was lost.
         """
         for answer in _lines(stream, verb, self.host.node, on_alive):
@@ -112,10 +112,10 @@ class Agent:
         """Return the last line of a finished verb.
 
         Raises:
-            RemoteCommandError: The line is an error, or the agent gave no answer.
+            RemoteCommandError: The line is an error, or the agent printed no line.
         """
         if stream.exit_code and "error" not in last:
-            # The agent was killed, for example by the OOM killer, so its last line is not the answer.
+            # The agent was killed, for example by the OOM killer, so its last line is not the response.
             raise self._exit_error(verb, stream)
         return self._checked(verb, last)
 
@@ -123,11 +123,11 @@ class Agent:
         node = self.host.node
         tail = [printable(line)[:_LONGEST_LINE] for line in stream.stderr.strip().splitlines()[-10:]]
         because = f": {tail[-1]}" if tail else ""
-        message = f"node {node.index} ({node.instance_id}): the agent's `{verb}` ended with exit code"
+        message = f"node {node.index} ({node.instance_id}): the agent's `{verb}` exited with code"
         return RemoteCommandError(
             f"{message} {stream.exit_code}{because}",
             tail=tail,
-            hint="the node needs python3 (3.8 or newer) on its PATH, and enough memory and disk",
+            hint="check that the node has python3 (3.8 or newer) on its PATH, and enough memory and disk space",
         )
 
     def _checked(self, verb: str, answer: dict[str, Any]) -> dict[str, Any]:
@@ -138,11 +138,11 @@ class Agent:
         if not answer:
             message = f"node {node.index} ({node.instance_id}): the agent did not respond to `{verb}`"
             raise RemoteCommandError(message, hint="check that the node has python3")
-        return AgentReply(answer, f"node {node.index} ({node.instance_id}): the agent's answer")
+        return AgentReply(answer, f"node {node.index} ({node.instance_id}): the agent's response")
 
 
 class AgentReply(dict[str, Any]):
-    """An agent's answer. Reading a missing field raises RemoteCommandError instead of KeyError."""
+    """An agent's response. Reading a missing field raises RemoteCommandError instead of KeyError."""
 
     def __init__(self, fields: Mapping[str, Any], what: str) -> None:
         super().__init__(fields)
@@ -153,7 +153,7 @@ class AgentReply(dict[str, Any]):
 
 
 def _text_field(answer: Mapping[str, Any], name: str) -> str:
-    """Return a text field of an answer, bounded in length and safe to print."""
+    """Return a text field of a response, bounded in length and safe to print."""
     return printable(str(answer.get(name, ""))[:_MAX_TEXT])
 
 
@@ -170,7 +170,7 @@ def install(host: Host) -> Agent:
     path = f"{home}/.cloudgpu/{name}"
     if host.node.own or name not in present.split():
         host.run(RemoteCommand("sh", "-c", _MAKE, "sh", f"{home}/.cloudgpu"), timeout_s=_SHELL_S)
-        _put(host, path)
+        _upload(host, path)
     return Agent(host, path, home, root)
 
 
@@ -178,7 +178,7 @@ def home_of(host: Host) -> str:
     """Return the login user's home directory on a host.
 
     Raises:
-        RemoteCommandError: The login shell does not report it.
+        RemoteCommandError: The login shell does not report the directory.
         ConnectError: The host cannot be reached.
     """
     return _node_paths(host)[0]
@@ -190,18 +190,18 @@ def _node_paths(host: Host) -> tuple[str, str, str]:
     if len(fields) != _PARTS or not fields[1].startswith("/"):
         node = host.node
         message = f"node {node.index} ({node.instance_id}): the login shell did not report the home directory"
-        raise RemoteCommandError(message, hint=f"log in and try: {log_in(node)}")
+        raise RemoteCommandError(message, hint=f"check what the login shell prints: {log_in(node)}")
     return fields[1], fields[2], fields[3]
 
 
-def _put(host: Host, path: str) -> None:
+def _upload(host: Host, path: str) -> None:
     try:
         host.put_bytes(agent_source(), path, mode=0o700)
     except RemoteCommandError as err:
         if "No space left" not in err.message:
             raise
         node = host.node
-        message = f"node {node.index} ({node.instance_id}) cannot run: its disk is full: cannot write {path}"
+        message = f"node {node.index} ({node.instance_id}): the disk is full: cannot write {path}"
         raise RemoteCommandError(message, hint="set a larger resources.disk, or free space on the host") from err
 
 
@@ -209,12 +209,12 @@ def ask_once(host: Host, verb: str, request: Mapping[str, Any], shape: type[Any]
     """Run a verb on a host without installing the agent. `shape` is passed to `require_shape`.
 
     Raises:
-        RemoteCommandError: The agent answered with an error, or the host has no Python.
+        RemoteCommandError: The agent returned an error, or the host has no Python.
         ConnectError: The host cannot be reached.
     """
     source = agent_source()
-    handed = b"%d\n" % len(source) + source + json.dumps(request).encode()
-    stream = host.stream(RemoteCommand("python3", "-c", _ONCE, verb), stdin=handed)
+    stdin = b"%d\n" % len(source) + source + json.dumps(request).encode()
+    stream = host.stream(RemoteCommand("python3", "-c", _ONCE, verb), stdin=stdin)
     agent = Agent(host, "", "")
     try:
         answers = list(_lines(stream, verb, host.node))
@@ -224,9 +224,9 @@ def ask_once(host: Host, verb: str, request: Mapping[str, Any], shape: type[Any]
 
 
 def require_shape(node: Node, verb: str, answer: dict[str, Any], shape: type[Any]) -> dict[str, Any]:
-    """Return the answer if it has the fields of the dataclass `shape`.
+    """Return the response if it has the fields of the dataclass `shape`.
 
-    The answer is untrusted: a login shell can print JSON too.
+    The response is untrusted: a login shell can print JSON too.
 
     Raises:
         RemoteCommandError: The fields do not match.
@@ -236,13 +236,13 @@ def require_shape(node: Node, verb: str, answer: dict[str, Any], shape: type[Any
     try:
         decoded(shape, answer)
     except MALFORMED as err:
-        message = f"node {node.index} ({node.instance_id}): its answer to `{verb}` is malformed: {described(err)}"
+        message = f"node {node.index} ({node.instance_id}): the response to `{verb}` is malformed: {described(err)}"
         raise RemoteCommandError(message, hint=_LOOK_AT_SHELL) from err
     return answer
 
 
 def number(answer: Mapping[str, Any], name: str, default: int | None = None) -> int:
-    """Return a non-negative integer field of an answer, or `default` if the field is missing.
+    """Return a non-negative integer field of a response, or `default` if the field is missing.
 
     Raises:
         AgentReplyError: The field is not a non-negative integer.
@@ -259,11 +259,11 @@ def number(answer: Mapping[str, Any], name: str, default: int | None = None) -> 
 def _lines(
     stream: Stream, verb: str, node: Node, on_alive: Callable[[], None] = lambda: None
 ) -> Iterator[dict[str, Any]]:
-    """Yield the agent's answers, applying the verb's time limit to each.
+    """Yield the agent's response lines, applying the verb's time limit to each line.
 
     Raises:
         RemoteCommandError: The node keeps printing output that is not the agent's.
-        SilentAgentError: No answer came in time.
+        SilentAgentError: The agent did not respond in time.
         ConnectError: The connection was lost.
     """
     limit_s = _SLOW_S.get(verb, _ANSWER_S)

@@ -16,16 +16,16 @@ from cloudgpu.ssh.base import Stream
 from cloudgpu.ssh.handshake import AuthRefusedError
 
 LOST_CONTACT_S: Final = 180.0
-"""Seconds a node may be unreachable before the run is no longer followed for its sake alone."""
+"""Seconds a node may be unreachable before it counts as lost. The other nodes are still followed."""
 _RETRY_S: Final = 1.0
 _RETRY_LOST_S: Final = 15.0
-"""Seconds between attempts once contact is lost. Longer, because the run may last for days."""
+"""Seconds between connection attempts after contact is lost. The run may last for days."""
 _SILENT_S: Final = 2.0
-"""Interruptions shorter than this are not reported, seconds."""
+"""Interruptions shorter than this many seconds are not reported."""
 _TELL_EVERY_S: Final = 15.0
 _TELL_LOST_EVERY_S: Final = 600.0
 _REFUSALS: Final = 3
-"""Consecutive refused logins that are tolerated. A node that shuts down refuses all logins for a moment."""
+"""Consecutive refused logins that count as permanent. A node that shuts down refuses all logins for a short time."""
 _LOOK_S: Final = 0.2
 
 
@@ -44,7 +44,7 @@ class Contact:
 
 Item = Chunk | Verdict | Contact | BaseException
 OnSilence = Callable[[Node, ConnectError | RemoteCommandError], None]
-"""Called from time to time while a node is unreachable. Raises ConnectError if the node is terminated."""
+"""Callback, invoked periodically while a node is unreachable. Raises ConnectError if the node is terminated."""
 
 
 def wait_on(_node: Node, _trouble: ConnectError | RemoteCommandError) -> None:
@@ -80,8 +80,7 @@ class Feed:
 class Reader(threading.Thread):
     """Thread that reads one node's agent into the feed and resumes from the last offsets after a reconnect.
 
-    It keeps retrying after contact is lost: as long as other nodes can be followed, the network may recover before
-    the run ends.
+    The thread keeps retrying after contact is lost, because the network may recover while other nodes are followed.
     """
 
     def __init__(
@@ -102,7 +101,7 @@ class Reader(threading.Thread):
         self._on_silence = on_silence
         self._stream: Stream | None = None
         self._contact_at = 0.0
-        self._told_at = 0.0
+        self._reported_at = 0.0
         self._lost = False
         self._refusals = 0
 
@@ -110,7 +109,7 @@ class Reader(threading.Thread):
         """Read until the verdict, a permanent error, or the end of the feed."""
         try:
             self._read()
-        except BaseException as err:  # noqa: BLE001  re-raised by the follower, which would otherwise wait for ever
+        except BaseException as err:  # noqa: BLE001  re-raised by the follower, which would otherwise wait forever
             self._report_restored()
             self._feed.put(err)
 
@@ -126,17 +125,17 @@ class Reader(threading.Thread):
             try:
                 if self._read_once():
                     return
-                trouble: ConnectError | RemoteCommandError = self._silent()
+                trouble: ConnectError | RemoteCommandError = self._no_output_error()
             except HostKeyError:
                 raise
             except AuthRefusedError as err:
-                trouble = self._refused(err)
+                trouble = self._refused_login(err)
             except ConnectError as err:
                 trouble = err
             if self._feed.ended.is_set():
                 return
-            self._lose(trouble)
-            self._tell(trouble)
+            self._report_lost(trouble)
+            self._report_unreachable(trouble)
             self._pause()
 
     def _pause(self) -> None:
@@ -145,7 +144,7 @@ class Reader(threading.Thread):
         else:
             self._clock.sleep(_RETRY_S)
 
-    def _lose(self, trouble: ConnectError | RemoteCommandError) -> None:
+    def _report_lost(self, trouble: ConnectError | RemoteCommandError) -> None:
         """Report lost contact once the node has been unreachable for `LOST_CONTACT_S`.
 
         Raises:
@@ -170,7 +169,7 @@ class Reader(threading.Thread):
             self._lost = False
             self._feed.put(Contact(self._agent.host.node.index, None))
 
-    def _refused(self, err: AuthRefusedError) -> AuthRefusedError:
+    def _refused_login(self, err: AuthRefusedError) -> AuthRefusedError:
         """Return the error if it may be temporary.
 
         Raises:
@@ -182,12 +181,12 @@ class Reader(threading.Thread):
             raise err
         return err
 
-    def _tell(self, trouble: ConnectError | RemoteCommandError) -> None:
+    def _report_unreachable(self, trouble: ConnectError | RemoteCommandError) -> None:
         now = self._clock.monotonic()
-        again = self._told_at > self._contact_at
+        reported = self._reported_at > self._contact_at
         every_s = _TELL_LOST_EVERY_S if self._lost else _TELL_EVERY_S
-        if now - (self._told_at if again else self._contact_at) >= (every_s if again else _SILENT_S):
-            self._told_at = now
+        if now - (self._reported_at if reported else self._contact_at) >= (every_s if reported else _SILENT_S):
+            self._reported_at = now
             self._on_silence(self._agent.host.node, trouble)
 
     def _read_once(self) -> bool:
@@ -195,14 +194,14 @@ class Reader(threading.Thread):
 
         Raises:
             ConnectError: The connection was lost.
-            RemoteCommandError: The agent answered with an error or a malformed message.
+            RemoteCommandError: The agent sent an error or a malformed message.
         """
         offsets = {str(rank): offset for rank, offset in self._offsets.items()}
         self._stream = stream = self._agent.stream("follow", {"run_dir": self._run_dir, "offsets": offsets})
         answers = self._agent.answers(stream, "follow", self._record_contact)
-        return any(self._feed.ended.is_set() or self._taken(answer) for answer in answers)
+        return any(self._feed.ended.is_set() or self._process(answer) for answer in answers)
 
-    def _taken(self, answer: Mapping[str, Any]) -> bool:
+    def _process(self, answer: Mapping[str, Any]) -> bool:
         """Process one message. Return True if it carries the final status."""
         if "status" in answer:
             self._feed.put(Verdict.of(answer["status"], self._agent.host.node.index))
@@ -212,13 +211,13 @@ class Reader(threading.Thread):
             expected = self._offsets.get(chunk.rank)
             if chunk.offset != expected:
                 node = self._agent.host.node.index
-                message = f"node {node} sent rank {chunk.rank} from byte {chunk.offset}, {expected} was asked for"
+                message = f"node {node} sent rank {chunk.rank} from byte {chunk.offset} instead of byte {expected}"
                 raise RemoteCommandError(message)
             self._offsets[chunk.rank] = chunk.offset + chunk.size
             self._feed.put(chunk)
         return False
 
-    def _silent(self) -> RemoteCommandError:
+    def _no_output_error(self) -> RemoteCommandError:
         """Return the error for an agent that exited without output: it was killed, or Python is missing."""
         node = self._agent.host.node
         tail = [] if self._stream is None else self._stream.stderr.strip().splitlines()[-10:]

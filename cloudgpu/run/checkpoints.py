@@ -10,7 +10,7 @@ from cloudgpu.recipe.data import Checkpoint, Data
 from cloudgpu.recipe.schema import Recipe
 from cloudgpu.recipe.sources import source_of
 from cloudgpu.run.agent import Agent, each, number
-from cloudgpu.run.copies import Way, fetch_to
+from cloudgpu.run.copies import DistributionSettings, fetch_to
 from cloudgpu.run.files import Files, RemoteFile, S3Service, Services
 from cloudgpu.run.job import Job
 from cloudgpu.run.progress import Note
@@ -37,38 +37,38 @@ def destination(recipe: Recipe, run_id: str) -> str:
 
 
 def earlier(recipe: Recipe, files: Files) -> Sequence[RemoteFile]:
-    """List the files of the checkpoint that a run resumes from. Empty for a first run.
+    """List the files of the checkpoint that a run resumes from. The list is empty for a first run.
 
     Raises:
-        CloudGpuError: The files cannot be listed, or an explicitly named checkpoint does not exist.
+        CloudGpuError: The files cannot be listed, or the checkpoint in `resume` does not exist.
     """
-    begin, checkpoint = beginning(recipe), recipe.checkpoint
-    if checkpoint is None or not begin:
+    origin, checkpoint = beginning(recipe), recipe.checkpoint
+    if checkpoint is None or not origin:
         return ()
     try:
-        return files(_dataset(checkpoint, begin))
+        return files(_dataset(checkpoint, origin))
     except BadRequestError as err:
         if err.code == NOTHING_THERE and checkpoint.resume is None:
             return ()
         raise
 
 
-def restore(job: Job, agents: Sequence[Agent], way: Way) -> int:
+def restore(job: Job, agents: Sequence[Agent], way: DistributionSettings) -> int:
     """Download the earlier checkpoint to the work directory of every node. Return the bytes transferred.
 
     Raises:
-        RemoteCommandError: A node could not download it.
+        RemoteCommandError: A node could not download the checkpoint.
     """
-    checkpoint, begin = job.recipe.checkpoint, beginning(job.recipe)
+    checkpoint, origin = job.recipe.checkpoint, beginning(job.recipe)
     listed = earlier(job.recipe, way.files)
     if checkpoint is None or not listed:
         return 0
     total = size_text(sum(file.size for file in listed))
-    way.report(Note(f"checkpoint: {len(listed)} files, {total}, from {begin}"))
+    way.report(Note(f"checkpoint: {len(listed)} files, {total}, from {origin}"))
 
     def fetch(agent: Agent) -> int:
         target = f"{job.workdir(agent.home)}/{checkpoint.path}"
-        return fetch_to(agent, target, _dataset(checkpoint, begin), listed, way)
+        return fetch_to(agent, target, _dataset(checkpoint, origin), listed, way)
 
     return sum(each(agents, fetch).values())
 
@@ -88,11 +88,11 @@ def keep(job: Job, agents: Sequence[Agent], services: Services) -> None:
 
 
 def bucket_request(to: str, agent: Agent, service: S3Service) -> dict[str, Any]:
-    """Return the fields with which an agent addresses an S3 prefix."""
-    place, region = source_of(to), service.region or agent.host.node.zone[:-1]
+    """Return the request fields that identify an S3 prefix."""
+    source, region = source_of(to), service.region or agent.host.node.zone[:-1]
     return {
-        "bucket": place.place,
-        "prefix": place.path,
+        "bucket": source.place,
+        "prefix": source.path,
         "region": region,
         "endpoint": service.endpoint or s3_endpoint(region),
     }
@@ -109,17 +109,17 @@ def kept(job: Job, head: Agent) -> str:
         return ""
     answer = head.ask("kept", {"run_dir": job.run_dir(head.home)})
     if not answer.get("files"):
-        return f"no checkpoint was written: {to} has nothing of this run"
+        return f"the run wrote no checkpoint, so nothing was uploaded to {to}"
     return f"checkpoint: {answer['files']} files, {size_text(number(answer, 'bytes'))}, at {to}{not_sent(answer)}"
 
 
 def not_sent(answer: Mapping[str, Any]) -> str:
-    """Return the end of a sentence that lists the skipped files, or an empty string."""
+    """Return a clause that lists the skipped files, or an empty string if there are none."""
     skipped = answer.get("skipped")
     names = [printable(str(name)) for name in skipped] if isinstance(skipped, list) else []
-    return f"; not sent, because no regular files: {', '.join(names)}" if names else ""
+    return f"; not uploaded because they are not regular files: {', '.join(names)}" if names else ""
 
 
-def _dataset(checkpoint: Checkpoint, begin: str) -> Data:
+def _dataset(checkpoint: Checkpoint, origin: str) -> Data:
     to = PurePosixPath("/") / checkpoint.path
-    return Data.model_validate({"name": "checkpoint", "from": begin, "to": str(to)})
+    return Data.model_validate({"name": "checkpoint", "from": origin, "to": str(to)})

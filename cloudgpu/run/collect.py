@@ -18,7 +18,7 @@ from cloudgpu.ssh.transfer.receive import SkippedDownload
 from cloudgpu.text import printable
 
 _NAMED: Final = 20
-"""Skipped files listed in text output. JSON output lists all of them."""
+"""Maximum number of skipped files that text output lists. JSON output lists all of them."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class SkippedOutput:
 
 @dataclass(frozen=True)
 class Collected:
-    """The downloaded outputs, and what could not be downloaded.
+    """The outputs that were downloaded, and those that could not be downloaded.
 
     Attributes:
         files: Paths below the run's outputs directory.
@@ -70,25 +70,25 @@ class Collected:
 
 
 def collect(job: Job, agents: Sequence[Agent], to: Path) -> Collected:
-    """Download the outputs: the head's to `to`, those of other nodes to `to/node-N`.
+    """Download the outputs of the head to `to` and the outputs of every other node to `to/node-N`.
 
     A node that fails adds a line to `failures` instead of raising, so that the other nodes are still collected.
     """
-    checkpoint, unkept = _kept(job, agents)
-    remark, unsent = uploaded(job, agents)
-    fetched = _fetched(job, agents, to)
-    remarks = (*filter(None, (checkpoint, remark)), *release(job, agents))
-    here = [name for name in fetched.files if (to / name).exists()]  # a dangling link is not an output
-    unmatched = [pattern for pattern in job.recipe.outputs if not _matched(pattern, here)]
+    checkpoint_remark, checkpoint_failures = _kept(job, agents)
+    upload_remark, upload_failures = uploaded(job, agents)
+    fetched = _fetch_outputs(job, agents, to)
+    remarks = (*filter(None, (checkpoint_remark, upload_remark)), *release(job, agents))
+    present = [name for name in fetched.files if (to / name).exists()]  # a dangling link is not an output
+    unmatched = [pattern for pattern in job.recipe.outputs if not _matched(pattern, present)]
     matched_but_skipped = {pattern: found for pattern in unmatched if (found := _skipped_by(pattern, fetched.skipped))}
     unreadable = [output.text for output in fetched.skipped if output.lost]
     empty = [
-        f"nothing of {pattern} could be fetched: {skipped.text}"
+        f"no file that matches {pattern} could be fetched: {skipped.text}"
         for pattern, skipped in matched_but_skipped.items()
         if not skipped.lost
     ]
     missing = () if fetched.failures else tuple(pattern for pattern in unmatched if pattern not in matched_but_skipped)
-    lost = (*fetched.failures, *unreadable, *empty, *unkept, *unsent)
+    lost = (*fetched.failures, *unreadable, *empty, *checkpoint_failures, *upload_failures)
     return Collected(tuple(fetched.files), missing, lost, remarks=remarks, skipped=tuple(fetched.skipped))
 
 
@@ -113,7 +113,7 @@ class _Fetched:
     skipped: list[SkippedOutput] = field(default_factory=list)
 
 
-def _fetched(job: Job, agents: Sequence[Agent], to: Path) -> _Fetched:
+def _fetch_outputs(job: Job, agents: Sequence[Agent], to: Path) -> _Fetched:
     patterns = list(job.recipe.outputs)
     by_index = {agent.host.node.index: agent for agent in agents}
 
@@ -146,6 +146,6 @@ def _dangling(index: int, target: Path, names: Sequence[str]) -> Iterator[Skippe
 
 
 def _matched(pattern: str, files: Sequence[str]) -> bool:
-    own = [Path(*Path(name).parts[1:]) if name.startswith("node-") else Path(name) for name in files]
-    wanted = pattern.rstrip("/")
-    return any(path.match(wanted) or wanted in (str(path), *map(str, path.parents)) for path in own)
+    paths = [Path(*Path(name).parts[1:]) if name.startswith("node-") else Path(name) for name in files]
+    wanted_path = pattern.rstrip("/")
+    return any(path.match(wanted_path) or wanted_path in (str(path), *map(str, path.parents)) for path in paths)

@@ -10,7 +10,7 @@ from cloudgpu.launch.inventory import Node
 from cloudgpu.launch.network import uses_efa
 from cloudgpu.launch.ranks import NodeLaunch, RankLaunch
 from cloudgpu.node.containers.mounts import BindMount
-from cloudgpu.node.containers.run_line import Hardware, Holding, run_line
+from cloudgpu.node.containers.run_line import ContainerLaunch, Hardware, run_line
 from cloudgpu.recipe.environment import Container
 from cloudgpu.recipe.schema import Recipe
 from cloudgpu.run.job import Job
@@ -55,7 +55,7 @@ class NodeRunPaths:
 
 
 def hardware(recipe: Recipe, node: Node, image: NodeImage) -> Hardware:
-    """Return the hardware of a node that the ranks get."""
+    """Return the node hardware that the ranks' container gets."""
     rdma = recipe.resources.network != "tcp"
     return Hardware(
         gpus=node.gpus > 0 and not node.simulated,
@@ -66,58 +66,60 @@ def hardware(recipe: Recipe, node: Node, image: NodeImage) -> Hardware:
     )
 
 
-def mounts(recipe: Recipe, place: NodeRunPaths, launch: NodeLaunch) -> tuple[BindMount, ...]:
-    """Return the container's mounts: work directory, datasets, the node's own mounts, files of the launcher."""
+def mounts(recipe: Recipe, paths: NodeRunPaths, launch: NodeLaunch) -> tuple[BindMount, ...]:
+    """Return the container's mounts: work directory, launcher files, datasets and storage."""
     writable = {storage.name for storage in recipe.storage if storage.mode == "rw"}
-    written = dict.fromkeys(PurePosixPath(file.path).parts[0] for file in launch.files)
+    launcher_paths = dict.fromkeys(PurePosixPath(file.path).parts[0] for file in launch.files)
     return (
-        BindMount(place.workdir),
-        *(BindMount(f"{place.run_dir}/{name}", read_only=True) for name in written),
-        *(BindMount(path, read_only=True) for path in place.data.values()),
-        *(BindMount(path, read_only=name not in writable) for name, path in place.storage.items()),
+        BindMount(paths.workdir),
+        *(BindMount(f"{paths.run_dir}/{name}", read_only=True) for name in launcher_paths),
+        *(BindMount(path, read_only=True) for path in paths.data.values()),
+        *(BindMount(path, read_only=name not in writable) for name, path in paths.storage.items()),
     )
 
 
 def contained(
-    job: Job, container: Container, node: Node, image: NodeImage, place: NodeRunPaths, launch: NodeLaunch
+    job: Job, container: Container, node: Node, image: NodeImage, paths: NodeRunPaths, launch: NodeLaunch
 ) -> dict[str, Any]:
     """Return the additional fields of the `start` request for a node whose ranks run in a container."""
     ranks = [
-        {"inside": rank_name(rank), "program": rank.argv[0], "argv": list(inside(job, node, image, place, rank).argv)}
+        {"inside": rank_name(rank), "program": rank.argv[0], "argv": list(inside(job, node, image, paths, rank).argv)}
         for rank in launch.ranks
     ]
-    return {"container": container_order(job, container, node, image, place, launch), "ranks": ranks}
+    return {"container": container_order(job, container, node, image, paths, launch), "ranks": ranks}
 
 
 def container_order(
-    job: Job, container: Container, node: Node, image: NodeImage, place: NodeRunPaths, launch: NodeLaunch
+    job: Job, container: Container, node: Node, image: NodeImage, paths: NodeRunPaths, launch: NodeLaunch
 ) -> dict[str, Any]:
     """Return the container part of the `start` request."""
-    given = hardware(job.recipe, node, image)
+    node_hardware = hardware(job.recipe, node, image)
     name = container_name(job.run_id, node.index)
     labels = (("cloudgpu.run", job.run_id), ("cloudgpu.cluster", job.inventory.cluster))
-    holding = Holding(name, image.image, labels, mounts(job.recipe, place, launch), f"{place.run_dir}/{_AGENT_FILES}")
+    holding = ContainerLaunch(
+        name, image.image, labels, mounts(job.recipe, paths, launch), f"{paths.run_dir}/{_AGENT_FILES}"
+    )
     return {
         "name": name,
         "image": container.image,
         "client": list(image.engine.client),
-        "run": list(run_line(container, given, holding)),
-        "gpus": given.gpus,
-        "devices": list(given.subset),
-        "own": [place.workdir, INSIDE],
+        "run": list(run_line(container, node_hardware, holding)),
+        "gpus": node_hardware.gpus,
+        "devices": list(node_hardware.subset),
+        "own": [paths.workdir, INSIDE],
     }
 
 
-def inside(job: Job, node: Node, image: NodeImage, place: NodeRunPaths, rank: RankLaunch) -> RankLaunch:
+def inside(job: Job, node: Node, image: NodeImage, paths: NodeRunPaths, rank: RankLaunch) -> RankLaunch:
     """Return a rank's command wrapped so that it runs in the node's container."""
-    called = rank_name(rank)
+    name = rank_name(rank)
     line = exec_line(
         image.engine,
         container_name(job.run_id, node.index),
         (*image.entrypoint, *rank.argv),
-        workdir=place.workdir,
-        pid_file=pid_file(called),
-        env_file=f"{place.run_dir}/{called}.names",
+        workdir=paths.workdir,
+        pid_file=pid_file(name),
+        env_file=f"{paths.run_dir}/{name}.names",
     )
     return replace(rank, argv=line)
 
@@ -133,5 +135,5 @@ def entering(run_id: str, images: Mapping[int, NodeImage], workdir: str) -> dict
 
 
 def rank_name(rank: RankLaunch) -> str:
-    """Return the name of a rank in its container, which its files start with."""
+    """Return the rank's name in its container, which is also the prefix of the names of its files."""
     return f"rank-{rank.rank}"

@@ -20,7 +20,7 @@ _RENEWALS = 20
 
 
 @dataclass(frozen=True)
-class Way:
+class DistributionSettings:
     """Settings for distributing data.
 
     Attributes:
@@ -33,21 +33,21 @@ class Way:
     report: Report
 
 
-def copy(dataset: Data, agents: Sequence[Agent], listed: Sequence[RemoteFile], way: Way) -> int:
+def copy(dataset: Data, agents: Sequence[Agent], listed: Sequence[RemoteFile], way: DistributionSettings) -> int:
     """Copy a dataset from its source to every node and return the bytes transferred.
 
     Raises:
-        RemoteCommandError: A node could not download or verify it; the message names the node.
+        RemoteCommandError: A node could not download or verify the dataset; the message names the node.
         ConnectError: A node cannot be reached.
     """
     return (_send if source_of(dataset.source).kind == "local" else fetch)(dataset, agents, listed, way)
 
 
-def fetch(dataset: Data, agents: Sequence[Agent], listed: Sequence[RemoteFile], way: Way) -> int:
+def fetch(dataset: Data, agents: Sequence[Agent], listed: Sequence[RemoteFile], way: DistributionSettings) -> int:
     """Download a dataset on every node and return the bytes transferred.
 
     Raises:
-        RemoteCommandError: A node could not download or verify it; the message names the node.
+        RemoteCommandError: A node could not download or verify the dataset; the message names the node.
         ConnectError: A node cannot be reached.
     """
     moved = each(agents, lambda agent: fetch_to(agent, f"{agent.root}{dataset.to}", dataset, listed, way))
@@ -59,12 +59,12 @@ def fetch_to(
     target: str,
     dataset: Data,
     listed: Sequence[RemoteFile],
-    way: Way,
+    way: DistributionSettings,
     hand: Mapping[str, Any] | None = None,
 ) -> int:
-    """Download on one node in batches of `FILES_AN_ORDER` and return the bytes transferred.
+    """Download files on one node in batches of `FILES_AN_ORDER` and return the bytes transferred.
 
-    `hand` names a node that serves the files; their URLs then refer to it.
+    `hand` contains the token and certificate of the node to download from, if the files' URLs refer to another node.
 
     Raises:
         RemoteCommandError: The node could not download or verify a file.
@@ -86,27 +86,29 @@ def _fetch_batch(
     dataset: Data,
     batch: Sequence[RemoteFile],
     target: str,
-    way: Way,
+    way: DistributionSettings,
     hand: Mapping[str, Any] | None,
 ) -> int:
-    """Download a batch. If presigned URLs expire, continue with fresh ones and keep what is already there.
+    """Download a batch. If the presigned URLs expire, renew them and continue with the files that are missing.
 
     Raises:
-        AgentReplyError: It cannot be fetched; `expired` where fresh addresses do not help either.
+        AgentReplyError: The batch cannot be downloaded. Code `expired`: the URLs have been renewed too often.
     """
-    about = {"cache": cache_of(dataset, target), "roots": [target], **({"hand": hand} if hand else {})}
+    common_fields = {"cache": cache_of(dataset, target), "roots": [target], **({"hand": hand} if hand else {})}
     for renewal in range(_RENEWALS + 1):
         try:
-            return number(agent.ask("fetch", {"files": [_order(file, target) for file in batch], **about}), "bytes")
+            return number(
+                agent.ask("fetch", {"files": [_file_entry(file, target) for file in batch], **common_fields}), "bytes"
+            )
         except AgentReplyError as err:
             if err.code != "expired" or renewal == _RENEWALS:
                 raise
-        way.report(Note(f"data {dataset.name}: its URLs have expired and are being renewed", agent.host.node.index))
+        way.report(Note(f"data {dataset.name}: the URLs have expired and are being renewed", agent.host.node.index))
         batch = _renewed(dataset, batch, way)
     return 0
 
 
-def _renewed(dataset: Data, batch: Sequence[RemoteFile], way: Way) -> Sequence[RemoteFile]:
+def _renewed(dataset: Data, batch: Sequence[RemoteFile], way: DistributionSettings) -> Sequence[RemoteFile]:
     """Return the same files with fresh URLs.
 
     Raises:
@@ -114,14 +116,14 @@ def _renewed(dataset: Data, batch: Sequence[RemoteFile], way: Way) -> Sequence[R
     """
     fresh = {file.relative: file for file in way.files(dataset)}
     for file in batch:
-        found = fresh.get(file.relative)
-        if found is None or (found.size, found.etag) != (file.size, file.etag):
+        current = fresh.get(file.relative)
+        if current is None or (current.size, current.etag) != (file.size, file.etag):
             message = f"dataset {dataset.name}: {file.relative} was changed at the source during the copy"
             raise AgentReplyError(message, code="changed", hint="run the command again")
     return [fresh[file.relative] for file in batch]
 
 
-def _send(dataset: Data, agents: Sequence[Agent], listed: Sequence[RemoteFile], way: Way) -> int:
+def _send(dataset: Data, agents: Sequence[Agent], listed: Sequence[RemoteFile], way: DistributionSettings) -> int:
     root = root_of(dataset, way)
 
     def send(agent: Agent) -> int:
@@ -132,28 +134,28 @@ def _send(dataset: Data, agents: Sequence[Agent], listed: Sequence[RemoteFile], 
     return sum(each(agents, send).values())
 
 
-def root_of(dataset: Data, way: Way) -> Path:
+def root_of(dataset: Data, way: DistributionSettings) -> Path:
     """Return the local directory that is, or contains, a local dataset."""
     source = (way.base / dataset.source).resolve()
     return source if source.is_dir() else source.parent
 
 
 def cache_of(dataset: Data, target: str) -> dict[str, str]:
-    """Return the key of a copy in the node's own index."""
+    """Return the key of a dataset copy in the node's dataset index."""
     return {"name": dataset.name, "source": dataset.source, "to": target}
 
 
 def own_directory(host: Host, path: str) -> None:
-    """Create a directory that the login user may write to, with root permissions if needed, such as `/data`.
+    """Create a directory that the login user may write to. Directories such as `/data` are created with sudo.
 
     Raises:
         RemoteCommandError: The directory cannot be created.
     """
     if not host.try_run(RemoteCommand("mkdir", "-p", path, Raw("&& test -w"), path)).ok:
-        make = ("sudo", "-n", "mkdir", "-p", path)
-        host.run(RemoteCommand(*make, Raw('&& sudo -n chown "$(id -u):$(id -g)"'), path))
+        mkdir = ("sudo", "-n", "mkdir", "-p", path)
+        host.run(RemoteCommand(*mkdir, Raw('&& sudo -n chown "$(id -u):$(id -g)"'), path))
 
 
-def _order(file: RemoteFile, target: str) -> dict[str, Any]:
+def _file_entry(file: RemoteFile, target: str) -> dict[str, Any]:
     path = f"{target}/{file.relative}"
     return {"url": file.url, "path": path, "size": file.size, "sha256": file.sha256, "etag": file.etag}

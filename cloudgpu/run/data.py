@@ -10,7 +10,7 @@ from cloudgpu.node.mounts import DataMount, order
 from cloudgpu.recipe.data import Data
 from cloudgpu.recipe.sources import source_of
 from cloudgpu.run.agent import Agent, each
-from cloudgpu.run.copies import Way, copy
+from cloudgpu.run.copies import DistributionSettings, copy
 from cloudgpu.run.files import RemoteFile, S3Service
 from cloudgpu.run.job import Job
 from cloudgpu.run.progress import Note, Report
@@ -20,11 +20,11 @@ from cloudgpu.ssh.fanout import on_all
 from cloudgpu.text import size_text
 
 
-def bring(dataset: Data, job: Job, agents: Sequence[Agent], way: Way) -> int:
+def bring(dataset: Data, job: Job, agents: Sequence[Agent], way: DistributionSettings) -> int:
     """Mount a dataset on every node or copy it there. Return the bytes transferred.
 
     Raises:
-        RemoteCommandError: A node could not download, verify or mount it; the message names the node.
+        RemoteCommandError: A node could not download, verify or mount the dataset; the message names the node.
         ConnectError: A node cannot be reached.
     """
     if dataset.mode == "mount":
@@ -37,7 +37,7 @@ def bring(dataset: Data, job: Job, agents: Sequence[Agent], way: Way) -> int:
     )
     copied = share if dataset.share == "head" and len(agents) > 1 else copy
     moved = copied(dataset, agents, listed, way)
-    way.report(Note(f"data {dataset.name}: {size_text(moved)} moved{_verified(listed)}"))
+    way.report(Note(f"data {dataset.name}: {size_text(moved)} transferred{_verified(listed)}"))
     return moved
 
 
@@ -46,7 +46,7 @@ def release(job: Job, agents: Sequence[Agent]) -> tuple[str, ...]:
     mounted = any(dataset.mode == "mount" for dataset in job.recipe.data)
     removed = [dataset for dataset in job.recipe.data if dataset.mode == "copy" and not dataset.keep]
 
-    def leave(agent: Agent) -> None:
+    def clean_up(agent: Agent) -> None:
         if mounted:
             agent.ask("unmount", {"run": job.run_id})
         for dataset in removed:
@@ -55,8 +55,8 @@ def release(job: Job, agents: Sequence[Agent]) -> tuple[str, ...]:
     if not mounted and not removed:
         return ()
     by_index = {agent.host.node.index: agent for agent in agents}
-    answers = on_all([agent.host for agent in agents], lambda host: leave(by_index[host.node.index]))
-    return tuple(answer.message for answer in answers.values() if isinstance(answer, CloudGpuError))
+    results = on_all([agent.host for agent in agents], lambda host: clean_up(by_index[host.node.index]))
+    return tuple(answer.message for answer in results.values() if isinstance(answer, CloudGpuError))
 
 
 def _remove(dataset: Data, agent: Agent) -> None:
@@ -68,13 +68,13 @@ def _remove(dataset: Data, agent: Agent) -> None:
     agent.ask("forget", {"cache": {"name": dataset.name, "source": dataset.source, "to": target}})
 
 
-def _mount(dataset: Data, job: Job, agents: Sequence[Agent], way: Way) -> None:
+def _mount(dataset: Data, job: Job, agents: Sequence[Agent], way: DistributionSettings) -> None:
     source = source_of(dataset.source)
     way.report(Note(f"data {dataset.name}: mounting {dataset.source} at {dataset.to} on {_where(agents)}"))
     service = way.services(dataset.source) if source.kind == "s3" else S3Service()
 
     def mount(agent: Agent) -> None:
-        agent.ask("mount", mount_request(dataset, job.run_id, agent, service), _relayed(agent, way.report))
+        agent.ask("mount", mount_request(dataset, job.run_id, agent, service), _progress_relay(agent, way.report))
 
     each(agents, mount)
 
@@ -93,17 +93,17 @@ def mount_request(dataset: Data, run_id: str, agent: Agent, service: S3Service) 
         options=dataset.options,
         within_s=int(dataset.within),
     )
-    made = order(data_mount)
+    mount_order = order(data_mount)
     mount = {
         "name": dataset.name,
         "source": dataset.source,
         "target": target,
         "root": agent.root,
-        "argv": list(made.argv),
-        "program": made.program,
-        "package": made.package,
+        "argv": list(mount_order.argv),
+        "program": mount_order.program,
+        "package": mount_order.package,
         # Never install packages on self-managed hosts unless the user asked for it.
-        "install": "" if agent.host.node.own else made.install,
+        "install": "" if agent.host.node.own else mount_order.install,
         "seconds": data_mount.within_s,
     }
     return {"run": run_id, "mounts": [mount]}
@@ -117,7 +117,7 @@ def _where(agents: Sequence[Agent]) -> str:
     return "every node" if len(agents) != 1 else "the node"
 
 
-def _relayed(agent: Agent, report: Report) -> Callable[[Mapping[str, Any]], None]:
+def _progress_relay(agent: Agent, report: Report) -> Callable[[Mapping[str, Any]], None]:
     def relay(line: Mapping[str, Any]) -> None:
         if "progress" in line:
             report(Note(str(line["progress"]), agent.host.node.index))

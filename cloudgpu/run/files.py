@@ -1,4 +1,4 @@
-"""The files of a dataset, as the caller lists them for the nodes, and the S3 services of buckets."""
+"""Dataset files as listed by the caller for the nodes, and the S3 services of buckets."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -13,9 +13,9 @@ class RemoteFile:
     """A file of a dataset: a temporary URL and the expected content.
 
     Attributes:
-        url: Presigned and therefore secret: it is sent through standard input only and never shown.
+        url: Presigned URL. It is secret: sent only through standard input and never shown.
         sha256: Hexadecimal, or None if there is no checksum.
-        etag: The source's identifier of the content. A copy that finds another one stops. Empty if unknown.
+        etag: The source's identifier of the content; empty if unknown. A copy stops if the identifier changes.
     """
 
     url: str = field(repr=False)
@@ -39,12 +39,12 @@ class S3Service:
 
 
 Files = Callable[["Data"], Sequence[RemoteFile]]
-"""Lists a dataset's files with fresh addresses."""
+"""Function that lists a dataset's files with fresh URLs."""
 
 Services = Callable[[str], S3Service]
-"""Which service has the bucket of an address."""
+"""Function that returns the S3 service of a bucket URL."""
 
 
 def aws_itself(_url: str) -> S3Service:
-    """Return AWS in the region of the nodes."""
+    """Return AWS S3 in the region of the nodes."""
     return S3Service()

@@ -33,9 +33,9 @@ def follow(
     called on the reader threads.
 
     Raises:
-        ConnectError: Some nodes were unreachable for three minutes or are terminated, and the others finished without
-            a failure. The run may still be going on.
-        RemoteCommandError: An agent answered with an error or a malformed message.
+        ConnectError: Some nodes were unreachable for three minutes or are terminated, and all other nodes finished
+            without a failure. The run may still be in progress.
+        RemoteCommandError: An agent sent an error or a malformed message.
         StateError: The local logs cannot be written.
     """
     feed = Feed(queue.Queue(maxsize=_WAITING_CHUNKS), threading.Event())
@@ -63,18 +63,18 @@ def follow(
 def _merged(
     feed: Feed, readers: int, logs: LogStore, clock: Clock, ranks: Mapping[int, Sequence[int]]
 ) -> Iterator[Chunk | Verdict]:
-    """Merge the readers until all nodes have finished or are unreachable; after a failure, skip silent nodes."""
+    """Merge the readers until every node has finished or is unreachable. After a failure, silent nodes are skipped."""
     results: list[Verdict | ConnectError] = []
     lost: dict[int, ConnectError] = {}
-    heard_at = clock.monotonic()
+    last_item_at = clock.monotonic()
     while len(results) + len(lost) < readers:
         item = feed.next()
         failed = any(isinstance(result, Verdict) and not result.succeeded for result in results)
         if item is None:
-            if failed and clock.monotonic() - heard_at > _OTHERS_S:
+            if failed and clock.monotonic() - last_item_at > _OTHERS_S:
                 break
             continue
-        heard_at = clock.monotonic()
+        last_item_at = clock.monotonic()
         if isinstance(item, Chunk):
             logs.add(item)
             yield item
@@ -83,22 +83,22 @@ def _merged(
             if item.trouble is not None:
                 lost[item.node] = item.trouble
         else:
-            results.append(_counted(item, failed=failed))
-    yield _judged([*results, *lost.values()], ranks)
+            results.append(_result(item, failed=failed))
+    yield _gang_verdict([*results, *lost.values()], ranks)
 
 
-def _counted(item: Verdict | BaseException, *, failed: bool) -> Verdict | ConnectError:
+def _result(item: Verdict | BaseException, *, failed: bool) -> Verdict | ConnectError:
     """Return a node's verdict, or the connection error if the other nodes can decide the result without it."""
     if isinstance(item, Verdict):
         return item
     if isinstance(item, ConnectError) and not isinstance(item, HostKeyError | AuthRefusedError):
         return item
     if failed and isinstance(item, RemoteCommandError | AuthRefusedError):
-        return ConnectError(item.message)  # the run has failed already, and this node has no record of it
+        return ConnectError(item.message)  # the run has already failed, and this node may have no record of it
     raise item
 
 
-def _judged(results: Sequence[Verdict | ConnectError], ranks: Mapping[int, Sequence[int]]) -> Verdict:
+def _gang_verdict(results: Sequence[Verdict | ConnectError], ranks: Mapping[int, Sequence[int]]) -> Verdict:
     """Return the gang's verdict. Success requires the logs of every node, because metrics are read from them."""
     verdicts = [result for result in results if isinstance(result, Verdict)]
     lost = [result for result in results if isinstance(result, ConnectError)]

@@ -1,4 +1,4 @@
-"""Provide a recipe's image on every node: looked up once, pulled in parallel, identical everywhere."""
+"""Provide a recipe's image on every node: resolve its tag once, pull in parallel, and require the same image ID."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ _GIB = 2**30
 
 @dataclass(frozen=True)
 class _EngineFound:
-    """The Docker engine of a node, according to its agent."""
+    """The Docker engine of a node, as reported by the node's agent."""
 
     docker: str
     host: str
@@ -33,7 +33,7 @@ class _EngineFound:
 
 @dataclass(frozen=True)
 class _Provided:
-    """An agent's answer about an image on its node."""
+    """An agent's response to the `image` verb."""
 
     id: str
     digest: str
@@ -45,84 +45,90 @@ class _Provided:
 def provide_image(
     container: Container, agents: Sequence[Agent], login: RegistryLogin | None, report: Report
 ) -> dict[int, NodeImage]:
-    """Provide the image on every node and return it by node index.
+    """Provide the image on every node and return the images by node index.
 
     Raises:
-        RemoteCommandError: A node cannot get the image, or the nodes have different ones; the message names the node.
+        RemoteCommandError: A node cannot get the image, or the nodes have different images; the message names the node.
         ConnectError: A node cannot be reached.
     """
     name = image_name(container.image)
     request = _request(container, name, login)
     head = min(agents, key=lambda agent: agent.host.node.index)
-    digest = str(head.ask("image", {**request, "resolve": True}, _relayed(head, report)).get("digest") or "")
+    digest = str(head.ask("image", {**request, "resolve": True}, _progress_relay(head, report)).get("digest") or "")
     if digest:
         report(Note(f"image {container.image} is {digest}"))
     if container.share == "head":
-        provided = _handed_on(agents, head, {**request, "digest": digest}, report)
+        provided = _pull_on_head(agents, head, {**request, "digest": digest}, report)
     else:
-        provided = _on_all(agents, {**request, "digest": digest}, report)
+        provided = _request_on_all(agents, {**request, "digest": digest}, report)
     first = provided[head.host.node.index].digest
     if container.share == "each" and not digest and first and any(image.digest != first for image in provided.values()):
         # The tag moved during the pull. Use the head node's image everywhere.
-        provided = _on_all(agents, {**request, "digest": first}, report)
-    _same_everywhere(container, agents, provided)
-    report(Note(f"image {container.image}: {_done(sum(image.pulled for image in provided.values()), len(provided))}"))
+        provided = _request_on_all(agents, {**request, "digest": first}, report)
+    _require_same_image(container, agents, provided)
+    report(
+        Note(
+            f"image {container.image}: {_pull_summary(sum(image.pulled for image in provided.values()), len(provided))}"
+        )
+    )
     return {index: _node_image(name, image) for index, image in provided.items()}
 
 
-def _handed_on(
+def _pull_on_head(
     agents: Sequence[Agent], head: Agent, request: Mapping[str, Any], report: Report
 ) -> dict[int, _Provided]:
-    """Pull the image on the head and transfer it to nodes that lack it, which then need no login."""
-    own = _ask(head, request, report)
-    same = {**request, "id": own.id, "login": {}}
+    """Pull the image on the head and transfer it to the nodes that lack it, so that those nodes need no login."""
+    head_image = _request_image(head, request, report)
+    request_by_id = {**request, "id": head_image.id, "login": {}}
     rest = [agent for agent in agents if agent is not head]
-    answers = each(rest, lambda agent: agent.ask("image", same))
-    missing = [agent for agent in rest if answers[agent.host.node.index].get("missing")]
-    lacking = {agent.host.node.index for agent in missing}
-    provided = {index: _read(index, answer) for index, answer in answers.items() if index not in lacking}
+    responses = each(rest, lambda agent: agent.ask("image", request_by_id))
+    missing = [agent for agent in rest if responses[agent.host.node.index].get("missing")]
+    missing_indexes = {agent.host.node.index for agent in missing}
+    provided = {index: _read(index, answer) for index, answer in responses.items() if index not in missing_indexes}
 
-    def take(agent: Agent, handed: Handed) -> _Provided:
-        return _ask(agent, {**same, "hand": handed["hand"], "archive_bytes": handed["size"]}, report)
+    def fetch(agent: Agent, archive: Handed) -> _Provided:
+        return _request_image(
+            agent, {**request_by_id, "hand": archive["hand"], "archive_bytes": archive["size"]}, report
+        )
 
-    handed_on = hand_on([head, *missing], 1, lambda _: {"image": own.id}, take, report)
-    return {head.host.node.index: own, **provided, **handed_on}
-
-
-def _ask(agent: Agent, request: Mapping[str, Any], report: Report) -> _Provided:
-    return _read(agent.host.node.index, agent.ask("image", request, _relayed(agent, report)))
+    fetched = hand_on([head, *missing], 1, lambda _: {"image": head_image.id}, fetch, report)
+    return {head.host.node.index: head_image, **provided, **fetched}
 
 
-def _done(pulled: int, nodes: int) -> str:
+def _request_image(agent: Agent, request: Mapping[str, Any], report: Report) -> _Provided:
+    return _read(agent.host.node.index, agent.ask("image", request, _progress_relay(agent, report)))
+
+
+def _pull_summary(pulled: int, nodes: int) -> str:
     if pulled in (0, nodes):
         where = "on every node" if nodes > 1 else "on the node"
         return f"pulled {where}" if pulled else f"already {where}"
-    return f"pulled on {pulled} nodes, {nodes - pulled} had it"
+    return f"pulled on {pulled} nodes, already on {nodes - pulled}"
 
 
 def _request(container: Container, name: ImageName, login: RegistryLogin | None) -> dict[str, Any]:
-    size = unpacked_gib(container.image)
-    known = {} if size is None else {"size_bytes": size * _GIB}
-    secret = {} if login is None else {"username": login.user, "password": login.password, "server": name.server}
+    size_gib = unpacked_gib(container.image)
+    size_fields = {} if size_gib is None else {"size_bytes": size_gib * _GIB}
+    login_fields = {} if login is None else {"username": login.user, "password": login.password, "server": name.server}
     return {
         "image": container.image,
         "repository": name.repository,
         "tag": name.tag,
         "digest": name.digest,
         "pull": container.pull,
-        "login": secret,
-        **known,
+        "login": login_fields,
+        **size_fields,
     }
 
 
-def _on_all(agents: Sequence[Agent], request: Mapping[str, Any], report: Report) -> dict[int, _Provided]:
+def _request_on_all(agents: Sequence[Agent], request: Mapping[str, Any], report: Report) -> dict[int, _Provided]:
     by_index = {agent.host.node.index: agent for agent in agents}
 
     hosts = [agent.host for agent in agents]
-    return all_or_raise(on_all(hosts, lambda host: _ask(by_index[host.node.index], request, report)))
+    return all_or_raise(on_all(hosts, lambda host: _request_image(by_index[host.node.index], request, report)))
 
 
-def _relayed(agent: Agent, report: Report) -> Any:  # noqa: ANN401 - a callback
+def _progress_relay(agent: Agent, report: Report) -> Any:  # noqa: ANN401 - a callback
     def relay(line: Mapping[str, Any]) -> None:
         if "progress" in line:
             report(Note(str(line["progress"]), agent.host.node.index))
@@ -130,7 +136,7 @@ def _relayed(agent: Agent, report: Report) -> Any:  # noqa: ANN401 - a callback
     return relay
 
 
-def _same_everywhere(container: Container, agents: Sequence[Agent], provided: Mapping[int, _Provided]) -> None:
+def _require_same_image(container: Container, agents: Sequence[Agent], provided: Mapping[int, _Provided]) -> None:
     """Reject different images on the nodes, which would fail in ways that are hard to diagnose."""
     ids = {image.id for image in provided.values()}
     if len(ids) > 1:
@@ -150,7 +156,7 @@ def _read(index: int, answer: Mapping[str, Any]) -> _Provided:
     try:
         return decoded(_Provided, dict(answer))
     except ValueError as err:
-        message = f"node {index}: its agent's answer about the image is malformed: {described(err)}"
+        message = f"node {index}: the agent's response to `image` is malformed: {described(err)}"
         raise RemoteCommandError(message, hint="run the command again") from None
 
 

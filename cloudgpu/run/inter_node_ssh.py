@@ -24,7 +24,7 @@ def prepare(job: Job, agents: Sequence[Agent], gang: Sequence[NodeLaunch]) -> Ma
         RemoteCommandError: A file cannot be written.
         ConnectError: A node cannot be reached.
     """
-    admits: dict[int, str] = {}
+    authorized_keys: dict[int, str] = {}
     by_index = {agent.host.node.index: agent for agent in agents}
     for node in (launch for launch in gang if launch.files):
         agent = by_index[node.node_index]
@@ -34,16 +34,16 @@ def prepare(job: Job, agents: Sequence[Agent], gang: Sequence[NodeLaunch]) -> Ma
         files = list(node.files)
         if node.reaches:
             private, public = fresh_pair()
-            line = _admission(job, public)
-            admits |= dict.fromkeys(node.reaches, line)
-            known = _known_hosts([by_index[index] for index in node.reaches])
-            files += [NodeFile(KNOWN_HOSTS, known), NodeFile(PRIVATE_KEY, private)]
+            line = _authorized_keys_line(job, public)
+            authorized_keys |= dict.fromkeys(node.reaches, line)
+            known_hosts = _known_hosts([by_index[index] for index in node.reaches])
+            files += [NodeFile(KNOWN_HOSTS, known_hosts), NodeFile(PRIVATE_KEY, private)]
         for file in files:
             agent.host.put_bytes(file.content.encode(), f"{directory}/{file.path}", mode=file.mode)
-    return admits
+    return authorized_keys
 
 
-def _admission(job: Job, public: str) -> str:
+def _authorized_keys_line(job: Job, public: str) -> str:
     """Return the authorized_keys line: no terminal, no forwarding, from the cluster network only.
 
     The agent removes the line by its `cloudgpu-run:` comment.
@@ -56,5 +56,5 @@ def _admission(job: Job, public: str) -> str:
 def _known_hosts(agents: Sequence[Agent]) -> str:
     """Return a known_hosts file with the host keys that the caller's connections have verified."""
     keys = all_or_raise(on_all([agent.host for agent in agents], lambda host: host.server_key()))
-    named = {agent.host.node.index: alias(agent.host.node) for agent in agents}
-    return "".join(f"{named[index]} {key.kind} {key.base64}\n" for index, key in sorted(keys.items()))
+    aliases = {agent.host.node.index: alias(agent.host.node) for agent in agents}
+    return "".join(f"{aliases[index]} {key.kind} {key.base64}\n" for index, key in sorted(keys.items()))

@@ -30,5 +30,5 @@ class Job:
         return f"{self.run_dir(home)}/work"
 
     def cache(self, home: str) -> str:
-        """Return the last uploaded work directory. Each run copies it, so that concurrent runs stay isolated."""
+        """Return the directory with the latest upload. Each run copies it, so that concurrent runs stay isolated."""
         return f"{home}/.cloudgpu/work/{self.recipe.name}"

@@ -38,20 +38,20 @@ class LogStore:
         """Append the part of a chunk that is not in the log yet. Return True if there was any.
 
         Raises:
-            StateError: The disk is full, the log cannot be written, or it was truncated meanwhile.
+            StateError: The disk is full, or the log cannot be written or was truncated by another process.
         """
         path = self._paths.log(chunk.rank)
         try:
             with open_for_appending(path) as log:
                 # Other processes may follow the run and append to the same file: check size and write under a lock.
                 fcntl.flock(log, fcntl.LOCK_EX)
-                here = os.fstat(log.fileno()).st_size
-                fresh = chunk.after(here)
-                if fresh is None:
+                current_size = os.fstat(log.fileno()).st_size
+                new = chunk.after(current_size)
+                if new is None:
                     return False
-                if fresh.offset > here:
-                    raise StateError(f"{path} was shortened while the run was followed", hint="run the command again")
-                log.write(fresh.raw)
+                if new.offset > current_size:
+                    raise StateError(f"{path} was truncated while the run was followed", hint="run the command again")
+                log.write(new.raw)
         except OSError as err:
             raise unwritable(self._paths.logs, err) from err
         return True
@@ -66,15 +66,17 @@ class LogStore:
         except FileNotFoundError:
             return
         except OSError as err:
-            raise StateError(f"cannot read the log {path}: {err.strerror}", hint="move it away") from err
+            raise StateError(
+                f"cannot read the log {path}: {err.strerror}", hint="move the file to another directory"
+            ) from err
 
     def tail(self, rank: int, count: int = 10) -> list[str]:
-        """Return the last lines of one rank."""
+        """Return the last lines of one rank's log."""
         return tail(self._paths.log(rank), count)
 
 
 def tail(path: Path, count: int) -> list[str]:
-    """Return the last lines of a file, or an empty list if it does not exist.
+    """Return the last lines of a file, or an empty list if the file does not exist.
 
     A read error is returned as a line, so that it does not mask the result of the run.
     """

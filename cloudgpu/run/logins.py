@@ -1,4 +1,4 @@
-"""Registry logins: as named in the recipe, or from AWS credentials for ECR."""
+"""Registry logins: specified in the recipe, or obtained with AWS credentials for ECR."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -21,11 +21,11 @@ class RegistryLogin:
 
 
 FetchLogin = Callable[[str], RegistryLogin]
-"""Fetches a login for ECR in a region; it is good for 12 hours and is fetched anew when it is about to end."""
+"""Function that returns a login for ECR in a region. A login is valid for 12 hours and is renewed before it expires."""
 
 
 def password_variable(environment: Environment) -> str:
-    """Return the variable with the registry password; empty if the recipe needs none."""
+    """Return the name of the variable with the registry password, or an empty string if the recipe needs none."""
     container = environment.container
     if container is None or container.login is None:
         return ""
@@ -36,7 +36,7 @@ def registry_login(environment: Environment, environ: Mapping[str, str], fetch: 
     """Return the login for a recipe's image, or None if none is needed.
 
     Raises:
-        UsageError: The variable with the password is not named or not set.
+        UsageError: The recipe specifies no variable for the password, or the variable is not set.
         CloudError: AWS issued no token for ECR.
     """
     container = environment.container
@@ -45,12 +45,12 @@ def registry_login(environment: Environment, environ: Mapping[str, str], fetch: 
     if container.login is not None:
         name = password_variable(environment)
         if not environ.get(name):
-            holds = f"{name} is not set" if name else "no variable with its password is named"
-            message = f"{container.image} is pulled as {container.login}, and {holds}"
+            problem = f"{name} is not set" if name else "the recipe specifies no variable for its password"
+            message = f"{container.image} is pulled as {container.login}, and {problem}"
             hint = (
-                f"{command('export', f'{name}=...')} before the command"
+                f"run `{command('export', f'{name}=...')}` first"
                 if name
-                else "name it in environment.container.password"
+                else "set environment.container.password to the name of the variable"
             )
             raise UsageError(message, hint=hint)
         return RegistryLogin(container.login, environ[name])

@@ -20,10 +20,10 @@ MOST_KEPT = 1 << 20
 
 
 class Series:
-    """The values of one metric printed by one rank. Only a median needs all of them.
+    """The values of one metric that one rank printed. Individual values are stored only for a median.
 
-    At most a million are kept. Beyond that, every second one is kept, then every fourth and so on, so that endless
-    output does not fill the caller's memory.
+    Fewer than `MOST_KEPT` values are stored. Beyond that limit only every second value is stored, then every fourth and
+    so on, so that endless output does not fill the caller's memory.
     """
 
     def __init__(self, metric: Metric) -> None:
@@ -58,17 +58,17 @@ class Series:
 
     @property
     def counted(self) -> int:
-        """Number of values without the skipped ones."""
+        """Number of values, excluding the skipped ones."""
         return max(0, self._printed - self._skip)
 
     @property
     def printed(self) -> int:
-        """Number of all printed values."""
+        """Number of all values that the rank printed."""
         return self._printed
 
     @property
     def value(self) -> float | None:
-        """The aggregated value; None without values. It is NaN if any of several values is."""
+        """The last value, or an aggregate that is NaN if any value is not finite. None if there are no values."""
         if not self.counted:
             return None
         if self._take == "last":
@@ -82,14 +82,14 @@ class Series:
 
 
 def that_count(metric: Metric, by_rank: Mapping[int, Series]) -> list[Series]:
-    """Return the ranks that determine a metric: those with a value, or only the first of them."""
-    speaking = [series for _, series in sorted(by_rank.items()) if series.counted]
-    return speaking[:1] if metric.over_ranks == "first" else speaking
+    """Return the series that determine a metric: those of all ranks with values, or only the first such series."""
+    with_values = [series for _, series in sorted(by_rank.items()) if series.counted]
+    return with_values[:1] if metric.over_ranks == "first" else with_values
 
 
-def over_ranks(metric: Metric, speaking: Sequence[Series]) -> float | None:
-    """Return the metric over these ranks, or None if there are none."""
-    values = [series.value for series in speaking if series.value is not None]
+def over_ranks(metric: Metric, series_of_ranks: Sequence[Series]) -> float | None:
+    """Aggregate a metric over ranks. Return None if no rank has a value."""
+    values = [series.value for series in series_of_ranks if series.value is not None]
     if not values:
         return None
     if not all(map(math.isfinite, values)):
@@ -97,4 +97,4 @@ def over_ranks(metric: Metric, speaking: Sequence[Series]) -> float | None:
     try:
         return _OVER_RANKS[metric.over_ranks](values)
     except OverflowError:
-        return math.inf  # finite values whose sum is not
+        return math.inf  # the values are finite, but their sum is not

@@ -12,7 +12,7 @@ from cloudgpu.run.metric_series import Series, over_ranks, that_count
 
 @dataclass(frozen=True)
 class Measured:
-    """The final value of a metric, and its definition in the recipe."""
+    """Result of a metric, and its definition in the recipe."""
 
     name: str
     value: float | None
@@ -56,7 +56,7 @@ class Metrics:
         for name, pattern in self._patterns.items():
             value = _number(pattern.search(line[:_LONGEST_LINE]))
             if value is not None:
-                self._of(name, rank).add(value)
+                self._series_of(name, rank).add(value)
                 values.append((name, value, self._metrics[name].unit))
         return values
 
@@ -66,12 +66,12 @@ class Metrics:
 
     def _measured(self, name: str, metric: Metric) -> Measured:
         by_rank = self._series[name]
-        speaking = that_count(metric, by_rank)
-        counted = sum(series.counted for series in speaking)
+        counting = that_count(metric, by_rank)
+        counted = sum(series.counted for series in counting)
         printed = sum(series.printed for series in by_rank.values())
-        return Measured(name, over_ranks(metric, speaking), metric, counted, printed)
+        return Measured(name, over_ranks(metric, counting), metric, counted, printed)
 
-    def _of(self, name: str, rank: int) -> Series:
+    def _series_of(self, name: str, rank: int) -> Series:
         return self._series[name].setdefault(rank, Series(self._metrics[name]))
 
 

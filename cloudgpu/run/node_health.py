@@ -1,4 +1,4 @@
-"""Health check that every node must pass before anything is staged on it. It fails closed."""
+"""Health check that every node must pass before anything is staged on the node. The check fails closed."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from cloudgpu.ssh.fanout import all_or_raise, on_all
 
 _BOOTSTRAP_LIMIT_S = 900
 _BEGIN_LIMIT_S = 120
-"""Time limit for the bootstrap to start. Without it no expiry timer is armed, so the node must not be used."""
+"""Seconds within which the bootstrap must start. Without it a node has no expiry timer and must not be used."""
 _REBOOT_LIMIT_S = 300
 """Seconds a node may be unreachable while its bootstrap reboots it."""
 _WHY = ("not finished", "not started")
@@ -25,7 +25,7 @@ _MIN_DISK_MIB = 512
 
 @dataclass(frozen=True)
 class Health:
-    """Health of one node. `simulated` hardware comes from the catalogue, not from a device."""
+    """Health of one node. `simulated` hardware is copied from the catalog instead of read from devices."""
 
     node: int
     python: str
@@ -49,18 +49,18 @@ def check(agents: Sequence[Agent], clock: Clock, report: Report) -> tuple[Health
 
 def _ready(agent: Agent, clock: Clock, report: Report) -> Health:
     node = agent.host.node
-    began = clock.monotonic()
+    started = clock.monotonic()
     last_message = ""
-    answers = _answers(agent, clock)
+    probes = _probe_repeatedly(agent, clock)
     while True:
-        facts = next(answers)
+        facts = next(probes)
         state = str(facts.get("bootstrap", "none"))
         if state in ("done", "failed") or node.own:
             with malformed_as(partial(_malformed, node)):
                 _report_step_times(node, facts, report, waited=bool(last_message))
                 return _check_facts(node, facts)
         limit_s = _BEGIN_LIMIT_S if state == "none" else _BOOTSTRAP_LIMIT_S
-        if clock.monotonic() - began > limit_s:
+        if clock.monotonic() - started > limit_s:
             raise _unhealthy(node, f"its bootstrap has {_WHY[state == 'none']} after {limit_s // 60} minutes")
         waiting = _waiting(state, facts)
         if waiting != last_message:
@@ -69,21 +69,21 @@ def _ready(agent: Agent, clock: Clock, report: Report) -> Health:
         clock.sleep(_POLL_S)
 
 
-def _answers(agent: Agent, clock: Clock) -> Iterator[Mapping[str, Any]]:
+def _probe_repeatedly(agent: Agent, clock: Clock) -> Iterator[Mapping[str, Any]]:
     """Probe the node repeatedly. A node that reboots during its bootstrap may be unreachable for a while.
 
     Raises:
         ConnectError: The node is unreachable and not rebooting.
     """
     last: Mapping[str, Any] = {}
-    heard = clock.monotonic()
+    last_contact = clock.monotonic()
     while True:
         try:
             last = agent.ask("probe", {})
-            heard = clock.monotonic()
+            last_contact = clock.monotonic()
         except ConnectError:
             booting = last.get("bootstrap") in ("running", "rebooting")
-            if not booting or clock.monotonic() - heard > _REBOOT_LIMIT_S:
+            if not booting or clock.monotonic() - last_contact > _REBOOT_LIMIT_S:
                 raise
             last = {**last, "bootstrap": "rebooting"}
         yield last
@@ -122,13 +122,13 @@ def _check_facts(node: Node, facts: Mapping[str, Any]) -> Health:
     gpus = tuple(str(gpu["name"]) for gpu in used)
     if len(gpus) != node.gpus:
         error = f" ({facts['gpu_error']})" if facts.get("gpu_error") else ""
-        raise _unhealthy(node, f"it shows {len(gpus)} GPUs, {node.instance_type} has {node.gpus}{error}")
+        raise _unhealthy(node, f"it has {len(gpus)} GPUs instead of the {node.gpus} of {node.instance_type}{error}")
     broken = [str(gpu["name"]) for gpu in used if number(gpu, "ecc_errors", 0) > 0]
     if broken:
         raise _unhealthy(node, f"uncorrected ECC errors on {', '.join(broken)}")
     free_mib = number(facts, "disk_free_mib", 0)
     if free_mib < _MIN_DISK_MIB:
-        raise _unhealthy(node, f"only {free_mib} MiB of disk are free")
+        raise _unhealthy(node, f"only {free_mib} MiB of disk space is free")
     return Health(node.index, str(facts.get("python", "")), gpus, free_mib, node.simulated)
 
 
@@ -139,5 +139,5 @@ def _malformed(node: Node, why: str) -> RemoteCommandError:
 def _unhealthy(node: Node, why: str) -> RemoteCommandError:
     return RemoteCommandError(
         f"node {node.index} ({node.instance_id}, {node.zone}) is not ready: {why}",
-        hint="the run was not started; delete the cluster with `cloudgpu down`; a new `train` launches new nodes",
+        hint="delete the cluster with `cloudgpu down`, then run `cloudgpu train` again: it launches new nodes",
     )

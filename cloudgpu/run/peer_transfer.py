@@ -1,7 +1,7 @@
 """Peer transfer: distribute files from the first nodes to all others over the cluster network, in rounds.
 
-Every node that has the files serves a few that do not, so 64 nodes take three rounds and the source is read once.
-The servers stop when the call returns.
+Every node that has the files serves a few nodes that lack them: 64 nodes take three rounds, and the source is read
+once. The servers stop when the call returns.
 """
 
 import secrets
@@ -18,11 +18,11 @@ from cloudgpu.run.progress import Note, Report
 from cloudgpu.ssh.certificate import fresh_certificate
 
 WIDTH = 4
-"""Nodes that one node serves at a time. More would share its network bandwidth without finishing sooner."""
+"""Number of nodes that one node serves at a time. More would share its bandwidth without finishing sooner."""
 _T = TypeVar("_T")
 
 Handed = Mapping[str, Any]
-"""How to connect to the serving node (URL, token, certificate), and the archive size."""
+"""Connection parameters of the serving node (URL, token, certificate), and the archive size."""
 
 
 def rounds(have: int, want: int, width: int = WIDTH) -> tuple[tuple[tuple[int, int], ...], ...]:
@@ -30,12 +30,12 @@ def rounds(have: int, want: int, width: int = WIDTH) -> tuple[tuple[tuple[int, i
 
     In a round each source serves at most `width` targets, evenly distributed.
     """
-    done, served = have, []
-    while done < have + want:
-        number = min(done * width, have + want - done)
-        served.append(tuple((place % done, done + place) for place in range(number)))
-        done += number
-    return tuple(served)
+    have_now, transfers = have, []
+    while have_now < have + want:
+        targets = min(have_now * width, have + want - have_now)
+        transfers.append(tuple((position % have_now, have_now + position) for position in range(targets)))
+        have_now += targets
+    return tuple(transfers)
 
 
 def hand_on(
@@ -51,7 +51,7 @@ def hand_on(
         RemoteCommandError: A node could not serve or download the files.
         ConnectError: A node cannot be reached.
     """
-    taken: dict[int, _T] = {}
+    results: dict[int, _T] = {}
     for pairs in rounds(have, len(agents) - have):
         receivers: dict[int, list[Agent]] = {}
         for sender, receiver in pairs:
@@ -61,9 +61,9 @@ def hand_on(
             for sender in receivers
         }
         senders = [agents[sender] for sender in receivers]
-        for answers in each(senders, partial(_give, transfers, take, report)).values():
-            taken |= answers
-    return taken
+        for answers in each(senders, partial(_serve_receivers, transfers, take, report)).values():
+            results |= answers
+    return results
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class _PeerTransfer:
     what: Mapping[str, Any]
 
 
-def _give(
+def _serve_receivers(
     transfers: Mapping[int, _PeerTransfer], take: Callable[[Agent, Handed], _T], report: Report, sender: Agent
 ) -> dict[int, _T]:
     transfer = transfers[sender.host.node.index]
@@ -104,7 +104,7 @@ def handing(agent: Agent, what: Mapping[str, Any], report: Report) -> Iterator[H
             raise RemoteCommandError(
                 f"node {node.index} ({node.instance_id}) stopped serving files: its agent exited",
                 tail=stream.stderr.strip().splitlines()[-10:],
-                hint="set share: each, so that every node downloads for itself",
+                hint="set share: each, so that every node downloads from the source",
             )
         host = f"[{node.private_address}]" if ":" in node.private_address else node.private_address
         yield {

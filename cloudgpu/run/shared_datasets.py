@@ -1,4 +1,4 @@
-"""Copy a dataset to the first node only, and from there to the others over the cluster network."""
+"""Copy a dataset to the first node, and from there to the other nodes over the cluster network."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -9,54 +9,58 @@ from cloudgpu.errors import RemoteCommandError
 from cloudgpu.recipe.data import Data
 from cloudgpu.recipe.sources import source_of
 from cloudgpu.run.agent import Agent
-from cloudgpu.run.copies import FILES_AN_ORDER, Way, cache_of, copy, fetch_to, own_directory, root_of
+from cloudgpu.run.copies import FILES_AN_ORDER, DistributionSettings, cache_of, copy, fetch_to, own_directory, root_of
 from cloudgpu.run.files import RemoteFile
 from cloudgpu.run.peer_transfer import Handed, hand_on
 from cloudgpu.run.progress import Note
 from cloudgpu.ssh.transfer.transfer import manifest_of
 
 
-def share(dataset: Data, agents: Sequence[Agent], listed: Sequence[RemoteFile], way: Way) -> int:
-    """Copy a dataset to the first node and from there to the others. Return the bytes read from the source.
+def share(dataset: Data, agents: Sequence[Agent], listed: Sequence[RemoteFile], way: DistributionSettings) -> int:
+    """Copy a dataset to the first node and from there to the other nodes. Return the bytes read from the source.
 
     Raises:
-        RemoteCommandError: A node could not download, serve or verify it; the message names the node.
+        RemoteCommandError: A node could not download, serve or verify the dataset; the message names the node.
         ConnectError: A node cannot be reached.
     """
     head, *rest = sorted(agents, key=lambda agent: agent.host.node.index)
     local = source_of(dataset.source).kind == "local"
     moved = copy(dataset, [head], listed, way)
-    way.report(Note(f"data {dataset.name}: copying from node {head.host.node.index} to the others"))
+    way.report(Note(f"data {dataset.name}: copying from node {head.host.node.index} to the other nodes"))
 
-    def hand(agent: Agent) -> Mapping[str, Any]:
+    def source_of_files(agent: Agent) -> Mapping[str, Any]:
         target = _target(dataset, agent)
         return {"folder": target} if local else {"folder": target, "cache": cache_of(dataset, target)}
 
-    def take(agent: Agent, handed: Handed) -> int:
-        return (_take_tree if local else _take)(agent, dataset, listed, way, handed)
+    def fetch(agent: Agent, source: Handed) -> int:
+        return (_fetch_tree if local else _fetch_files)(agent, dataset, listed, way, source)
 
-    return moved + sum(hand_on([head, *rest], 1, hand, take, way.report).values())
+    return moved + sum(hand_on([head, *rest], 1, source_of_files, fetch, way.report).values())
 
 
-def _take(agent: Agent, dataset: Data, listed: Sequence[RemoteFile], way: Way, handed: Handed) -> int:
-    """Download from another node and verify it if there is a checksum. Transfers nothing from the source."""
-    hand = handed["hand"]
+def _fetch_files(
+    agent: Agent, dataset: Data, listed: Sequence[RemoteFile], way: DistributionSettings, source: Handed
+) -> int:
+    """Download a dataset from another node. Return 0, because nothing is read from the source."""
+    hand = source["hand"]
     files = [replace(file, url=_address(hand, file.relative), etag="" if file.sha256 else file.etag) for file in listed]
     fetch_to(agent, _target(dataset, agent), dataset, files, way, hand)
     return 0
 
 
-def _take_tree(agent: Agent, dataset: Data, listed: Sequence[RemoteFile], way: Way, handed: Handed) -> int:
-    """Download files with their times from another node, then send what is still missing, such as links.
+def _fetch_tree(
+    agent: Agent, dataset: Data, listed: Sequence[RemoteFile], way: DistributionSettings, source: Handed
+) -> int:
+    """Download files and their modification times from another node, then send the rest, such as links, from here.
 
     The final transfer compares everything and deletes extra files, so the first step may be incomplete.
     """
     root, names, target = root_of(dataset, way), [file.relative for file in listed], _target(dataset, agent)
     own_directory(agent.host, target)
     agent.host.claim_tree(target)
-    orders = [
+    entries = [
         {
-            "url": _address(handed["hand"], entry.path),
+            "url": _address(source["hand"], entry.path),
             "path": f"{target}/{entry.path}",
             "size": entry.size,
             # The other node may hold a different version of this file than the one just listed.
@@ -68,11 +72,13 @@ def _take_tree(agent: Agent, dataset: Data, listed: Sequence[RemoteFile], way: W
         if entry.link is None
     ]
     try:
-        for start in range(0, len(orders), FILES_AN_ORDER):
-            batch = orders[start : start + FILES_AN_ORDER]
-            agent.ask("fetch", {"files": batch, "roots": [target], "hand": handed["hand"]})
+        for first in range(0, len(entries), FILES_AN_ORDER):
+            batch = entries[first : first + FILES_AN_ORDER]
+            agent.ask("fetch", {"files": batch, "roots": [target], "hand": source["hand"]})
     except RemoteCommandError as err:
-        way.report(Note(f"data {dataset.name}: sending the rest from here: {err.message}", agent.host.node.index))
+        way.report(
+            Note(f"data {dataset.name}: sending the rest from this machine: {err.message}", agent.host.node.index)
+        )
     return agent.host.send_tree(root, names, target)
 
 

@@ -9,7 +9,7 @@ from cloudgpu.errors import RemoteCommandError
 from cloudgpu.run.agent import Agent, each
 from cloudgpu.run.checkpoints import restore
 from cloudgpu.run.containers import NodeImage
-from cloudgpu.run.copies import Way
+from cloudgpu.run.copies import DistributionSettings
 from cloudgpu.run.data import bring
 from cloudgpu.run.files import Files, Services, aws_itself
 from cloudgpu.run.job import Job
@@ -50,13 +50,13 @@ def stage(
     sent_bytes: int = 0,
     services: Services = aws_itself,
 ) -> Staged:
-    """Copy or mount the datasets and build the environment. Call `send_workdir` first.
+    """Restore the checkpoint, copy or mount the datasets, and build the environment. Call `send_workdir` first.
 
     Raises:
-        RemoteCommandError: A node could not download, verify or build something; the message names it.
+        RemoteCommandError: A download, checksum or build failed on a node; the message names the node.
         ConnectError: A node cannot be reached.
     """
-    way = Way(base, files, services, report)
+    way = DistributionSettings(base, files, services, report)
     restore(job, agents, way)
     data_bytes = sum(bring(dataset, job, agents, way) for dataset in job.recipe.data)
     interpreters, built = _environment(job, agents, report)
@@ -67,11 +67,11 @@ def stage(
 def send_workdir(job: Job, agents: Sequence[Agent], base: Path, report: Report) -> int:
     """Upload the changed files, make this run's private copy, and return the bytes sent.
 
-    Callers must serialise this per recipe and node: a run could otherwise copy the files of another.
+    Callers must serialize calls per recipe and node: otherwise a run could copy the files of another run.
 
     Raises:
         UsageError: The work directory cannot be read.
-        RemoteCommandError: A node could not store it; the message names it.
+        RemoteCommandError: A node could not store the files; the message names the node.
         ConnectError: A node cannot be reached.
     """
     if job.recipe.workdir is None:
@@ -89,7 +89,7 @@ def send_workdir(job: Job, agents: Sequence[Agent], base: Path, report: Report) 
         cache, work = job.cache(agent.home), job.workdir(agent.home)
         sent = agent.host.send_tree(root, listing.files, cache)
         agent.host.run(RemoteCommand("mkdir", "-p", cache, work))
-        # Reflinks share blocks where the file system can. Hard links would let a run change the files of the next one.
+        # Reflinks share blocks if the file system supports them. Hard links would let a run change later runs' files.
         agent.host.run(RemoteCommand("cp", "-a", "--reflink=auto", f"{cache}/.", work), timeout_s=_COPY_S)
         return sent
 
@@ -100,7 +100,7 @@ def _environment(job: Job, agents: Sequence[Agent], report: Report) -> tuple[dic
     python = job.recipe.environment.python
     if python is None:
         return {agent.host.node.index: "python3" for agent in agents}, False
-    # A simulated node uses the package index of its own settings: PyTorch's index is not reachable everywhere.
+    # A simulated node uses the package index that is configured on it, because PyTorch's index may be unreachable.
     backend = None if job.inventory.head.simulated else python.torch_backend
     request = {"requirements": list(python.requirements), "version": python.version, "torch_backend": backend}
 
@@ -112,8 +112,8 @@ def _environment(job: Job, agents: Sequence[Agent], report: Report) -> tuple[dic
             raise RemoteCommandError(message, hint="run the command again")
         return answer["interpreter"], bool(answer.get("built"))
 
-    answers = each(agents, build)
-    return {index: path for index, (path, _) in answers.items()}, any(built for _, built in answers.values())
+    results = each(agents, build)
+    return {index: path for index, (path, _) in results.items()}, any(built for _, built in results.values())
 
 
 def _relay(line: Mapping[str, Any], agent: Agent, report: Report) -> None:

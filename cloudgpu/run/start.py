@@ -1,4 +1,4 @@
-"""Start the gang: compute every rank's command, then send the requests to all agents."""
+"""Start the gang: compute every rank's command, then send a `start` request to every agent."""
 
 import secrets as randomness
 import shlex
@@ -30,26 +30,26 @@ def new_gang_token() -> str:
 
 
 def launches(job: Job, agents: Sequence[Agent], staged: Staged, attempt: int = 0) -> tuple[NodeLaunch, ...]:
-    """Return every rank's command and environment without starting anything. Each `attempt` has other ports.
+    """Return the commands and environments of all ranks without starting anything. Each `attempt` uses different ports.
 
     Raises:
         RecipeError: The command has an unknown placeholder.
         UsageError: The launcher is unknown.
     """
     gangs: dict[tuple[str, str, str], dict[int, NodeLaunch]] = {}
-    launched = []
+    node_launches = []
     for agent in sorted(agents, key=lambda agent: agent.host.node.index):
         index = agent.host.node.index
-        # Nodes are alike, so this is one gang for all of them; where one has another home, its paths are its own.
-        place = (agent.home, agent.root, staged.interpreters[index])
-        if place not in gangs:
-            gangs[place] = {node.node_index: node for node in _gang(job, place, staged, attempt)}
-        launched.append(gangs[place][index])
-    return tuple(launched)
+        # The commands depend on the node's paths, which normally are equal on all nodes: compute them once per variant.
+        paths = (agent.home, agent.root, staged.interpreters[index])
+        if paths not in gangs:
+            gangs[paths] = {node.node_index: node for node in _gang(job, paths, staged, attempt)}
+        node_launches.append(gangs[paths][index])
+    return tuple(node_launches)
 
 
-def _gang(job: Job, place: tuple[str, str, str], staged: Staged, attempt: int) -> tuple[NodeLaunch, ...]:
-    home, root, interpreter = place
+def _gang(job: Job, paths: tuple[str, str, str], staged: Staged, attempt: int) -> tuple[NodeLaunch, ...]:
+    home, root, interpreter = paths
     data = {name: f"{root}{path}" for name, path in staged.data.items()}
     context = launch_context(job, home, interpreter, data, attempt)
     storage = {name: f"{root}{path}" for name, path in context.storage.items()}
@@ -59,7 +59,7 @@ def _gang(job: Job, place: tuple[str, str, str], staged: Staged, attempt: int) -
 
 
 def launch_context(job: Job, home: str, interpreter: str, data: Mapping[str, str], attempt: int = 0) -> LaunchContext:
-    """Return the paths of a run on a node whose login user has this home directory."""
+    """Return the launch context of a run on a node whose login user has this home directory."""
     checkpoint = job.recipe.checkpoint
     return LaunchContext(
         run_id=job.run_id,
@@ -83,29 +83,31 @@ def secret_values(names: Sequence[str], environ: Mapping[str, str]) -> dict[str,
     missing = [name for name in names if name not in environ]
     if missing:
         message = f"the recipe needs secrets that are not in the environment: {', '.join(missing)}"
-        raise UsageError(message, hint=f"{command('export', f'{missing[0]}=...')} before the command")
+        raise UsageError(message, hint=f"run `{command('export', f'{missing[0]}=...')}` first")
     for name in names:
         fault = bounds.value_fault(environ[name])
         size = len(f"{name}={environ[name]}".encode(errors="surrogateescape"))
         if fault or size > bounds.MAX_ARGUMENT_BYTES:
-            reason = fault or f"{size:,} bytes with its name; Linux takes at most {bounds.MAX_ARGUMENT_BYTES:,}"
-            raise UsageError(f"the secret {name} cannot be sent to the nodes: {reason}", hint=f"set {name} anew")
+            reason = fault or f"{size:,} bytes with its name; Linux allows at most {bounds.MAX_ARGUMENT_BYTES:,}"
+            raise UsageError(
+                f"the secret {name} cannot be sent to the nodes: {reason}", hint=f"set {name} to a valid value"
+            )
     return {name: environ[name] for name in names}
 
 
 def start(job: Job, agents: Sequence[Agent], staged: Staged, secrets: Mapping[str, str]) -> tuple[NodeLaunch, ...]:
-    """Start the ranks on every node and return what was started. Has no effect if the run was already started.
+    """Start the ranks on every node and return their commands. Has no effect if the run was already started.
 
     Raises:
-        RemoteCommandError: An agent refused; the message names the node.
+        RemoteCommandError: An agent rejected the request; the message names the node.
         ConnectError: A node cannot be reached.
     """
     for attempt in range(_PORT_ATTEMPTS):
         gang = launches(job, agents, staged, attempt)
         try:
-            _order_all(job, agents, gang, secrets, attempt, staged)
+            _start_nodes(job, agents, gang, secrets, attempt, staged)
         except AgentReplyError as err:
-            # Another run's port: the head binds it before it answers, so nothing was started yet.
+            # Another run uses the port. The head binds the port before it responds, so no rank was started yet.
             if err.code != "port-in-use" or attempt == _PORT_ATTEMPTS - 1:
                 raise
         else:
@@ -114,7 +116,7 @@ def start(job: Job, agents: Sequence[Agent], staged: Staged, secrets: Mapping[st
     raise RemoteCommandError(message)
 
 
-def _order_all(
+def _start_nodes(
     job: Job,
     agents: Sequence[Agent],
     gang: Sequence[NodeLaunch],
@@ -122,29 +124,32 @@ def _order_all(
     attempt: int,
     staged: Staged,
 ) -> None:
-    """Start the head first, because its port may be in use, then all others in parallel."""
-    orders = {node.node_index: node for node in gang}
-    admits = prepare(job, agents, gang)
+    """Start the head first, because its port may be in use, then all other nodes in parallel."""
+    launch_by_index = {node.node_index: node for node in gang}
+    authorized_keys = prepare(job, agents, gang)
 
-    def order(agent: Agent) -> dict[str, Any]:
+    def start_node(agent: Agent) -> dict[str, Any]:
         agent.host.run(RemoteCommand("mkdir", "-p", f"{job.workdir(agent.home)}/outputs"))
-        launch = orders[agent.host.node.index]
+        launch = launch_by_index[agent.host.node.index]
         request = _request(job, agent, launch, secrets, attempt)
-        request["admits"] = admits.get(launch.node_index, "")
-        return agent.ask("start", _contained(request, job, agent, launch, staged))
+        request["admits"] = authorized_keys.get(launch.node_index, "")
+        return agent.ask("start", _with_container(request, job, agent, launch, staged))
 
-    head, *others = sorted(agents, key=lambda agent: agent.host.node.index)
-    by_index = {agent.host.node.index: agent for agent in others}
-    order(head)
+    head, *rest = sorted(agents, key=lambda agent: agent.host.node.index)
+    by_index = {agent.host.node.index: agent for agent in rest}
+    start_node(head)
     try:
-        all_or_raise(on_all([agent.host for agent in others], lambda host: order(by_index[host.node.index])))
+        all_or_raise(on_all([agent.host for agent in rest], lambda host: start_node(by_index[host.node.index])))
     except CloudGpuError:
-        _withdraw(job, agents)
+        _stop_started(job, agents)
         raise
 
 
-def _withdraw(job: Job, agents: Sequence[Agent]) -> None:
-    """Take the order back where it was taken: a gang that lacks a member would wait for it. As far as nodes answer."""
+def _stop_started(job: Job, agents: Sequence[Agent]) -> None:
+    """Stop the nodes that have started, because an incomplete gang would wait for the missing node.
+
+    Nodes that cannot be reached are ignored.
+    """
     by_index = {agent.host.node.index: agent for agent in agents}
 
     def stop(index: int) -> None:
@@ -172,29 +177,35 @@ def _request(job: Job, agent: Agent, launch: NodeLaunch, secrets: Mapping[str, s
     }
 
 
-def _contained(request: dict[str, Any], job: Job, agent: Agent, launch: NodeLaunch, staged: Staged) -> dict[str, Any]:
-    """Return the request for ranks that run in a container of their node."""
+def _with_container(
+    request: dict[str, Any], job: Job, agent: Agent, launch: NodeLaunch, staged: Staged
+) -> dict[str, Any]:
+    """Add the container fields to the request if the ranks run in a container."""
     container, node = job.recipe.environment.container, agent.host.node
     if container is None:
         return request
-    more = contained(job, container, node, staged.images[node.index], _place(job, agent, staged), launch)
-    ranks = [{**rank, **inside} for rank, inside in zip(request["ranks"], more["ranks"], strict=True)]
-    return {**request, **more, "ranks": ranks}
+    container_fields = contained(
+        job, container, node, staged.images[node.index], _run_paths(job, agent, staged), launch
+    )
+    ranks = [
+        {**rank, **rank_fields} for rank, rank_fields in zip(request["ranks"], container_fields["ranks"], strict=True)
+    ]
+    return {**request, **container_fields, "ranks": ranks}
 
 
 def container_line(job: Job, agents: Sequence[Agent], staged: Staged) -> str:
-    """Return the command that starts the head's container, for display; empty without a container."""
+    """Return the command that starts the head's container, for display, or an empty string if there is none."""
     container = job.recipe.environment.container
     if container is None or not staged.images:
         return ""
     agent = min(agents, key=lambda agent: agent.host.node.index)
     node, launch = agent.host.node, launches(job, agents, staged)[0]
     image = staged.images[node.index]
-    order = contained(job, container, node, image, _place(job, agent, staged), launch)["container"]
-    return f"node {node.index}: {shlex.join([image.engine.docker, *order['run']])}"
+    container_request = contained(job, container, node, image, _run_paths(job, agent, staged), launch)["container"]
+    return f"node {node.index}: {shlex.join([image.engine.docker, *container_request['run']])}"
 
 
-def _place(job: Job, agent: Agent, staged: Staged) -> NodeRunPaths:
+def _run_paths(job: Job, agent: Agent, staged: Staged) -> NodeRunPaths:
     storage = {storage.name: f"{agent.root}{storage.to}" for storage in job.recipe.storage}
     data = {name: f"{agent.root}{path}" for name, path in staged.data.items()}
     return NodeRunPaths(job.run_dir(agent.home), job.workdir(agent.home), data, storage)
@@ -212,12 +223,12 @@ def _rank(rank: RankLaunch) -> dict[str, Any]:
 
 
 def told(gang: Sequence[NodeLaunch]) -> tuple[str, ...]:
-    """Describe what is started: the first rank's command and, with several roles, the nodes of each."""
-    named = sorted((rank.rank, rank.role) for node in gang for rank in node.ranks if rank.role)
-    roles = {role: [rank for rank, other in named if other == role] for _, role in named}
-    shown = (f"{role} {_span(ranks)}" for role, ranks in roles.items())
-    who = (f"ranks: {', '.join(shown)}",) if len(named) > 1 else ()
-    return (f"rank 0: {command_line(gang[0])}", *who)
+    """Describe the gang: the first rank's command and, if several ranks have a role, the ranks of each role."""
+    ranks_with_role = sorted((rank.rank, rank.role) for node in gang for rank in node.ranks if rank.role)
+    roles = {role: [rank for rank, other in ranks_with_role if other == role] for _, role in ranks_with_role}
+    role_spans = (f"{role} {_span(ranks)}" for role, ranks in roles.items())
+    role_line = (f"ranks: {', '.join(role_spans)}",) if len(ranks_with_role) > 1 else ()
+    return (f"rank 0: {command_line(gang[0])}", *role_line)
 
 
 def _span(ranks: Sequence[int]) -> str:

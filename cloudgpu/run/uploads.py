@@ -1,4 +1,4 @@
-"""Upload outputs to S3. Every node uploads its own with its IAM role, even if the caller has disconnected."""
+"""Upload outputs to S3. Every node uploads its own outputs with its IAM role, even if the caller has disconnected."""
 
 from collections.abc import Sequence
 from typing import Any, Final
@@ -26,27 +26,27 @@ def prepare(job: Job, agents: Sequence[Agent], services: Services) -> None:
     """Start a process on every node that uploads its outputs to S3 when the run has ended.
 
     Raises:
-        RemoteCommandError: A node's role gives it no keys.
+        RemoteCommandError: A node's IAM role provides no credentials.
     """
     to = destination(job.recipe, job.run_id)
     if not to:
         return
     service = services(to)
 
-    def ask(agent: Agent) -> None:
+    def start_upload(agent: Agent) -> None:
         index = agent.host.node.index
-        place = to if index == 0 else f"{to.rstrip('/')}/node-{index}"
+        prefix = to if index == 0 else f"{to.rstrip('/')}/node-{index}"
         request = {
             "name": _NAME,
             "run_dir": job.run_dir(agent.home),
             "source": job.workdir(agent.home),
             "patterns": regexes(job.recipe.outputs),
             "at_end": True,
-            **bucket_request(place, agent, service),
+            **bucket_request(prefix, agent, service),
         }
         agent.ask("keep", request)
 
-    each(agents, ask)
+    each(agents, start_upload)
 
 
 def uploaded(job: Job, agents: Sequence[Agent]) -> tuple[str, tuple[str, ...]]:
@@ -56,15 +56,15 @@ def uploaded(job: Job, agents: Sequence[Agent]) -> tuple[str, tuple[str, ...]]:
         return "", ()
     by_index = {agent.host.node.index: agent for agent in agents}
 
-    def ask(index: int) -> dict[str, Any]:
+    def wait_for_upload(index: int) -> dict[str, Any]:
         agent = by_index[index]
         return agent.ask("kept", {"name": _NAME, "run_dir": job.run_dir(agent.home)})
 
-    answers = on_all([agent.host for agent in agents], lambda host: ask(host.node.index))
+    answers = on_all([agent.host for agent in agents], lambda host: wait_for_upload(host.node.index))
     failures = tuple(answer.message for answer in answers.values() if isinstance(answer, CloudGpuError))
     responses = [answer for answer in answers.values() if not isinstance(answer, CloudGpuError)]
     files = sum(number(response, "files") for response in responses)
     if not files:
-        return ("" if failures else f"no output was there to be brought to {to}"), failures
+        return ("" if failures else f"there were no outputs to upload to {to}"), failures
     text = f"outputs: {files} files, {size_text(sum(number(response, 'bytes') for response in responses))}, at {to}"
     return text + "".join(map(not_sent, responses)), failures

@@ -12,7 +12,7 @@ _UNFINISHED = frozenset({"starting", "running", "stopping"})
 _LONGEST_STATE, _LONGEST_REASON = 20, 2000
 _SIGNALS, _CODES = 64, 255
 _GRAVITY = ("failed", "cancelled", "lost")
-"""Failure states, most specific first. The first one found decides; unknown states come last."""
+"""Failure states in order of precedence. Unknown states come last."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Chunk:
         except (KeyError, TypeError, ValueError, OverflowError) as err:
             raise RemoteCommandError(f"the agent sent a malformed log chunk: {err!r}"[:500]) from err
         if not 0 < size == chunk.size:
-            raise RemoteCommandError(f"the agent sent {size} bytes of a log and called them {chunk.size}")
+            raise RemoteCommandError(f"the agent sent {size} log bytes but announced {chunk.size}")
         return chunk
 
     def after(self, offset: int) -> "Chunk | None":
@@ -87,23 +87,23 @@ class Verdict:
         fields = status if isinstance(status, dict) else {}
         state, first = fields.get("state"), fields.get("first_failure") or {}
         if not isinstance(state, str) or not state or state in _UNFINISHED:
-            raise _senseless("no final state")
+            raise _malformed_status("no final state")
         if not isinstance(first, dict):
-            raise _senseless("its first failure is no object")
+            raise _malformed_status("first_failure is not an object")
         return cls(
             state[:_LONGEST_STATE],
-            _whole(first, "exit_code", -_SIGNALS, _CODES),
-            _whole(first, "rank", 0, _MOST),
-            _whole(first, "node_index", 0, _MOST),
+            _integer_field(first, "exit_code", -_SIGNALS, _CODES),
+            _integer_field(first, "rank", 0, _MAX_INDEX),
+            _integer_field(first, "node_index", 0, _MAX_INDEX),
             printable(str(first.get("reason") or "")[:_LONGEST_REASON]),
             teller,
         )
 
 
-_MOST = 1 << 20
+_MAX_INDEX = 1 << 20
 
 
-def _whole(first: Mapping[str, Any], name: str, least: int, most: int) -> int | None:
+def _integer_field(first: Mapping[str, Any], name: str, lowest: int, highest: int) -> int | None:
     """Return an integer field of a status, or None if it is missing.
 
     Raises:
@@ -112,41 +112,43 @@ def _whole(first: Mapping[str, Any], name: str, least: int, most: int) -> int | 
     value = first.get(name)
     if value is None:
         return None
-    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
-        raise _senseless(f"{name} is {str(value)[:40]!r}")
+    if not isinstance(value, int) or isinstance(value, bool) or not lowest <= value <= highest:
+        raise _malformed_status(f"{name} is {str(value)[:40]!r}")
     return value
 
 
-def _senseless(what: str) -> RemoteCommandError:
+def _malformed_status(what: str) -> RemoteCommandError:
     return RemoteCommandError(f"the agent sent a malformed status: {what}")
 
 
 def believable(verdicts: Sequence[Verdict], ranks: Mapping[int, Sequence[int]]) -> list[Verdict]:
-    """Return the verdicts without claims about ranks that their own nodes contradict.
+    """Return the verdicts without claims that are contradicted by the node of the failed rank.
 
-    A node may name a rank of another node, because the head decides for the gang. If the owning node reports success,
+    A node may report a rank of another node, because the head decides for the gang. If the owning node reports success,
     or no node has that rank, the reports contradict each other: the run still counts as failed, but without a rank.
     """
     by_node = {verdict.teller: verdict for verdict in verdicts if verdict.teller is not None}
-    return [_without_blame(verdict, by_node, ranks) for verdict in verdicts]
+    return [_without_contradiction(verdict, by_node, ranks) for verdict in verdicts]
 
 
-def _without_blame(verdict: Verdict, by_node: Mapping[int, Verdict], ranks: Mapping[int, Sequence[int]]) -> Verdict:
+def _without_contradiction(
+    verdict: Verdict, by_node: Mapping[int, Verdict], ranks: Mapping[int, Sequence[int]]
+) -> Verdict:
     if verdict.rank is None:
         return verdict
     owner = next((node for node, own in ranks.items() if verdict.rank in own), None)
-    what = f"node {verdict.teller} says that rank {verdict.rank} failed first"
+    claim = f"node {verdict.teller} reports that rank {verdict.rank} failed first"
     if owner is None:
-        why = f"{what}, and there is no such rank"
+        reason = f"{claim}, but there is no such rank"
     elif verdict.teller != owner and owner in by_node and by_node[owner].succeeded:
-        why = f"{what}, and node {owner}, which has it, says that it succeeded"
+        reason = f"{claim}, but node {owner}, which ran it, reports success"
     else:
         return replace(verdict, node=owner)
-    return replace(verdict, rank=None, exit_code=None, reason=why)
+    return replace(verdict, rank=None, exit_code=None, reason=reason)
 
 
 def agreed(verdicts: Sequence[Verdict]) -> Verdict:
-    """Combine the verdicts. Success needs every node; otherwise a verdict that names a rank is preferred."""
+    """Combine the verdicts of all nodes. Failures precede success, and failures that name a rank come first."""
     bad = [verdict for verdict in verdicts if not verdict.succeeded]
     if not bad:
         return verdicts[0]

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from cloudgpu.errors import UsageError
 
 _MASK = "***"
-# Owner and team become tags. Some AWS services allow more; these are the characters that all of them accept.
+# Owner and team become tags. These are the characters that all AWS services accept; some services accept more.
 _TAG_TEXT = r"[\w .:/=+@-]{1,128}"
 
 Target = Literal["aws", "rehearsal", "ssh"]
@@ -45,7 +45,7 @@ def _about(default: str, *, doc: str, form: str = "", like: str = "", shown_defa
 
 @dataclass(frozen=True)
 class Settings:
-    """All settings of one command, as returned by `load`. `origins` has the source of each value."""
+    """All settings of one command, as returned by `load`. `origins` contains each setting with its source."""
 
     home: Path = field(
         metadata=_about(
@@ -63,14 +63,14 @@ class Settings:
             shown_default="login name",
         )
     )
-    team: str = field(metadata=_about("", doc="Team that the costs belong to.", form=_TAG_TEXT, like="vision"))
+    team: str = field(metadata=_about("", doc="Team that costs are attributed to.", form=_TAG_TEXT, like="vision"))
     target: Target = field(
         metadata=_about("rehearsal", doc="Target of commands without `--on`.", form="aws|rehearsal|ssh", like="aws")
     )
     region: str = field(
         metadata=_about(
             "us-east-1",
-            doc="AWS region for recipes that name none.",
+            doc="AWS region for recipes that do not specify one.",
             form=r"[a-z]{2,4}(-[a-z]+)+-[0-9]+",
             like="us-east-1",
         )
@@ -130,8 +130,8 @@ class Settings:
     reach: Reach = field(
         metadata=_about(
             "direct",
-            doc="How SSH reaches new nodes: `direct` connects to port 22, `ssm` uses AWS Session Manager, which needs "
-            "no open port and no public address.",
+            doc="SSH connection to new nodes: `direct` connects to port 22, `ssm` uses AWS Session Manager, which "
+            "needs no open port and no public address.",
             form="direct|ssm",
             like="ssm",
         )
@@ -190,7 +190,7 @@ class Settings:
     pulumi_backend: str = field(
         metadata=_about(
             "",
-            doc="Where the pulumi engine stores its state; empty means the home, as for rehearsals.",
+            doc="State backend of the pulumi engine; empty means the home, which rehearsals always use.",
             form=r"(file|s3|gs|azblob|https?)://.+",
             like="s3://our-pulumi-state",
         )
@@ -236,9 +236,9 @@ def env_name(name: str) -> str:
 
 
 def unknown_setting(name: str, where: str) -> UsageError:
-    """Return the error for an unknown setting, with the closest valid name as the hint."""
+    """Return the error for an unknown setting. The hint contains the closest valid name, or else all names."""
     near = difflib.get_close_matches(name, NAMES, n=1, cutoff=0.5)
-    hint = f'did you mean "{near[0]}"?' if near else f"the settings are: {', '.join(NAMES)}"
+    hint = f'did you mean "{near[0]}"?' if near else f"choose from: {', '.join(NAMES)}"
     return UsageError(f'{where}: unknown setting "{name}"', hint=hint)
 
 

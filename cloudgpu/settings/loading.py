@@ -23,30 +23,30 @@ def load(*, flags: Mapping[str, str | None], environ: Mapping[str, str], cwd: Pa
     """Load the settings of one command. Precedence: flag, environment, project file, user file, default.
 
     Args:
-        flags: Values from the command line by setting name; None means not given.
+        flags: Values from the command line by setting name; None if the flag is absent.
         environ: The process environment.
         cwd: Start of the search for the project file, and base of relative paths in flags and variables.
 
     Raises:
-        UsageError: A name is unknown or a value is invalid; the message names the source.
+        UsageError: A setting is unknown or a value is invalid; the message names the source.
     """
-    given = sources(flags, environ, cwd)
+    ordered = sources(flags, environ, cwd)
     fallback = SourcedSetting(Setting("home", platformdirs.user_data_dir("cloudgpu"), "default"), cwd)
-    home = _convert(_strongest("home", given) or fallback)
+    home = _convert(_first_source("home", ordered) or fallback)
     defaults = _defaults(Home(home), environ, cwd)
     effective = [
-        _strongest(name, given) or SourcedSetting(Setting(name, defaults[name], "default"), cwd) for name in NAMES
+        _first_source(name, ordered) or SourcedSetting(Setting(name, defaults[name], "default"), cwd) for name in NAMES
     ]
     values: dict[str, Any] = {value.setting.name: _convert(value) for value in effective}
-    return Settings(**values, origins=tuple(_as_used(value.setting, values) for value in effective))
+    return Settings(**values, origins=tuple(_with_absolute_path(value.setting, values) for value in effective))
 
 
-def _strongest(name: str, given: Sequence[Source]) -> SourcedSetting | None:
-    return next((source[name] for source in given if name in source), None)
+def _first_source(name: str, ordered: Sequence[Source]) -> SourcedSetting | None:
+    return next((source[name] for source in ordered if name in source), None)
 
 
 def _defaults(home: Home, environ: Mapping[str, str], cwd: Path) -> dict[str, str]:
-    """Return the defaults by name, including those that depend on the home or the login name."""
+    """Return the defaults by name, including defaults that depend on the home or the login name."""
     fixed = {name: str(setting.metadata["default"]) for name, setting in FIELDS.items()}
     return fixed | {
         "home": str(home.root),
@@ -59,7 +59,7 @@ def _defaults(home: Home, environ: Mapping[str, str], cwd: Path) -> dict[str, st
 
 
 def _hosts(home: Home, cwd: Path) -> Path:
-    """Return the inventory in the working directory if there is one, otherwise that of the home."""
+    """Return the path of the inventory in the working directory if it exists, otherwise in the home."""
     here = cwd / home.hosts.name
     return here if here.is_file() else home.hosts
 
@@ -77,17 +77,17 @@ def _account_name() -> str:
         return f"uid-{os.getuid()}"
 
 
-def _convert(given: SourcedSetting) -> Any:  # noqa: ANN401  the type is the field's
+def _convert(sourced: SourcedSetting) -> Any:  # noqa: ANN401  the type is the field's
     """Convert a value to the type of its field."""
-    setting = given.setting
+    setting = sourced.setting
     _check(setting)
     readers: Mapping[Any, Callable[[], Any]] = {
-        Path: lambda: given.base / os.path.expanduser(setting.value),  # noqa: PTH111  Path.expanduser raises
+        Path: lambda: sourced.base / os.path.expanduser(setting.value),  # noqa: PTH111  Path.expanduser raises
         int: lambda: bounds.whole(setting.value),
-        bool: lambda: _truth(setting),
+        bool: lambda: _parsed_bool(setting),
     }
-    kind = FIELDS[setting.name].type
-    return readers[kind]() if kind in readers else setting.value
+    expected_type = FIELDS[setting.name].type
+    return readers[expected_type]() if expected_type in readers else setting.value
 
 
 def _check(setting: Setting) -> None:
@@ -122,20 +122,20 @@ def _check_port(setting: Setting) -> None:
         raise _invalid(setting, str(err)) from err
 
 
-def _truth(setting: Setting) -> bool:
+def _parsed_bool(setting: Setting) -> bool:
     try:
         return _TRUTH[setting.value.lower()]
     except KeyError:
         raise _invalid(setting, f"{setting.value!r} is neither true nor false") from None
 
 
-def _invalid(setting: Setting, why: str) -> UsageError:
+def _invalid(setting: Setting, problem: str) -> UsageError:
     like = FIELDS[setting.name].metadata["like"]
-    hint = f"for example {setting.name} = {like}" if like else ""
-    return UsageError(f"{setting.origin}: {setting.name}: {why}", hint=hint)
+    hint = f"use a valid value, for example {setting.name} = {like}" if like else ""
+    return UsageError(f"{setting.origin}: {setting.name}: {problem}", hint=hint)
 
 
-def _as_used(setting: Setting, values: Mapping[str, Any]) -> Setting:
-    """Return the setting with its path made absolute."""
+def _with_absolute_path(setting: Setting, values: Mapping[str, Any]) -> Setting:
+    """Return the setting, with an absolute value if it is a path."""
     value = values[setting.name]
     return Setting(setting.name, str(value), setting.origin) if isinstance(value, Path) else setting

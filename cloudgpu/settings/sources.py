@@ -18,7 +18,7 @@ PROJECT_FILE = "cloudgpu.toml"
 
 @dataclass(frozen=True)
 class SourcedSetting:
-    """A setting from one source, with the base directory of a relative path in it."""
+    """A setting from one source, with the base directory for a relative path in its value."""
 
     setting: Setting
     base: Path
@@ -31,7 +31,7 @@ def sources(flags: Mapping[str, str | None], environ: Mapping[str, str], cwd: Pa
     """Return the settings of each source in order of precedence.
 
     Raises:
-        UsageError: A name is not a setting, or a file cannot be read.
+        UsageError: A setting is unknown, or a file cannot be read.
     """
     return [_flags(flags, cwd), _variables(environ, cwd), *(_file(path) for path in _files(cwd))]
 
@@ -53,7 +53,7 @@ def _flags(flags: Mapping[str, str | None], cwd: Path) -> Source:
 
 def _variables(environ: Mapping[str, str], cwd: Path) -> Source:
     # Shells and CI systems use an empty variable for "unset". Unknown CLOUDGPU_ variables are ignored, because the
-    # environment of a run has some.
+    # environment of a run contains some.
     values = {name: environ.get(env_name(name), "") for name in NAMES}
     return {
         name: SourcedSetting(Setting(name, text, f"environment {env_name(name)}"), cwd)
@@ -66,13 +66,13 @@ def _files(cwd: Path) -> Iterator[Path]:
     projects = (folder / PROJECT_FILE for folder in (cwd, *cwd.parents))
     nearest = next((path for path in projects if path.is_file()), None)
     if nearest:
-        _refuse_planted(nearest)
+        _reject_planted(nearest)
         yield nearest
     if user_file().is_file():
         yield user_file()
 
 
-def _refuse_planted(path: Path) -> None:
+def _reject_planted(path: Path) -> None:
     """Reject another user's project file in a world-writable folder: it could redirect the ledger or open port 22."""
     shared = path.parent.stat().st_mode & stat.S_IWOTH
     if shared and path.stat().st_uid not in (0, os.getuid()):

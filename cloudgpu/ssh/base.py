@@ -14,7 +14,7 @@ from cloudgpu.ssh.transfer.receive import OnSkipped
 COMMAND_S: Final = 120.0
 """Default time limit of a command whose output is read as a whole, in seconds."""
 Told = Callable[[ConnectError | None], None]
-"""Called for every connection through a tunnel, with the error that prevented it or None on success."""
+"""Listener for connections through a tunnel; receives None on success, or the error that prevented the connection."""
 
 
 def nobody(_trouble: ConnectError | None) -> None:
@@ -46,7 +46,7 @@ class Stream(Protocol):
     """A running command whose output is read line by line."""
 
     exit_code: int | None
-    """None until `lines` is exhausted; 128 + n if signal n terminated the command."""
+    """Exit code; None until `lines` is exhausted, 128 + n if signal n terminated the command."""
 
     @property
     def stderr(self) -> str:
@@ -57,7 +57,7 @@ class Stream(Protocol):
 
         Raises:
             TimeLimitError: `timeout_s` passed since the start or the last `renew`.
-            ConnectError: The connection was lost; the command may still run.
+            ConnectError: The connection was lost; the command may still be running.
         """
 
     def renew(self) -> None:
@@ -76,7 +76,7 @@ class Host(Protocol):
         """Run a command and wait for it.
 
         Raises:
-            RemoteCommandError: The exit code is not 0; the error shows the last 10 lines.
+            RemoteCommandError: The exit code is not 0; the error contains the last 10 lines.
             ConnectError: The connection was lost or `timeout_s` passed.
         """
 

@@ -1,4 +1,4 @@
-"""The user's jump host: its address from the settings, and its host key from their OpenSSH known_hosts."""
+"""The user's jump host, with the address from the settings and the host key from the user's `known_hosts` files."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,48 +14,50 @@ from cloudgpu.text import command
 _SSH_PORT = 22
 _REVOKED = "@revoked"
 _BASTION = -1
-"""Its index: it is no node of the cluster."""
+"""Node index of the jump host, which is not a node of the cluster."""
 
 
 def bastion(address: str, known_hosts: Sequence[Path], pinned: tuple[str, ...] = (), key: str = "") -> Node:
-    """Return the jump host for `user@host` or `user@host:port`, pinned by these keys or else by these files.
+    """Return the jump host for the address `user@host` or `user@host:port`.
+
+    Its host key is pinned to the fingerprints `pinned`, or if there are none, to the keys in the `known_hosts` files.
 
     Raises:
-        HostKeyError: Its host key is in neither.
+        HostKeyError: No host key of the jump host is known, or a file cannot be read.
     """
-    user, _, place = address.partition("@")
-    host, port = _split(place)
+    user, _, server = address.partition("@")
+    host, port = _split(server)
     keys = pinned or known_keys(host, port, known_hosts)
     if not keys:
         where = " or ".join(str(path) for path in known_hosts)
         connect = command("ssh", *([] if port == _SSH_PORT else ["-p", str(port)]), f"{user}@{host}")
         message = f"the host key of the bastion {host}:{port} is not in {where}"
-        raise HostKeyError(message, hint=f"connect once, and compare the fingerprint: {connect}")
+        raise HostKeyError(message, hint=f"connect once with `{connect}`, and compare the fingerprint")
     return Node(_BASTION, "bastion", host, port, user, keys, host, "", "", "", 0, simulated=False, key=key)
 
 
 def known_keys(address: str, port: int, files: Sequence[Path]) -> tuple[str, ...]:
     """Return the fingerprints of a host in these files."""
-    return _known(address if port == _SSH_PORT else f"[{address}]:{port}", files)
+    return _fingerprints(address if port == _SSH_PORT else f"[{address}]:{port}", files)
 
 
-def _split(place: str) -> tuple[str, int]:
-    """Split `host`, `host:port`, `[v6]` or `[v6]:port`."""
-    if place.startswith("["):
-        host, _, rest = place[1:].partition("]")
+def _split(server: str) -> tuple[str, int]:
+    """Split `host`, `host:port`, `[v6]` or `[v6]:port` into host and port."""
+    if server.startswith("["):
+        host, _, rest = server[1:].partition("]")
         return host, int(rest.removeprefix(":") or _SSH_PORT)
-    host, _, port = place.partition(":")
+    host, _, port = server.partition(":")
     return host, int(port or _SSH_PORT)
 
 
-def _known(name: str, files: Sequence[Path]) -> tuple[str, ...]:
+def _fingerprints(name: str, files: Sequence[Path]) -> tuple[str, ...]:
     """Return the fingerprints for a plain or hashed name, without revoked keys."""
     known, revoked = paramiko.HostKeys(), set()
     for line in (line for path in files if path.is_file() for line in _lines(path)):
         marker, _, rest = line.partition(" ") if line.startswith("@") else ("", "", line)
         entry = _entry(rest)
         if entry is None or marker not in ("", _REVOKED):
-            continue  # an authority signs hosts, and is none
+            continue  # `@cert-authority`: the key signs host keys but is not a host key
         if marker == _REVOKED:
             revoked.add(fingerprint(entry.key.asbytes()))
             continue
@@ -71,12 +73,12 @@ def _lines(path: Path) -> list[str]:
     except OSError as err:
         message = f"cannot read the known host keys in {path}: {err.strerror}"
         raise HostKeyError(
-            message, hint=f"make it readable, or move it away: {command('ls', '-l', str(path))}"
+            message, hint=f"check its permissions with `{command('ls', '-l', str(path))}`, or move the file away"
         ) from err
 
 
 def _entry(line: str) -> paramiko.hostkeys.HostKeyEntry | None:
-    """Parse one line; None for a comment or a key that paramiko cannot read."""
+    """Parse one line; return None for a comment or a key that paramiko cannot read."""
     try:
         return None if line.lstrip().startswith("#") else paramiko.hostkeys.HostKeyEntry.from_line(line)
     except (paramiko.hostkeys.InvalidHostKey, paramiko.SSHException):

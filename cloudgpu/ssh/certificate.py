@@ -1,4 +1,4 @@
-"""A TLS certificate for one call, used by both sides and never stored."""
+"""A TLS certificate for a single call, used by both sides and never stored."""
 
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -9,8 +9,8 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
 
-_EITHER_WAY = timedelta(days=2)
-"""A node's clock may be wrong. Nobody has the key once the call has ended."""
+_CLOCK_TOLERANCE = timedelta(days=2)
+"""Validity before and after the creation, because a node's clock may be wrong. The key is discarded after the call."""
 
 
 @dataclass(frozen=True)
@@ -30,16 +30,16 @@ def fresh_certificate(now: datetime) -> Certificate:
     """Generate a new certificate."""
     key = generate_private_key(SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "cloudgpu node")])
-    made = (
+    certificate = (
         x509.CertificateBuilder()
         .subject_name(name)
         .issuer_name(name)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - _EITHER_WAY)
-        .not_valid_after(now + _EITHER_WAY)
+        .not_valid_before(now - _CLOCK_TOLERANCE)
+        .not_valid_after(now + _CLOCK_TOLERANCE)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .sign(key, SHA256())
     )
     secret = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-    return Certificate(made.public_bytes(Encoding.PEM).decode(), secret.decode())
+    return Certificate(certificate.public_bytes(Encoding.PEM).decode(), secret.decode())

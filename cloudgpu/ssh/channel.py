@@ -15,12 +15,12 @@ _SIGNALS = {"HUP": 1, "INT": 2, "QUIT": 3, "ILL": 4, "ABRT": 6, "FPE": 8, "KILL"
 class OrderlyChannel(paramiko.Channel):  # type: ignore[misc]  # paramiko has no types
     """Delays its CLOSE while another thread is creating and sending a message.
 
-    In paramiko, the CLOSE can overtake that message. The server then hears of a channel that no longer exists and hangs
-    up, on every other command of the connection too.
+    In paramiko, the CLOSE can overtake that message. The server then receives a message for a channel that no longer
+    exists and closes the whole connection, which also interrupts every other command on it.
 
     Attributes:
-        closed_by_peer: The server closed it; a connection that breaks closes its channels as well, without this.
-        refused: The server refused what was asked on it.
+        closed_by_peer: Whether the server closed the channel. A lost connection closes its channels without setting it.
+        refused: Whether the server rejected a request on the channel.
     """
 
     closed_by_peer = False
@@ -29,7 +29,7 @@ class OrderlyChannel(paramiko.Channel):  # type: ignore[misc]  # paramiko has no
     _held_back: tuple[paramiko.Message, ...] = ()
 
     def request(self, kind: str, text: str, *, reply: bool) -> None:
-        """Ask for something without waiting for the answer: one round trip less, and nothing that can hang."""
+        """Send a request without waiting for the response, which saves a round trip and cannot hang."""
         message = paramiko.Message()
         message.add_byte(bytes([_MSG_REQUEST]))
         message.add_int(self.remote_chanid)
@@ -52,13 +52,13 @@ class OrderlyChannel(paramiko.Channel):  # type: ignore[misc]  # paramiko has no
             return bytes(super().recv_stderr(nbytes))
 
     def shutdown(self, how: int) -> None:
-        """End one direction or both, as for sockets."""
+        """Shut down one direction or both, as for sockets."""
         with self._sending():
             super().shutdown(how)
 
     def close(self) -> None:
-        """End both directions."""
-        self._end()
+        """Close both directions."""
+        self._close_in_order()
 
     def _send(self, content: bytes, message: paramiko.Message) -> int:
         with self._sending():
@@ -76,19 +76,19 @@ class OrderlyChannel(paramiko.Channel):  # type: ignore[misc]  # paramiko has no
                 late = () if self._sending_now else self._held_back
                 if late:
                     self._held_back = ()
-            self._say(late)
+            self._send_closing(late)
 
-    def _end(self) -> None:
-        """Close; the messages that say so go out now, or after the last one that is under way."""
+    def _close_in_order(self) -> None:
+        """Close the channel. Send the closing messages now, or after the messages that other threads are sending."""
         with self.lock:
             if not self.active or self.closed:
                 return
             last = tuple(message for message in self._close_internal() if message is not None)
             if self._sending_now:
                 self._held_back, last = last, ()
-        self._say(last)
+        self._send_closing(last)
 
-    def _say(self, messages: tuple[paramiko.Message, ...]) -> None:
+    def _send_closing(self, messages: tuple[paramiko.Message, ...]) -> None:
         """Send the closing messages, unless the connection is already lost."""
         with contextlib.suppress(paramiko.SSHException, EOFError, OSError):
             for message in messages:
@@ -97,19 +97,19 @@ class OrderlyChannel(paramiko.Channel):  # type: ignore[misc]  # paramiko has no
     def _handle_close(self, message: paramiko.Message) -> None:
         del message
         self.closed_by_peer = True
-        self._end()
+        self._close_in_order()
         self.transport._unlink_channel(self.chanid)
 
     def _request_failed(self, message: paramiko.Message) -> None:
         del message
         self.refused = True
-        self._end()
+        self._close_in_order()
 
     def _handle_request(self, message: paramiko.Message) -> None:
-        """Record the `exit-signal`, which paramiko ignores; a killed command would look like a lost connection."""
+        """Record the `exit-signal`, which paramiko ignores, to tell a killed command from a lost connection."""
         if message.get_text() != "exit-signal":
             message.rewind()
-            message.get_int()  # the channel number, which the transport has read before
+            message.get_int()  # the channel number, which the transport has already read
             super()._handle_request(message)
             return
         message.get_boolean()
@@ -123,4 +123,4 @@ HANDLERS = {
     _MSG_FAILURE: lambda channel, message: channel._request_failed(message),
     _MSG_REQUEST: lambda channel, message: channel._handle_request(message),
 }
-"""What a transport calls for messages to a channel; paramiko's own table is bound to its own class."""
+"""Channel message handlers for the transport. Paramiko's table refers to the methods of paramiko's channel class."""

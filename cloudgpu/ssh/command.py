@@ -1,4 +1,4 @@
-"""Remote commands. The type of each part decides its quoting and masking, so that secrets never reach a log."""
+"""Remote commands. The type of each part determines its quoting and masking, so that secrets never reach a log."""
 
 import shlex
 from dataclasses import dataclass

@@ -13,7 +13,7 @@ from cloudgpu.ssh.command import RemoteCommand
 from cloudgpu.ssh.failure_text import checked, describe, still_there
 from cloudgpu.ssh.handshake import AuthRefusedError, Opened, open_link, open_socket
 from cloudgpu.ssh.openssh_command import ServerKey
-from cloudgpu.ssh.session import CommandSession, Patience, SessionStream
+from cloudgpu.ssh.session import CommandSession, KeepaliveLimits, SessionStream
 from cloudgpu.ssh.tcp_connector import TcpConnector
 from cloudgpu.ssh.transfer import transfer
 from cloudgpu.ssh.transfer.receive import OnSkipped
@@ -39,15 +39,15 @@ def connect(
     clock: Clock,
     timeout_s: float = 15.0,
     via: TcpConnector | None = None,
-    patience: Patience | None = None,
+    patience: KeepaliveLimits | None = None,
 ) -> "SshHost":
     """Connect to a node, through `via` if given.
 
     Raises:
         HostKeyError: The node presents none of its pinned host keys.
-        ConnectError: The node cannot be reached, or refuses the key.
+        ConnectError: The node cannot be reached, or rejects the key.
     """
-    host = SshHost(node, key, clock=clock, timeout_s=timeout_s, via=via, patience=patience or Patience())
+    host = SshHost(node, key, clock=clock, timeout_s=timeout_s, via=via, patience=patience or KeepaliveLimits())
     host.connect()
     return host
 
@@ -63,13 +63,13 @@ def wait_for(
 ) -> "SshHost":
     """Connect to a node that may still be booting; retry with pauses for at most `deadline_s` seconds.
 
-    A login that is refused is tried for a minute only, and once only where the first boot is known to be over: where
-    sshd is started by its socket it may answer before cloud-init has created the user and written our key. Once
-    `hopeless` holds, a failure is not tried again.
+    A rejected login is retried for one minute only, because a socket-activated sshd may respond before cloud-init has
+    created the user and installed the key. It is not retried on a node that has finished its first boot. Once
+    `hopeless` returns True, no failure is retried.
 
     Raises:
-        HostKeyError: At once; a wrong host does not become the right one.
-        ConnectError: The last failure, once the deadline has passed.
+        HostKeyError: The node presents none of its pinned host keys. This is raised immediately, without retries.
+        ConnectError: The deadline has passed, or retries are pointless; this is the last failure.
     """
     grace_s = 0.0 if node.booted else _LOGIN_GRACE_S
     end = clock.monotonic() + deadline_s
@@ -96,7 +96,14 @@ class SshHost:
     """A node over SSH. Implements `ssh.base.Host`; safe to use from several threads."""
 
     def __init__(
-        self, node: Node, key: Path, *, clock: Clock, timeout_s: float, via: TcpConnector | None, patience: Patience
+        self,
+        node: Node,
+        key: Path,
+        *,
+        clock: Clock,
+        timeout_s: float,
+        via: TcpConnector | None,
+        patience: KeepaliveLimits,
     ) -> None:
         self.node = node
         self.key = Path(node.key) if node.key else key
@@ -112,13 +119,13 @@ class SshHost:
         """Connect unless connected.
 
         Raises:
-            ConnectError: As `dial` says.
+            ConnectError: The node cannot be reached, or rejects the key.
         """
         self._lane(0)
 
     @property
     def connected(self) -> bool:
-        """Return True if the connection is open as far as this side knows."""
+        """Return True if a connection is open, as far as this side can tell."""
         with self._lock:
             return any(link.is_active() for link in self._links)
 
@@ -126,7 +133,7 @@ class SshHost:
         """Run a command and wait for it.
 
         Raises:
-            RemoteCommandError: Exit code other than 0; shows the last 10 lines.
+            RemoteCommandError: The exit code is not 0; the error contains the last 10 lines.
             ConnectError: The connection was lost or `timeout_s` passed.
         """
         return checked(self.try_run(command, stdin=stdin, timeout_s=timeout_s))
@@ -151,7 +158,7 @@ class SshHost:
         )
 
     def _read(self, session: CommandSession, timeout_s: float) -> bytes:
-        """Return all output of a command. It is held in memory and therefore limited.
+        """Return all output of a command. Its size is limited, because it is kept in memory.
 
         Raises:
             RemoteCommandError: The output exceeds the limit.
@@ -176,7 +183,7 @@ class SshHost:
         return SessionStream(self.start(command, stdin))
 
     def start(self, command: RemoteCommand, stdin: bytes | Iterable[bytes] = b"") -> CommandSession:
-        """Start a command whose output is read in pieces of bytes.
+        """Start a command whose output is read as chunks of bytes.
 
         Raises:
             ConnectError: The connection was lost.
@@ -194,20 +201,20 @@ class SshHost:
         return session
 
     def put_bytes(self, content: bytes, path: str, *, mode: int = 0o600) -> None:
-        """Write a file, atomically; missing directories are made.
+        """Write a remote file atomically, and create missing directories.
 
         Raises:
-            RemoteCommandError: It cannot be written there.
-            ConnectError: The connection was lost; the file is the old one or the new one.
+            RemoteCommandError: The remote file cannot be written.
+            ConnectError: The connection was lost; the file has either its old or its new content.
         """
         transfer.put_bytes(self, content, path, mode=mode)
 
     def get_file(self, path: str, to: Path) -> None:
-        """Fetch a file, atomically on this side.
+        """Download a file; the local write is atomic.
 
         Raises:
-            RemoteCommandError: It cannot be read there.
-            StateError: It cannot be written here.
+            RemoteCommandError: The remote file cannot be read.
+            StateError: The local file cannot be written.
             ConnectError: The connection was lost.
         """
         transfer.get_file(self, path, to)
@@ -226,7 +233,7 @@ class SshHost:
         """Mark a new or empty remote directory as managed, so that `send_tree` may change it.
 
         Raises:
-            RemoteCommandError: It has contents that are not ours, or cannot be made.
+            RemoteCommandError: The directory has contents that cloudgpu did not put there, or cannot be created.
             ConnectError: The connection was lost.
         """
         transfer.claim_tree(self, to)
@@ -266,22 +273,22 @@ class SshHost:
             return self._tunnels[remote_port].port
 
     def _enter(self, port: int, *, bound: bool) -> OrderlyChannel:
-        """Open a connection to a port on the node itself.
+        """Open a connection to a port on the node's loopback address.
 
         Raises:
-            ConnectError: As `open_tcp` says.
+            ConnectError: The node is unreachable, or nothing listens on the port.
         """
         shared = shares_this_machine(self.node)
-        # Nodes that share this machine: a program that asks for 127.0.0.1 is not on its node's own address.
+        # On nodes that share this machine, a program that listens on 127.0.0.1 does not listen on its node's address.
         addresses = [loopback(self.node), *(["127.0.0.1"] if shared and not bound else [])]
         with self._lock:
-            ours = shared and any(tunnel.port == port for tunnel in self._tunnels.values())
+            is_tunnel = shared and any(tunnel.port == port for tunnel in self._tunnels.values())
         silent = SilentPortError(
-            f"{describe(self.node)} cannot connect to {port}: a tunnel occupies that port", hint="close it"
+            f"{describe(self.node)} cannot connect to {port}: a tunnel occupies that port", hint="close that tunnel"
         )
         for address in dict.fromkeys(addresses):
-            if ours and address == "127.0.0.1":
-                continue  # a tunnel that leads to itself would never end
+            if is_tunnel and address == "127.0.0.1":
+                continue  # the connection would enter the same tunnel again, endlessly
             try:
                 return self.open_tcp(address, port)
             except SilentPortError as err:
@@ -289,18 +296,18 @@ class SshHost:
         raise silent
 
     def open_tcp(self, address: str, port: int, timeout_s: float = _CHANNEL_TIMEOUT_S) -> OrderlyChannel:
-        """Open a TCP connection from the node to a host it can reach.
+        """Open a TCP connection from the node to a host that the node can reach.
 
         Raises:
-            SilentPortError: Nothing listens there.
-            ConnectError: The node cannot reach it, or was lost itself.
+            SilentPortError: The node cannot connect to the address, for example because nothing listens there.
+            ConnectError: The connection to the node was lost.
         """
         link = self._lane(0)
         try:
             return link.open("direct-tcpip", (address, port), timeout=timeout_s)
         except RefusedChannel as err:
             message = f"{describe(self.node)} cannot connect to {address}:{port}: {err}"
-            hint = "check that something listens there, and that the security group lets the node reach it"
+            hint = "check that a program listens there, and that the security group allows the connection"
             raise SilentPortError(message, hint=hint) from err
         except LOST as err:
             message = f"{describe(self.node)} cannot connect to {address}:{port}: {err}"
@@ -310,10 +317,10 @@ class SshHost:
         """Return the verified host key for a `known_hosts` file.
 
         Raises:
-            ConnectError: Not connected, and it cannot be dialled.
+            ConnectError: The connection was lost and cannot be reopened.
         """
-        shown = self._lane(0).get_remote_server_key()
-        return ServerKey(str(shown.get_name()), str(shown.get_base64()))
+        key = self._lane(0).get_remote_server_key()
+        return ServerKey(str(key.get_name()), str(key.get_base64()))
 
     def close(self) -> None:
         """Close the connection. A later call reopens it."""
@@ -346,7 +353,7 @@ class SshHost:
                 raise ConnectError(
                     f"lost the connection to {describe(self.node)}: {err}", hint=still_there(self.node)
                 ) from err
-        raise ConnectError(f"{describe(self.node)} accepts no more sessions", hint="close some of the open ones")
+        raise ConnectError(f"{describe(self.node)} accepts no more sessions", hint="close some open sessions")
 
     def _lane(self, index: int) -> Link:
         """Return the connection at `index`, opening it if it is missing or broken."""

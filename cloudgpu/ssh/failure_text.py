@@ -1,4 +1,4 @@
-"""Error messages: how they name a node and describe a failed command."""
+"""Parts of error messages: the name of a node, hints for lost connections, and failed commands."""
 
 from cloudgpu.errors import ConnectError, RemoteCommandError
 from cloudgpu.launch.inventory import Node
@@ -10,12 +10,12 @@ class TimeLimitError(ConnectError):
     """A command exceeded its time limit. The connection is still usable."""
 
 
-STILL_THERE = "check that the node still runs: `cloudgpu status --refresh`"
+STILL_THERE = "check that the node is still running: `cloudgpu status --refresh`"
 """Hint for a lost connection to a cloud node."""
 
 
 def still_there(node: Node) -> str:
-    """Return the hint for a lost connection. A self-managed host has no cloud API to ask, so the hint is to log in."""
+    """Return the hint for a lost connection. A self-managed host is in no cloud API, so its hint is to log in."""
     if not node.own:
         return STILL_THERE
     return f"check that you can log in: {log_in(node)}"
@@ -37,7 +37,7 @@ def checked(result: Result) -> Result:
     """Return the result if the command succeeded.
 
     Raises:
-        RemoteCommandError: The exit code is not 0; the error names the command and shows its last lines.
+        RemoteCommandError: The exit code is not 0; the error contains the command and its last lines of output.
     """
     if result.ok:
         return result

@@ -1,4 +1,4 @@
-"""A node that exists only in memory: scripted answers, files as bytes, and a record of everything sent."""
+"""A node that exists only in memory: scripted results, files as bytes, and a record of every command sent."""
 
 import os
 import re
@@ -18,7 +18,7 @@ from cloudgpu.ssh.transfer.receive import OnSkipped, SkippedDownload
 
 @dataclass(frozen=True)
 class ScriptedResult:
-    """The result of a scripted command. `error` is raised instead; `reply` computes stdout from stdin."""
+    """The result of a scripted command. If set, `error` is raised instead, and `reply` computes stdout from stdin."""
 
     stdout: str = ""
     stderr: str = ""
@@ -45,14 +45,14 @@ class FakeHost:
     """An in-memory implementation of `ssh.base.Host`. Directories need not exist.
 
     Attributes:
-        node: The node it stands for.
-        files: Path -> content.
-        modes: Path -> mode of files written by `put_bytes`.
+        node: The node that this host represents.
+        files: File contents by path.
+        modes: Modes of the files written by `put_bytes`, by path.
         sent: Every command, in order.
         claimed: Claimed directories, in order.
         forwarded: Forwarded ports, in order; the local port is the same number.
-        closed: True once the connection was closed.
-        skipped: What `fetch_tree` reports as skipped.
+        closed: Whether the connection was closed.
+        skipped: Files that `fetch_tree` reports as skipped.
     """
 
     node: Node
@@ -65,56 +65,57 @@ class FakeHost:
     skipped: list[SkippedDownload] = field(default_factory=list)
     _script: list[tuple[re.Pattern[str], list[ScriptedResult]]] = field(default_factory=list)
 
-    def on(self, pattern: str, *answers: ScriptedResult) -> "FakeHost":
-        """Answer commands whose wire form contains a match of this regular expression.
+    def on(self, pattern: str, *results: ScriptedResult) -> "FakeHost":
+        """Script the results of commands whose wire form contains a match of this regular expression.
 
-        Several answers are given one after the other, the last one for ever. Later calls go before earlier ones.
+        The results are returned in order, and the last result is repeated. Later calls take precedence over earlier
+        calls.
         """
-        self._script.insert(0, (re.compile(pattern, re.DOTALL), list(answers or (ScriptedResult(),))))
+        self._script.insert(0, (re.compile(pattern, re.DOTALL), list(results or (ScriptedResult(),))))
         return self
 
     def run(self, command: RemoteCommand, *, stdin: bytes = b"", timeout_s: float = COMMAND_S) -> Result:
-        """Return the scripted answer.
+        """Return the scripted result.
 
         Raises:
             RemoteCommandError: The command failed or is not scripted.
-            ConnectError: The script says so.
+            ConnectError: The scripted result is an error.
         """
         return checked(self.try_run(command, stdin=stdin, timeout_s=timeout_s))
 
     def try_run(self, command: RemoteCommand, *, stdin: bytes = b"", timeout_s: float = COMMAND_S) -> Result:
-        """Return the scripted answer, whatever its exit code.
+        """Return the scripted result, whatever its exit code.
 
         Raises:
             RemoteCommandError: The command is not scripted.
-            ConnectError: The script says so.
+            ConnectError: The scripted result is an error.
         """
-        del timeout_s  # nothing takes time here
-        answer = self._answer(command, stdin)
-        if answer.error is not None:
-            raise answer.error
-        stdout = answer.reply(stdin) if answer.reply else answer.stdout
-        return Result(describe(self.node), command.shown(), answer.exit_code, stdout, answer.stderr, 0.0)
+        del timeout_s  # scripted results take no time
+        scripted = self._scripted(command, stdin)
+        if scripted.error is not None:
+            raise scripted.error
+        stdout = scripted.reply(stdin) if scripted.reply else scripted.stdout
+        return Result(describe(self.node), command.shown(), scripted.exit_code, stdout, scripted.stderr, 0.0)
 
     def stream(self, command: RemoteCommand, *, stdin: bytes = b"") -> "FakeStream":
-        """Return the scripted answer as a stream. An `error` is raised after the last line.
+        """Return the scripted result as a stream. An `error` is raised after the last line.
 
         Raises:
             RemoteCommandError: The command is not scripted.
         """
-        answer = self._answer(command, stdin)
-        return FakeStream(answer, answer.reply(stdin) if answer.reply else answer.stdout)
+        scripted = self._scripted(command, stdin)
+        return FakeStream(scripted, scripted.reply(stdin) if scripted.reply else scripted.stdout)
 
     def put_bytes(self, content: bytes, path: str, *, mode: int = 0o600) -> None:
-        """Keep a file."""
+        """Store a file in memory."""
         self.files[path] = content
         self.modes[path] = mode
 
     def get_file(self, path: str, to: Path) -> None:
-        """Write a kept file to disk.
+        """Write a stored file to disk.
 
         Raises:
-            RemoteCommandError: There is no such file.
+            RemoteCommandError: The file does not exist.
         """
         if path not in self.files:
             raise RemoteCommandError(f"{describe(self.node)}: cannot read {path}: No such file or directory")
@@ -122,7 +123,7 @@ class FakeHost:
         to.write_bytes(self.files[path])
 
     def send_tree(self, source: Path, files: Sequence[str], to: str) -> int:
-        """Keep exactly these files below `to`; returns the bytes that differ from what was there."""
+        """Replace the stored files below `to` with these; return the number of bytes in new and changed files."""
         prefix = to.rstrip("/") + "/"
         contents = {prefix + name: _content(source / name) for name in files}
         changed = sum(len(content) for path, content in contents.items() if self.files.get(path) != content)
@@ -132,13 +133,13 @@ class FakeHost:
         return changed
 
     def claim_tree(self, to: str) -> None:
-        """Note it."""
+        """Record the claimed directory."""
         self.claimed.append(to)
 
     def fetch_tree(
         self, source: str, patterns: Sequence[str], to: Path, on_skipped: OnSkipped | None = None
     ) -> list[str]:
-        """Write the kept files that match to disk."""
+        """Write the matching stored files to disk; return their relative paths."""
         if on_skipped is not None:
             for skip in self.skipped:
                 on_skipped(skip)
@@ -152,7 +153,7 @@ class FakeHost:
     def forward(
         self, remote_port: int, *, local: int = 0, near: bool = False, bound: bool = False, told: Told = nobody
     ) -> int:
-        """Record the call. Nothing is opened: the port is treated as one of this machine."""
+        """Record the port and return it as the local port, without opening a tunnel."""
         del local, near, bound, told
         self.forwarded.append(remote_port)
         return remote_port
@@ -162,24 +163,24 @@ class FakeHost:
         return ServerKey("ssh-ed25519", f"AAAA{self.node.index}")
 
     def close(self) -> None:
-        """Note it."""
+        """Record that the connection was closed."""
         self.closed = True
 
-    def _answer(self, command: RemoteCommand, stdin: bytes) -> ScriptedResult:
+    def _scripted(self, command: RemoteCommand, stdin: bytes) -> ScriptedResult:
         self.sent.append(Sent(command.wire(), command.shown(), stdin))
-        for pattern, answers in self._script:
+        for pattern, results in self._script:
             if pattern.search(command.wire()):
-                return answers.pop(0) if len(answers) > 1 else answers[0]
+                return results.pop(0) if len(results) > 1 else results[0]
         raise UnscriptedCommandError(
-            f"{describe(self.node)}: nothing is scripted for `{command.shown()}`", hint="add an `on(...)` for it"
+            f"{describe(self.node)}: nothing is scripted for `{command.shown()}`", hint="script it with `on(...)`"
         )
 
 
 class FakeStream:
     """Implements `ssh.base.Stream`."""
 
-    def __init__(self, answer: ScriptedResult, stdout: str) -> None:
-        self._answer = answer
+    def __init__(self, scripted: ScriptedResult, stdout: str) -> None:
+        self._scripted = scripted
         self._stdout = stdout
         self.exit_code: int | None = None
         self.closed = False
@@ -188,28 +189,28 @@ class FakeStream:
         """Yield the scripted lines.
 
         Raises:
-            ConnectError: The answer has an error, after its lines.
+            ConnectError: The scripted result is an error. It is raised after the last line.
         """
-        del timeout_s  # nothing takes time here
+        del timeout_s  # scripted results take no time
         lines = self._stdout.split("\n")
         for line in lines if lines[-1] else lines[:-1]:
             if self.closed:
                 return
             yield line
-        if self._answer.error is not None:
-            raise self._answer.error
-        self.exit_code = self._answer.exit_code
+        if self._scripted.error is not None:
+            raise self._scripted.error
+        self.exit_code = self._scripted.exit_code
 
     @property
     def stderr(self) -> str:
         """The scripted standard error."""
-        return self._answer.stderr
+        return self._scripted.stderr
 
     def renew(self) -> None:
-        """Do nothing: nothing takes time here."""
+        """Do nothing, because a scripted result takes no time."""
 
     def close(self) -> None:
-        """Stop."""
+        """Stop yielding lines."""
         self.closed = True
 
 

@@ -1,4 +1,4 @@
-"""Run work on all nodes in parallel. A failed node is returned as an error and does not stop the others."""
+"""Run work on all nodes in parallel. The failure of a node is returned as an error and does not stop other nodes."""
 
 import copy
 import threading
@@ -34,9 +34,9 @@ A = TypeVar("A")
 
 
 def on_all(hosts: Iterable[H], do: Callable[[H], T], *, limit: int = LIMIT) -> dict[int, T | CloudGpuError]:
-    """Call `do` for every host in parallel; node index -> what it returned or the error it ended with, in order.
+    """Call `do` for every host in parallel; return its result or error by node index, in the order of the hosts.
 
-    Only errors of this project are values. Anything else is a bug and is raised, once all calls have ended.
+    Only a `CloudGpuError` is returned. Any other exception is a bug and is raised after all calls have finished.
     """
     return _parallel([(host.node.index, host) for host in hosts], do, limit)
 
@@ -50,7 +50,7 @@ def connect_all(
     limit: int = LIMIT,
     carrier: CarrierOf = straight,
 ) -> dict[int, SshHost | CloudGpuError]:
-    """Connect to every node, those behind another one through it; node index -> connection or error."""
+    """Connect to every node, through its jump node if it has one; return connections or errors by node index."""
 
     def connect_to(node: Node, via: TcpConnector | None) -> SshHost:
         return connect(node, key, clock=clock, timeout_s=timeout_s, via=via)
@@ -67,17 +67,17 @@ def wait_for_all(
     came: Callable[[SshHost], None] | None = None,
     carrier: CarrierOf = straight,
 ) -> dict[int, SshHost | CloudGpuError]:
-    """Connect to nodes that may still be booting, in parallel.
+    """Connect to nodes that may still be booting, in parallel; return connections or errors by node index.
 
-    Only nodes behind another node wait, until that one is connected. A wrong host key or a refused login is final, and
-    the wait for the others ends.
+    Nodes behind a jump node are contacted after all directly reachable nodes. A wrong host key or a rejected login is
+    final, and stops the retries for all nodes.
 
     Args:
         nodes: The nodes.
         key: The private key.
         clock: Clock for waiting.
         deadline_s: Time limit per node, in seconds.
-        came: Called with each connection when it is made, from that node's thread.
+        came: Called with each new connection, in the thread of its node.
         carrier: Connection to the jump host, for nodes that are not behind another node.
     """
     end = clock.monotonic() + deadline_s
@@ -100,7 +100,7 @@ def wait_for_all(
 def _in_two_steps(
     nodes: Sequence[Node], connect: Callable[[Node, TcpConnector | None], SshHost], limit: int, carrier: CarrierOf
 ) -> dict[int, SshHost | CloudGpuError]:
-    """Connect to directly reachable nodes first, then to those behind a jump node."""
+    """Connect to directly reachable nodes first, then to nodes behind a jump node."""
     first = [(node.index, node) for node in nodes if node.jump is None]
     behind = [(node.index, node) for node in nodes if node.jump is not None]
     outcomes = _parallel(first, lambda node: connect(node, carrier(node)), limit)
@@ -109,24 +109,25 @@ def _in_two_steps(
 
 
 def _through(node: Node, outcomes: Mapping[int, SshHost | CloudGpuError]) -> SshHost:
-    """Return the connection through which a node is reached.
+    """Return the connection to the jump node of a node.
 
     Raises:
-        ConnectError: The node in front of it was not reached.
+        ConnectError: The jump node is not connected.
     """
-    gate = outcomes.get(node.jump) if node.jump is not None else None
-    if isinstance(gate, SshHost):
-        return gate
-    why = gate.message if gate is not None else "which was not connected"
+    jump = outcomes.get(node.jump) if node.jump is not None else None
+    if isinstance(jump, SshHost):
+        return jump
+    why = jump.message if jump is not None else "which is not connected"
     message = f"node {node.index} is reached through node {node.jump}: {why}"
-    raise ConnectError(message, hint=gate.hint if gate is not None else "connect to that one too")
+    raise ConnectError(message, hint=jump.hint if jump is not None else f"connect to node {node.jump} as well")
 
 
 def all_or_raise(outcomes: Mapping[int, T | CloudGpuError]) -> dict[int, T]:
     """Return the values if every node succeeded.
 
     Raises:
-        CloudGpuError: The first failure, a wrong host key before any other, saying which further nodes failed.
+        CloudGpuError: A node failed. A wrong host key or a rejected login takes precedence over earlier failures, and
+            the message lists the other nodes that failed.
     """
     errors = {index: outcome for index, outcome in outcomes.items() if isinstance(outcome, CloudGpuError)}
     if errors:
@@ -135,8 +136,8 @@ def all_or_raise(outcomes: Mapping[int, T | CloudGpuError]) -> dict[int, T]:
 
 
 def _summed_up(errors: Mapping[int, CloudGpuError], nodes: int) -> CloudGpuError:
-    grave = (error for kind in (HostKeyError, AuthRefusedError) for error in errors.values() if isinstance(error, kind))
-    first = next(grave, next(iter(errors.values())))
+    final = (error for kind in (HostKeyError, AuthRefusedError) for error in errors.values() if isinstance(error, kind))
+    first = next(final, next(iter(errors.values())))
     if len(errors) == 1:
         return first
     others = ", ".join(str(index) for index, error in errors.items() if error is not first)

@@ -24,12 +24,12 @@ from cloudgpu.text import printable
 
 Opened: TypeAlias = "socket.socket | paramiko.Channel"
 OpenSocket = Callable[[float], Opened]
-"""Opens something that behaves like a connected socket, within so many seconds."""
+"""Opens a connected socket, or an object that behaves like one, within a time limit in seconds."""
 
-_LONGEST_SAID = 200
+_LONGEST_REPLY = 200
 _ANOTHER_KEY = "set another key in the settings: CLOUDGPU_SSH_KEY"
 
-_KEY_KINDS: dict[type, Any] = {
+_KEY_CLASSES: dict[type, Any] = {
     RSAPrivateKey: paramiko.RSAKey,
     Ed25519PrivateKey: paramiko.Ed25519Key,
     EllipticCurvePrivateKey: paramiko.ECDSAKey,
@@ -47,7 +47,7 @@ def open_socket(node: Node, timeout_s: float) -> socket.socket:
     """Connect to the node's SSH port.
 
     Raises:
-        ConnectError: Refused, timed out, no route, or the name does not resolve; each says which.
+        ConnectError: The connection failed; the message contains the reason.
     """
     try:
         opened = socket.create_connection((node.address, node.port), timeout_s)
@@ -62,7 +62,7 @@ def open_link(node: Node, key: Path, *, clock: Clock, timeout_s: float, connect:
 
     Raises:
         HostKeyError: The server presents none of the pinned keys, or no key is pinned.
-        ConnectError: The server cannot be reached, does not speak SSH, or refuses the client key.
+        ConnectError: The server cannot be reached, does not speak SSH, or rejects the client key.
     """
     if not node.host_keys:
         raise HostKeyError(f"{describe(node)} has no pinned host key", hint="run `cloudgpu status --refresh`")
@@ -74,25 +74,25 @@ def open_link(node: Node, key: Path, *, clock: Clock, timeout_s: float, connect:
         further = link.auth_publickey(node.user, private)
     except LOST as err:
         link.hang_up()
-        if isinstance(err, paramiko.AuthenticationException) and not _unanswered(err):
+        if isinstance(err, paramiko.AuthenticationException) and not _no_response(err):
             raise _refused(node, key) from err
         if "timeout" in str(err):
             raise _silent(node, timeout_s) from err
         raise ConnectError(
             f"{describe(node)} closed the connection during login: {err or 'end of stream'}",
-            hint="the node may still be booting, or may be terminating: check with `cloudgpu status --refresh`",
+            hint="check `cloudgpu status --refresh`: the node may still be booting, or may be terminating",
         ) from err
     if further or not link.is_authenticated():
         link.hang_up()
         raise AuthRefusedError(
             f"{describe(node)} accepts the key {key} for user {node.user}, but requires more: {', '.join(further)}",
-            hint="allow that key alone in AuthenticationMethods of its sshd_config",
+            hint="allow `publickey` alone in `AuthenticationMethods` of its sshd_config",
         )
     return link
 
 
-def _unanswered(err: paramiko.AuthenticationException) -> bool:
-    """Return True where paramiko calls it a failed login that the server did not answer in time, or hung up."""
+def _no_response(err: paramiko.AuthenticationException) -> bool:
+    """Return True if paramiko reports a failed login, but the server timed out or closed the connection."""
     return any(words in str(err) for words in ("timeout", "transport shut down"))
 
 
@@ -101,7 +101,7 @@ def _refused(node: Node, key: Path) -> "AuthRefusedError":
         f"{describe(node)} refused the key {key} for user {node.user}",
         hint="check `user` and `key` in the inventory, and ~/.ssh/authorized_keys on the host"
         if node.own
-        else "check the user name, and that the node was made with this key",
+        else "check the user name, and that the node was created with this key",
     )
 
 
@@ -110,7 +110,7 @@ class AuthRefusedError(ConnectError):
 
 
 def _verified_link(node: Node, connect: OpenSocket, left_s: Callable[[], float]) -> Link:
-    """Exchange keys, trying each key type until a pinned key is presented; pins do not include the type."""
+    """Exchange keys with each key type until the server presents a pinned key; a pin does not include its type."""
     tried: list[str] = []
     shown: list[str] = []
     while True:
@@ -134,7 +134,7 @@ def exchanged(node: Node, opened: Opened, timeout_s: float) -> Link:
     link = _exchange(node, opened, (), timeout_s)
     if link is None:
         message = f"{describe(node)} closed the connection during the key exchange"
-        raise ConnectError(message, hint="try again")
+        raise ConnectError(message, hint="run the command again")
     return link
 
 
@@ -146,7 +146,7 @@ def _exchange(
     link.banner_timeout = link.handshake_timeout = timeout_s
     try:
         link.start_client(timeout=timeout_s)
-        link.get_remote_server_key()  # raises where the exchange ran out of time, which start_client does not
+        link.get_remote_server_key()  # raises an error if the exchange timed out; start_client does not
     except paramiko.ssh_exception.IncompatiblePeer as err:
         link.hang_up()
         if without_keys:
@@ -162,18 +162,18 @@ def _exchange(
             raise _silent(node, timeout_s) from err
         if without_keys and not isinstance(err, OSError):
             return None
-        reply = printable(str(err))[:_LONGEST_SAID]
+        reply = printable(str(err))[:_LONGEST_REPLY]
         message = f"{describe(node)} responds, but not with SSH: {reply or 'it closed the connection'}"
-        raise ConnectError(message, hint="the node may still be booting; try again") from err
+        raise ConnectError(message, hint="try again: the node may still be booting") from err
     return link
 
 
 def _silent(node: Node, timeout_s: float) -> ConnectError:
     return ConnectError(
         f"{describe(node)} accepts connections but did not complete the SSH handshake within {timeout_s:.2g} s",
-        hint=f"look at its console: it may be out of memory, or a disk may hang; does this work: {log_in(node)}"
+        hint=f"try `{log_in(node)}`, and check the console: the host may be out of memory, or a disk may hang"
         if node.own
-        else "the node may still be booting; try again",
+        else "try again: the node may still be booting",
     )
 
 
@@ -182,7 +182,7 @@ def _wrong_key(node: Node, shown: Sequence[str]) -> HostKeyError:
         f"{describe(node)} has an unexpected host key: expected {' or '.join(node.host_keys)}, got {shown[0]}",
         expected=node.host_keys,
         got=shown[0],
-        hint="another host may be answering at this address; nothing was sent to it. "
+        hint="check whether another host responds at this address; nothing was sent to it. "
         "If the host was rebuilt on purpose, pin its new fingerprint",
     )
 
@@ -197,17 +197,17 @@ def _load(key: Path) -> paramiko.PKey:
 
 
 def _private_key(path: Path) -> paramiko.PKey:
-    """Load a key, with the certificate beside it, as `PKey.from_path` does, which reads without a limit."""
+    """Load a key and the certificate next to it. `PKey.from_path` would do this too, but reads files of any size."""
     content = read_bytes(path, KEY_BYTES)
     try:
         loaded: object = load_ssh_private_key(content, password=None)
     except ValueError:
         loaded = load_pem_private_key(content, password=None)
-    kind = next((kind for base, kind in _KEY_KINDS.items() if isinstance(loaded, base)), None)
-    if kind is None:
-        message = f"keys of the kind {type(loaded).__name__} are not supported"
+    key_class = next((known for base, known in _KEY_CLASSES.items() if isinstance(loaded, base)), None)
+    if key_class is None:
+        message = f"keys of type {type(loaded).__name__} are not supported"
         raise ValueError(message)
-    private_key: paramiko.PKey = kind.from_private_key(io.StringIO(content.decode()))
+    private_key: paramiko.PKey = key_class.from_private_key(io.StringIO(content.decode()))
     certificate = path.with_name(f"{path.name}-cert.pub")
     if certificate.exists():
         private_key.load_certificate(read_text(certificate, KEY_BYTES))
@@ -217,13 +217,13 @@ def _private_key(path: Path) -> paramiko.PKey:
 def _unreachable(node: Node, err: OSError, timeout_s: float) -> ConnectError:
     who = describe(node)
     if isinstance(err, ConnectionRefusedError):
-        return ConnectError(f"{who} refused the connection", hint="its SSH server may not be running yet")
+        return ConnectError(f"{who} refused the connection", hint="try again: its SSH server may not be running yet")
     if isinstance(err, TimeoutError):
         return ConnectError(
-            f"{who} did not answer within {timeout_s:.0f} s",
-            hint="check that the host runs, and that no firewall between it and this machine is in the way"
+            f"{who} did not respond within {timeout_s:.0f} s",
+            hint="check that the host is running, and that no firewall between this machine and the host blocks SSH"
             if node.own
-            else "check that the node runs and that its security group lets your address in (`--ssh-cidr`)",
+            else "check that the node is running and that its security group admits your address (`--ssh-cidr`)",
         )
     if isinstance(err, socket.gaierror):
         return ConnectError(

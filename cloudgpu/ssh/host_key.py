@@ -13,9 +13,9 @@ class ShownKey:
     """The host key presented by a server."""
 
     kind: str
-    """`ssh-ed25519` ..."""
+    """Key type, for example `ssh-ed25519`."""
     fingerprint: str
-    """`SHA256:...`."""
+    """Fingerprint in the form `SHA256:...`."""
 
 
 def shown_key(node: Node, via: TcpConnector | None, *, timeout_s: float = 10.0) -> ShownKey:

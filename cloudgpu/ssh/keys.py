@@ -27,9 +27,9 @@ class PublicKey:
     """A public key in the format of `authorized_keys`."""
 
     line: str
-    """`ssh-ed25519 AAAA... cloudgpu`."""
+    """Key type, key and comment: `ssh-ed25519 AAAA... cloudgpu`."""
     fingerprint: str
-    """`SHA256:...` without padding."""
+    """Fingerprint in the form `SHA256:...`, without padding."""
 
 
 def fingerprint(blob: bytes) -> str:
@@ -66,7 +66,9 @@ def read_public(path: Path) -> PublicKey:
         line = private.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH).decode()
     except OSError as err:
         repair = (
-            "own the file and run chmod 600 on it" if isinstance(err, PermissionError) else "name another private key"
+            "make the file yours with `chown`, and run `chmod 600` on it"
+            if isinstance(err, PermissionError)
+            else "specify another private key"
         )
         raise StateError(f"cannot read the SSH key {path}: {err.strerror}", hint=repair) from err
     except (ValueError, TypeError, UnsupportedAlgorithm) as err:

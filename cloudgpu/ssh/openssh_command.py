@@ -73,17 +73,17 @@ def ssh_argv(
         proxy: Proxy command, for a node that is not reachable over TCP.
     """
     key = Path(node.key) if node.key else key
-    where = f"{node.user}@{node.address}"
-    carried = proxy_through(gate, key) if gate else shlex.join(proxy).replace("%", "%%")
-    through = ["-o", f"ProxyCommand={carried}"] if carried else []
-    flags = [*_flags(known_hosts), *through, "-p", str(node.port)]
-    return ["ssh", "-i", str(key), *flags, where, *(("--", *command) if command else ())]
+    destination = f"{node.user}@{node.address}"
+    proxy_command = proxy_through(gate, key) if gate else shlex.join(proxy).replace("%", "%%")
+    proxy_flags = ["-o", f"ProxyCommand={proxy_command}"] if proxy_command else []
+    flags = [*_flags(known_hosts), *proxy_flags, "-p", str(node.port)]
+    return ["ssh", "-i", str(key), *flags, destination, *(("--", *command) if command else ())]
 
 
 def proxy_through(gate: JumpNode, key: Path) -> str:
     """Return the `ProxyCommand` that connects through a jump node.
 
-    `ProxyJump` would not do: it applies the key and the known hosts only to the last hop.
+    `ProxyJump` is not suitable, because it applies the key and the known hosts only to the last hop.
     """
     node = gate.node
     argv = ["ssh", "-i", str(key), *_flags(gate.known_hosts), "-p", str(node.port), f"{node.user}@{node.address}"]

@@ -74,7 +74,7 @@ def _proxy_command(entry: HostEntry, key: Path) -> str:
 
 
 def _path(path: Path) -> str:
-    """Escape a file name, in which OpenSSH would expand `%` and split at spaces."""
+    """Escape a file name, because OpenSSH would expand `%` and split the name at spaces."""
     return _quoted(str(path).replace("%", "%%"))
 
 
@@ -87,10 +87,10 @@ def _word(text: str) -> str:
 
 
 def _checked(text: str, forbidden: str) -> str:
-    """Return the text, or raise if OpenSSH would read it as more than one value."""
+    """Return the text, or raise an error if OpenSSH would read it as more than one value."""
     if set(text) & set(forbidden):
         message = f"{text!r} contains characters that an OpenSSH configuration does not allow"
-        raise StateError(message, hint="use a name without them, or connect with `cloudgpu ssh`")
+        raise StateError(message, hint="use a name without these characters, or connect with `cloudgpu ssh`")
     return text
 
 

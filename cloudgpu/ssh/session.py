@@ -1,4 +1,4 @@
-"""Run one command over one channel: standard input, output and exit code, without deadlocks on full buffers."""
+"""Run one command over one channel, passing standard input, output and exit code without deadlocks on full buffers."""
 
 import codecs
 import contextlib
@@ -19,12 +19,12 @@ _INLINE_STDIN_BYTES = 1 << 16
 _STDERR_KEPT_BYTES = 1 << 20
 _TICK_S = 5.0
 LONGEST_LINE = 32 << 20
-"""A MiB of a log takes six as JSON where none of it is UTF-8."""
+"""Maximum number of characters in a line. One MiB of a log that contains no UTF-8 takes six MiB as JSON."""
 
 
 @dataclass(frozen=True)
-class Patience:
-    """Time limits for silence: first a keepalive is sent, then the connection is closed."""
+class KeepaliveLimits:
+    """Time limits for a silent connection, in seconds: a keepalive is sent first, then the connection is closed."""
 
     probe_after_s: float = 10.0
     dead_after_s: float = 30.0
@@ -40,11 +40,11 @@ class _Wake:
         self.rearm = self._event.clear
 
     def clear(self) -> None:
-        """Do nothing, on purpose."""
+        """Do nothing, so that paramiko cannot clear the event."""
 
 
 class CommandSession:
-    """A started command. Read `output` to its end before using `exit_code`."""
+    """A started command. Read all of `output` before using `exit_code`."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class CommandSession:
         *,
         who: str,
         clock: Clock,
-        patience: Patience,
+        patience: KeepaliveLimits,
         hint: str = STILL_THERE,
     ) -> None:
         self._link = link
@@ -68,12 +68,12 @@ class CommandSession:
         self._since = clock.monotonic()
         self.stderr = bytearray()
         self.on_stderr: Callable[[bytes], None] | None = None
-        """Sees standard error as it comes, in the thread that reads `output`."""
+        """Listener for standard error as it arrives, called in the thread that reads `output`."""
         channel.in_buffer.set_event(self._wake)
         channel.in_stderr_buffer.set_event(self._wake)
 
     def start(self, wire: str, stdin: bytes | Iterable[bytes]) -> None:
-        """Send the command and its standard input. A refusal shows as a channel that closes without an exit code.
+        """Send the command and its standard input. If the server rejects it, the channel closes without an exit code.
 
         Raises:
             ConnectError: The connection was lost.
@@ -94,14 +94,14 @@ class CommandSession:
         The time limit counts from now, from the last `renew`, or from the last accepted piece of standard input.
 
         Raises:
-            TimeLimitError: `timeout_s` passed. The command is signalled.
+            TimeLimitError: `timeout_s` passed. The command was sent SIGTERM.
             ConnectError: The connection was lost or became silent.
         """
         self._limit_s = timeout_s
         self.renew()
         heard, since = self._link.heard, self._clock.monotonic()
         try:
-            while not self._over():
+            while not self._finished():
                 self._wake.rearm()
                 if piece := self._take():
                     yield piece
@@ -110,20 +110,20 @@ class CommandSession:
                     heard, since = self._link.heard, now
                 self._check_time()
                 self._check_alive(now - since)
-                if not self._more() and not self._over():
+                if not self._more() and not self._finished():
                     self._wake.wait(self._pause_s())
-            self._check_ended()
+            self._check_end()
         finally:
             with contextlib.suppress(*LOST):
                 self._channel.close()
 
     def renew(self) -> None:
-        """Start the time limit of `output` again."""
+        """Restart the time limit of `output`."""
         self._since = self._clock.monotonic()
 
     @property
     def exit_code(self) -> int:
-        """Return the exit code; 128 + n after signal n; 255 if the server closed the channel without one."""
+        """Return the exit code: 128 + n after signal n, or 255 if the server closed the channel without one."""
         status = int(self._channel.exit_status)
         return 255 if status < 0 else status
 
@@ -134,13 +134,13 @@ class CommandSession:
             self._channel.close()
 
     def end(self) -> None:
-        """Ask the command to end, and stop reading."""
+        """Send SIGTERM to the command and stop reading."""
         with contextlib.suppress(*LOST):
             self._channel.request("signal", "TERM", reply=False)
         self.close()
 
     def _take(self) -> bytes:
-        """Return at most one piece of stdout and read one of stderr, so that a flood cannot outrun the timeout."""
+        """Read at most one piece of stderr and one of stdout, so that endless output cannot bypass the time limit."""
         try:
             if self._channel.recv_stderr_ready():
                 piece = bytes(self._channel.recv_stderr(_CHUNK_BYTES))
@@ -152,10 +152,10 @@ class CommandSession:
         except LOST as err:
             raise self._lost(err) from err
 
-    def _over(self) -> bool:
-        """Return True if the channel is closed, or its exit code and the end of its output have arrived."""
-        said_all = self._channel.status_event.is_set() and self._channel.eof_received
-        return (self._channel.closed or said_all) and not self._more()
+    def _finished(self) -> bool:
+        """Return True if all output was read and the channel is closed or has received exit code and end of file."""
+        complete = self._channel.status_event.is_set() and self._channel.eof_received
+        return (self._channel.closed or complete) and not self._more()
 
     def _more(self) -> bool:
         return bool(self._channel.recv_ready() or self._channel.recv_stderr_ready())
@@ -179,18 +179,18 @@ class CommandSession:
         if silent_s >= self._patience.dead_after_s:
             self._link.hang_up()
             raise ConnectError(
-                f"{self.who} has been silent for {silent_s:.0f} s; the command may still run there",
+                f"{self.who} has been silent for {silent_s:.0f} s; the command may still be running there",
                 hint=self.hint,
             )
         if silent_s >= self._patience.probe_after_s:
-            # In a thread of its own: when the peer no longer reads, even sending blocks.
+            # In a separate thread, because sending blocks when the peer no longer reads.
             threading.Thread(target=_probe, args=(self._link,), daemon=True).start()
 
-    def _check_ended(self) -> None:
+    def _check_end(self) -> None:
         if self._channel.refused:
             raise ConnectError(f"{self.who} refuses to run commands", hint="check that this user has a login shell")
-        whole = self._channel.eof_received and self._channel.exit_status >= 0
-        if not (whole or self._closed_here or self._channel.closed_by_peer):
+        complete = self._channel.eof_received and self._channel.exit_status >= 0
+        if not (complete or self._closed_here or self._channel.closed_by_peer):
             raise self._lost(self._link.get_exception())
 
     def _lost(self, err: BaseException | None) -> ConnectError:
@@ -198,12 +198,13 @@ class CommandSession:
         return ConnectError(f"lost the connection to {self.who}: {err or 'the other end closed it'}", hint=self.hint)
 
     def _feed(self, pieces: Iterable[bytes]) -> None:
-        """Send standard input to its end, which comes too where making it fails: the command must not wait for more.
+        """Send standard input and then end of file.
 
-        A command that stops reading early is no error: its exit code tells.
+        End of file is sent even if producing the input fails, so that the command does not wait forever. A command that
+        stops reading early is not an error here; its exit code shows whether it failed.
         """
-        # Packet by packet: paramiko's sendall copies the whole rest for each packet. It keeps 64 bytes of each for
-        # itself, and a piece that is longer by these would go as two.
+        # Send packet by packet, because paramiko's sendall copies the whole remainder for each packet. Paramiko
+        # reserves 64 bytes of each packet, and splits a longer piece into two packets.
         step = max(_LEAST_BYTES, self._channel.out_max_packet_size - _OVERHEAD_BYTES)
         with contextlib.suppress(*LOST):
             try:
@@ -246,10 +247,10 @@ class SessionStream:
         self.exit_code = self._session.exit_code
 
     def _check_length(self, line: str) -> None:
-        """Give up a line that would fill this machine's memory.
+        """Stop reading a line that would fill this machine's memory.
 
         Raises:
-            RemoteCommandError: It is longer than any answer.
+            RemoteCommandError: The line exceeds the limit.
         """
         if len(line) > LONGEST_LINE:
             self.close()
@@ -258,7 +259,7 @@ class SessionStream:
             )
 
     def renew(self) -> None:
-        """Start the time limit of `lines` again."""
+        """Restart the time limit of `lines`."""
         self._session.renew()
 
     def close(self) -> None:

@@ -19,7 +19,7 @@ class TcpConnector(Protocol):
     """Opens TCP connections on behalf of the caller. `SshHost` implements it."""
 
     def open_tcp(self, address: str, port: int, timeout_s: float) -> Opened:
-        """Open a connection to an address and port as seen from the carrier.
+        """Open a connection to an address and port as seen from the other end of this connector.
 
         Raises:
             ConnectError: The connection failed.
@@ -27,7 +27,7 @@ class TcpConnector(Protocol):
 
 
 CarrierOf = Callable[[Node], TcpConnector | None]
-"""Returns the carrier for a node, or None if the node is directly reachable."""
+"""Returns the connector for a node, or None if the node is directly reachable."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class ProgramCarrier:
     def __init__(self, command: Callable[[], CarryingCommand]) -> None:
         self._command = command
 
-    def open_tcp(self, address: str, port: int, timeout_s: float) -> Opened:  # noqa: ARG002 - the program knows where to
+    def open_tcp(self, address: str, port: int, timeout_s: float) -> Opened:  # noqa: ARG002 - the program knows the destination
         """Start the proxy command and return the connection; closing the connection stops the command.
 
         Raises:
@@ -66,7 +66,7 @@ class ProgramCarrier:
                 stdout=theirs.fileno(),
                 stderr=subprocess.DEVNULL,
                 env=dict(command.environ),
-                start_new_session=True,  # Ctrl-C is handled here and must not break the connections of a run
+                start_new_session=True,  # this process handles Ctrl-C, which must not break the connections of a run
             )
         except OSError as err:
             ours.close()

@@ -14,17 +14,17 @@ from paramiko.packet import Packetizer
 from cloudgpu.ssh.channel import HANDLERS, OrderlyChannel
 
 LOST = (paramiko.SSHException, EOFError, OSError)
-"""What paramiko raises when a connection does not come about or breaks."""
+"""Exceptions that paramiko raises when a connection cannot be opened or breaks."""
 
 _WINDOW_BYTES = 16 << 20
 _PACKET_BYTES = 1 << 15
 _LARGE_BYTES = 1 << 12
 _LONGEST_GREETING = 1 << 16
 _REMAINDER = "_Packetizer__remainder"
-"""Where paramiko keeps what it has read beyond the greeting."""
+"""Attribute in which paramiko stores the bytes that it has read beyond the greeting."""
 _MSG_GLOBAL_REQUEST = bytes([80])
 
-# Without a handler of its own, logging writes paramiko's tracebacks to the user's terminal.
+# Without this handler, logging would write paramiko's tracebacks to the user's terminal.
 logging.getLogger("cloudgpu.ssh").addHandler(logging.NullHandler())
 
 
@@ -38,20 +38,20 @@ class _CountingPackets(Packetizer):  # type: ignore[misc]  # paramiko has no typ
     heard = 0
     silent = False
     """Whether the server did not send its greeting in time."""
-    # AES may carry 2^32 blocks under one key (RFC 4344). Paramiko's 512 MiB would interrupt every larger transfer.
+    # AES may encrypt 2^32 blocks with one key (RFC 4344). Paramiko's limit of 512 MiB would interrupt larger transfers.
     REKEY_BYTES = 1 << 34
 
     def _build_packet(self, payload: bytes) -> bytes:
         """Build a packet. Paramiko's version copies a large payload twice."""
         if len(payload) < _LARGE_BYTES:
             return bytes(super()._build_packet(payload))
-        # How much is filled up depends on the length's rest by the cipher's block alone, and 256 holds all of those.
+        # The padding depends only on the length modulo the cipher's block size, which divides 256.
         filling = super()._build_packet(payload[: len(payload) % 256])
         count = filling[4]
         return b"".join((struct.pack(">IB", len(payload) + count + 1, count), payload, filling[-count:]))
 
     def readline(self, timeout: float) -> str:
-        """Return a line of the server's greeting; paramiko's own would gather one without end."""
+        """Return a line of the server's greeting. Paramiko's version does not limit the length of a line."""
         line: bytes = getattr(self, _REMAINDER)
         while b"\n" not in line:
             if len(line) > _LONGEST_GREETING:
@@ -71,7 +71,7 @@ class _CountingPackets(Packetizer):  # type: ignore[misc]  # paramiko has no typ
         return kind, message
 
 
-def _first(preferred: Sequence[str], known: Sequence[str]) -> tuple[str, ...]:
+def _preferred_first(preferred: Sequence[str], known: Sequence[str]) -> tuple[str, ...]:
     """Return `known` with the preferred names first, without names that this paramiko lacks."""
     front = tuple(name for name in preferred if name in known)
     return front + tuple(name for name in known if name not in front)
@@ -80,18 +80,18 @@ def _first(preferred: Sequence[str], known: Sequence[str]) -> tuple[str, ...]:
 class Link(paramiko.Transport):  # type: ignore[misc]  # paramiko has no types
     """An SSH transport with cloudgpu's preferences.
 
-    AES-GCM needs one pass where CTR with an HMAC needs two. curve25519 is the cheapest key exchange that every server
+    AES-GCM needs one pass, while CTR with an HMAC needs two. curve25519 is the cheapest key exchange that every server
     supports.
     """
 
-    _preferred_ciphers = _first(
+    _preferred_ciphers = _preferred_first(
         ("aes128-gcm@openssh.com", "aes256-gcm@openssh.com"),
         tuple(name for name in paramiko.Transport._preferred_ciphers if "cbc" not in name),
     )
-    _preferred_kex = _first(("curve25519-sha256@libssh.org",), paramiko.Transport._preferred_kex)
+    _preferred_kex = _preferred_first(("curve25519-sha256@libssh.org",), paramiko.Transport._preferred_kex)
     _preferred_macs = tuple(
         name
-        for name in _first(("hmac-sha2-256-etm@openssh.com",), paramiko.Transport._preferred_macs)
+        for name in _preferred_first(("hmac-sha2-256-etm@openssh.com",), paramiko.Transport._preferred_macs)
         if "md5" not in name and name != "hmac-sha1-96"
     )
     _channel_handler_table: ClassVar[dict[int, object]] = HANDLERS
@@ -114,7 +114,7 @@ class Link(paramiko.Transport):  # type: ignore[misc]  # paramiko has no types
 
     @property
     def unanswered(self) -> bool:
-        """True if a failed handshake failed because the server stopped answering."""
+        """True if a handshake failed because the server stopped responding."""
         packets = self.packetizer
         return bool(packets.silent or packets.handshake_timed_out() or self.is_active())
 
@@ -127,7 +127,7 @@ class Link(paramiko.Transport):  # type: ignore[misc]  # paramiko has no types
         """Open a channel for one command.
 
         Raises:
-            RefusedChannel: The server allows no more channels on this connection. The others are unaffected.
+            RefusedChannel: The server allows no more channels on this connection. Open channels are unaffected.
         """
         return self.open("session", timeout=timeout)
 
@@ -135,20 +135,21 @@ class Link(paramiko.Transport):  # type: ignore[misc]  # paramiko has no types
         """Open a channel of any kind; `to` is the destination of a `direct-tcpip` channel.
 
         Raises:
-            RefusedChannel: The server refuses, or cannot reach the destination. Other channels are unaffected.
+            RefusedChannel: The server rejects the channel or cannot reach the destination. Other channels are
+                unaffected.
         """
         try:
             channel: OrderlyChannel = self.open_channel(kind, to, ("127.0.0.1", 0) if to else None, timeout=timeout)
         except paramiko.SSHException as err:
-            # Threads that fail at once take each other's exception away; the one left without gets this text.
+            # If two threads fail at the same time, one of them may take both exceptions; the other gets this text.
             if isinstance(err, paramiko.ChannelException) or (self.is_active() and "Unable to open" in str(err)):
                 raise RefusedChannel(str(err)) from err
             raise
-        channel.__class__ = OrderlyChannel  # paramiko offers no other way to have its channels made of a class of ours
+        channel.__class__ = OrderlyChannel  # paramiko has no other way to set the class of its channels
         return channel
 
     def probe(self) -> None:
-        """Ask for any answer. Servers answer an unknown request with a refusal, which is sign enough."""
+        """Send an unknown request. Servers reject it, and any response proves that the connection works."""
         message = paramiko.Message()
         message.add_byte(_MSG_GLOBAL_REQUEST)
         message.add_string("keepalive@openssh.com")
@@ -158,8 +159,8 @@ class Link(paramiko.Transport):  # type: ignore[misc]  # paramiko has no types
     def _send_user_message(self, message: paramiko.Message) -> None:
         """Send a message, or queue it during a key re-exchange.
 
-        Other threads wait for the end of the re-exchange. The reading thread completes it, so it must not wait; in
-        paramiko it does, blocks for half a minute and drops the connection.
+        Other threads wait for the end of the re-exchange. The reading thread completes the re-exchange, so it must not
+        wait. Paramiko's version does wait, which blocks for half a minute and drops the connection.
         """
         if threading.current_thread() is self and not self.clear_to_send.is_set():
             self._held.append(message)
@@ -173,7 +174,7 @@ class Link(paramiko.Transport):  # type: ignore[misc]  # paramiko has no types
             super()._send_user_message(late)
 
     def hang_up(self) -> None:
-        """End the connection now, whatever is under way on it."""
+        """Close the connection immediately, whatever operations are in progress."""
         with contextlib.suppress(OSError):
             self.sock.shutdown(socket.SHUT_RDWR)  # wakes the reading thread at once; close alone does not
         self.close()

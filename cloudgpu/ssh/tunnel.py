@@ -20,11 +20,11 @@ _ABOVE_PRIVILEGED = 8000
 _LAST = 65535
 _FULL_PAUSE_S = 0.2
 _RESET = struct.pack("ii", 1, 0)
-"""SO_LINGER of a connection that is to end as broken, not as complete."""
+"""SO_LINGER value with which `close` resets the connection, so that it looks broken rather than complete."""
 
 
 class Tunnel:
-    """Listens on 127.0.0.1 and forwards every connection through a channel opened by `dial`."""
+    """Listens on 127.0.0.1 and forwards every connection through a channel opened by `connect`."""
 
     def __init__(self, connect: Callable[[], OrderlyChannel], listener: socket.socket, told: Told = nobody) -> None:
         self._connect = connect
@@ -35,7 +35,7 @@ class Tunnel:
         threading.Thread(target=self._serve, daemon=True, name=f"cloudgpu-tunnel-{self.port}").start()
 
     def close(self) -> None:
-        """Stop accepting connections. Open ones end with the connection to the node."""
+        """Stop accepting connections. Open connections close with the connection to the node."""
         self._closed.set()
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)  # wakes accept; close alone does not
@@ -59,16 +59,16 @@ class Tunnel:
                 self._told(err)
                 return
             self._told(None)
-            back = threading.Thread(target=_home, args=(remote, local), daemon=True)
+            back = threading.Thread(target=_copy_to_caller, args=(remote, local), daemon=True)
             back.start()
-            _away(local, remote)
+            _copy_to_node(local, remote)
             back.join()
             with contextlib.suppress(*LOST):
                 remote.close()
 
 
-def _away(local: socket.socket, remote: OrderlyChannel) -> None:
-    """Copy from the caller to the node, then pass on the end of input: the tunnel preserves half-closed connections."""
+def _copy_to_node(local: socket.socket, remote: OrderlyChannel) -> None:
+    """Copy from the caller to the node, then forward the end of input, because one direction may close first."""
     try:
         while piece := local.recv(_CHUNK_BYTES):
             remote.sendall(piece)
@@ -78,7 +78,7 @@ def _away(local: socket.socket, remote: OrderlyChannel) -> None:
             remote.close()  # the caller no longer reads
 
 
-def _home(remote: OrderlyChannel, local: socket.socket) -> None:
+def _copy_to_caller(remote: OrderlyChannel, local: socket.socket) -> None:
     """Copy from the node to the caller. A broken connection is reset, so that it does not look complete."""
     with contextlib.suppress(*LOST):
         while piece := remote.recv(_CHUNK_BYTES):
@@ -95,7 +95,7 @@ def listening(port: int = 0) -> socket.socket:
     """Return a socket that listens on this loopback port; 0 picks any free port.
 
     Raises:
-        UsageError: The port is in use or requires root; the hint names the next free port.
+        UsageError: The port is in use or requires root; the hint contains the next free port.
         StateError: No port is available.
     """
     try:
@@ -108,11 +108,11 @@ def listening(port: int = 0) -> socket.socket:
             message = f"port {port} of this machine cannot be used: {err.strerror}"
             raise StateError(message, hint="choose another port with --local") from err
         why = "is in use" if err.errno == errno.EADDRINUSE else "requires root"
-        raise UsageError(f"port {port} of this machine {why}", hint=f"port {_next_free(port)} is free") from err
+        raise UsageError(f"port {port} of this machine {why}", hint=f"use port {_next_free(port)}") from err
 
 
 def listening_near(port: int) -> socket.socket:
-    """Return a socket that listens on this port, or on the next free one.
+    """Return a socket that listens on this port, or on the next free port.
 
     Raises:
         StateError: No port is available.
@@ -124,7 +124,7 @@ def listening_near(port: int) -> socket.socket:
 
 
 def _next_free(port: int) -> int:
-    """Return the next free port above `port`, or any free one if the next hundred are in use."""
+    """Return the next free port above `port`, or any free port if the next hundred ports are in use."""
     first = port + 1 if port >= _FIRST_UNPRIVILEGED else port + _ABOVE_PRIVILEGED
     for candidate in (*range(first, min(first + 100, _LAST + 1)), 0):
         with contextlib.suppress(OSError), socket.create_server((_HERE, candidate)) as listener:

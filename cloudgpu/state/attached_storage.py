@@ -1,4 +1,4 @@
-"""The storage of a cluster as stored in its record. Pure."""
+"""The storage of a cluster as stored in its record."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    # A command that reads records must not pay for the recipe schema.
+    # Importing the recipe schema would slow down commands that only read records.
     from cloudgpu.recipe.schema import Recipe
     from cloudgpu.recipe.storage import Storage
 
 _LONGEST = 30
-"""Of a recipe's name for storage, in a name of at most 39 characters that ends with eight of the cluster's own."""
+"""Maximum length of the recipe's storage name in a generated name, which also has a dash and an 8-character hash."""
 
 
 @dataclass(frozen=True)
@@ -22,9 +22,9 @@ class AttachedStorage:
     Attributes:
         name: Name in `cloudgpu storage`.
         called: Name in the recipe.
-        zone: Zone, for kinds that are in one.
-        ends: True if it is deleted with the cluster: disposable storage and, until the cluster is running, everything
-            created for it.
+        zone: Availability zone; empty for kinds of storage that are not zonal.
+        ends: Whether the storage is deleted with the cluster: disposable storage and, until the cluster is running, all
+            storage created for it.
         id: ID of the file system, volume or bucket; empty until known.
     """
 
@@ -40,13 +40,13 @@ class AttachedStorage:
 
 
 def own_name(storage: Storage, token: str) -> str:
-    """Return the name of a recipe's storage. Storage deleted with its cluster has a unique name."""
+    """Return the name of a recipe's storage. Storage that is deleted with its cluster has a unique name."""
     if storage.make is None or storage.keep:
         return storage.name
     return f"{storage.name[:_LONGEST].rstrip('-')}-{hashlib.sha256(token.encode()).hexdigest()[:8]}"
 
 
 def lacking(recipe: Recipe, storage: tuple[AttachedStorage, ...]) -> list[str]:
-    """Return the recipe's mounts that a cluster lacks or mounts differently."""
-    there = {(mounted.called, mounted.to, mounted.mode) for mounted in storage}
-    return [storage.name for storage in recipe.storage if (storage.name, str(storage.to), storage.mode) not in there]
+    """Return the names of the recipe's storage that a cluster lacks or mounts differently."""
+    mounts = {(mounted.called, mounted.to, mounted.mode) for mounted in storage}
+    return [storage.name for storage in recipe.storage if (storage.name, str(storage.to), storage.mode) not in mounts]

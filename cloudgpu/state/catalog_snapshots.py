@@ -1,6 +1,6 @@
 """Catalog snapshots of one home and target: one file per refresh, and an index that selects the active one.
 
-A killed refresh leaves the index, and therefore the active snapshot, unchanged. Concurrent refreshes take turns.
+A killed refresh leaves the index, and therefore the active snapshot, unchanged. A lock serializes concurrent refreshes.
 """
 
 import contextlib
@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from cloudgpu import bounds, files
-from cloudgpu.catalog.snapshot import Overlay
-from cloudgpu.catalog.snapshot_document import document, overlay_of
+from cloudgpu.catalog.snapshot import CatalogSnapshot
+from cloudgpu.catalog.snapshot_document import document, snapshot_of
 from cloudgpu.decoding import MALFORMED, decoded
 from cloudgpu.errors import StateError, UsageError
 from cloudgpu.paths import Home, unwritable
@@ -24,16 +24,16 @@ from cloudgpu.state.cluster_and_run_records import write_durably
 from cloudgpu.text import command
 
 KEPT: Final = 20
-"""How many overlays can be gone back to."""
+"""Number of latest snapshots that are kept for `catalog revert`."""
 SHIPPED: Final = 0
-"""Stands for the catalogue alone, without an overlay."""
+"""Snapshot number of the bundled catalog."""
 _SCHEMA: Final = 1
 _NUMBERED: Final = re.compile(r"overlay-([0-9]{1,9})\.json")
 
 
 @dataclass(frozen=True)
 class SnapshotEntry:
-    """One refresh. `after` is the number of the snapshot it is based on, 0 for the bundled catalog."""
+    """One refresh. `after` is the number of the snapshot that it is based on, 0 for the bundled catalog."""
 
     number: int
     at: datetime
@@ -57,16 +57,16 @@ class History:
 
 
 @dataclass(frozen=True)
-class Laid:
+class AppliedRefresh:
     """The result of a refresh: the snapshots before and after it, and its history entry."""
 
-    before: Overlay | None
-    overlay: Overlay
+    before: CatalogSnapshot | None
+    snapshot: CatalogSnapshot
     entry: SnapshotEntry
 
 
-Drafted = Callable[[Overlay | None], tuple[Overlay, str, Sequence[str]]]
-"""From the overlay that holds to the next one, with its summary and the lines of what changed."""
+Drafted = Callable[[CatalogSnapshot | None], tuple[CatalogSnapshot, str, Sequence[str]]]
+"""Function that maps the active snapshot, or None, to the next snapshot, its summary and its list of changes."""
 
 
 class CatalogSnapshots:
@@ -76,14 +76,14 @@ class CatalogSnapshots:
         self._paths = home.catalog(target)
         self._target = target
 
-    def current(self) -> Overlay | None:
+    def current(self) -> CatalogSnapshot | None:
         """Return the active snapshot, or None if the bundled catalog is active.
 
         Raises:
             StateError: The snapshot cannot be read. Prices are never replaced silently.
         """
         number = self.history().current
-        return None if number == SHIPPED else self._overlay(number)
+        return None if number == SHIPPED else self._snapshot(number)
 
     def history(self) -> History:
         """Return every refresh and the number of the active one.
@@ -95,57 +95,57 @@ class CatalogSnapshots:
         stored = self._stored(path)
         if stored is None:
             return History()
-        with self._trouble(path):
+        with self._reporting_damage(path):
             if bounds.count(stored["schema"]) != _SCHEMA:
-                message = f"it has schema {stored['schema']!r}, and this version of cloudgpu reads {_SCHEMA}"
+                message = f"it has schema {stored['schema']!r}, but this version of cloudgpu reads schema {_SCHEMA}"
                 raise ValueError(message)
-            found = decoded(History, stored)
-            if found.current != SHIPPED and found.entry(found.current) is None:
-                message = f"it names snapshot {found.current}, which it does not have"
+            history = decoded(History, stored)
+            if history.current != SHIPPED and history.entry(history.current) is None:
+                message = f"it selects snapshot {history.current}, but does not list it"
                 raise ValueError(message)
-        return found
+        return history
 
-    def add(self, draft: Drafted, *, at: datetime, regions: Sequence[str]) -> Laid:
+    def add(self, draft: Drafted, *, at: datetime, regions: Sequence[str]) -> AppliedRefresh:
         """Add a snapshot on top of the active one, after waiting for concurrent refreshes.
 
         Raises:
             StateError: The active snapshot cannot be read, or the home cannot be written.
         """
-        with self._alone():
+        with self._locked():
             history = self.history()
             before = self.current()
-            overlay, summary, lines = draft(before)
+            snapshot, summary, lines = draft(before)
             number = self._next(history)
-            entry = SnapshotEntry(number, at, overlay.account, tuple(regions), history.current, summary, tuple(lines))
-            write_durably(self._paths.overlay(number), json.dumps(document(overlay), indent=1) + "\n")
-            self._keep(History(number, (*history.entries, entry)))
-            return Laid(before, overlay, entry)
+            entry = SnapshotEntry(number, at, snapshot.account, tuple(regions), history.current, summary, tuple(lines))
+            write_durably(self._paths.snapshot(number), json.dumps(document(snapshot), indent=1) + "\n")
+            self._write_index(History(number, (*history.entries, entry)))
+            return AppliedRefresh(before, snapshot, entry)
 
     def revert(self, number: int | None) -> tuple[int, int]:
-        """Let an earlier overlay hold, by default the one that the present one was laid over; returns old and new.
+        """Activate an earlier snapshot, by default the predecessor of the active one. Return the old and new number.
 
-        Going back to the shipped catalogue works whatever state the files are in: what is damaged is put aside.
+        Reverting to the bundled catalog works even if the index is damaged: the damaged index is renamed.
 
         Raises:
-            UsageError: There is no overlay of that number, or nothing to go back from.
+            UsageError: There is no snapshot with this number, or no snapshot is active.
             StateError: The files cannot be read or written.
         """
-        with self._alone():
+        with self._locked():
             if number == SHIPPED:
-                return self._shipped(), SHIPPED
+                return self._activate_bundled(), SHIPPED
             history = self.history()
-            present = history.entry(history.current)
-            if number is None and present is None:
+            active = history.entry(history.current)
+            if number is None and active is None:
                 message = f"no snapshot is active for {self._target}: the bundled catalog is in use"
                 raise UsageError(message, hint=command("cloudgpu", "catalog", "history", "--on", self._target))
-            wanted = number if number is not None else present.after if present else SHIPPED
-            if wanted != SHIPPED:
-                if history.entry(wanted) is None:
-                    message = f"there is no snapshot {wanted} for {self._target}"
+            chosen = number if number is not None else active.after if active else SHIPPED
+            if chosen != SHIPPED:
+                if history.entry(chosen) is None:
+                    message = f"there is no snapshot {chosen} for {self._target}"
                     raise UsageError(message, hint=command("cloudgpu", "catalog", "history", "--on", self._target))
-                self._overlay(wanted)
-            self._keep(replace(history, current=wanted))
-            return history.current, wanted
+                self._snapshot(chosen)
+            self._write_index(replace(history, current=chosen))
+            return history.current, chosen
 
     def _next(self, history: History) -> int:
         """Return a number that no file has, including files left by killed refreshes or a damaged index."""
@@ -153,21 +153,24 @@ class CatalogSnapshots:
         written = [int(name[1]) for name in names if name]
         return max((SHIPPED, *written, *(entry.number for entry in history.entries))) + 1
 
-    def _shipped(self) -> int:
+    def _activate_bundled(self) -> int:
         try:
             history = self.history()
         except StateError:
-            # Kept beside for whoever wants to look at it; the overlays that it named stay where they are.
+            # Keep the damaged index for inspection. The snapshots that it lists are not deleted.
             with contextlib.suppress(OSError):
                 self._paths.index.replace(self._paths.index.with_suffix(".damaged"))
             return SHIPPED
-        self._keep(replace(history, current=SHIPPED))
+        self._write_index(replace(history, current=SHIPPED))
         return history.current
 
-    def _keep(self, history: History) -> None:
-        """Write the index, then take away what it no longer names: the other way round would lose what holds."""
-        held = history.entry(history.current)
-        needed = {held.number, held.after} if held else set()
+    def _write_index(self, history: History) -> None:
+        """Write the index, then delete the snapshots that it no longer lists.
+
+        In the opposite order, a killed command could delete the active snapshot.
+        """
+        active = history.entry(history.current)
+        needed = {active.number, active.after} if active else set()
         latest = {entry.number for entry in history.entries[-KEPT:]}
         chosen = [entry for entry in history.entries if entry.number in latest | needed]
         rows = [{**asdict(entry), "at": entry.at.isoformat()} for entry in chosen]
@@ -175,30 +178,30 @@ class CatalogSnapshots:
         write_durably(self._paths.index, text + "\n")
         for entry in history.entries:
             if entry not in chosen:
-                self._paths.overlay(entry.number).unlink(missing_ok=True)
+                self._paths.snapshot(entry.number).unlink(missing_ok=True)
 
-    def _overlay(self, number: int) -> Overlay:
-        path = self._paths.overlay(number)
+    def _snapshot(self, number: int) -> CatalogSnapshot:
+        path = self._paths.snapshot(number)
         stored = self._stored(path)
         if stored is None:
-            raise self._damaged(path, "it is gone")
-        with self._trouble(path):
-            overlay = overlay_of(stored)
-            if overlay.target != self._target:
-                message = f"it was read from {overlay.target}, and this is the place of {self._target}"
+            raise self._damaged(path, "it does not exist")
+        with self._reporting_damage(path):
+            snapshot = snapshot_of(stored)
+            if snapshot.target != self._target:
+                message = f"it was read from {snapshot.target}, not from {self._target}"
                 raise ValueError(message)
-        return overlay
+        return snapshot
 
     def _stored(self, path: Path) -> Any:  # noqa: ANN401 - JSON of unknown shape
         """Return the content of a file, or None if it does not exist."""
-        with self._trouble(path):
+        with self._reporting_damage(path):
             try:
                 return files.read_json(path)
             except (FileNotFoundError, NotADirectoryError):
                 return None
 
     @contextmanager
-    def _trouble(self, path: Path) -> Iterator[None]:
+    def _reporting_damage(self, path: Path) -> Iterator[None]:
         try:
             yield
         except OSError as err:
@@ -209,10 +212,10 @@ class CatalogSnapshots:
     def _damaged(self, path: Path, why: str) -> StateError:
         message = f"the catalog snapshot {path} cannot be used: {why}"
         revert = command("cloudgpu", "catalog", "revert", "0", "--on", self._target)
-        return StateError(message, hint=f"`{revert}` returns to the bundled catalog")
+        return StateError(message, hint=f"return to the bundled catalog with `{revert}`")
 
     @contextmanager
-    def _alone(self) -> Iterator[None]:
+    def _locked(self) -> Iterator[None]:
         """Allow one writer at a time. The kernel releases the lock of a process that dies."""
         try:
             self._paths.root.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Records of clusters and runs: one JSON file each, replaced atomically, read leniently."""
+"""Records of clusters and runs: one JSON file each, replaced atomically."""
 
 import json
 from collections.abc import Mapping
@@ -16,18 +16,18 @@ from cloudgpu.state.attached_storage import AttachedStorage
 from cloudgpu.text import command
 
 ClusterState = Literal["making", "up", "ending", "damaged"]
-"""`damaged` is never written: it stands for a record that cannot be read."""
+"""`damaged` is never written; it is the state of a record that cannot be read."""
 RunState = Literal["preparing", "running", "succeeded", "failed", "cancelled", "lost", "not-run", "interrupted"]
 FINAL: Final = frozenset({"succeeded", "failed", "cancelled", "lost", "not-run", "interrupted"})
-"""States that no run leaves again."""
+"""Final states of a run."""
 _LEASE = "lease"
-"""How the names of a lease's files begin."""
+"""Prefix of the file names of a lease."""
 _T = TypeVar("_T", "ClusterRecord", "RunRecord")
 
 
 @dataclass(frozen=True)
 class _CostRow:
-    """A row of `ClusterRecord.beside`, as `CostItem.from_json` reads it."""
+    """A row of `ClusterRecord.beside`, as `CostItem.from_json` parses it."""
 
     kind: ItemKind
     count: int
@@ -43,7 +43,7 @@ def _cost_row(row: Mapping[str, Any]) -> None:
     decoded(_CostRow, row)
 
 
-def _optional_figure(text: str) -> None:
+def _optional_amount(text: str) -> None:
     if text:
         bounds.figure(text)
 
@@ -53,16 +53,16 @@ class ClusterRecord:
     """One cluster. Token, expiry and run are set when the record is first written.
 
     Attributes:
-        token: Identifies this cluster's API calls; differs from that of another cluster with the same name.
+        token: Unique token of the cluster's API calls; a later cluster with the same name has a different token.
         regions: Every region that was used, oldest first.
         made_by: `up`, or `train` for a cluster that is deleted with its run.
-        run_id: The run for which `train` created it; empty otherwise.
+        run_id: The run for which `train` created the cluster; empty otherwise.
         engine: `direct` or `pulumi`; never changes.
         beside: Other billed resources of the cluster, in the form of `CostItem.as_json`.
         config: Program settings for the candidate that was tried last.
-        storage: Storage that its nodes mount.
+        storage: Storage that the cluster's nodes mount.
         max_usd: The recipe's `budget.max_usd`; empty if not set.
-        first_expires_at: Expiry that the nodes were launched with; None if it was never extended.
+        first_expires_at: Expiry that the nodes were launched with; None if the expiry was never extended.
         confirmed_expires_at: Confirmed expiry of every node while an extension is in progress; None otherwise.
     """
 
@@ -96,27 +96,27 @@ class ClusterRecord:
     instance_ids: tuple[str, ...] = ()
     updated_at: datetime | None = None
     storage: tuple[AttachedStorage, ...] = ()
-    max_usd: Annotated[str, _optional_figure] = ""
+    max_usd: Annotated[str, _optional_amount] = ""
     first_expires_at: datetime | None = None
     confirmed_expires_at: datetime | None = None
 
     @property
     def simulated(self) -> bool:
-        """True if the cluster costs nothing."""
+        """Return True if the cluster costs nothing."""
         return self.target == "rehearsal"
 
 
 @dataclass(frozen=True)
 class RunRecord:
-    """One run, as far as its caller has seen it.
+    """One run, as last observed by its caller.
 
     Attributes:
-        keep: Keep the cluster in any case.
-        keep_on_failure: Keep the cluster if the run fails.
-        tried: One line for every candidate without capacity.
-        ranks: Node index -> ranks. Written before they are started, so a run with ranks may be running.
-        image: Container image of the ranks, by digest; empty without a container.
-        collected: True if all outputs on the nodes were downloaded; None before the first attempt.
+        keep: Whether the cluster is kept regardless of the outcome.
+        keep_on_failure: Whether the cluster is kept if the run fails.
+        tried: One line for each candidate that had no capacity.
+        ranks: Node index -> ranks. Written before the ranks are started, so a run with ranks may be running.
+        image: Container image of the ranks, by digest; empty if the ranks run without a container.
+        collected: Whether all outputs on the nodes were downloaded; None before the first attempt.
     """
 
     run_id: str
@@ -146,13 +146,13 @@ class RunRecord:
 
     @property
     def judged(self) -> bool:
-        """Return True if its end is known, even if its ledger rows are still open."""
+        """Return True if the run's final state is known, even if its ledger rows are still open."""
         return self.state in FINAL
 
     @property
     def uncollected(self) -> tuple[str, ...]:
-        """The output patterns of a run that was started but whose outputs were not all downloaded."""
-        # Records of earlier versions say nothing but which files there are.
+        """Return the output patterns of a run that was started but whose outputs were not all downloaded."""
+        # Records of earlier versions list only the downloaded files.
         fetched = bool(self.outputs) if self.collected is None else self.collected
         if fetched or not self.ranks:
             return ()
@@ -163,7 +163,7 @@ class RecordStore:
     """Reads and writes the records of one home.
 
     Raises:
-        StateError: From every method for a single record: the record cannot be read or written.
+        StateError: The record cannot be read or written (every method for a single record).
     """
 
     def __init__(self, home: Home) -> None:
@@ -174,7 +174,7 @@ class RecordStore:
         return _read(self._home.cluster(name).record, ClusterRecord) if bounds.is_file_name(name) else None
 
     def last_known(self, name: str) -> ClusterRecord | None:
-        """Return what can be read of a cluster's record, for callers that must not fail."""
+        """Return a cluster's record, or a substitute if the record is damaged, for callers that must not fail."""
         return _readable(self._home.cluster(name).record) if bounds.is_file_name(name) else None
 
     def clusters(self) -> list[ClusterRecord]:
@@ -183,45 +183,45 @@ class RecordStore:
         Raises:
             StateError: The directory of clusters exists but cannot be read.
         """
-        found = [_readable(path) for path in _listed(self._home.clusters, "cluster.json")]
-        return sorted((record for record in found if record), key=lambda record: record.created_at)
+        records = [_readable(path) for path in _listed(self._home.clusters, "cluster.json")]
+        return sorted((record for record in records if record), key=lambda record: record.created_at)
 
     def damage(self, name: str) -> str:
-        """Return why a cluster's record cannot be read, with its path; empty where it can."""
+        """Return why a cluster's record cannot be read, with the path of the record; empty if it can be read."""
         return _damage(self._home.cluster(name).record, ClusterRecord)
 
     def target(self, name: str) -> str:
-        """Return the target of a cluster; empty if there is no record."""
+        """Return the target of a cluster; empty if it has no record."""
         record = self.last_known(name)
         return "" if record is None else record.target
 
     def save_cluster(self, record: ClusterRecord, now: datetime) -> ClusterRecord:
-        """Write it, durably, and return it with its new age."""
+        """Write a cluster's record durably. Return the record with its new `updated_at`."""
         stamped = replace(record, updated_at=now)
         _write(self._home.cluster(record.name).record, stamped)
         return stamped
 
     def forget_cluster(self, name: str) -> None:
-        """Remove the record and journals of a deleted cluster. The caller holds its lease.
+        """Remove the record and journals of a deleted cluster. The caller must hold the cluster's lease.
 
-        The lease file stays, so that its next holder does not see a record that is being removed.
+        The lease file stays, so that no other command can acquire the lease while the record is being removed.
 
         Raises:
-            StateError: The home cannot be written. What is still there can be removed later.
+            StateError: The home cannot be written. The remaining files can be removed later.
         """
         paths = self._home.cluster(name)
         self.strip_cluster(name)
         try:
-            # The record goes last: as long as it is there, `down` comes back to the rest.
+            # The record is removed last: as long as it exists, `down` can remove the remaining files.
             for path in (paths.inventory, paths.record):
                 path.unlink(missing_ok=True)
         except OSError as err:
             raise unwritable(paths.record, err) from err
 
     def strip_cluster(self, name: str) -> None:
-        """Remove everything of a cluster whose end is confirmed, except its record, its nodes and its lease.
+        """Remove the files of a cluster whose deletion is confirmed, except its record, inventory and lease.
 
-        On your own hosts the nodes tell which rows of the ledger are to be closed.
+        On self-managed hosts, the inventory determines which ledger rows to close.
 
         Raises:
             StateError: The home cannot be written.
@@ -240,30 +240,30 @@ class RecordStore:
 
     def runs(self) -> list[RunRecord]:
         """Return every run with a readable record, oldest first."""
-        found = [_readable_run(path) for path in self._home.runs.glob("*/run.json")]
-        return sorted((record for record in found if record), key=lambda record: record.started_at)
+        records = [_readable_run(path) for path in self._home.runs.glob("*/run.json")]
+        return sorted((record for record in records if record), key=lambda record: record.started_at)
 
     def damaged_runs(self) -> list[str]:
         """Return the IDs of runs with an unreadable record."""
         return sorted(path.parent.name for path in self._home.runs.glob("*/run.json") if _readable_run(path) is None)
 
     def run_damage(self, run_id: str) -> str:
-        """Return why a run's record cannot be read, with its path; empty where it can."""
+        """Return why a run's record cannot be read, with the path of the record; empty if it can be read."""
         return _damage(self._home.run(run_id).record, RunRecord)
 
     def save_run(self, record: RunRecord) -> RunRecord:
-        """Write it, durably."""
+        """Write a run's record durably and return it."""
         _write(self._home.run(record.run_id).record, record)
         return record
 
 
 def _listed(folder: Path, name: str) -> list[Path]:
-    """Return the files of this name in the sub-folders of a folder, which need not exist.
+    """Return the files with this name in the sub-folders of a folder. A missing folder counts as empty.
 
-    Unlike `Path.glob` it does not take a folder that cannot be read for an empty one.
+    Unlike `Path.glob`, this does not treat an unreadable folder as empty.
 
     Raises:
-        StateError: The folder is there and cannot be read.
+        StateError: The folder exists but cannot be read.
     """
     try:
         return [path for path in (path / name for path in folder.iterdir()) if path.exists()]
@@ -271,12 +271,12 @@ def _listed(folder: Path, name: str) -> list[Path]:
         return []
     except OSError as err:
         message = f"cannot read {folder}: {err.strerror}"
-        hint = "set CLOUDGPU_HOME to a directory that you can read; `cloudgpu sweep` finds clusters without records"
+        hint = "set CLOUDGPU_HOME to a readable directory, or find clusters by their tags with `cloudgpu sweep`"
         raise StateError(message, hint=hint) from err
 
 
 def write_durably(path: Path, text: str) -> None:
-    """Replace a file so that a reader sees the old or the new one whole, and after a power loss the new one.
+    """Replace a file atomically and durably: the new content survives a power failure.
 
     Raises:
         StateError: The disk is full, or the home cannot be written.
@@ -289,23 +289,23 @@ def write_durably(path: Path, text: str) -> None:
 
 
 def _readable(path: Path) -> ClusterRecord | None:
-    """Return a cluster's record, or what is known about a damaged one."""
+    """Return a cluster's record, or a substitute for a damaged record."""
     try:
         return _read(path, ClusterRecord)
     except StateError:
         return _damaged(path)
 
 
-def _damage(path: Path, kind: type[_T]) -> str:
+def _damage(path: Path, record_type: type[_T]) -> str:
     try:
-        _read(path, kind)
+        _read(path, record_type)
     except StateError as err:
         return err.message
     return ""
 
 
 def _damaged(path: Path) -> ClusterRecord:
-    """Return a record with only the name and the time of the last write."""
+    """Return a substitute record that contains only the name and the time of the last write."""
     try:
         written = datetime.fromtimestamp(path.stat().st_mtime, UTC)
     except OSError:
@@ -345,9 +345,9 @@ def _plain(value: object) -> object:
     raise TypeError(message)
 
 
-def _read(path: Path, kind: type[_T]) -> _T | None:
+def _read(path: Path, record_type: type[_T]) -> _T | None:
     try:
-        return decoded(kind, files.read_json(path))
+        return decoded(record_type, files.read_json(path))
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as err:
@@ -355,5 +355,6 @@ def _read(path: Path, kind: type[_T]) -> _T | None:
         raise StateError(message, hint=command("ls", "-l", str(path))) from err
     except MALFORMED as err:
         message = f"the record {path} is damaged: {err}"
-        hint = f"`{command('cloudgpu', 'down', path.parent.name)}` still finds a cluster by its tags"
+        down = command("cloudgpu", "down", path.parent.name)
+        hint = f"if it is a cluster, delete it with `{down}`, which finds it by its tags"
         raise StateError(message, hint=hint) from err

@@ -1,6 +1,6 @@
 """Remember which candidates recently had no capacity, so that the next command tries them last.
 
-This is only a hint: an unreadable file counts as empty, and failures to write are ignored.
+The record is only advice: an unreadable file counts as empty, and failures to write it are ignored.
 """
 
 import contextlib
@@ -26,7 +26,7 @@ Place = tuple[str, str, Market]
 
 @dataclass(frozen=True)
 class _Entry:
-    """One refusal. Zone names differ between accounts, so the account is included."""
+    """One capacity failure. The account is included because zone names differ between accounts."""
 
     account: str
     endpoint: str
@@ -48,16 +48,16 @@ class Cooldowns:
         self._clock = clock
 
     def recent(self, backend: BackendIdentity) -> Mapping[Place, int]:
-        """Return the seconds since each place last had no capacity in this account, without expired entries."""
+        """Return the places that recently had no capacity in this account, with the seconds since the failure."""
         entries = self._entries()
         if not entries:
             return {}  # avoid a needless account lookup
-        here = (backend.account(), backend.endpoint)
+        identity = (backend.account(), backend.endpoint)
         now = self._clock.now()
         return {
             entry.place: int((now - entry.at).total_seconds())
             for entry in entries
-            if (entry.account, entry.endpoint) == here
+            if (entry.account, entry.endpoint) == identity
         }
 
     def note(self, backend: BackendIdentity, candidate: Candidate) -> None:
@@ -96,7 +96,7 @@ def _entry(backend: BackendIdentity, candidate: Candidate, at: datetime) -> _Ent
 
 
 def _readable(rows: Iterable[object]) -> Iterator[_Entry]:
-    """Yield the readable entries. Damaged ones are dropped, because they are only hints."""
+    """Yield the readable entries. Damaged entries are dropped, because they are only advice."""
     for row in rows:
         with contextlib.suppress(ValueError):
             yield decoded(_Entry, row)

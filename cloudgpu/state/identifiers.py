@@ -5,9 +5,10 @@ import secrets
 
 from cloudgpu.errors import UsageError
 
+_VALID_NAME = "1 to 39 lowercase letters, digits and dashes, starting with a letter"
 _ALPHABET = "abcdefghjkmnpqrstuvwxyz23456789"
 _CLUSTER = re.compile(r"[a-z](?:[a-z0-9-]{0,37}[a-z0-9])?")
-"""At most 39 characters: with its prefix and a region it must fit into an IAM role's 64."""
+"""At most 39 characters, so that an IAM role name, which also contains a prefix and a region, fits into 64."""
 
 
 def new_token() -> str:
@@ -21,24 +22,26 @@ def new_run_id(recipe: str) -> str:
 
 
 def checked_cluster(name: str) -> str:
-    """Reject a cluster name that is invalid in AWS names and tags.
+    """Return a cluster name if it is valid in AWS names and tags.
 
     Raises:
-        UsageError: It is not 1 to 39 lower case letters, digits and dashes, from a letter to a letter or digit.
+        UsageError: The name is not 1 to 39 lowercase letters, digits and dashes that start with a letter and do not
+            end with a dash.
     """
     if _CLUSTER.fullmatch(name):
         return name
-    message = f"{name!r} cannot name a cluster: 1 to 39 lower case letters, digits and dashes, starting with a letter"
-    raise UsageError(message, hint="another name: --name for `up`, --cluster for `train`")
+    message = f"{name!r} is not a valid cluster name: it must be {_VALID_NAME}"
+    raise UsageError(message, hint="choose another name: `--name` for `up`, `--cluster` for `train`")
 
 
 def checked_storage(name: str) -> str:
-    """Reject a storage name that is invalid in bucket names and tags.
+    """Return a storage name if it is valid in bucket names and tags.
 
     Raises:
-        UsageError: It is not 1 to 39 lower case letters, digits and dashes, from a letter to a letter or digit.
+        UsageError: The name is not 1 to 39 lowercase letters, digits and dashes that start with a letter and do not
+            end with a dash.
     """
     if _CLUSTER.fullmatch(name):
         return name
-    message = f"{name!r} cannot name storage: 1 to 39 lower case letters, digits and dashes, starting with a letter"
+    message = f"{name!r} is not a valid storage name: it must be {_VALID_NAME}"
     raise UsageError(message, hint="choose another name")

@@ -1,4 +1,4 @@
-"""What identifies a backend in records: its target, endpoint and account."""
+"""The identity of a backend in records: its target, endpoint and account."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ class BackendIdentity(Protocol):
 
     @property
     def target(self) -> Target:
-        """`aws`, `rehearsal` or `ssh`."""
+        """Return `aws`, `rehearsal` or `ssh`."""
 
     @property
     def endpoint(self) -> str:
-        """Distinguishes this endpoint from others with the same account ID; empty for AWS."""
+        """Return an ID that distinguishes endpoints with the same account ID; empty for AWS."""
 
     def account(self) -> str:
-        """Return the account id of the credentials in use."""
+        """Return the account ID of the credentials in use."""

@@ -13,11 +13,11 @@ from cloudgpu.state.cluster_and_run_records import ClusterRecord, RecordStore, R
 from cloudgpu.text import command
 
 _FIRST_BOOT: Final = timedelta(minutes=15)
-"""Longer than any first boot takes: after it, a node that refuses a login does not wait for its user to be created."""
+"""Longer than any first boot. A node that rejects a login after this time is not still creating the login user."""
 
 
 def with_known_boots(records: RecordStore, inventory: Inventory, now: datetime) -> Inventory:
-    """Mark the nodes whose first boot is over: the cluster is old enough, or a run has started ranks on it."""
+    """Mark the nodes as booted if the cluster is old enough or a run has started ranks on it."""
     record = records.last_known(inventory.cluster)
     if record is None:
         return inventory
@@ -28,13 +28,13 @@ def with_known_boots(records: RecordStore, inventory: Inventory, now: datetime) 
 
 
 def _ran_on(run: RunRecord, cluster: ClusterRecord) -> bool:
-    """Return True if the run started ranks on this very cluster, and not on an earlier one of its name."""
-    this_one = run.run_id == cluster.run_id or run.started_at >= cluster.created_at
-    return run.cluster == cluster.name and bool(run.ranks) and this_one
+    """Return True if the run started ranks on this cluster, not on an earlier cluster with the same name."""
+    same_cluster = run.run_id == cluster.run_id or run.started_at >= cluster.created_at
+    return run.cluster == cluster.name and bool(run.ranks) and same_cluster
 
 
 def stored_inventory(home: Home, record: ClusterRecord) -> Inventory:
-    """Return the nodes as last recorded.
+    """Return the nodes of a cluster as last recorded.
 
     Raises:
         StateError: The file is missing or damaged.

@@ -12,5 +12,5 @@ def known_catalog(home: Home, target: str) -> Catalog:
     Raises:
         StateError: The snapshot is damaged. The hint explains how to continue with the bundled catalog.
     """
-    overlay = CatalogSnapshots(home, target).current()
-    return load() if overlay is None else apply(load(), overlay)
+    snapshot = CatalogSnapshots(home, target).current()
+    return load() if snapshot is None else apply(load(), snapshot)

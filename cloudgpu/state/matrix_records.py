@@ -22,9 +22,9 @@ class MatrixRow:
     """One combination and its latest run.
 
     Attributes:
-        digest: Digest of the recipe the run was started with; empty before the first run.
-        run_id: Written before the run starts. If the run has no record, it never started.
-        reason: Why there is no run, if an error occurred first.
+        digest: Digest of the recipe that the run was started with; empty before the first run.
+        run_id: ID of the run, written before the run starts. A run without a record never started.
+        reason: Error that prevented the run from starting; empty if there was none.
     """
 
     values: Values
@@ -40,9 +40,9 @@ class MatrixRecord:
     Attributes:
         sets: Assignments from the command line that all combinations share.
         cluster: The cluster of the runs; empty before the first run.
-        token: Token of the cluster that the matrix created; empty if it did not create one, or not yet.
-        made: True if the matrix deletes the cluster.
-        spent: Token -> USD of the clusters that it created and deleted.
+        token: Token of the cluster that the matrix created; empty if there is none yet, or if it uses another cluster.
+        made: Whether the matrix deletes the cluster.
+        spent: Token -> cost in USD of each cluster that the matrix created and deleted.
     """
 
     name: str
@@ -60,7 +60,7 @@ class MatrixRecord:
 
     @property
     def simulated(self) -> bool:
-        """True if the matrix costs nothing."""
+        """Return True if the matrix costs nothing."""
         return self.target == "rehearsal"
 
     def with_row(self, row: MatrixRow) -> "MatrixRecord":
@@ -79,7 +79,7 @@ class MatrixRecords:
         """Return a matrix, or None.
 
         Raises:
-            StateError: Its record cannot be read.
+            StateError: The matrix's record cannot be read.
         """
         if not bounds.is_file_name(name):
             return None
@@ -90,25 +90,25 @@ class MatrixRecords:
             return None
         except OSError as err:
             message = f"cannot read {path}: {err.strerror}"
-            raise StateError(message, hint="make it readable") from err
+            raise StateError(message, hint="make the file readable") from err
         except MALFORMED as err:
             message = f"the record {path} is damaged: {err}"
-            raise StateError(message, hint="delete it to start the matrix again; its runs are kept") from err
+            raise StateError(message, hint="delete the file to start the matrix again; its runs are kept") from err
 
     def all(self) -> tuple[list[MatrixRecord], list[str]]:
-        """Return every readable matrix, oldest first, and the names of the unreadable ones."""
-        found, damaged = [], []
+        """Return every readable matrix, oldest first, and the names of unreadable matrices."""
+        records, damaged = [], []
         for path in sorted(self._home.matrices.glob("*/matrix.json")):
             try:
                 record = self.matrix(path.parent.name)
             except StateError:
                 damaged.append(path.parent.name)
             else:
-                found += [record] if record is not None else []
-        return sorted(found, key=lambda record: record.created_at), damaged
+                records += [record] if record is not None else []
+        return sorted(records, key=lambda record: record.created_at), damaged
 
     def damage(self, name: str) -> str:
-        """Return why a matrix's record cannot be read, with its path; empty where it can."""
+        """Return why a matrix's record cannot be read, with the path of the record; empty if it can be read."""
         try:
             self.matrix(name)
         except StateError as err:
@@ -120,18 +120,18 @@ class MatrixRecords:
 
         Raises:
             UsageError: There is no such matrix.
-            StateError: Its record cannot be read.
+            StateError: The matrix's record cannot be read.
         """
         known = self.all()[0]
         record = self.matrix(name) if name else known[-1] if known else None
         if record is None:
             near = suggestion(name, [record.name for record in known]) if name else ""
             message = f"there is no matrix {name}{near}" if name else "there is no matrix yet"
-            raise UsageError(message, hint="`cloudgpu matrix list` lists them")
+            raise UsageError(message, hint="list matrices with `cloudgpu matrix list`")
         return record
 
     def save(self, record: MatrixRecord) -> MatrixRecord:
-        """Write it, durably.
+        """Write a matrix's record durably and return it.
 
         Raises:
             StateError: The disk is full, or the home cannot be written.

@@ -11,11 +11,11 @@ from cloudgpu.paths import Home, unwritable
 from cloudgpu.state.user_ssh_config import SshFolder
 
 _MARK: Final = "ssh-config.json"
-"""In the folder of a cluster: whoever ends it need not be who asked for the entries."""
+"""Name of a file in the cluster's folder, where every command that deletes the cluster finds it."""
 
 
 def mark(home: Home, cluster: str, folder: SshFolder) -> None:
-    """Note where the entries go.
+    """Record the folder that a cluster's OpenSSH entries are written to.
 
     Raises:
         StateError: The home cannot be written.
@@ -30,7 +30,7 @@ def mark(home: Home, cluster: str, folder: SshFolder) -> None:
 def remove(home: Home, cluster: str) -> list[str]:
     """Remove the OpenSSH entries of a cluster that is being deleted.
 
-    Returns one sentence for each entry that could not be removed. These are not errors, because nothing keeps running.
+    Return one sentence for each problem. Problems are not errors, because leftover entries keep no resources running.
     """
     path = home.cluster(cluster).root / _MARK
     try:
@@ -44,5 +44,5 @@ def remove(home: Home, cluster: str) -> list[str]:
             folder.remove(cluster)
         path.unlink(missing_ok=True)
     except (CloudGpuError, OSError) as err:
-        return [f"the ssh entries of cluster {cluster} are left: {err}"]
+        return [f"the ssh entries of cluster {cluster} could not be removed: {err}"]
     return []

@@ -22,16 +22,16 @@ _SHOWN: Final = {
     "securityGroupId": "security_group_id",
     "url": "url",
 }
-"""Outputs of the program, and their names in JSON documents."""
+"""Output of the program -> key in JSON documents."""
 StorageState = Literal["making", "ready", "deleting"]
 
 
 @dataclass(frozen=True)
 class StorageRecord:
-    """One storage. Token and settings are set when the record is first written.
+    """One file system, volume or bucket. Token and settings are set when the record is first written.
 
     Attributes:
-        disposable: True if the data may be deleted without confirmation.
+        disposable: Whether the data may be deleted without confirmation.
         engine: `direct` or `pulumi`; never changes.
         config: Settings of the program.
         outputs: Outputs of the program: ID, address, mount name.
@@ -50,19 +50,19 @@ class StorageRecord:
     disposable: bool
     state: StorageState = "making"
     made_for: str = ""
-    """The cluster that it was made for and ends with; empty for what was made by name."""
+    """Cluster that the storage was created for and is deleted with; empty for storage that was created by name."""
     engine: str = "direct"
     config: Mapping[str, str] = field(default_factory=dict)
     outputs: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def simulated(self) -> bool:
-        """True if the storage costs nothing."""
+        """Return True if the storage costs nothing."""
         return self.target == "rehearsal"
 
     @property
     def reached(self) -> dict[str, Any]:
-        """How to reach it, with the keys of the JSON documents; None for what its kind does not have."""
+        """Return the access details with their keys in JSON documents; None for details that this kind lacks."""
         return {shown: self.outputs.get(key) for key, shown in _SHOWN.items()}
 
 
@@ -87,30 +87,29 @@ class StorageRecords:
             return None
         except (OSError, *MALFORMED) as err:
             message = f"the record {path} cannot be read: {err}"
-            raise StateError(
-                message, hint=f"`{command('cloudgpu', 'storage', 'delete', name)}` still finds it by its tags"
-            ) from err
+            delete = command("cloudgpu", "storage", "delete", name)
+            raise StateError(message, hint=f"delete the storage with `{delete}`, which finds it by its tags") from err
 
     def all(self) -> list[StorageRecord]:
         """Return every readable record, by name. Storage with an unreadable record is still found by its tags."""
         return self._read_all()[0]
 
     def damaged(self) -> dict[str, str]:
-        """Return the name of every record that cannot be read, and why, with its path."""
+        """Return the unreadable records by name, with the path of each record and the problem."""
         return self._read_all()[1]
 
     def _read_all(self) -> tuple[list[StorageRecord], dict[str, str]]:
-        found: list[StorageRecord] = []
+        records: list[StorageRecord] = []
         damaged: dict[str, str] = {}
         for path in sorted(self._home.storages.glob("*/storage.json")):
             try:
-                found.append(_read(path))
+                records.append(_read(path))
             except (OSError, *MALFORMED) as err:
                 damaged[path.parent.name] = f"the record {path} is damaged: {err}"
-        return found, damaged
+        return records, damaged
 
     def save(self, record: StorageRecord, **changes: Any) -> StorageRecord:  # noqa: ANN401 - fields of the record
-        """Write it, durably, with these fields changed.
+        """Write a record durably with these fields changed, and return it.
 
         Raises:
             StateError: The home cannot be written.
@@ -121,7 +120,7 @@ class StorageRecords:
         return changed
 
     def forget(self, name: str) -> None:
-        """Remove a record whose storage is confirmed gone; its journal goes first, the lease stays to its holder.
+        """Remove the journals and then the record of storage whose deletion is confirmed. The lease file stays.
 
         Raises:
             StateError: The home cannot be written.

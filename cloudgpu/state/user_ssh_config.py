@@ -1,6 +1,6 @@
-"""Manage the user's `~/.ssh`: one file per cluster in a folder of cloudgpu's, and one line that includes the folder.
+"""Manage the user's `~/.ssh`: one file per cluster in cloudgpu's folder, and one line that includes the folder.
 
-Everything else stays unchanged to the byte, including permissions.
+Everything else stays byte-for-byte unchanged, including permissions.
 """
 
 import contextlib
@@ -40,11 +40,11 @@ class SshFolder:
 
     @property
     def addition(self) -> str:
-        """The lines to insert at the top of the user's configuration, where no `Host` block applies to them."""
+        """Return the lines to insert at the top of the user's configuration, where no `Host` block applies to them."""
         return f"{_LINE}\n{included(self.ours / '*')}\n\n"
 
     def owner(self, cluster: str) -> str:
-        """Return the state home whose cluster has a file here; empty if none has."""
+        """Return the state home that a cluster's file belongs to; empty if there is no file."""
         try:
             first = files.read_text(self.ours / cluster, files.SETTINGS_BYTES).partition("\n")[0]
         except OSError:
@@ -52,15 +52,15 @@ class SshFolder:
         return first.partition(_OWNER)[2]
 
     def require_usable(self, cluster: str, home: Path) -> None:
-        """Refuse to write over a cluster of another home.
+        """Reject a cluster whose file would overwrite the file of a cluster in another state home.
 
         Raises:
-            StateError: It has one of this name.
+            StateError: Another state home has a cluster with this name.
         """
-        there = self.owner(cluster)
-        if there and there != str(home):
-            message = f"{self.ours / cluster} belongs to another cluster {cluster}, of {there}"
-            remove = command("cloudgpu", "ssh-config", cluster, "--remove", CLOUDGPU_HOME=there)
+        owner = self.owner(cluster)
+        if owner and owner != str(home):
+            message = f"{self.ours / cluster} belongs to another cluster {cluster}, in the home {owner}"
+            remove = command("cloudgpu", "ssh-config", cluster, "--remove", CLOUDGPU_HOME=owner)
             raise StateError(message, hint=remove)
 
     def write(self, cluster: str, text: str) -> bool:
@@ -69,44 +69,44 @@ class SshFolder:
         Raises:
             StateError: A file cannot be written.
         """
-        with self._alone():
+        with self._locked():
             _replace(self.ours / cluster, text, 0o600)
-            had = self._read()
-            if self.addition in had or included(self.ours / "*") in had.splitlines():
+            previous = self._read()
+            if self.addition in previous or included(self.ours / "*") in previous.splitlines():
                 return False
-            self._write(self.addition + had)
+            self._write(self.addition + previous)
             return True
 
     def remove(self, cluster: str) -> None:
-        """Remove a cluster's file, and our line with the last one; nothing there is well, too.
+        """Remove a cluster's file and, after the last file, the `Include` line. Idempotent.
 
         Raises:
-            StateError: Something cannot be removed.
+            StateError: A file cannot be removed or written.
         """
         if not self.ours.is_dir():
             return
-        with self._alone():
+        with self._locked():
             try:
                 (self.ours / cluster).unlink(missing_ok=True)
             except OSError as err:
                 raise _unwritable(self.ours / cluster, err) from err
             if any(not path.name.startswith(".") for path in self.ours.iterdir()):
                 return
-            had = self._read()
-            if self.addition in had:
-                self._write(had.replace(self.addition, "", 1))
+            previous = self._read()
+            if self.addition in previous:
+                self._write(previous.replace(self.addition, "", 1))
             with contextlib.suppress(OSError):
                 (self.ours / ".lock").unlink(missing_ok=True)
                 self.ours.rmdir()
 
     @contextmanager
-    def _alone(self) -> Iterator[None]:
+    def _locked(self) -> Iterator[None]:
         """Allow one process at a time to read, change and replace the configuration."""
-        lock = self.ours / ".lock"  # `Include` passes over what begins with a dot
+        lock = self.ours / ".lock"  # `Include` ignores files that begin with a dot
         while True:
             with self._opened(lock) as held:
                 fcntl.flock(held, fcntl.LOCK_EX)
-                # Whoever removed the last cluster took the lock's file along: what we hold then holds nobody off.
+                # The process that removed the last cluster also deleted the lock file; a lock on it is then useless.
                 if lock.exists() and lock.stat().st_ino == os.fstat(held.fileno()).st_ino:
                     yield
                     return
@@ -121,7 +121,7 @@ class SshFolder:
 
     def _read(self) -> str:
         try:
-            # Bytes that are no UTF-8 come back as they were.
+            # Bytes that are not UTF-8 are written back unchanged.
             return files.read_bytes(self.config, files.SETTINGS_BYTES).decode("utf-8", "surrogateescape")
         except FileNotFoundError:
             return ""
@@ -129,16 +129,16 @@ class SshFolder:
             raise _unwritable(self.config, err) from err
 
     def _write(self, text: str) -> None:
-        # Where it is a link into somebody's collection of settings, what it leads to is replaced, not the link.
+        # If the configuration is a symbolic link, for example into a dotfiles repository, replace the target instead.
         path = self.config.resolve()
         if not text:
-            # It was made by us, or empty before: an empty one does no harm, and none is what there was.
+            # cloudgpu created the file, or it was empty before: delete it, or empty the target of a symbolic link.
             path.unlink(missing_ok=True) if not self.config.is_symlink() else files.write_for_user(path, b"")
             return
         mode = path.stat().st_mode & 0o777 if path.exists() else 0o600
         if path.exists() and not os.access(path, os.W_OK):
-            message = f"{self.config} may not be written"
-            raise StateError(message, hint=f"add this line at its top yourself: {included(self.ours / '*')}")
+            message = f"{self.config} is not writable"
+            raise StateError(message, hint=f"add this line at the top of the file: {included(self.ours / '*')}")
         _replace(path, text, mode)
 
 
@@ -158,5 +158,5 @@ def _replace(path: Path, text: str, mode: int) -> None:
 
 
 def _unwritable(path: Path, err: OSError) -> StateError:
-    hint = "`cloudgpu ssh-config NAME --print` prints the entries for a file of your own"
+    hint = "print the entries with `cloudgpu ssh-config NAME --print` and add them to a file of your own"
     return StateError(f"{path} cannot be written: {err.strerror}", hint=hint)

@@ -1,4 +1,4 @@
-"""Pulumi program for GPU nodes at Alibaba Cloud."""
+"""Pulumi program for GPU nodes on Alibaba Cloud."""
 
 import pulumi
 

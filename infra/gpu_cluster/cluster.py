@@ -1,4 +1,4 @@
-"""The component that holds the whole cluster."""
+"""The component of the whole cluster."""
 
 import hashlib
 from typing import Any
@@ -64,7 +64,7 @@ class GpuCluster(pulumi.ComponentResource):
         return Network(name, NetworkArgs(args.zone, args.named.vpc_id, args.named.subnet_id, own), self._child)
 
     def _addresses(self, name: str, args: ClusterArgs) -> PublicAddresses:
-        """Create one address per node, or one for the first node if the others are reached through it."""
+        """Create one address per node, or one for the first node if the other nodes are reached through it."""
         count = {"elastic": args.nodes, "nat": 1}.get(args.public_address, 0)
         return PublicAddresses(name, PublicAddressesArgs(count, self.network.gateways, self._tags), self._child)
 
@@ -93,9 +93,9 @@ class GpuCluster(pulumi.ComponentResource):
         return NodeIdentity(name, component_args, self._child)
 
     def _placement_group(self, name: str, args: ClusterArgs) -> aws.ec2.PlacementGroup | None:
-        """Create a placement group if there are several nodes; for one it would only reduce the available capacity.
+        """Create a placement group for several nodes. For one node, it would only reduce the available capacity.
 
-        A Capacity Block is already placed close together.
+        The nodes of a Capacity Block are already close together.
         """
         if args.nodes == 1 or args.market == "capacity-block":
             return None
@@ -105,7 +105,7 @@ class GpuCluster(pulumi.ComponentResource):
 
     def _template(self, name: str, args: ClusterArgs, identity: NodeIdentity) -> Template:
         group = self.placement_group
-        # Another image *setting* makes another template; see `ignore_changes` there.
+        # A different image setting creates a different template; see `ignore_changes` in launch_template.py.
         image = hashlib.sha256(args.image.encode()).hexdigest()[:8]
         component_args = TemplateArgs(
             physical_name=f"cloudgpu-{args.cluster}-{image}",
@@ -152,7 +152,7 @@ class GpuCluster(pulumi.ComponentResource):
 
 
 def _associates(args: ClusterArgs) -> bool | None:
-    """Return whether EC2 assigns public addresses; None if unset, as nodes with several interfaces require."""
+    """Return True if EC2 assigns public addresses, or None to leave it unset, as several interfaces require."""
     if len(interfaces(args.instance_type, args.efa_interfaces)) > 1:
         return None
     if args.public_address == "auto":

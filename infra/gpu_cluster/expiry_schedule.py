@@ -9,9 +9,9 @@ import pulumi
 import pulumi_aws as aws
 
 _AFTER = timedelta(minutes=5)
-"""The timers of the nodes come first: they let a node stop its programs and sync its disks."""
+"""Delay after the expiry. The nodes' timers come first, because they stop programs and sync disks."""
 _FLEET_AFTER = timedelta(minutes=10)
-"""The second call matters only if the first one failed."""
+"""Delay of the second call, which matters only if the first call failed."""
 _POLICY = "end-the-nodes"
 _NODES = "end-the-nodes"
 _FLEET = "end-the-fleet"
@@ -20,12 +20,12 @@ _SHORT = (("north", "n"), ("south", "s"), ("east", "e"), ("west", "w"), ("centra
 
 @dataclass(frozen=True)
 class ExpiryScheduleArgs:
-    """The cluster whose nodes are terminated, and when.
+    """Settings of the expiry schedule.
 
     Attributes:
         group: Name of the schedule group, unique in the region.
         token: Tag `cloudgpu:token` of the nodes; nothing else can be terminated.
-        expires_at: When the nodes power themselves off, UTC.
+        expires_at: Time at which the nodes power themselves off, UTC.
     """
 
     group: str
@@ -36,7 +36,7 @@ class ExpiryScheduleArgs:
 
 
 class ExpirySchedule(pulumi.ComponentResource):
-    """A schedule group, which carries the tags, and a role that may only terminate this cluster's nodes.
+    """A schedule group, which carries the tags, and a role that can terminate only this cluster's nodes.
 
     Both are created before the nodes and deleted after them. Pass `before_nodes` to the nodes' `depends_on`.
     """
@@ -47,7 +47,7 @@ class ExpirySchedule(pulumi.ComponentResource):
         super().__init__("cloudgpu:infra:Belt", name, None, opts)
         self._name, self._args = name, args
         alone = pulumi.ResourceOptions(parent=self, delete_before_replace=True)
-        # Unlike EC2 and IAM, EventBridge Scheduler refuses a tag without a value.
+        # Unlike EC2 and IAM, EventBridge Scheduler rejects tags without a value.
         filled = {key: value for key, value in args.tags.items() if value}
         self._group = aws.scheduler.ScheduleGroup(name, name=args.group, tags=filled, opts=alone)
         self._role = aws.iam.Role(
@@ -72,17 +72,19 @@ class ExpirySchedule(pulumi.ComponentResource):
         """Schedule the termination of these nodes in two ways.
 
         `TerminateInstances` fails completely once EC2 has forgotten one of the IDs, about an hour after that node
-        terminated. `DeleteFleets` names no nodes and deletes those that the fleet still has.
+        terminated. `DeleteFleets` specifies no node IDs and terminates the nodes that the fleet still has.
         """
         nodes = instance_ids.apply(lambda ids: json.dumps({"InstanceIds": ids}))
         self._schedule(self._name, _NODES, _AFTER, "terminateInstances", nodes)
         fleet = fleet_id.apply(lambda identifier: json.dumps({"FleetIds": [identifier], "TerminateInstances": True}))
         self._schedule(f"{self._name}-fleet", _FLEET, _FLEET_AFTER, "deleteFleets", fleet)
 
-    def _schedule(self, name: str, says: str, after: timedelta, call: str, parameters: pulumi.Output[str]) -> None:
+    def _schedule(
+        self, name: str, schedule_name: str, after: timedelta, call: str, parameters: pulumi.Output[str]
+    ) -> None:
         aws.scheduler.Schedule(
             name,
-            name=says,
+            name=schedule_name,
             group_name=self._group.name,
             schedule_expression=f"at({self._args.expires_at + after:%Y-%m-%dT%H:%M:%S})",
             schedule_expression_timezone="UTC",
@@ -93,7 +95,7 @@ class ExpirySchedule(pulumi.ComponentResource):
                 "role_arn": self._role.arn,
                 "input": parameters,
             },
-            # AWS ends what is in a group with the group, so that up to then the nodes are never without it.
+            # AWS deletes the schedules together with the group, so the nodes are protected until then.
             opts=pulumi.ResourceOptions(parent=self, deleted_with=self._group),
         )
 

@@ -35,19 +35,19 @@ class GangFleet(pulumi.ComponentResource):
             terminate_instances=True,
             launch_template_configs=[
                 {
-                    # `$Latest` and not a number: a changed template concerns the next gang, never a living one.
+                    # `$Latest`, not a number: a changed template affects the next gang, never a running gang.
                     "launch_template_specification": {"launch_template_id": args.template_id, "version": "$Latest"},
                     "overrides": [{"instance_type": args.instance_type, "subnet_id": args.subnet_id}],
                 },
             ],
             target_capacity_specification={
-                # A reservation is on-demand capacity that is kept for its owner.
+                # A reservation is on-demand capacity that is reserved for its owner.
                 "default_target_capacity_type": "on-demand" if args.market == "reservation" else args.market,
                 "total_target_capacity": args.nodes,
             },
             tags=args.tags,
             **_market_options(args),
-            # Children do not inherit `depends_on`; without it what the nodes need would go before them at the end.
+            # Children do not inherit `depends_on`. Without it, what the nodes need would be deleted before the nodes.
             opts=pulumi.ResourceOptions(parent=self, depends_on=None if opts is None else opts.depends_on),
         )
         self.fleet_id = fleet.id
@@ -62,7 +62,7 @@ def _market_options(args: GangArgs) -> dict[str, Any]:
         "single_availability_zone": True,
     }
     if args.market == "capacity-block":
-        return {}  # what is reserved is what can be launched: there is nothing to choose
+        return {}  # the Capacity Block determines what is launched
     if args.market == "spot":
         strategy = {"allocation_strategy": "price-capacity-optimized", "instance_interruption_behavior": "terminate"}
         return {"spot_options": strategy | gang}
@@ -70,5 +70,5 @@ def _market_options(args: GangArgs) -> dict[str, Any]:
 
 
 def _instance_ids(sets: list[aws.ec2.outputs.FleetFleetInstanceSet] | None) -> list[str]:
-    """Sort the instance ids, so that node numbers are the same on every run."""
+    """Return the instance IDs in sorted order, so that node numbers are the same on every run."""
     return sorted(instance for fleet_set in sets or [] for instance in fleet_set.instance_ids or [])

@@ -1,4 +1,4 @@
-"""The IAM role of the nodes: it may terminate its own cluster and access the data of its recipe."""
+"""The IAM role of the nodes, which may terminate the nodes of its cluster and access the data of its recipe."""
 
 import json
 from dataclasses import dataclass
@@ -34,7 +34,7 @@ class Grants:
     """The S3 locations (`bucket/prefix`) that a recipe needs.
 
     Attributes:
-        sessions: Let the SSM agent of a node connect, so that Session Manager reaches it.
+        sessions: Whether the SSM agent of a node may connect, so that Session Manager can reach the node.
     """
 
     readable: tuple[str, ...] = ()
@@ -44,7 +44,7 @@ class Grants:
 
 @dataclass(frozen=True)
 class IdentityArgs:
-    """`physical_name` must be unique in the account, because IAM names are not regional."""
+    """Settings of the identity. `physical_name` must be unique in the account, because IAM names are not regional."""
 
     physical_name: str
     role_name: str
@@ -64,7 +64,7 @@ class NodeIdentity(pulumi.ComponentResource):
         alone = pulumi.ResourceOptions(parent=self, delete_before_replace=True)
         role: pulumi.Input[str] = args.role_name
         if not args.role_name:
-            made = aws.iam.Role(
+            new_role = aws.iam.Role(
                 name,
                 name=args.physical_name,
                 description="cloudgpu node",
@@ -72,29 +72,29 @@ class NodeIdentity(pulumi.ComponentResource):
                 tags=args.tags,
                 opts=alone,
             )
-            role = made.name
-            opts = pulumi.ResourceOptions(parent=self, deleted_with=made)
-            aws.iam.RolePolicy(name, name=_POLICY, role=made.name, policy=node_policy(args), opts=opts)
+            role = new_role.name
+            opts = pulumi.ResourceOptions(parent=self, deleted_with=new_role)
+            aws.iam.RolePolicy(name, name=_POLICY, role=new_role.name, policy=node_policy(args), opts=opts)
         profile = aws.iam.InstanceProfile(name, name=args.physical_name, role=role, tags=args.tags, opts=alone)
         self.profile_name = profile.name
         self.register_outputs({"profileName": self.profile_name})
 
 
 def node_policy(args: IdentityArgs) -> str:
-    """Return the role's policy. Only actions that IAM cannot restrict have no resource."""
+    """Return the role's policy. Only actions that IAM cannot restrict to resources are allowed on all resources."""
     partition = _partition(args.region)
     statements = [_own_nodes(args, partition)]
-    for place in args.grants.readable:
-        statements += _s3(place, _READ, partition)
-    for place in args.grants.writable:
-        statements += _s3(place, _WRITE, partition)
+    for location in args.grants.readable:
+        statements += _s3(location, _READ, partition)
+    for location in args.grants.writable:
+        statements += _s3(location, _WRITE, partition)
     if args.grants.sessions:
         statements.append({"Effect": "Allow", "Action": list(_SESSIONS), "Resource": "*"})
     return json.dumps({"Version": "2012-10-17", "Statement": statements}, sort_keys=True)
 
 
 def _own_nodes(args: IdentityArgs, partition: str) -> dict[str, Any]:
-    """Return the statement to terminate the cluster's nodes. A later cluster of the same name has another token."""
+    """Return the statement for terminating the cluster's nodes. A later cluster of the same name has another token."""
     return {
         "Effect": "Allow",
         "Action": ["ec2:TerminateInstances"],
@@ -103,8 +103,8 @@ def _own_nodes(args: IdentityArgs, partition: str) -> dict[str, Any]:
     }
 
 
-def _s3(place: str, actions: tuple[str, ...], partition: str) -> list[dict[str, Any]]:
-    bucket, _, prefix = place.partition("/")
+def _s3(location: str, actions: tuple[str, ...], partition: str) -> list[dict[str, Any]]:
+    bucket, _, prefix = location.partition("/")
     listing: dict[str, Any] = {
         "Effect": "Allow",
         "Action": ["s3:ListBucket"],

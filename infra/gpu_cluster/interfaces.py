@@ -22,7 +22,7 @@ EFA_CARDS = {
 """Types with more than one EFA. Other types with EFA have one: p3dn, p5.4xlarge, the larger of g4dn to g7e."""
 
 _EVERY_FOURTH = frozenset({"p5.48xlarge", "p5e.48xlarge"})
-"""Four cards share one link on these types, and IP traffic goes over the first of each four."""
+"""Four cards share one link on these types, and IP traffic uses the first card of every four."""
 _PLAIN_PRIMARY = frozenset({"p6-b300.48xlarge"})
 """Card 0 does not support EFA on these types: it carries IP, and the other cards carry EFA."""
 
@@ -37,7 +37,7 @@ class Interface:
 
 
 def most_efa(instance_type: str) -> int:
-    """Return the highest number of EFA interfaces for a type that supports EFA."""
+    """Return the maximum number of EFA interfaces for a type that supports EFA."""
     return EFA_CARDS.get(instance_type, 1)
 
 

@@ -18,9 +18,10 @@ class TemplateArgs:
     """Launch parameters of a node.
 
     Attributes:
-        associate_public_address: None where the user's own subnet decides, or EC2 accepts no wish.
-        reservation: Capacity reservation to launch into; empty text means none.
-        capacity_block: The reservation is a Capacity Block, which is a market of its own.
+        associate_public_address: Whether nodes get a public address; None if the user's subnet decides or EC2 does not
+            accept the setting.
+        reservation: Capacity reservation to launch into; empty for none.
+        capacity_block: Whether the reservation is a Capacity Block, which is a separate market.
     """
 
     physical_name: str
@@ -73,7 +74,7 @@ class Template(pulumi.ComponentResource):
             opts=pulumi.ResourceOptions(
                 parent=self,
                 delete_before_replace=True,
-                # A newer image behind the same parameter must not touch a cluster that lives.
+                # A newer image behind the same parameter must not change a running cluster.
                 ignore_changes=["image_id"],
             ),
         )
@@ -85,12 +86,12 @@ def _image(image: str, parent: pulumi.Resource) -> pulumi.Output[str]:
     if image.startswith("ami-"):
         return pulumi.Output.from_input(image)
     parameter = aws.ssm.get_parameter_output(name=image, opts=pulumi.InvokeOptions(parent=parent))
-    # A provider marks every parameter's value as secret; an image id is none, and as one it could not be shown.
+    # The provider marks every parameter value as secret. An image ID is not secret, and the outputs show it.
     return pulumi.Output.unsecret(parameter.value)
 
 
 def _root_device(image: pulumi.Output[str], parent: pulumi.Resource) -> pulumi.Output[str]:
-    """Return the root device of the image: it differs between distributions, and a wrong name adds an empty disk."""
+    """Return the image's root device. Its name depends on the distribution, and a wrong name adds an empty disk."""
     filters = [{"name": "image-id", "values": [image]}]
     ami = aws.ec2.get_ami_output(filters=filters, opts=pulumi.InvokeOptions(parent=parent))
     return pulumi.Output.from_input(ami.root_device_name)

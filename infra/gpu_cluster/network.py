@@ -1,4 +1,4 @@
-"""The network of the nodes: the default VPC, an existing one, or a new one."""
+"""The network of the nodes: the default VPC, another existing VPC, or a new VPC."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ from gpu_cluster.own_network import OwnNetwork, OwnNetworkArgs
 
 @dataclass(frozen=True)
 class NetworkArgs:
-    """The existing network to use, or in `own` the network to create instead."""
+    """Settings of the network: the existing network to use or, in `own`, the network to create."""
 
     zone: str
     vpc_id: str
@@ -41,21 +41,21 @@ class Network(pulumi.ComponentResource):
         self.register_outputs({"vpcId": self.vpc_id, "subnetId": self.subnet_id})
 
     def _look_up(self, args: NetworkArgs) -> None:
-        asked = pulumi.InvokeOptions(parent=self)
+        options = pulumi.InvokeOptions(parent=self)
         if args.subnet_id:
-            subnet = aws.ec2.get_subnet_output(id=args.subnet_id, opts=asked)
+            subnet = aws.ec2.get_subnet_output(id=args.subnet_id, opts=options)
             self.subnet_id = subnet.apply(lambda details: _in_zone(details, args.zone))
             self.vpc_id = subnet.vpc_id
             return
         if args.vpc_id:
             self.vpc_id = pulumi.Output.from_input(args.vpc_id)
         else:
-            self.vpc_id = aws.ec2.get_vpc_output(default=True, opts=asked).id
+            self.vpc_id = aws.ec2.get_vpc_output(default=True, opts=options).id
         filters = [
             {"name": "vpc-id", "values": [self.vpc_id]},
             {"name": "availability-zone", "values": [args.zone]},
         ]
-        subnets = aws.ec2.get_subnets_output(filters=filters, opts=asked)
+        subnets = aws.ec2.get_subnets_output(filters=filters, opts=options)
         self.subnet_id = subnets.ids.apply(lambda ids: _first(ids, args.zone))
 
 

@@ -10,12 +10,12 @@ _VPC_CIDR = "10.84.0.0/16"
 _ANYWHERE = "0.0.0.0/0"
 _LETTERS = string.ascii_lowercase[:7]
 """Letters of the zones that have an address block; no region has more than six."""
-_BLOCK = 32
-"""Each zone has a /19: 8,187 addresses, enough for a thousand nodes with eight addresses each."""
-_OUTSIDE_BLOCK = "10.84.240.0/20"
-"""For a local zone, such as `us-west-2-lax-1a`."""
-_GATES = 224
-"""Starting here, each zone has a /24 for its NAT gateway."""
+_ZONE_STEP = 32
+"""Step of the third byte between zones. Each zone has a /19 with 8,187 addresses: 1,000 nodes with eight each."""
+_LOCAL_ZONE_CIDR = "10.84.240.0/20"
+"""Address block of a local zone, such as `us-west-2-lax-1a`."""
+_NAT_OFFSET = 224
+"""Third byte of the first NAT gateway subnet; each zone has a /24."""
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class OwnNetworkArgs:
     """Settings of the network.
 
     Attributes:
-        nat: Give nodes no public address and route outgoing traffic through a NAT gateway.
+        nat: Whether nodes get no public address and send outgoing traffic through a NAT gateway.
         ssh_cidrs: Sources that may reach the node with an Elastic IP.
     """
 
@@ -57,7 +57,7 @@ class OwnNetwork(pulumi.ComponentResource):
         self.register_outputs({"vpcId": self.vpc_id, "subnetId": self.subnet_id})
 
     def _ways_out(self) -> list[dict[str, pulumi.Input[str]]]:
-        """Route traffic directly to the internet or through NAT.
+        """Return the routes to the internet, either direct or through NAT.
 
         A node behind NAT that also has an Elastic IP replies to SSH callers through the internet gateway, by a more
         specific route. Through the NAT gateway the reply would have another source address.
@@ -71,7 +71,7 @@ class OwnNetwork(pulumi.ComponentResource):
     def _nat_gateway(self) -> aws.ec2.NatGateway:
         """Create the NAT gateway in a public subnet of the nodes' zone, since traffic between zones costs extra."""
         name, args = f"{self._name}-nat", self._args
-        subnet = self._subnet(f"{name}-{args.zone}", args.zone, _gate_cidr(args.zone, args.region), public=False)
+        subnet = self._subnet(f"{name}-{args.zone}", args.zone, _nat_cidr(args.zone, args.region), public=False)
         table = self._table(name, [{"cidr_block": _ANYWHERE, "gateway_id": self._gateway.id}])
         link = self._link(f"{name}-{args.zone}", subnet, table)
         attached = pulumi.ResourceOptions(parent=self, depends_on=[self._gateway])
@@ -81,7 +81,7 @@ class OwnNetwork(pulumi.ComponentResource):
             subnet_id=subnet.id,
             allocation_id=address.id,
             tags=args.tags,
-            # An address serves one gateway at a time, so in another zone the new one can only come after the old.
+            # An address belongs to one gateway at a time, so delete the old gateway before creating it in another zone.
             opts=pulumi.ResourceOptions(parent=self, depends_on=[self._gateway, link], delete_before_replace=True),
         )
 
@@ -129,24 +129,24 @@ class OwnNetwork(pulumi.ComponentResource):
 
 
 def _zones(parent: pulumi.Resource) -> list[str]:
-    """Return the zones of the region without local zones."""
-    own = [{"name": "opt-in-status", "values": ["opt-in-not-required"]}]
-    zones = aws.get_availability_zones(state="available", filters=own, opts=pulumi.InvokeOptions(parent=parent))
+    """Return the zones of the region, except local zones."""
+    filters = [{"name": "opt-in-status", "values": ["opt-in-not-required"]}]
+    zones = aws.get_availability_zones(state="available", filters=filters, opts=pulumi.InvokeOptions(parent=parent))
     return list(zones.names)
 
 
 def _node_cidr(zone: str, region: str) -> str:
-    place = _place(zone, region)
-    return _OUTSIDE_BLOCK if place is None else f"10.84.{place * _BLOCK}.0/19"
+    index = _zone_index(zone, region)
+    return _LOCAL_ZONE_CIDR if index is None else f"10.84.{index * _ZONE_STEP}.0/19"
 
 
-def _gate_cidr(zone: str, region: str) -> str:
-    place = _place(zone, region)
-    return f"10.84.{_GATES + (len(_LETTERS) if place is None else place)}.0/24"
+def _nat_cidr(zone: str, region: str) -> str:
+    index = _zone_index(zone, region)
+    return f"10.84.{_NAT_OFFSET + (len(_LETTERS) if index is None else index)}.0/24"
 
 
-def _place(zone: str, region: str) -> int | None:
-    """Return a zone's number from its letter, the same on every run; None for a local zone."""
+def _zone_index(zone: str, region: str) -> int | None:
+    """Return a zone's index from its letter, the same on every run; None for a local zone."""
     letter = zone.removeprefix(region)
     if len(letter) != 1:
         return None

@@ -1,4 +1,4 @@
-"""Elastic IPs for nodes to which EC2 gives no public address."""
+"""Elastic IPs for nodes to which EC2 assigns no public address."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ import pulumi_aws as aws
 
 @dataclass(frozen=True)
 class PublicAddressesArgs:
-    """Settings of the addresses. The first `count` nodes get one each, in index order.
+    """Settings of the addresses. The first `count` nodes get one address each, in index order.
 
     Attributes:
         gateways: Resources that must exist before an address works: the internet gateway of a new VPC.
@@ -23,7 +23,7 @@ class PublicAddressesArgs:
 class PublicAddresses(pulumi.ComponentResource):
     """Elastic IPs, allocated before the nodes launch, so that an exhausted quota costs nothing.
 
-    `before_nodes` is for the nodes' `depends_on`.
+    Pass `before_nodes` to the nodes' `depends_on`.
     """
 
     before_nodes: list[pulumi.Resource]

@@ -11,7 +11,7 @@ _EVERYWHERE = {"cidr_blocks": ["0.0.0.0/0"], "ipv6_cidr_blocks": ["::/0"]}
 
 @dataclass(frozen=True)
 class AccessArgs:
-    """`key_name` and `security_group_id` name existing resources; if empty, they are created."""
+    """Settings of the SSH access. If `key_name` or `security_group_id` is empty, the resource is created."""
 
     physical_name: str
     vpc_id: pulumi.Input[str]
@@ -23,14 +23,14 @@ class AccessArgs:
 
 
 class Access(pulumi.ComponentResource):
-    """Allows SSH from the given ranges, all traffic between the nodes, and all outbound traffic."""
+    """Key pair and security group for SSH from the given ranges, traffic between nodes, and outbound traffic."""
 
     key_name: pulumi.Output[str]
     security_group_id: pulumi.Output[str]
 
     def __init__(self, name: str, args: AccessArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("cloudgpu:infra:Access", name, None, opts)
-        # Both have fixed names, which an old and a new one cannot share.
+        # Both resources have fixed names, so the old resource must be deleted before the new resource is created.
         alone = pulumi.ResourceOptions(parent=self, delete_before_replace=True)
         if args.key_name:
             self.key_name = pulumi.Output.from_input(args.key_name)

@@ -25,7 +25,7 @@ _RESERVATION = re.compile(r"cr-[0-9a-f]{8,17}")
 
 @dataclass(frozen=True)
 class Named:
-    """Existing resources to use. An empty name means that the program creates the resource."""
+    """Existing resources to use. If a name is empty, the program creates the resource or uses the default."""
 
     vpc_id: str = ""
     subnet_id: str = ""
@@ -40,21 +40,21 @@ class ClusterArgs:
     """Settings of a cluster.
 
     Attributes:
-        expires_at: When the nodes power themselves off, UTC.
+        expires_at: Time at which the nodes power themselves off, UTC.
         ssh_cidrs: The only sources that may reach port 22; none if nodes are reached through SSM.
-        image: `ami-...`, or the SSM parameter that names it.
+        image: Image ID (`ami-...`), or the SSM parameter that contains it.
         disk_gib: Size of the root volume.
         efa_interfaces: EFA interfaces per node; 0 means plain TCP.
         public_address: Addresses of the nodes: assigned by EC2, one Elastic IP each, one for the first node and NAT for
             the rest, private addresses in the user's subnet, or private addresses behind NAT.
         reach: `direct`: the caller connects to port 22. `ssm`: SSH goes through Session Manager, and no port is open.
-        reservation: Capacity reservation to launch into, for the markets that have one.
+        reservation: Capacity reservation to launch into, for the markets that require a reservation.
         readable: S3 locations (`bucket/prefix`) that the nodes may read.
         writable: S3 locations that the nodes may also write.
-        create_vpc: Create a VPC instead of using the region's default one.
+        create_vpc: Whether to create a VPC instead of using the region's default VPC.
         bootstrap: Shell script that every node runs at its first boot; must not contain secrets.
         storage_group_ids: Additional security groups of the nodes, which give access to storage.
-        expiry_schedule: Also terminate the nodes from AWS shortly after the expiry.
+        expiry_schedule: Whether AWS also terminates the nodes shortly after the expiry.
     """
 
     cluster: str
@@ -94,7 +94,7 @@ class ClusterArgs:
         """Read and validate every setting.
 
         Raises:
-            pulumi.RunError: A setting is missing or makes no sense; the message names it.
+            pulumi.RunError: A setting is missing or invalid; the message names it.
         """
         named = _named(config)
         return cls(
@@ -172,13 +172,13 @@ def _market(config: pulumi.Config) -> Market:
 
 
 def _reservation(config: pulumi.Config) -> str:
-    """Return the reservation id, which the reservation markets require and the others reject."""
+    """Return the reservation ID, which the reservation markets require and the other markets reject."""
     value, market = config.get("reservation") or "", _market(config)
     needs_reservation = market in ("reservation", "capacity-block")
     if needs_reservation and not _RESERVATION.fullmatch(value):
-        raise _wrong("reservation", value, f"the id of the capacity reservation (cr-...), for market {market}")
+        raise _wrong("reservation", value, f"the ID of the capacity reservation (cr-...), for market {market}")
     if value and not needs_reservation:
-        raise _wrong("reservation", value, f"nothing, since the market is {market}")
+        raise _wrong("reservation", value, f"no value, since the market is {market}")
     return value
 
 
@@ -209,23 +209,23 @@ def _efa(config: pulumi.Config) -> int:
 
 def _public_address(config: pulumi.Config, named: Named) -> PublicAddress:
     value = config.get("publicAddress") or "auto"
-    kind = next((kind for kind in PUBLIC_ADDRESSES if value == kind), None)
-    if kind is None:
+    address = next((address for address in PUBLIC_ADDRESSES if value == address), None)
+    if address is None:
         raise _wrong("publicAddress", value, f"one of {', '.join(PUBLIC_ADDRESSES)}")
-    several = len(interfaces(config.require("instanceType"), _efa(config))) > 1
-    if kind == "auto" and several and not named.subnet_id:
-        expected = "elastic, nat or private-nat: EC2 gives no public address to nodes with several network interfaces"
+    has_several_interfaces = len(interfaces(config.require("instanceType"), _efa(config))) > 1
+    if address == "auto" and has_several_interfaces and not named.subnet_id:
+        expected = "elastic, nat or private-nat: EC2 assigns no public address to nodes with several network interfaces"
         raise _wrong("publicAddress", value, expected)
-    if kind in ("nat", "private-nat") and (named.vpc_id or named.subnet_id or named.security_group_id):
-        expected = "elastic or private, since vpcId, subnetId or securityGroupId name an existing network"
+    if address in ("nat", "private-nat") and (named.vpc_id or named.subnet_id or named.security_group_id):
+        expected = "elastic or private, since vpcId, subnetId or securityGroupId is set to an existing network"
         raise _wrong("publicAddress", value, expected)
-    if kind == "private" and not named.subnet_id:
+    if address == "private" and not named.subnet_id:
         raise _wrong("publicAddress", value, "elastic or nat, or a cloudgpu:subnetId whose private addresses you reach")
-    if kind == "private-nat" and _reach(config) != "ssm":
-        raise _wrong("publicAddress", value, "nat, or cloudgpu:reach ssm: nobody else reaches these addresses")
-    if kind == "nat" and _reach(config) == "ssm":
-        raise _wrong("publicAddress", value, "private-nat: by cloudgpu:reach ssm no node needs a public address")
-    return kind
+    if address == "private-nat" and _reach(config) != "ssm":
+        raise _wrong("publicAddress", value, "nat, or cloudgpu:reach ssm: only Session Manager reaches these addresses")
+    if address == "nat" and _reach(config) == "ssm":
+        raise _wrong("publicAddress", value, "private-nat: with cloudgpu:reach ssm, no node needs a public address")
+    return address
 
 
 def _reach(config: pulumi.Config) -> Reach:
@@ -239,7 +239,9 @@ def _reach(config: pulumi.Config) -> Reach:
 def _create_vpc(config: pulumi.Config, named: Named) -> bool:
     create = _flag(config, "createVpc", default="false")
     if create and (named.vpc_id or named.subnet_id or named.security_group_id):
-        raise _wrong("createVpc", "true", "false, since vpcId, subnetId or securityGroupId name an existing one")
+        raise _wrong(
+            "createVpc", "true", "false, since vpcId, subnetId or securityGroupId is set to an existing resource"
+        )
     return create
 
 

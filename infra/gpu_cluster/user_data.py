@@ -4,10 +4,10 @@ import hashlib
 from datetime import datetime, timedelta
 
 _LIMIT_BYTES = 16384
-"""EC2's own limit on user data, before base64."""
+"""EC2's limit on the size of user data before base64 encoding."""
 
 EXTENDABLE = timedelta(days=14)
-"""How far `extend` may move a node's expiry beyond the first one, which is fixed at launch."""
+"""Maximum time by which `extend` may move a node's expiry beyond the first expiry, which is fixed at launch."""
 
 _EXPIRY = """\
 #!/bin/sh
@@ -114,10 +114,10 @@ def expiry_hook(expires_at: datetime) -> str:
 
 
 def user_data(expires_at: datetime, bootstrap: str) -> str:
-    """Return the MIME text: the expiry hook first, then the bootstrap script if there is one.
+    """Return the user data as MIME text: the expiry hook, then the bootstrap script if there is one.
 
     Raises:
-        UserDataTooLongError: EC2 would refuse it.
+        UserDataTooLongError: The user data exceeds EC2's size limit.
     """
     parts = [("text/cloud-boothook", "expiry.sh", expiry_hook(expires_at))]
     if bootstrap:
@@ -125,13 +125,13 @@ def user_data(expires_at: datetime, bootstrap: str) -> str:
     text = _multipart(parts)
     size = len(text.encode())
     if size > _LIMIT_BYTES:
-        message = f"user data has {size} bytes, EC2 accepts {_LIMIT_BYTES}: shorten the bootstrap script"
+        message = f"the user data is {size} bytes long, but EC2 accepts {_LIMIT_BYTES}: shorten the bootstrap script"
         raise UserDataTooLongError(message)
     return text
 
 
 def _multipart(parts: list[tuple[str, str, str]]) -> str:
-    """Derive the boundary from the content, so that the same settings always give the same bytes."""
+    """Join the parts, with a boundary derived from the content so that the same settings always give the same bytes."""
     digest = hashlib.sha256("\0".join(body for _, _, body in parts).encode()).hexdigest()
     boundary = f"cloudgpu-{digest[:24]}"
     lines = ["MIME-Version: 1.0", f'Content-Type: multipart/mixed; boundary="{boundary}"', ""]

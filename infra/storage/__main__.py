@@ -1,4 +1,4 @@
-"""Pulumi program for one storage, from the settings of its stack."""
+"""Pulumi program for one storage, configured by the settings of its stack."""
 
 import pulumi
 

@@ -13,11 +13,11 @@ from cloudgpu.aws.ec2 import tag_search
 from cloudgpu.aws.resources import registry
 from cloudgpu.aws.session.session import CloudEndpoint, Session, connect
 from cloudgpu.clock import SystemClock
-from cloudgpu.engine.base import Applied, Engine, Event, Stack
+from cloudgpu.engine.base import AppliedStack, Engine, Event, Stack
 from cloudgpu.engine.direct.engine import DirectEngine
 from cloudgpu.engine.direct.journal import JournalAccount
 from cloudgpu.engine.direct.unanswered_delays import ELSEWHERE
-from cloudgpu.engine.pulumi_cli.engine import PulumiEngine, Site
+from cloudgpu.engine.pulumi_cli.engine import CloudAccess, PulumiEngine
 from cloudgpu.engine.pulumi_cli.factory import PulumiOptions, pulumi_engine
 from cloudgpu.paths import Home, bundled
 from cloudgpu.rehearsal import client
@@ -82,7 +82,7 @@ class Place:
         return self._sessions.setdefault(region, connect(self.endpoint, region))
 
     def engine(self, **environ: str) -> PulumiEngine:
-        site = Site(self.clients, registry, self.tags, ELSEWHERE)
+        site = CloudAccess(self.clients, registry, self.tags, ELSEWHERE)
         choice = PulumiOptions(command=self.command)
         return pulumi_engine(self.root, self.endpoint, choice, site, {**os.environ, **environ}, SystemClock())
 
@@ -106,7 +106,7 @@ class Place:
         journal = self.home.cluster("demo").journal("us-east-1")
         return Stack("demo", "us-east-1", self.program, self.config, journal, self.secrets)
 
-    def up(self) -> Applied:
+    def up(self) -> AppliedStack:
         return self.engine().up(self.stack, self.events.append)
 
     def destroy(self) -> None:

@@ -28,7 +28,7 @@ def test_up_and_down_with_the_cli(workspace, engine):
     assert record["engine"] == "pulumi"
     assert len(up["nodes"]) == 2
     refused = workspace.json("up", str(folder), "--yes", "--engine", "direct", code=2)
-    assert "made by the pulumi engine, not the direct engine" in refused["error"]["message"]
+    assert "created with the pulumi engine, not direct" in refused["error"]["message"]
     # nobody names an engine: the record does
     again = workspace.json(
         "up", str(folder), "--yes", env={"CLOUDGPU_PULUMI_COMMAND": engine["CLOUDGPU_PULUMI_COMMAND"]}

@@ -68,8 +68,8 @@ def test_up_puts_right_what_somebody_did_to_the_rules(workspace):
     door.ec2.authorize_security_group_ingress(GroupId=group, IpPermissions=[world])
     door.ec2.revoke_security_group_ingress(GroupId=group, IpPermissions=[itself])
     said = workspace.run("up", "plain", "--yes").stdout
-    assert f"repaired: security group {group}: tcp 22 of 0.0.0.0/0 was let in" in said
-    assert f"repaired: security group {group}: all traffic of {group} was no longer let in" in said
+    assert f"repaired: security group {group}: tcp 22 from 0.0.0.0/0 was allowed" in said
+    assert f"repaired: security group {group}: all traffic from {group} was no longer allowed" in said
     assert sorted(door.rules()) == before
     assert "put right" not in workspace.run("up", "plain", "--yes").stdout
     workspace.run("down", "plain")

@@ -15,7 +15,7 @@ import pytest
 from cloudgpu.aws.ec2 import host_keys, instances, tag_search
 from cloudgpu.aws.ec2.fleets import shortfall
 from cloudgpu.aws.resources import registry
-from cloudgpu.aws.resources.base import HandlerContext, Physical
+from cloudgpu.aws.resources.base import ExistingResource, HandlerContext
 from cloudgpu.aws.session.session import CloudEndpoint, Session, connect
 from cloudgpu.clock import SystemClock
 from cloudgpu.errors import CapacityError, CloudGpuError, NotOfferedError, TeardownError
@@ -67,7 +67,7 @@ class Carried:
 
     session: Session
     salt: str = field(default_factory=lambda: uuid.uuid4().hex)
-    made: list[tuple[Any, HandlerContext, Any, Physical]] = field(default_factory=list)
+    made: list[tuple[Any, HandlerContext, Any, ExistingResource]] = field(default_factory=list)
     exports: dict[str, Any] = field(default_factory=dict)
     lock: threading.Lock = field(default_factory=threading.Lock)
 

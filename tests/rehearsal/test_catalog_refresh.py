@@ -38,14 +38,14 @@ def test_a_price_changes_the_plan_and_a_revert_brings_it_back(workspace):
         (REGION, part) for part in ("types", "zones", "on_demand", "spot", "images", "quotas")
     }
     assert workspace.run("catalog", "revert").stdout == (
-        "rehearsal: the catalogue that came with cloudgpu is in use again (was 1)\n"
+        "rehearsal: the catalog bundled with cloudgpu is in use again (was 1)\n"
     )
     assert node_usd(workspace) == {(shipped, shipped_on)}
     workspace.run("catalog", "revert", "1")
     assert known_usd(workspace) == Decimal("29.5")
     assert workspace.run("catalog", "history").stdout.splitlines()[-1].startswith("*        1")
-    # A damaged overlay stops what is bought by its prices, names itself and the way on.
-    workspace.home.catalog("rehearsal").overlay(1).write_text("{")
+    # A damaged snapshot stops what is bought by its prices, names itself and the way on.
+    workspace.home.catalog("rehearsal").snapshot(1).write_text("{")
     refused = workspace.run("plan", "plain", "--offline", code=10)
     assert "overlay-0001.json cannot be used" in refused.stderr
     assert "cloudgpu catalog revert 0 --on rehearsal" in refused.stderr

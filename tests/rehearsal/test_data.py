@@ -133,13 +133,13 @@ def test_data_comes_to_the_first_node_and_goes_on_from_there(workspace):
     done = workspace.run("train", "plain", "--cluster", "trio", "--on", "rehearsal", "--yes")
     for line in ("has one digits 0o644 False", "has first said 0o750 False", "has again said 0o750 True"):
         assert done.stdout.count(line) == 3, done.stdout
-    assert "data sets: 6 B moved" in done.stdout, "once, from S3"
-    assert "data notes: 4 B moved" in done.stdout, "once, from here"
-    assert done.stdout.count("copying from node 0 to the others") == 2
+    assert "data sets: 6 B transferred" in done.stdout, "once, from S3"
+    assert "data notes: 4 B transferred" in done.stdout, "once, from here"
+    assert done.stdout.count("copying from node 0 to the other nodes") == 2
     (folder / "notes/first").write_text("sung")
     (folder / "notes/again").unlink()
     more = workspace.run("train", "plain", "--cluster", "trio", "--on", "rehearsal", "--yes")
     assert more.stdout.count("has first sung 0o750 False") == 3
     assert "has again" not in more.stdout
-    assert "data sets: 0 B moved" in more.stdout
+    assert "data sets: 0 B transferred" in more.stdout
     workspace.run("down", "trio", "--yes")

@@ -46,7 +46,7 @@ def interrupted_at(workspace, action, *args, phase="before"):
 def test_ctrl_c_while_up_buys_says_what_may_be_left_and_how_to_end_it(workspace, action, phase):
     workspace.recipe()
     out, _ = interrupted_at(workspace, action, "up", "plain", "--yes", phase=phase)
-    assert "cluster plain may be half made; its nodes power off at" in out
+    assert "cluster plain may be incomplete; its nodes power off at" in out
     assert "delete it now: cloudgpu down plain" in out
     (cluster,) = workspace.json("status")["clusters"]
     assert cluster["state"] == "making"
@@ -72,7 +72,7 @@ def test_ctrl_c_while_up_buys_ends_it_when_asked_to(workspace):
     workspace.recipe()
     args = ("up", "plain", "--yes", "--on-interrupt", "end")
     out, _ = interrupted_at(workspace, "CreateFleet", *args, phase="after_effect")
-    assert "cluster plain is gone" in out
+    assert "cluster plain is deleted" in out
     assert workspace.left() == {}
     assert workspace.json("status")["clusters"] == []
 

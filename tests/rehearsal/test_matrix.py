@@ -47,7 +47,7 @@ def test_the_example_of_the_page(workspace):
     (folder / "train.py").write_text(script)
     done = workspace.run(*command, "--csv", "results.csv")
     title = re.search(
-        r"^matrix (summing-[0-9a-f]{6}): 4 of 4 combinations have their result \(simulated\)$", done.stdout, re.M
+        r"^matrix (summing-[0-9a-f]{6}): 4 of 4 combinations have a result \(simulated\)$", done.stdout, re.M
     )
     table = done.stdout[title.start() :]
     assert re.search(r"^  way   step    state      numbers_per_s \[numbers/s\]", table, re.M)

@@ -40,7 +40,7 @@ def test_the_readme(workspace):
     *told, cost, stopped = run_all(workspace, lines("README.md"))
     assert "quickstart" in told[0]
     assert "cluster lab is up (simulated)" in told[2]
-    assert "is gone, verified by tag search; 2 instances ended" in told[-1]
+    assert "is deleted, verified by tag search; 2 instances terminated" in told[-1]
     assert "simulated $" in cost
     assert "stopped" in stopped
 
@@ -67,7 +67,7 @@ def test_the_first_run(workspace):
     assert host.startswith("ip-127-")
     assert "cluster lab (2 x p3dn.24xlarge) is up until" in reused
     assert "lab  up  (simulated)" in status
-    assert "is gone, verified by tag search; 2 instances ended" in ended
+    assert "is deleted, verified by tag search; 2 instances terminated" in ended
     assert "stopped" in stopped
 
 
@@ -91,7 +91,7 @@ def test_a_lost_answer_and_a_passed_expiry(workspace):
     assert workspace.json("rehearsal", "faults", str(rules))["simulated"] is True
     # The fleet was made and nobody was told: it is found by its tag and ended, not paid for.
     error = workspace.json("up", "plain", "--yes", code=8)["error"]
-    assert "no answer" in error["message"]
+    assert "no response" in error["message"]
     assert workspace.left() == {}
     workspace.run("rehearsal", "faults")
     assert len(workspace.json("up", "plain", "--yes")["nodes"]) == 2

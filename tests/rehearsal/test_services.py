@@ -165,7 +165,7 @@ def test_a_service_is_opened_and_stays_when_its_command_is_left(lab, watch):
     train.until(r"\[rank 0\] my token is \*{40}$")
     left = train.interrupted()
     assert re.search(r"^ +web is ready after [\d.]+ s; open this address in a browser:$", left, re.MULTILINE)
-    assert "its local port is" in left  # a rehearsal node shares this machine
+    assert "the local port is" in left  # a rehearsal node shares this machine
     assert left.count(token) == 1
     with pytest.raises(OSError, match="refused"):
         get(url[0])
@@ -191,7 +191,7 @@ def test_a_service_is_opened_and_stays_when_its_command_is_left(lab, watch):
 def test_a_service_that_ends_at_once_has_failed(lab):
     outcome = lab.json("train", "web", "--cluster", "lab", "--yes", "--set", "ends=yes", code=5)
     assert (outcome["state"], outcome["exit_code"]) == ("failed", 0)
-    assert outcome["reason"] == "the service ended before it was ready"
+    assert outcome["reason"] == "the service exited before it was ready"
     assert outcome["tail"] == ["my token is " + "*" * 40]
 
 
@@ -220,11 +220,11 @@ def test_exec_on_all_nodes_and_what_was_wrong_with_it(lab, watch):
     assert (same.stdout, same.stderr) == ("nodes 0-1:\n  a  b\n", "")
     different = lab.run("exec", "lab", "--", "hostname; test $(hostname | tail -c 2) = x && exit 3; exit 4", code=5)
     assert re.fullmatch(r"node 0:\n  ip-\S+\nnode 1:\n  ip-\S+\n", different.stdout)
-    assert different.stderr == "node 0: ended with exit code 4\nnode 1: ended with exit code 4\n"
+    assert different.stderr == "node 0: failed with exit code 4\nnode 1: failed with exit code 4\n"
     assert lab.run("exec", "lab", "--node", "1", "--", "cat /etc/hostname >/dev/null; printf raw").stdout == "raw"
     rows = lab.json("exec", "lab", "--node", "0-1", "--json", "--", "true")["nodes"]
     assert [(row["node"], row["exit_code"]) for row in rows] == [(0, 0), (1, 0)]
-    assert "no command given" in lab.run("exec", "lab", code=2).stderr
+    assert "no command specified" in lab.run("exec", "lab", code=2).stderr
     assert (
         "node 2 does not exist; the nodes are 0 to 1"
         in lab.run("exec", "lab", "--node", "2", "--", "true", code=2).stderr
@@ -242,7 +242,7 @@ def test_what_a_tunnel_says(lab, watch):
     local = tunnel.until(r"127\.0\.0\.1:(\d+) forwards to port 8001 of node 1 of cluster lab")[1]
     with contextlib.suppress(OSError):
         get(f"http://127.0.0.1:{local}/")
-    tunnel.until("nothing listens on port 8001 of node 1; every new connection retries")
+    tunnel.until("nothing listens on port 8001 of node 1; every new connection tries again")
     busy = lab.run("tunnel", "lab", "80", "--local", local, code=2).stderr
     assert f"port {local} of this machine is in use" in busy
     closed = tunnel.interrupted()
@@ -252,7 +252,7 @@ def test_what_a_tunnel_says(lab, watch):
     for argv, told in (
         (("tunnel", "lab", "70000"), "70000 is not a port"),
         (("tunnel", "lab", "80", "--node", "7"), "cluster lab has no node 7; its nodes are 0 to 1"),
-        (("tunnel", "lab"), "no port given, and no service is running on cluster lab"),
+        (("tunnel", "lab"), "no port specified, and no service is running on cluster lab"),
         (("tunnel", "gone", "80"), "cluster gone does not exist"),
     ):
         assert told in lab.run(*argv, code=2).stderr

@@ -39,7 +39,7 @@ def test_a_run_from_plan_to_bill_leaves_nothing(workspace):
 def test_a_failing_rank_is_named_with_its_last_lines_and_the_cluster_ended(workspace):
     workspace.recipe()
     done = workspace.run("train", "plain", "--yes", "--set", "fail_rank=2", code=5)
-    assert "rank 2 ended first (exit code 3)" in done.stdout
+    assert "rank 2 failed first (exit code 3)" in done.stdout
     assert "the shape of the tensor is wrong" in done.stdout
     assert workspace.left() == {}
 
@@ -69,7 +69,7 @@ def test_train_uses_a_standing_cluster_and_leaves_it(workspace):
     ended = workspace.json("down", "plain")
     assert sorted(ended["instances_ended"]) == sorted(node["instance_id"] for node in first["nodes"])
     assert workspace.left() == {}
-    assert "nothing to end" in workspace.run("down", "plain").stdout
+    assert "nothing to delete" in workspace.run("down", "plain").stdout
 
 
 def test_no_capacity_anywhere_is_exit_4_with_a_line_a_candidate(workspace):

@@ -88,10 +88,10 @@ def test_one_after_the_other(homes):
     laptop, workstation = homes
     laptop.run(*UP)
     refused = workstation.run(*UP, code=11)
-    assert "there is a cluster plain of ann already" in refused.stderr
-    assert "there is no cluster plain that is up" in workstation.run(*EXTEND, code=2).stderr
+    assert "cluster name plain is in use by ann" in refused.stderr
+    assert "there is no running cluster plain" in workstation.run(*EXTEND, code=2).stderr
     (row,) = workstation.json("sweep")["clusters"]
-    assert (row["goes"], row["why"], row["ended"]) == (True, "yours, and not known to this home", False)
+    assert (row["goes"], row["why"], row["ended"]) == (True, "yours, with no record in this home", False)
     assert len(client.nodes(laptop.workspace.cloud)) == 2
 
     # Whoever names the cluster ends it, from wherever.

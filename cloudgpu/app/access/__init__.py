@@ -1,1 +1,1 @@
-"""Reach the nodes of a cluster: SSH, exec, tunnels."""
+"""Connect to the nodes of a cluster: SSH, exec and tunnels."""

@@ -16,7 +16,7 @@ from cloudgpu.state.inventories import stored_inventory
 from cloudgpu.text import command
 
 Reached = Mapping[int, SshHost | CloudGpuError]
-"""Node index -> its connection, or why there is none."""
+"""Node index -> connection to the node, or the error if it could not be opened."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class ClusterNodes:
 
 
 def find_cluster_nodes(records: RecordStore, home: Home, means: NodeLogin, name: str) -> ClusterNodes:
-    """Return the nodes of a cluster, named by itself or by one of its runs.
+    """Return the nodes of a cluster, given the cluster's name or the ID of one of its runs.
 
     Raises:
         UsageError: The cluster does not exist or has expired.
@@ -47,7 +47,7 @@ def find_cluster_nodes(records: RecordStore, home: Home, means: NodeLogin, name:
     if record.state == "ending":
         raise BusyError(f"cluster {record.name} is being deleted", hint=command("cloudgpu", "down", record.name))
     if record.expires_at <= means.clock.now():
-        message = f"cluster {record.name} expired at {record.expires_at:%Y-%m-%d %H:%M} UTC and has no nodes any more"
+        message = f"cluster {record.name} expired at {record.expires_at:%Y-%m-%d %H:%M} UTC and no longer has any nodes"
         raise UsageError(message, hint=command("cloudgpu", "down", record.name))
     return ClusterNodes(record, stored_inventory(home, record).nodes)
 
@@ -56,11 +56,11 @@ def find_cluster_nodes(records: RecordStore, home: Home, means: NodeLogin, name:
 def reached(means: NodeLogin, cluster: ClusterNodes, indices: Collection[int]) -> Iterator[Reached]:
     """Connect to these nodes concurrently. The value of an unreachable node is its error.
 
-    If a node does not respond, SSH is opened to the caller's current address, which may have changed, and retried.
+    If a node does not respond, authorize SSH from the caller's current address, which may have changed, and retry.
     """
     requested = [node for node in cluster.nodes if node.index in indices]
     outcomes = dict(_connected(means, cluster.nodes, requested))
-    unreachable = [node for node in requested if _may_have_moved(outcomes[node.index])]
+    unreachable = [node for node in requested if _may_need_authorization(outcomes[node.index])]
     if unreachable:
         means.authorize_caller(cluster.record)
         outcomes |= _connected(means, cluster.nodes, unreachable)
@@ -79,5 +79,5 @@ def _connected(means: NodeLogin, nodes: Sequence[Node], requested: Sequence[Node
     return connect_all(with_jumps, means.key, clock=means.clock, carrier=means.ways.carrier)
 
 
-def _may_have_moved(outcome: SshHost | CloudGpuError) -> bool:
+def _may_need_authorization(outcome: SshHost | CloudGpuError) -> bool:
     return isinstance(outcome, ConnectError) and not isinstance(outcome, HostKeyError | AuthRefusedError)

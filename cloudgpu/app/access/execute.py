@@ -1,4 +1,4 @@
-"""`exec`: run a command on several nodes concurrently. Unreachable nodes are reported next to the results."""
+"""`exec`: run a command on several nodes concurrently. Unreachable nodes are reported along with the results."""
 
 import codecs
 import contextlib
@@ -20,12 +20,12 @@ from cloudgpu.ssh.connection import SshHost
 from cloudgpu.ssh.session import CommandSession
 
 _RANGE = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?")
-_LEAVE_S = 3.0
-"""How long to wait for a command to stop before the connection is closed, seconds."""
+_STOP_S = 3.0
+"""Seconds to wait for a command to stop before the connection is closed."""
 _LOOK_S = 0.2
 
 OnLine = Callable[[int, bool, str], None]
-"""Receives every line as it arrives: node index, whether it is standard error, text."""
+"""Callback for each output line as it arrives: node index, True for standard error, text."""
 
 
 @dataclass(frozen=True)
@@ -33,8 +33,8 @@ class NodeOutcome:
     """The result of the command on one node.
 
     Attributes:
-        exit_code: None if the end of the command is unknown.
-        error: Why the command could not be run, or its end is unknown; empty otherwise.
+        exit_code: Exit code of the command, or None if it is unknown.
+        error: Reason why the command could not be run or its exit code is unknown; otherwise empty.
     """
 
     node: int
@@ -46,7 +46,7 @@ class NodeOutcome:
     hint: str = ""
 
     def as_json(self) -> dict[str, Any]:
-        """Return the documented `exec --json` row."""
+        """Return the documented entry of `exec --json`."""
         return {
             "node": self.node,
             "exit_code": self.exit_code,
@@ -62,7 +62,7 @@ def chosen_indices(text: str, nodes: int) -> tuple[int, ...]:
     """Parse node indices such as `0,2-3`; an empty text selects all nodes.
 
     Raises:
-        UsageError: The text is invalid, or the cluster does not have such a node.
+        UsageError: The text is invalid, or the cluster has no such node.
     """
     if not text:
         return tuple(range(nodes))
@@ -71,39 +71,40 @@ def chosen_indices(text: str, nodes: int) -> tuple[int, ...]:
         match = _RANGE.fullmatch(part.strip())
         if match is None:
             raise UsageError(
-                f"--node {text}: {part.strip() or 'nothing'} is not a node", hint="for example --node 0,2-3"
+                f"--node {text}: {part.strip() or 'nothing'} is not a node",
+                hint="use indices and ranges such as --node 0,2-3",
             )
         first, last = int(match[1]), int(match[2] or match[1])
         if last < first or last >= nodes:
             message = f"--node {text}: node {part.strip()} does not exist; the nodes are 0 to {nodes - 1}"
-            raise UsageError(message, hint="`cloudgpu status` shows how many nodes a cluster has")
+            raise UsageError(message, hint="run `cloudgpu status` to see how many nodes the cluster has")
         indices |= set(range(first, last + 1))
     return tuple(sorted(indices))
 
 
 def shell_line(words: Sequence[str]) -> str:
-    """Return the shell line for the nodes: a single word unchanged, several words quoted.
+    """Return the shell line to run on the nodes: a single word unchanged, several words quoted.
 
     Raises:
         UsageError: The command is empty.
     """
     if not any(words):
-        message = "no command given"
-        raise UsageError(message, hint="put it after --, for example: cloudgpu exec NAME -- nvidia-smi -L")
+        message = "no command specified"
+        raise UsageError(message, hint="put the command after --, for example: cloudgpu exec NAME -- nvidia-smi -L")
     return words[0] if len(words) == 1 else shlex.join(words)
 
 
 def execute(
     reached: Reached, line: str, clock: Clock, *, stdin: bytes | None = None, on_line: OnLine | None = None
 ) -> tuple[NodeOutcome, ...]:
-    """Run a shell line on every node concurrently and wait for all of them. Ctrl-C stops it on every node.
+    """Run a shell line on all nodes concurrently and wait for all of them. Ctrl-C stops the command on every node.
 
     Args:
-        reached: The nodes.
+        reached: Connections to the nodes, or the errors of unreachable nodes.
         line: The shell line.
-        clock: Measures the duration.
+        clock: Clock that measures the duration.
         stdin: Standard input of the command on every node, or None.
-        on_line: Receives every line as it arrives, called by one thread at a time.
+        on_line: Callback for each output line as it arrives. Only one thread calls it at a time.
     """
     source = Path(connected_command.__file__).read_text(encoding="utf-8")
     command = RemoteCommand("exec", "python3", "-I", "-S", "-c", source, line, *(() if stdin is None else ("stdin",)))
@@ -115,7 +116,7 @@ def execute(
     try:
         outcomes = {outcome.node: outcome for outcome in _all(results, len(running))}
     except KeyboardInterrupt:
-        _end(running, results)
+        _stop_all(running, results)
         raise
     unreached = {index: _unreached(index, err) for index, err in reached.items() if isinstance(err, CloudGpuError)}
     return tuple({**outcomes, **unreached}[index] for index in reached)
@@ -135,7 +136,7 @@ def as_json(cluster: str, line: str, outcomes: Sequence[NodeOutcome]) -> Mapping
 
 
 class _Running:
-    """The command on one node, run in its own thread."""
+    """The command on one node, run in a separate thread."""
 
     def __init__(self, index: int, host: SshHost, clock: Clock, on_line: OnLine | None) -> None:
         self._index = index
@@ -180,7 +181,7 @@ class _Running:
 
 
 class _Text:
-    """Collects one output stream, or passes it on line by line."""
+    """Collects one output stream, or passes each line to the callback if there is one."""
 
     def __init__(self, index: int, on_line: OnLine | None, *, error: bool) -> None:
         self._index, self._on_line, self._error = index, on_line, error
@@ -210,12 +211,12 @@ class _Text:
 
 
 def _serial(on_line: OnLine | None) -> OnLine | None:
-    """Return the callback guarded by a lock."""
+    """Return the callback, serialized by a lock."""
     if on_line is None:
         return None
     lock = threading.Lock()
 
-    def emit_line(index: int, error: bool, line: str) -> None:  # noqa: FBT001 - as OnLine has it
+    def emit_line(index: int, error: bool, line: str) -> None:  # noqa: FBT001 - the signature of OnLine
         with lock:
             on_line(index, error, line)
 
@@ -235,13 +236,13 @@ def _all(results: "queue.SimpleQueue[NodeOutcome | BaseException]", count: int) 
         yield item
 
 
-def _end(running: Sequence[_Running], results: "queue.SimpleQueue[NodeOutcome | BaseException]") -> None:
-    """Stop the command on every node and wait a moment for the confirmation."""
+def _stop_all(running: Sequence[_Running], results: "queue.SimpleQueue[NodeOutcome | BaseException]") -> None:
+    """Stop the command on every node and wait briefly for confirmation."""
     for node_run in running:
         threading.Thread(target=node_run.end, daemon=True).start()
     with contextlib.suppress(queue.Empty):
         for _ in running:
-            results.get(timeout=_LEAVE_S)
+            results.get(timeout=_STOP_S)
 
 
 def _unreached(index: int, err: CloudGpuError) -> NodeOutcome:

@@ -13,14 +13,14 @@ from cloudgpu.ssh.base import Host
 from cloudgpu.ssh.bastion import bastion
 from cloudgpu.ssh.connection import SshHost
 from cloudgpu.ssh.fanout import all_or_raise, connect_all, wait_for_all
-from cloudgpu.ssh.session import Patience
+from cloudgpu.ssh.session import KeepaliveLimits
 from cloudgpu.ssh.tcp_connector import CarryingCommand, ProgramCarrier, TcpConnector
 
 _BASTION_S = 15.0
 
 
 class NodeCarriers:
-    """Carriers to nodes that the caller cannot reach directly. The connection to a jump host is shared."""
+    """Connectors for nodes that the caller cannot reach directly. Connections to jump hosts are shared."""
 
     def __init__(
         self, key: Path, clock: Clock, known_hosts: Sequence[Path], session: Callable[[Node], CarryingCommand]
@@ -30,7 +30,7 @@ class NodeCarriers:
         self._lock = Lock()
 
     def carrier(self, node: Node) -> TcpConnector | None:
-        """Return the carrier to a node, or None for a direct connection.
+        """Return the connector for a node, or None if the caller connects directly.
 
         Raises:
             HostKeyError: The host key of the jump host is unknown.
@@ -40,18 +40,18 @@ class NodeCarriers:
         return self.gate(node) if node.bastion else None
 
     def gate(self, node: Node) -> SshHost:
-        """Return the jump host of a node. It is connected on first use.
+        """Return the connection to a node's jump host, which is opened on first use.
 
         Raises:
-            HostKeyError: Its host key is unknown.
+            HostKeyError: The host key of the jump host is unknown.
         """
         return self._connected(node.bastion, node.bastion_keys, node.key)
 
     def bastion(self, address: str) -> SshHost:
-        """Return a jump host by its address. It is connected on first use.
+        """Return the connection to the jump host at this address, which is opened on first use.
 
         Raises:
-            HostKeyError: Its host key is unknown.
+            HostKeyError: The host key of the jump host is unknown.
         """
         return self._connected(address)
 
@@ -61,7 +61,7 @@ class NodeCarriers:
             if cache_key not in self._bastions:
                 host = bastion(address, self._known_hosts, pinned, key)
                 self._bastions[cache_key] = SshHost(
-                    host, self._key, clock=self._clock, timeout_s=_BASTION_S, via=None, patience=Patience()
+                    host, self._key, clock=self._clock, timeout_s=_BASTION_S, via=None, patience=KeepaliveLimits()
                 )
             return self._bastions[cache_key]
 
@@ -72,7 +72,7 @@ def connector(key: Path, clock: Clock, boot_s: float, ways: NodeCarriers) -> Con
     def connect(nodes: Sequence[Node], emit: Emit) -> list[Host]:
         emit(Note(f"connecting to {len(nodes)} nodes"))
         if all(node.own for node in nodes):
-            # Self-managed hosts do not boot: waiting does not help.
+            # Self-managed hosts do not boot, so waiting would not help.
             return list(all_or_raise(connect_all(nodes, key, clock=clock, carrier=ways.carrier)).values())
         outcomes = wait_for_all(nodes, key, clock=clock, deadline_s=boot_s, carrier=ways.carrier)
         return list(all_or_raise(outcomes).values())

@@ -1,4 +1,4 @@
-"""Commands that carry SSH to nodes through AWS Session Manager."""
+"""Build the commands that carry SSH connections to nodes through AWS Session Manager."""
 
 import shutil
 from collections.abc import Callable, Mapping
@@ -15,11 +15,11 @@ _PLUGIN = "session-manager-plugin"
 
 @dataclass(frozen=True)
 class SessionManager:
-    """Session Manager for nodes of one target.
+    """Starts Session Manager sessions to the nodes of one target.
 
     Attributes:
-        clients: Returns the AWS clients for the region of a node.
-        plugin: The plugin program with its first arguments.
+        clients: Function that returns the AWS clients for a node's region.
+        plugin: The plugin program and its leading arguments.
         environ: The caller's environment, which is passed to the plugin.
     """
 
@@ -29,25 +29,25 @@ class SessionManager:
     environ: Mapping[str, str] = field(default_factory=dict)
 
     def command(self, node: Node) -> CarryingCommand:
-        """Start a session to a node and return the command that carries it.
+        """Start a session to a node and return the command that carries the SSH connection.
 
         Raises:
             ConnectError: The node's SSM agent has not registered yet.
-            CloudError: AWS rejected the request.
+            CloudError: AWS rejects the request.
         """
         started = session_manager.start(self.clients(node), node.instance_id, node.port, self.profile)
         return CarryingCommand((*self.plugin, *started.arguments), {**self.environ, **started.variables})
 
 
-def session_plugin(named: str) -> tuple[str, ...]:
-    """Return AWS's plugin: the configured one, or the one on the PATH.
+def session_plugin(configured: str) -> tuple[str, ...]:
+    """Return the command of AWS's plugin: the configured program, or the plugin on the PATH.
 
     Raises:
         UsageError: The plugin is not installed.
     """
-    path = shutil.which(named or _PLUGIN)
+    path = shutil.which(configured or _PLUGIN)
     if path is None:
-        where = "cannot be run" if named else "is not on the PATH"
-        message = f"{named or _PLUGIN} {where}; it is required to reach nodes through Session Manager"
-        raise UsageError(message, hint="install it from AWS, set session_manager_plugin, or use reach = direct")
+        problem = "cannot be run" if configured else "is not on the PATH"
+        message = f"{configured or _PLUGIN} {problem}; it is required to reach nodes through Session Manager"
+        raise UsageError(message, hint="install the plugin from AWS, set session_manager_plugin, or use reach = direct")
     return (path,)

@@ -20,12 +20,12 @@ from cloudgpu.state.inventories import stored_inventory
 
 @dataclass(frozen=True)
 class NodeLogin:
-    """The collaborators for logging in to a node.
+    """The dependencies for logging in to a node.
 
     Attributes:
-        carrying: Returns the proxy command for a node that is reached through Session Manager.
-        authorize_caller: Opens SSH to the caller's current address. Called only if a node does not respond, because
-            it queries the cloud.
+        carrying: Function that returns the proxy command for a node reached through Session Manager.
+        authorize_caller: Function that authorizes SSH from the caller's current address. Called only if a node does
+            not respond, because it sends requests to the cloud.
     """
 
     key: Path
@@ -38,11 +38,11 @@ class NodeLogin:
 def login(
     records: RecordStore, home: Home, means: NodeLogin, *, cluster: str, index: int, command: Sequence[str] = ()
 ) -> list[str]:
-    """Return the argument vector of `ssh`, with the node's host key pinned in a known_hosts file of the cluster.
+    """Return the argument vector for `ssh`, with the node's host key pinned in a known_hosts file of the cluster.
 
     Raises:
         UsageError: The cluster or node does not exist.
-        ConnectError: The node cannot be reached, or its host key differs.
+        ConnectError: The node is unreachable, or its host key differs.
     """
     record = recorded(records, cluster)
     nodes = stored_inventory(home, record).nodes
@@ -61,21 +61,21 @@ def login(
 
 
 def asked_for(option: int | None, words: Sequence[str], behind: Sequence[str]) -> tuple[int, tuple[str, ...]]:
-    """Return the node index and the command. `NODE` may follow the name; `--` before the command is optional.
+    """Parse the node index and the command. `NODE` may follow the cluster name; `--` before the command is optional.
 
     Raises:
-        UsageError: Two different nodes are given.
+        UsageError: Two different nodes are specified.
     """
-    named = int(words[0]) if words and re.fullmatch("[0-9]{1,3}", words[0]) else None
-    if named is None:
+    positional = int(words[0]) if words and re.fullmatch("[0-9]{1,3}", words[0]) else None
+    if positional is None:
         return option or 0, (*words, *behind)
-    if option not in (None, named):
-        raise UsageError(f"node {named} and --node {option} contradict each other", hint="give only one of them")
-    return named, (*words[1:], *behind)
+    if option not in (None, positional):
+        raise UsageError(f"node {positional} and --node {option} conflict", hint="use only one of them")
+    return positional, (*words[1:], *behind)
 
 
 def recorded(records: RecordStore, cluster: str) -> ClusterRecord:
-    """Return a cluster by its name or by the id of one of its runs.
+    """Return a cluster, given its name or the ID of one of its runs.
 
     Raises:
         UsageError: The cluster does not exist.
@@ -86,7 +86,7 @@ def recorded(records: RecordStore, cluster: str) -> ClusterRecord:
         record = records.cluster(run.cluster) if run is not None else None
     if record is None:
         message = f"cluster {cluster} does not exist" if cluster else "no cluster is running"
-        raise UsageError(message, hint="`cloudgpu status` lists the clusters")
+        raise UsageError(message, hint="run `cloudgpu status` to list the clusters")
     return record
 
 

@@ -18,7 +18,7 @@ from cloudgpu.text import command
 
 @dataclass(frozen=True)
 class ClusterEntries:
-    """The configuration entries of a cluster.
+    """OpenSSH configuration entries for a cluster.
 
     Attributes:
         names: Host names of the nodes for `ssh`.
@@ -30,10 +30,10 @@ class ClusterEntries:
 
 
 def entries(home: Home, means: NodeLogin, cluster: ClusterNodes, reached: Reached) -> ClusterEntries:
-    """Return the entries of every node, with host keys pinned in files of the cluster.
+    """Return the entries for all nodes, with host keys pinned in the cluster's known_hosts files.
 
     Raises:
-        ConnectError: A node cannot be reached, so that its host key is unknown.
+        ConnectError: A node is unreachable, so its host key is unknown.
         StateError: The files cannot be written.
     """
     hosts, name = all_or_raise(reached), cluster.record.name
@@ -43,7 +43,7 @@ def entries(home: Home, means: NodeLogin, cluster: ClusterNodes, reached: Reache
     host_entries = [_entry(name, node, cluster.nodes, pinned, means, root) for node in cluster.nodes]
     heading = (
         f"cluster {name} of {home.root}",
-        f"made by `{command('cloudgpu', 'ssh-config', name)}`; `{command('cloudgpu', 'down', name)}` removes it",
+        f"created by `{command('cloudgpu', 'ssh-config', name)}`; `{command('cloudgpu', 'down', name)}` removes it",
     )
     return ClusterEntries(
         tuple(name for entry in host_entries for name in entry.names), rendered(host_entries, means.key, heading)
@@ -54,7 +54,7 @@ def write(home: Home, cluster: str, entries: ClusterEntries, folder: SshFolder) 
     """Write the entries for OpenSSH. Return True if the user's configuration had to be changed to include them.
 
     Raises:
-        StateError: A file cannot be written, or another home has entries for a cluster of this name.
+        StateError: A file cannot be written, or another home has entries for a cluster with this name.
     """
     folder.require_usable(cluster, home.root)
     mark(home, cluster, folder)  # first, so that the file can be removed even if this process is killed

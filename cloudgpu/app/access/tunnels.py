@@ -1,4 +1,4 @@
-"""`tunnel`: forward local ports to ports of a node until the caller stops."""
+"""`tunnel`: forward local ports to ports of a node until the caller interrupts the command."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -24,12 +24,12 @@ _PROBE_EVERY_S = 15.0
 _PAUSES_S = (1.0, 2.0, 5.0, 10.0)
 
 AuthorizeCaller = Callable[[ClusterRecord], object]
-"""Opens SSH to the caller's current address."""
+"""Function that authorizes SSH from the caller's current address."""
 
 
 @dataclass(frozen=True)
 class PortForward:
-    """A requested tunnel. `local` 0 means the same port number or the next free one."""
+    """A requested tunnel. If `local` is 0, use the same port number or the next free port."""
 
     remote: int
     local: int = 0
@@ -44,48 +44,48 @@ class OpenTunnel:
 
 
 def is_port_forward(text: str) -> bool:
-    """Return True if a command line word is a port or LOCAL:REMOTE."""
+    """Return True if a command-line word is a port or LOCAL:REMOTE."""
     return _PORT_ARGUMENT.fullmatch(text) is not None
 
 
 def ports_of(services: Sequence[RunService], cluster: str) -> list[str]:
-    """Return the ports of a cluster's services, for a command without ports.
+    """Return the ports of a cluster's services. Used if the command line specifies no port.
 
     Raises:
         UsageError: The cluster runs no service.
     """
     if not services:
-        message = f"no port given, and no service is running on cluster {cluster}"
-        raise UsageError(message, hint=f"for example {command('cloudgpu', 'tunnel', cluster, '8888')}")
+        message = f"no port specified, and no service is running on cluster {cluster}"
+        raise UsageError(message, hint=f"specify a port, for example {command('cloudgpu', 'tunnel', cluster, '8888')}")
     return [str(service.endpoint.port) for service in services]
 
 
 def parse_port_forwards(texts: Sequence[str], local: int | None = None) -> tuple[PortForward, ...]:
-    """Parse ports such as `8888` or `9000:8888`; `local` is only for a single port.
+    """Parse ports such as `8888` or `9000:8888`; `local` requires exactly one port.
 
     Raises:
-        UsageError: A port is invalid or given twice, or `local` is combined with several ports.
+        UsageError: A port is invalid or specified twice, or `local` is combined with several ports.
     """
     forwards = tuple(_read(text) for text in texts)
     if local is not None:
         if len(forwards) != 1 or forwards[0].local:
-            raise UsageError("--local is for a single port", hint="use LOCAL:REMOTE, for example 9000:8888")
+            raise UsageError("--local requires exactly one port", hint="use LOCAL:REMOTE, for example 9000:8888")
         forwards = (PortForward(forwards[0].remote, _port(str(local))),)
     for name, numbers in (
         ("port", [forward.remote for forward in forwards]),
         ("local port", [forward.local for forward in forwards if forward.local]),
     ):
-        twice = next((number for number in numbers if numbers.count(number) > 1), None)
-        if twice is not None:
-            raise UsageError(f"{name} {twice} is given twice", hint="give each port once")
+        duplicate = next((number for number in numbers if numbers.count(number) > 1), None)
+        if duplicate is not None:
+            raise UsageError(f"{name} {duplicate} is specified twice", hint="specify each port once")
     return forwards
 
 
 def open_all(host: SshHost, forwards: Sequence[PortForward], emit: Emit) -> tuple[OpenTunnel, ...]:
-    """Open all tunnels. A local port given by the caller is used exactly.
+    """Open all tunnels. If the caller specified a local port, no other port is tried.
 
     Raises:
-        UsageError: A local port given by the caller is in use.
+        UsageError: A local port that the caller specified is in use.
     """
     opened = []
     for forward in forwards:
@@ -100,12 +100,12 @@ def open_all(host: SshHost, forwards: Sequence[PortForward], emit: Emit) -> tupl
 
 
 def described(tunnel: OpenTunnel, cluster: str, node: int, served: Sequence[RunService] = ()) -> str:
-    """Describe an open tunnel in one line, with the service of a run behind it if there is one."""
+    """Describe an open tunnel in one line, including the run's service on its port, if any."""
     service = next((known for known in served if known.endpoint.port == tunnel.remote), None)
     what = f"port {tunnel.remote} of node {node} of cluster {cluster}"
     if service is None:
         return f"127.0.0.1:{tunnel.local} forwards to {what}"
-    return f"{service.url(tunnel.local)} is {service.name}, {what}"
+    return f"{service.url(tunnel.local)} opens {service.name}, {what}"
 
 
 def hold(
@@ -117,7 +117,7 @@ def hold(
     emit: Emit,
     authorize_caller: AuthorizeCaller,
 ) -> None:
-    """Keep the connection up, reconnecting whenever it breaks. Never returns; Ctrl-C stops it.
+    """Keep the connection open, reconnecting whenever it breaks. Never returns; Ctrl-C interrupts it.
 
     Raises:
         StateError: The cluster has been deleted.
@@ -133,11 +133,11 @@ def hold(
         except HostKeyError:
             raise
         except ConnectError as err:
-            _again(host, cluster, err, records=records, clock=clock, emit=emit, authorize_caller=authorize_caller)
+            _reconnect(host, cluster, err, records=records, clock=clock, emit=emit, authorize_caller=authorize_caller)
         next_probe = clock.monotonic() + _PROBE_EVERY_S
 
 
-def _again(
+def _reconnect(
     host: SshHost,
     cluster: ClusterRecord,
     err: ConnectError,
@@ -147,12 +147,14 @@ def _again(
     emit: Emit,
     authorize_caller: AuthorizeCaller,
 ) -> None:
-    """Reconnect until the node responds, after opening SSH to the caller's current address."""
+    """Retry until the node responds. After the first failure, authorize SSH from the caller's current address."""
     emit(Note(f"{err.message}; reconnecting"))
     lost, tries = clock.monotonic(), 0
     while True:
         if records.cluster(cluster.name) is None:
-            raise StateError(f"cluster {cluster.name} has been deleted", hint="`cloudgpu status` lists the clusters")
+            raise StateError(
+                f"cluster {cluster.name} has been deleted", hint="run `cloudgpu status` to list the clusters"
+            )
         try:
             host.connect()
         except (HostKeyError, AuthRefusedError):
@@ -185,7 +187,9 @@ class _PortReporter:
         if trouble is None:
             self.emit(Note(f"port {self.port} of node {self.node} is reachable now"))
         elif isinstance(trouble, SilentPortError):
-            self.emit(Note(f"nothing listens on port {self.port} of node {self.node}; every new connection retries"))
+            self.emit(
+                Note(f"nothing listens on port {self.port} of node {self.node}; every new connection tries again")
+            )
         else:
             self.emit(Note(trouble.message))
 
@@ -193,7 +197,7 @@ class _PortReporter:
 def _read(text: str) -> PortForward:
     match = _PORT_ARGUMENT.fullmatch(text)
     if match is None:
-        raise UsageError(f"{text} is not a port", hint="give a number, or LOCAL:REMOTE, for example 9000:8888")
+        raise UsageError(f"{text} is not a port", hint="use a port number or LOCAL:REMOTE, for example 9000:8888")
     return PortForward(_port(match[2]), _port(match[1]) if match[1] is not None else 0)
 
 
@@ -201,4 +205,6 @@ def _port(text: str) -> int:
     try:
         return bounds.port(text)
     except ValueError:
-        raise UsageError(f"{text} is not a port: expected 1 to {bounds.MAX_PORT}", hint="for example 8888") from None
+        raise UsageError(
+            f"{text} is not a port: expected 1 to {bounds.MAX_PORT}", hint="use a port number such as 8888"
+        ) from None

@@ -15,7 +15,7 @@ _RANDOM = SystemRandom()
 
 
 class CapacityRetry:
-    """Repeats an attempt while it fails for a temporary lack of capacity."""
+    """Repeats an attempt while it fails because of a temporary lack of capacity."""
 
     def __init__(self, context: CloudContext, limit_s: int, jitter: Callable[[], float] = _RANDOM.random) -> None:
         self._context = context
@@ -23,11 +23,11 @@ class CapacityRetry:
         self._jitter = jitter
 
     def until_up(self, attempt: Callable[[], ProvisionedCluster]) -> ProvisionedCluster:
-        """Call `attempt` until it succeeds, at least once. A failed attempt has left nothing behind.
+        """Call `attempt` until it succeeds, at least once. A failed attempt leaves nothing behind.
 
         Raises:
-            NoCapacityError: There is no capacity, and the time is up or waiting would not help.
-            CloudGpuError: Any other error of `attempt`.
+            NoCapacityError: There is no capacity, and the time limit has passed or waiting would not help.
+            CloudGpuError: `attempt` raises any other error.
         """
         clock = self._context.clock
         until = clock.now() + self._limit

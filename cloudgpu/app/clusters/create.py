@@ -1,4 +1,4 @@
-"""`up`: create a cluster from a plan, candidate by candidate. Each attempt is in the ledger before its first call."""
+"""`up`: create a cluster from a plan, candidate by candidate. The ledger lists an attempt before its first call."""
 
 import json
 from collections.abc import Sequence
@@ -7,8 +7,8 @@ from datetime import timedelta
 
 from cloudgpu.app.clusters.capacity_retry import CapacityRetry
 from cloudgpu.app.clusters.delete import Teardown
-from cloudgpu.app.clusters.launch_attempt import Attempts, instances
-from cloudgpu.app.clusters.launch_failures import Refusal, exhausted, skipped_line
+from cloudgpu.app.clusters.launch_attempt import CandidateLauncher, instances
+from cloudgpu.app.clusters.launch_failures import LaunchFailure, exhausted, skipped_line
 from cloudgpu.app.clusters.ssh_access import authorize_ssh
 from cloudgpu.app.clusters.storage import ClusterStorage, settled
 from cloudgpu.backends.billing import ClusterBilling, taken
@@ -23,7 +23,7 @@ from cloudgpu.backends.reuse import (
     require_same_engine,
     require_usable,
 )
-from cloudgpu.engine.base import Applied
+from cloudgpu.engine.base import AppliedStack
 from cloudgpu.engine.lease import ClusterLease
 from cloudgpu.errors import LaunchError, PlanError
 from cloudgpu.plan.launch_error_codes import Skips, left, rule_of
@@ -37,7 +37,7 @@ from cloudgpu.state.known_catalog import known_catalog
 __all__ = ["ProvisionedCluster", "Provisioning", "Requester"]
 
 _START_POLL_S = 30.0
-"""Poll interval. Short sleeps make the wait end on time even if this machine is suspended meanwhile."""
+"""Poll interval in seconds. Short sleeps keep the wait accurate even if this machine is suspended."""
 
 
 class Provisioning:
@@ -48,7 +48,7 @@ class Provisioning:
         self._requester = requester
         self._billing = ClusterBilling(context)
         self._teardown = Teardown(context)
-        self._attempts = Attempts(context, requester)
+        self._attempts = CandidateLauncher(context, requester)
 
     def up(
         self, plan: Plan, name: str, *, run_id: str = "", keep_on_failure: bool = False, retry_s: int = 0
@@ -60,11 +60,11 @@ class Provisioning:
 
         Raises:
             PlanError: The plan has an error finding.
-            BusyError: Another process is working on this cluster, or another user has one of this name.
-            NoCapacityError: Every candidate was tried. Nothing is left running.
-            UsageError: A cluster of this name does not match the plan, or has expired.
-            CloudError: AWS rejected a request.
-            TeardownError: The launch failed, and its resources could not be deleted.
+            BusyError: Another process is working on this cluster, or another user has a cluster with this name.
+            NoCapacityError: None of the candidates could be launched. Nothing is left running.
+            UsageError: A cluster with this name does not match the plan, or has expired.
+            CloudError: AWS rejects a request.
+            TeardownError: The launch fails, and its resources cannot be deleted.
         """
         if plan.errors:
             raise PlanError(f"the plan for {name} cannot be applied", findings=[f.message for f in plan.errors])
@@ -79,7 +79,7 @@ class Provisioning:
         return self.reuse(name, plan)
 
     def _wait_for_start(self, plan: Plan) -> None:
-        """Wait for the start of a Capacity Block; before it, AWS reports a lack of capacity. Nothing is running yet."""
+        """Wait until a Capacity Block starts; until then, AWS reports a lack of capacity. Nothing is running yet."""
         clock = self._context.clock
         if plan.starts_at is None or plan.starts_at <= clock.now():
             return
@@ -92,7 +92,7 @@ class Provisioning:
         return self._create_or_clean_up(plan, record, keep_on_failure=keep_on_failure)
 
     def reuse(self, name: str, plan: Plan) -> ProvisionedCluster:
-        """Return a running cluster that matches the plan, with SSH opened to the caller.
+        """Return a running cluster that matches the plan, with SSH authorized from the caller's address.
 
         Raises:
             UsageError: The cluster does not exist, is not up, or does not match the plan.
@@ -107,7 +107,7 @@ class Provisioning:
         )
 
     def _prepare_record(self, plan: Plan, name: str, record: ClusterRecord | None, run_id: str) -> ClusterRecord:
-        """Return the record of the cluster to create: a new one, or the one that an interrupted `up` left."""
+        """Return the record of the cluster to create: a new record, or the record that an interrupted `up` left."""
         if record is None:
             record = self._new_record(plan, name, run_id)
             self._context.cloud.engine(record)  # an engine that cannot run must fail before anything is written
@@ -142,7 +142,7 @@ class Provisioning:
     def _refuse_taken(self, plan: Plan, record: ClusterRecord) -> None:
         """Reject a name that is in use elsewhere, according to the shared ledger or to resource tags."""
         if record.name == record.run_id:
-            return  # generated a moment ago
+            return  # the name was just generated from the run ID
         self._billing.refuse_taken(record)
         regions = tuple(dict.fromkeys(candidate.region for candidate in plan.candidates))
         tagged = self._context.cloud.search(record.name, regions)
@@ -152,7 +152,7 @@ class Provisioning:
             raise taken(record.name, tags.get("cloudgpu:owner", ""), tags.get("cloudgpu:expires-at", "?"))
 
     def _create_or_clean_up(self, plan: Plan, record: ClusterRecord, *, keep_on_failure: bool) -> ProvisionedCluster:
-        """Create the cluster, or delete what was created, after unexpected errors too."""
+        """Create the cluster. On failure, delete it again; `keep_on_failure` keeps it unless the launch failed."""
         try:
             return self._try_candidates(plan, record)
         except LaunchError as err:
@@ -164,7 +164,7 @@ class Provisioning:
             raise
 
     def _try_candidates(self, plan: Plan, record: ClusterRecord) -> ProvisionedCluster:
-        refusals: list[Refusal] = []
+        refusals: list[LaunchFailure] = []
         waiting = tuple(in_turn(plan, record))
         while waiting:
             candidate, waiting = waiting[0], waiting[1:]
@@ -176,7 +176,7 @@ class Provisioning:
                 skips = rule_of(err).skips
                 if skips == "stop":
                     raise
-                refusals.append(Refusal(candidate, err))
+                refusals.append(LaunchFailure(candidate, err))
                 self._context.emit(Note(refusals[-1].line))
                 waiting = self._remaining(waiting, candidate, skips)
                 record = self._context.records.cluster(record.name) or record
@@ -185,14 +185,14 @@ class Provisioning:
         raise exhausted(plan, refusals, known_catalog(self._context.home, plan.target))
 
     def _remaining(self, waiting: Sequence[Candidate], refused: Candidate, skips: Skips) -> tuple[Candidate, ...]:
-        """Return the candidates still worth trying, and report the others as skipped."""
+        """Return the candidates that are still worth trying, and report the remaining candidates as skipped."""
         remaining = left(waiting, refused, skips)
         skipped = [candidate for candidate in waiting if candidate not in remaining]
         if skipped:
             self._context.emit(Note(skipped_line(refused, skipped, skips)))
         return remaining
 
-    def _finish(self, record: ClusterRecord, applied: Applied, tried: Sequence[str]) -> ProvisionedCluster:
+    def _finish(self, record: ClusterRecord, applied: AppliedStack, tried: Sequence[str]) -> ProvisionedCluster:
         # Attach before waiting for the nodes: their boot waits for the disks.
         ClusterStorage(self._context).attach(record, instances(applied))
         inventory = self._context.cloud.inventory(record, instances(applied), self._context.emit)

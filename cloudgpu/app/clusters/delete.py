@@ -4,7 +4,7 @@ from collections.abc import Sequence, Set
 from dataclasses import replace
 
 from cloudgpu.app.clusters.delete_unrecorded import UnrecordedTeardown
-from cloudgpu.app.clusters.ledger_closing import Closing
+from cloudgpu.app.clusters.ledger_closing import LedgerCloser
 from cloudgpu.app.clusters.region_failures import RegionFailures
 from cloudgpu.app.clusters.storage import ClusterStorage
 from cloudgpu.app.clusters.tagged_resources import RecordedInstances, TagSearch, Whose, has_token
@@ -12,7 +12,7 @@ from cloudgpu.app.clusters.unanswered_launches import UnansweredLaunches, unlaun
 from cloudgpu.aws.ec2.tagged_types import GLOBAL
 from cloudgpu.backends.billing import ClusterBilling
 from cloudgpu.backends.context import CloudContext
-from cloudgpu.backends.deletion import Ended, check_identity, check_recorded
+from cloudgpu.backends.deletion import DeletionResult, check_identity, check_recorded
 from cloudgpu.backends.deletion_records import end_runs, forget
 from cloudgpu.backends.missing_rows import restore
 from cloudgpu.backends.storage_outcome import NOTHING
@@ -26,11 +26,11 @@ from cloudgpu.state.cluster_and_run_records import ClusterRecord
 from cloudgpu.state.identifiers import checked_cluster
 
 _SETTLE_S = 20.0
-"""How long AWS may take to list a new resource in tag search, seconds."""
+"""Seconds that may pass before AWS tag search lists a new resource."""
 
 
 def stack_of(home: Home, record: ClusterRecord, region: str = "") -> Stack:
-    """Return the stack of a recorded cluster in one region, by default the one tried last."""
+    """Return the stack of a recorded cluster in one region, by default the region tried last."""
     region = region or record.region
     return Stack(
         name=record.name,
@@ -50,28 +50,28 @@ class Teardown:
         self._tags = TagSearch(context)
         self._launches = UnansweredLaunches(context)
 
-    def down(self, name: str, default_region: str) -> Ended:
+    def down(self, name: str, default_region: str) -> DeletionResult:
         """Delete a cluster that is recorded or only found by its tag. Succeed if there is nothing to delete.
 
         Raises:
-            TeardownError: Something is left, or a region could not be searched.
+            TeardownError: A resource is left, or a region cannot be searched.
             StateError: The cluster belongs to another account or endpoint.
             BusyError: Another process is working on this cluster.
-            UsageError: The cluster of this name belongs to another user, or the name is invalid.
-            LedgerError: The cluster is deleted, but the ledger could not be read or written.
+            UsageError: The cluster with this name belongs to another user, or the name is invalid.
+            LedgerError: The cluster is deleted, but the ledger cannot be read or written.
         """
         ended = self.delete(name, default_region)
         check_recorded(self._context, ended, f"cluster {name} is deleted, verified by tag search")
         return ended
 
-    def delete(self, name: str, default_region: str) -> Ended:
-        """Do what `down` does, but leave it to the caller to check what could not be recorded.
+    def delete(self, name: str, default_region: str) -> DeletionResult:
+        """Delete a cluster like `down`, but let the caller check whether the deletion could be recorded.
 
         Raises:
-            TeardownError: Something is left, or a region could not be searched.
+            TeardownError: A resource is left, or a region cannot be searched.
             StateError: The cluster belongs to another account or endpoint.
             BusyError: Another process is working on this cluster.
-            UsageError: The cluster of this name belongs to another user, or the name is invalid.
+            UsageError: The cluster with this name belongs to another user, or the name is invalid.
         """
         path = self._context.home.cluster(checked_cluster(name)).root / "lease"
         with ClusterLease(path, self._context.clock, self._context.owner).hold(tidy=True, required=False) as lease:
@@ -79,19 +79,19 @@ class Teardown:
                 self._context.emit(Note(f"{lease.problem}; deleting cluster {name} anyway"))
             return self._delete_locked(name, default_region)
 
-    def _delete_locked(self, name: str, default_region: str) -> Ended:
+    def _delete_locked(self, name: str, default_region: str) -> DeletionResult:
         record = self._recorded(name)
         if record is None:
             return self._end_unrecorded(name, default_region)
         return self.end(record, whose=lambda resource: self._tags.is_own(resource, record.token))
 
-    def end(self, record: ClusterRecord, *, whose: Whose | None = None) -> Ended:
+    def end(self, record: ClusterRecord, *, whose: Whose | None = None) -> DeletionResult:
         """Delete a recorded cluster. The caller holds its lease.
 
         Without `whose`, delete only resources tagged with the cluster's token.
 
         Raises:
-            TeardownError: Something is left.
+            TeardownError: A resource is left.
         """
         record = self._context.records.cluster(record.name) or record
         check_identity(record, self._context.cloud)
@@ -100,10 +100,10 @@ class Teardown:
         regions = _distinct([*record.regions, *self._regions_of(record.name, rows)])
         failures = RegionFailures(record.name, regions)
         record = self._mark_ending(record)
-        closing = Closing.started(self._context, rows)
+        closing = LedgerCloser.started(self._context, rows)
         belongs = whose or (lambda resource: has_token(resource, record.token))
         strays = self._delete_resources(record, belongs, failures, may_be_interrupted=whose is not None)
-        # A region that is confirmed empty costs nothing any more, even if other regions failed.
+        # A region that is confirmed empty no longer costs anything, even if other regions failed.
         closing.close([row for row in self._billing.rows(record) if row.spending.region not in failures])
         storage = NOTHING
         with failures.guard(record.region):
@@ -111,7 +111,7 @@ class Teardown:
         failures.raise_any(self._not_enabled(record, failures))
         rows = self._billing.rows(record)
         unsaved = end_runs(self._context, record.name) if whose is not None else ()
-        return Ended(
+        return DeletionResult(
             cluster=record.name,
             known=True,
             unsaved=(*unsaved, *forget(self._context, record.name)),
@@ -128,12 +128,12 @@ class Teardown:
         """Delete the cluster's resources in one region.
 
         Raises:
-            TeardownError: Something is left in the region.
+            TeardownError: A resource is left in the region.
         """
         try:
             engine = self._context.cloud.engine(record)
         except UsageError as err:
-            # Without its command line tool the engine's state cannot be read. Tag search still finds everything.
+            # Without its command-line tool, the engine's state cannot be read. Tag search still finds everything.
             raise StateError(err.message, hint=err.hint) from err
         if record.engine == "pulumi":
             self._context.home.ensure()  # the Pulumi CLI writes its state before and after every call
@@ -150,17 +150,17 @@ class Teardown:
             self._context.emit(Note(f"{err.message}; looking for the cluster by its tags"))
             return None
 
-    def _end_unrecorded(self, name: str, default_region: str) -> Ended:
-        """Delete the resources tagged with the name, in the default region and those in the ledger and journals.
+    def _end_unrecorded(self, name: str, default_region: str) -> DeletionResult:
+        """Delete resources tagged with the name, in the default region and the regions in the ledger and journals.
 
         Raises:
             UsageError: All resources with this name belong to another user.
-            TeardownError: Something is left, or a region could not be searched.
+            TeardownError: A resource is left, or a region cannot be searched.
         """
         rows = self._billing.rows_without_record(name)
         regions = _distinct([default_region, *self._regions_of(name, rows)])
         done = UnrecordedTeardown(self._context, name, regions).end()
-        return Ended(
+        return DeletionResult(
             name,
             known=False,
             unsaved=(*end_runs(self._context, name), *forget(self._context, name)),
@@ -172,13 +172,13 @@ class Teardown:
         )
 
     def _regions_of(self, name: str, rows: Sequence[LedgerEntry]) -> list[str]:
-        """Return the regions that the ledger and the journals of this home know for a cluster."""
+        """Return the regions that this home's ledger and journals list for a cluster."""
         root = self._context.home.cluster(name).root
         journals = sorted(path.stem for path in root.glob("*.journal")) if root.is_dir() else []
         return [*(row.spending.region for row in rows), *journals]
 
     def _not_enabled(self, record: ClusterRecord, failures: RegionFailures) -> dict[str, str]:
-        """Return an explanation for each failed region that is not enabled: the record may be wrong about it."""
+        """Return an explanation for each failed region that is not enabled: the record may list a wrong region."""
         if not failures:
             return {}
         try:
@@ -186,7 +186,7 @@ class Teardown:
         except CloudGpuError:
             return {}
         path = self._context.home.cluster(record.name).record
-        why = f"the region is not enabled in this account; enable it, or correct {path}, which names it"
+        why = f"the region is not enabled in this account; enable it, or correct {path}, which lists it"
         return {region: why for region in failures.regions if region not in enabled}
 
     def _mark_ending(self, record: ClusterRecord) -> ClusterRecord:
@@ -203,9 +203,9 @@ class Teardown:
         """Delete the nodes, then what the journals list, then what only tag search finds, region by region.
 
         Args:
-            record: The cluster.
-            whose: Selects the resources that belong to the cluster.
-            failures: Collects the errors; names the regions to handle.
+            record: Record of the cluster.
+            whose: Predicate that selects the resources of the cluster.
+            failures: Collector of the errors, which also lists the regions to process.
             may_be_interrupted: Whether another process may have been killed while it launched the cluster.
         """
         started_at = self._context.clock.now()
@@ -220,8 +220,8 @@ class Teardown:
             self._billing.rows(record), [node for node in done.seen if has_token(node, record.token)]
         )
         # Unreachable regions come last, because deleting by journal retries every call.
-        in_turn = sorted(regions, key=failures.__contains__)
-        unreadable = {region for region in in_turn if self._destroyed(record, region, failures)}
+        reachable_first = sorted(regions, key=failures.__contains__)
+        unreadable = {region for region in reachable_first if self._delete_by_journal(record, region, failures)}
         strays = done.ended + self._tags.end_rest(name, (*regions, GLOBAL), whose, failures)
         unanswered = [row for row in unconfirmed if row.spending.region not in has_journal - unreadable]
         if self._launches.wait(unanswered, started_at) or self._settled(unreadable):
@@ -231,13 +231,13 @@ class Teardown:
         return strays
 
     def _settled(self, unreadable: Set[str]) -> bool:
-        """Wait for tag search to catch up with calls whose journal is lost. Return False if no journal is."""
+        """Wait until tag search lists the resources of lost journals. Return False if no journal is lost."""
         if unreadable:
             self._context.clock.sleep(_SETTLE_S if self._context.cloud.target == "aws" else 1.0)
         return bool(unreadable)
 
-    def _destroyed(self, record: ClusterRecord, region: str, failures: RegionFailures) -> bool:
-        """Delete what the journal of one region lists. Return True if the journal cannot be read."""
+    def _delete_by_journal(self, record: ClusterRecord, region: str, failures: RegionFailures) -> bool:
+        """Delete the resources that a region's journal lists. Return True if the journal cannot be read."""
         with failures.guard(region):
             try:
                 self.end_region(record, region)
@@ -247,7 +247,7 @@ class Teardown:
         return False
 
     def _has_journal(self, record: ClusterRecord, region: str) -> bool:
-        """Return True if a journal lists the unanswered launches, which the direct engine waits for itself."""
+        """Return True if the direct engine has a journal, and so waits for the unanswered launches."""
         return record.engine == "direct" and stack_of(self._context.home, record, region).journal.exists()
 
 

@@ -1,11 +1,11 @@
-"""`down` of several clusters: select them and delete them concurrently, each under its own lease."""
+"""`down` for several clusters: select the clusters and delete them concurrently, each under its own lease."""
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from cloudgpu.app.clusters.factory import ClusterDeleter
-from cloudgpu.backends.deletion import Ended
+from cloudgpu.backends.deletion import DeletionResult
 from cloudgpu.backends.events import Emit, ProgressEvent
 from cloudgpu.errors import CloudGpuError, LedgerError, StateError, TeardownError, UsageError
 from cloudgpu.run.progress import Note
@@ -13,10 +13,10 @@ from cloudgpu.state.cluster_and_run_records import RecordStore
 from cloudgpu.text import command
 
 _AT_ONCE = 8
-"""Clusters deleted at the same time. Each deletes its own resources in parallel as well."""
+"""Number of clusters deleted at the same time. Each deletion also processes its resources in parallel."""
 
 TeardownOf = Callable[[str, Emit], ClusterDeleter]
-"""Returns the deleter for a cluster name, which emits its progress to the given sink."""
+"""Function that returns the deleter for a cluster name. The deleter sends its progress to the given callback."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class ClusterSelection:
     """The selected clusters.
 
     Attributes:
-        asked: The caller named each of them, so that no confirmation is needed.
+        asked: Whether the caller specified every cluster, so that no confirmation is needed.
     """
 
     names: tuple[str, ...]
@@ -33,29 +33,29 @@ class ClusterSelection:
 
 @dataclass(frozen=True)
 class TeardownResults:
-    """The clusters that were deleted, and the reason for each of the others."""
+    """The deleted clusters, and the clusters that could not be deleted or recorded, with their errors."""
 
-    ended: tuple[Ended, ...]
+    ended: tuple[DeletionResult, ...]
     failed: tuple[tuple[str, CloudGpuError], ...] = ()
     unrecorded: tuple[tuple[str, CloudGpuError], ...] = ()
-    """Clusters that were deleted and verified, but whose end could not be recorded."""
+    """Clusters that were verified as deleted, but whose deletion could not be recorded."""
 
     @property
     def left(self) -> tuple[str, ...]:
-        """A line for everything that is left or unknown, with its cluster and the reason."""
+        """A line for each resource that is left or unknown, with its cluster and the reason."""
         return tuple(f"{name}: {line}" for name, err in self.failed for line in lines(err))
 
     def error(self) -> CloudGpuError | None:
-        """Return one error for all failures, or None. Resources left behind take precedence over missing records."""
+        """Return one error for all failures, or None. Remaining resources take precedence over missing records."""
         if self.failed:
             return self._left_error()
         if not self.unrecorded:
             return None
         names = [name for name, _ in self.unrecorded]
         why = "; ".join(dict.fromkeys(err.message for _, err in self.unrecorded))
-        hint = f"free some disk space, then run `{command('cloudgpu', 'down', *names)}` again to record it"
-        kind = next((LedgerError for _, err in self.unrecorded if isinstance(err, LedgerError)), StateError)
-        return kind(why, hint=hint)
+        hint = f"free some disk space, then run `{command('cloudgpu', 'down', *names)}` again to record the deletion"
+        error_class = next((LedgerError for _, err in self.unrecorded if isinstance(err, LedgerError)), StateError)
+        return error_class(why, hint=hint)
 
     def _left_error(self) -> TeardownError:
         names = [name for name, _ in self.failed]
@@ -71,15 +71,16 @@ def chosen(
     """Select clusters of this home by name, by run, by owner, or all of them.
 
     Raises:
-        UsageError: Several ways were combined, or the run does not exist.
+        UsageError: Several of these are combined, or the run does not exist.
     """
-    ways = [bool(names), every, bool(run_id), owner is not None]
-    if sum(ways) > 1:
-        raise UsageError("give cluster names, --all, --mine or --run, not several of them", hint="cloudgpu down --help")
+    selectors = [bool(names), every, bool(run_id), owner is not None]
+    if sum(selectors) > 1:
+        message = "cluster names, --all, --mine and --run are mutually exclusive"
+        raise UsageError(message, hint="run `cloudgpu down --help`")
     if run_id:
         run = records.run(run_id)
         if run is None:
-            raise UsageError(f"run {run_id} does not exist", hint="`cloudgpu status --all` lists the runs")
+            raise UsageError(f"run {run_id} does not exist", hint="run `cloudgpu status --all` to list the runs")
         cluster = records.last_known(run.cluster)
         # A cluster that the run only reused may still be in use, so it needs a confirmation.
         return ClusterSelection((run.cluster,), asked=cluster is None or cluster.run_id == run_id)
@@ -92,9 +93,9 @@ def chosen(
 
 
 def end_all(names: Sequence[str], teardown_of: TeardownOf, region: str, emit: Emit) -> TeardownResults:
-    """Delete these clusters concurrently. A `CloudGpuError` of one cluster does not stop the others."""
+    """Delete these clusters concurrently. A `CloudGpuError` for one cluster does not stop the other deletions."""
 
-    def end(name: str) -> Ended | CloudGpuError:
+    def end(name: str) -> DeletionResult | CloudGpuError:
         try:
             return teardown_of(name, _named(name, emit)).down(name, region)
         except CloudGpuError as err:
@@ -103,7 +104,7 @@ def end_all(names: Sequence[str], teardown_of: TeardownOf, region: str, emit: Em
 
     with ThreadPoolExecutor(max(1, min(_AT_ONCE, len(names))), thread_name_prefix="down") as pool:
         outcomes = list(zip(names, pool.map(end, names), strict=True))
-    ended = tuple(outcome for _, outcome in outcomes if isinstance(outcome, Ended))
+    ended = tuple(outcome for _, outcome in outcomes if isinstance(outcome, DeletionResult))
     failed = [(name, outcome) for name, outcome in outcomes if isinstance(outcome, CloudGpuError)]
     return TeardownResults(
         ended,
@@ -127,5 +128,5 @@ def _named(name: str, emit: Emit) -> Emit:
 
 
 def lines(err: CloudGpuError) -> tuple[str, ...]:
-    """Return what is left according to an error, or its message."""
+    """Return the remaining resources that an error lists, or the error's message if it lists none."""
     return tuple(getattr(err, "left", ())) or (err.message,)

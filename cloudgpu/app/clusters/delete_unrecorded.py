@@ -4,7 +4,7 @@ from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from decimal import Decimal
 
-from cloudgpu.app.clusters.ledger_closing import Closing
+from cloudgpu.app.clusters.ledger_closing import LedgerCloser
 from cloudgpu.app.clusters.region_failures import RegionFailures
 from cloudgpu.app.clusters.storage import ClusterStorage
 from cloudgpu.app.clusters.tagged_resources import NODE_KINDS, OWNER, RecordedInstances, TagSearch
@@ -13,7 +13,7 @@ from cloudgpu.aws.ec2.tagged_types import GLOBAL
 from cloudgpu.backends.base import TaggedResource
 from cloudgpu.backends.billing import ClusterBilling
 from cloudgpu.backends.context import CloudContext
-from cloudgpu.backends.storage_outcome import NOTHING, Settled
+from cloudgpu.backends.storage_outcome import NOTHING, StorageOutcome
 from cloudgpu.errors import UsageError
 from cloudgpu.ledger.entry import LedgerEntry
 from cloudgpu.text import command
@@ -25,13 +25,13 @@ class UnrecordedResult:
 
     Attributes:
         usd: The cost of the closed rows.
-        estimated: Whether that is an upper bound, because AWS did not report when a resource ended.
+        estimated: Whether the cost is an upper bound, because AWS did not report when a resource was terminated.
     """
 
     strays: tuple[str, ...]
     usd: Decimal
     estimated: bool
-    storage: Settled
+    storage: StorageOutcome
 
 
 class UnrecordedTeardown:
@@ -50,12 +50,12 @@ class UnrecordedTeardown:
 
         Raises:
             UsageError: All resources with this name belong to another user.
-            TeardownError: Something is left, or a region could not be searched.
+            TeardownError: A resource is left, or a region cannot be searched.
         """
         started_at = self._context.clock.now()
         rows = self._billing.rows_without_record(self._name)
         opened = {row.spending.entry_id for row in rows if row.state == "open"}
-        closing = Closing.started(self._context, rows)
+        closing = LedgerCloser.started(self._context, rows)
         result = self._tags.search(self._name, (*self._failures.asked, GLOBAL), lambda _: True)
         self._failures.add_all(result.failures)
         owned = [resource for resource in result.found if self._is_own(resource)]
@@ -86,13 +86,13 @@ class UnrecordedTeardown:
         self._failures.add_all(done.errors)
         return done.ended
 
-    def _closed(self, closing: Closing, opened: Set[str]) -> tuple[LedgerEntry, ...]:
+    def _closed(self, closing: LedgerCloser, opened: Set[str]) -> tuple[LedgerEntry, ...]:
         """Close the rows of every region that is confirmed empty. Return all rows that were open at the start."""
         rows = [row for row in self._billing.rows_without_record(self._name) if row.spending.entry_id in opened]
         closing.close(row for row in rows if row.spending.region not in self._failures)
         return tuple(row for row in self._billing.rows_without_record(self._name) if row.spending.entry_id in opened)
 
-    def _storage_ended(self) -> Settled:
+    def _storage_ended(self) -> StorageOutcome:
         searched = [region for region in self._failures.asked if region not in self._failures]
         for region in searched[:1]:
             with self._failures.guard(region):

@@ -1,4 +1,4 @@
-"""Map settings that name existing resources to the configuration keys of the infrastructure programs."""
+"""Map settings that identify existing resources to the configuration keys of the infrastructure programs."""
 
 from cloudgpu.settings import Settings
 

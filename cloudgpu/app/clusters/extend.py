@@ -2,14 +2,14 @@
 
 Every node always has a power-off timer for a time that the ledger already accounts for:
 
-1. the ledger row, then the record: until when the cluster may cost something;
-2. the program: move the schedule outside the nodes and tag every resource with the new expiry;
-3. the tags of instances, volumes and interfaces, which `sweep` checks;
-4. each node: write the new time to its disk, start a second timer, and only then remove the first;
-5. the record: every node has confirmed.
+1. Write the new expiry, up to which the cluster may incur costs, to the ledger row and then to the record.
+2. Apply the program, which moves the expiry schedule and tags the program's resources with the new expiry.
+3. Update the tags of the instances, volumes and interfaces, which `sweep` checks.
+4. On each node, write the new time to disk, start a second timer, and only then remove the first timer.
+5. Record that every node has confirmed.
 
-If interrupted before 4, the nodes end at their old expiry; if interrupted during 4, some of them do. Repeating the
-command with the same time continues.
+If the command is interrupted before step 4, the nodes power off at their old expiry; during step 4, some of them do.
+Repeating the command with the same time continues.
 """
 
 from dataclasses import replace
@@ -20,7 +20,15 @@ from cloudgpu.app.clusters.delete import stack_of
 from cloudgpu.app.clusters.ssh_access import caller
 from cloudgpu.backends.base import Connect
 from cloudgpu.backends.context import CloudContext
-from cloudgpu.backends.expiry_extension import Extended, confirmed, moments, refuse_costly, to_extend, utc, written_down
+from cloudgpu.backends.expiry_extension import (
+    ExtensionResult,
+    confirmed,
+    moments,
+    refuse_costly,
+    to_extend,
+    utc,
+    written_down,
+)
 from cloudgpu.backends.missing_rows import restore
 from cloudgpu.backends.reuse import HARMLESS
 from cloudgpu.engine.lease import ClusterLease
@@ -39,7 +47,7 @@ _TIMEOUT_S = 60.0
 _EXPIRES = "cloudgpu:expires-at"
 
 
-class Extending:
+class ClusterExtender:
     """Extends clusters in one cloud for one home directory."""
 
     def __init__(self, context: CloudContext, connect: Connect) -> None:
@@ -48,7 +56,7 @@ class Extending:
 
     def extend(
         self, name: str, *, until: datetime | None = None, by: timedelta | None = None, max_usd: Decimal | None = None
-    ) -> Extended:
+    ) -> ExtensionResult:
         """Extend a cluster's expiry to a time, or by a duration.
 
         `max_usd` replaces the recipe's budget for this cluster.
@@ -57,7 +65,7 @@ class Extending:
             UsageError: The cluster is not up, the time is invalid, or a Capacity Block ends earlier.
             BudgetError: The worst case would exceed the budget.
             StateError: Nodes are lost, or a newer program would change more than the expiry.
-            ConnectError: A node cannot be reached; the others have the new timer.
+            ConnectError: A node is unreachable; the reachable nodes have the new timer.
             BusyError: Another process is working on this cluster.
         """
         with ClusterLease(
@@ -86,14 +94,14 @@ class Extending:
             message = f"cluster {record.name} can be extended to {utc(first + EXTENDABLE)} at most, not {utc(until)}"
             raise UsageError(message, hint="create a new cluster for longer work")
         self._refuse_beyond_block(record, until)
-        here = {"sshCidr": caller(self._context, record)} if "sshCidr" in record.config else {}
-        config = {**record.config, **here, "expiresAt": until.strftime("%Y-%m-%dT%H:%M:%SZ")}
+        caller_config = {"sshCidr": caller(self._context, record)} if "sshCidr" in record.config else {}
+        config = {**record.config, **caller_config, "expiresAt": until.strftime("%Y-%m-%dT%H:%M:%SZ")}
         later = replace(record, expires_at=until, confirmed_expires_at=before, first_expires_at=first, config=config)
         refuse_costly(later)
         return later
 
     def _refuse_beyond_block(self, record: ClusterRecord, until: datetime) -> None:
-        """Reject an expiry after AWS reclaims the nodes of a Capacity Block, which happens before the block ends.
+        """Reject an expiry after AWS reclaims a Capacity Block's nodes, which happens before the block ends.
 
         Raises:
             UsageError: The new expiry is too late.
@@ -125,7 +133,7 @@ class Extending:
             raise StateError(message, hint="extend it with that version, or create a new cluster")
 
     def _retag(self, later: ClusterRecord) -> None:
-        """Update the tags of what was launched with the nodes, which the program does not manage."""
+        """Update the tags of the resources launched with the nodes, which the program does not manage."""
         resources = self._context.cloud.search(later.name, [later.region])
         own = [resource for resource in resources if resource.tags.get("cloudgpu:token") == later.token]
         self._context.cloud.retag(own, {_EXPIRES: later.config["expiresAt"]})
@@ -134,8 +142,8 @@ class Extending:
         """Set the new power-off timer on every node.
 
         Raises:
-            ConnectError: A node cannot be reached.
-            StateError: A node confirms another time.
+            ConnectError: A node is unreachable.
+            StateError: A node confirms a different time.
         """
         stored = stored_inventory(self._context.home, later)
         nodes = with_known_boots(self._context.records, stored, self._context.clock.now()).nodes

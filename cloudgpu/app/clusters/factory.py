@@ -5,7 +5,7 @@ from typing import Protocol
 from cloudgpu.app.clusters.delete import Teardown
 from cloudgpu.app.clusters.ssh_access import authorize_ssh
 from cloudgpu.backends.context import CloudContext, Context
-from cloudgpu.backends.deletion import Ended
+from cloudgpu.backends.deletion import DeletionResult
 from cloudgpu.backends.hosts.context import HostsContext
 from cloudgpu.backends.launch_request import Requester
 from cloudgpu.backends.reuse import ProvisionedCluster
@@ -28,7 +28,7 @@ class ClusterCreator(Protocol):
 class ClusterDeleter(Protocol):
     """Deletes clusters."""
 
-    def down(self, name: str, default_region: str) -> Ended:
+    def down(self, name: str, default_region: str) -> DeletionResult:
         """Delete a cluster and verify that nothing is left."""
 
 
@@ -53,11 +53,11 @@ def cluster_deleter(context: Context) -> ClusterDeleter:
 
 
 def authorize_caller(context: Context, record: ClusterRecord) -> ClusterRecord:
-    """Open SSH to the caller's current address. Self-managed hosts need no change.
+    """Authorize SSH from the caller's current address. Self-managed hosts need no change.
 
     Raises:
         BusyError: The caller's address has changed, and another process is working on this cluster.
-        CloudError: AWS rejected the request.
+        CloudError: AWS rejects the request.
     """
     return record if isinstance(context, HostsContext) else authorize_ssh(_require_cloud(context), record)
 

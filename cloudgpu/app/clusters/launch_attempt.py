@@ -1,4 +1,4 @@
-"""Launch one candidate: write the ledger row and the record before the first call, and the outcome after the last."""
+"""Launch one candidate. The ledger row and the record are written before the first call, the outcome after the last."""
 
 from dataclasses import replace
 from datetime import datetime
@@ -10,7 +10,7 @@ from cloudgpu.backends.context import CloudContext
 from cloudgpu.backends.costs import spending_of
 from cloudgpu.backends.events import ProgressEvent
 from cloudgpu.backends.launch_request import Requester, chosen
-from cloudgpu.engine.base import Applied, Event
+from cloudgpu.engine.base import AppliedStack, Event
 from cloudgpu.errors import CapacityError, CloudGpuError, LaunchError
 from cloudgpu.ledger.entry import Spending
 from cloudgpu.plan.launch_error_codes import rule_of
@@ -22,7 +22,7 @@ from cloudgpu.state.cooldowns import Cooldowns
 _FLEET = "aws:ec2/fleet:Fleet"
 
 
-class Attempts:
+class CandidateLauncher:
     """Launches candidates with the infrastructure program."""
 
     def __init__(self, context: CloudContext, requester: Requester) -> None:
@@ -32,12 +32,12 @@ class Attempts:
         self._storage = ClusterStorage(context)
         self._cooldowns = Cooldowns(context.home, context.clock)
 
-    def at(self, plan: Plan, record: ClusterRecord, candidate: Candidate) -> tuple[ClusterRecord, Applied]:
+    def at(self, plan: Plan, record: ClusterRecord, candidate: Candidate) -> tuple[ClusterRecord, AppliedStack]:
         """Create the cluster on this candidate.
 
         Raises:
-            LaunchError: AWS did not launch it; instances launched in part are confirmed terminated.
-            CloudGpuError: Another step failed; what was created still exists.
+            LaunchError: AWS does not launch the candidate; the instances of a partial launch are confirmed terminated.
+            CloudGpuError: Another step fails; the resources created so far still exist.
         """
         context = self._context
         context.emit(Note(f"trying {candidate.label}: {plan.nodes} x ${candidate.node_hourly_usd}/h"))
@@ -50,7 +50,7 @@ class Attempts:
         try:
             applied = context.cloud.engine(record).up(stack_of(context.home, record), launch.on_event)
         except LaunchError as err:
-            self._close_refused(record, candidate, row, err)
+            self._close_failed(record, candidate, row, err)
             launch.report_failure(err)
             raise
         except CloudGpuError as err:
@@ -62,8 +62,8 @@ class Attempts:
         self._cooldowns.forget(context.cloud, candidate)
         return context.records.save_cluster(replace(record, instance_ids=ids), context.clock.now()), applied
 
-    def _close_refused(self, record: ClusterRecord, candidate: Candidate, row: Spending, err: LaunchError) -> None:
-        """Close the row after a refused launch. It costs nothing unless some of the instances were launched."""
+    def _close_failed(self, record: ClusterRecord, candidate: Candidate, row: Spending, err: LaunchError) -> None:
+        """Close the row after a failed launch. The row costs nothing unless some of the instances were launched."""
         if err.launched:
             self._context.ledger.launched(row.entry_id, err.launched, self._opened_at(record, row))
         self._context.ledger.close(row.entry_id, self._context.clock.now())
@@ -71,10 +71,10 @@ class Attempts:
             self._cooldowns.note(self._context.cloud, candidate)
 
     def _opened_at(self, record: ClusterRecord, row: Spending) -> datetime:
-        """Return when the row was opened, and open it again if it was closed meanwhile.
+        """Return when the row was opened, and reopen it if it has been closed.
 
-        `down` or `sweep` from another home may have closed it while the cluster was being created. The launched
-        instances must be on the bill.
+        `down` or `sweep` from another home may have closed the row while the cluster was being created, but the
+        launched instances must be billed.
         """
         entries = self._billing.rows(record)
         opened = (
@@ -87,7 +87,7 @@ class Attempts:
 
 
 class _Launch:
-    """Records when the instances were launched, and holds back the launch failure until `report_failure`."""
+    """Records when the instances were launched, and defers the launch-failure event until `report_failure`."""
 
     def __init__(self, context: CloudContext) -> None:
         self.at: datetime | None = None
@@ -105,12 +105,12 @@ class _Launch:
         self._context.emit(event)
 
     def report_failure(self, err: CloudGpuError) -> None:
-        """Emit the held-back failure unless the next candidate is tried, which reports it in one line."""
+        """Emit the deferred failure, unless the next candidate is tried: the failure is then reported in one line."""
         tries_next = isinstance(err, LaunchError) and rule_of(err).skips != "stop"
         if self._failure is not None and not tries_next:
             self._context.emit(self._failure)
 
 
-def instances(applied: Applied) -> tuple[str, ...]:
-    """Return the launched instance ids in node order."""
+def instances(applied: AppliedStack) -> tuple[str, ...]:
+    """Return the IDs of the launched instances in node order."""
     return tuple(str(instance_id) for instance_id in applied.outputs["instanceIds"])

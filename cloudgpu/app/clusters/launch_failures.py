@@ -12,7 +12,7 @@ from cloudgpu.plan.plan import Candidate, Plan
 
 
 @dataclass(frozen=True)
-class Refusal:
+class LaunchFailure:
     """A candidate that could not be launched."""
 
     candidate: Candidate
@@ -26,7 +26,7 @@ class Refusal:
 
     @property
     def full_line(self) -> str:
-        """Long form with the message of AWS, for records and JSON."""
+        """Long form with AWS's error message, for records and JSON."""
         return f"{self.line}: {self.err.message}"
 
 
@@ -36,8 +36,8 @@ def skipped_line(refused: Candidate, skipped: Sequence[Candidate], skips: Skips)
     return f"skipped, same {common}: {', '.join(candidate.label for candidate in skipped)}"
 
 
-def exhausted(plan: Plan, refusals: Sequence[Refusal], catalog: Catalog) -> NoCapacityError:
-    """Return the error for a plan with no candidate that could be launched.
+def exhausted(plan: Plan, refusals: Sequence[LaunchFailure], catalog: Catalog) -> NoCapacityError:
+    """Return the error for a plan if none of its candidates could be launched.
 
     Quota limits are reported before a lack of capacity, because the user can act on them.
     """
@@ -52,23 +52,23 @@ def exhausted(plan: Plan, refusals: Sequence[Refusal], catalog: Catalog) -> NoCa
     )
 
 
-def _of(refusals: Sequence[Refusal], kind: type[LaunchError]) -> list[Refusal]:
-    return [refusal for refusal in refusals if isinstance(refusal.err, kind)]
+def _of(refusals: Sequence[LaunchFailure], error_class: type[LaunchError]) -> list[LaunchFailure]:
+    return [refusal for refusal in refusals if isinstance(refusal.err, error_class)]
 
 
-def _reasons(plan: Plan, refusals: Sequence[Refusal]) -> Iterator[str]:
+def _reasons(plan: Plan, refusals: Sequence[LaunchFailure]) -> Iterator[str]:
     total = f"of {len(plan.candidates)} candidates"
     limits = _of(refusals, QuotaError)
     if limits:
         pools = dict.fromkeys(f"{limit.candidate.market} in {limit.candidate.region}" for limit in limits)
-        yield f"the account's quota does not allow it ({', '.join(pools)})"
-    for kind, reason in ((CapacityError, "no capacity"), (NotOfferedError, "not offered")):
-        matching = _of(refusals, kind)
+        yield f"the account's quota is too low ({', '.join(pools)})"
+    for error_class, reason in ((CapacityError, "no capacity"), (NotOfferedError, "not offered")):
+        matching = _of(refusals, error_class)
         if matching:
             yield f"{reason} ({len(matching)} {total})"
 
 
-def _hints(plan: Plan, refusals: Sequence[Refusal], catalog: Catalog) -> Iterator[str]:
+def _hints(plan: Plan, refusals: Sequence[LaunchFailure], catalog: Catalog) -> Iterator[str]:
     for refusal in _of(refusals, QuotaError):
         yield _quota_request(plan, refusal, catalog)
     for refusal in _of(refusals, NotOfferedError):
@@ -82,12 +82,12 @@ def _hints(plan: Plan, refusals: Sequence[Refusal], catalog: Catalog) -> Iterato
         yield "wait for capacity with --retry-until-up"
 
 
-def _quota_request(plan: Plan, refusal: Refusal, catalog: Catalog) -> str:
-    """Say which quota to request, how much and where; the error's own hint if the quota does not count vCPUs."""
+def _quota_request(plan: Plan, refusal: LaunchFailure, catalog: Catalog) -> str:
+    """Return a hint with the quota, amount and region to request; the error's hint if the quota is not in vCPUs."""
     candidate = refusal.candidate
     if rule_of(refusal.err).skips != "pool":
         return refusal.err.hint or f"request an increase in Service Quotas in {candidate.region}"
     quota = quota_of(candidate.instance_type, candidate.market)
-    kind = catalog.types.get(candidate.instance_type)
-    amount = f"at least {plan.nodes * kind.vcpus} vCPUs" if kind else "more"
+    instance_type = catalog.types.get(candidate.instance_type)
+    amount = f"at least {plan.nodes * instance_type.vcpus} vCPUs" if instance_type else "more"
     return f"request {amount} of {quota} in {candidate.region}: {quota.console(candidate.region)}"

@@ -1,8 +1,8 @@
-"""Close ledger rows at the time AWS reports, or mark the end as estimated if it reports none.
+"""Close ledger rows at the termination time that AWS reports, or mark the time as estimated if AWS reports none.
 
-An estimated end is the time at which the end was confirmed, the latest possible one. It is later than the true end if
-nodes shut themselves down, if an Elastic IP was released elsewhere, or if AWS no longer lists the resource. An estimate
-that is too high is corrected by comparing with the AWS bill; one that is too low would go unnoticed.
+The estimate is the time at which the termination was confirmed, which is an upper bound. It is later than the actual
+time if nodes shut themselves down, if an Elastic IP was released elsewhere, or if AWS no longer lists the resource. An
+estimate that is too high can be corrected from the AWS bill; an estimate that is too low would go unnoticed.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ _KINDS: Mapping[Part, str] = {"gateway": "nat-gateway", "elastic-ips": "elastic-
 
 
 @dataclass(frozen=True)
-class Closing:
+class LedgerCloser:
     """Closes the ledger rows of a cluster after its deletion was confirmed.
 
     Attributes:
-        alive: (entry id, part) of the parts that existed when the teardown started, so that the teardown ended them.
+        alive: (entry ID, part) pairs of the parts that existed when the teardown started, and that it then deleted.
     """
 
     context: CloudContext
     alive: frozenset[tuple[str, Part]]
 
     @classmethod
-    def started(cls, context: CloudContext, entries: Iterable[LedgerEntry]) -> Closing:
-        """Record which parts of the open rows still exist, before they are deleted."""
+    def started(cls, context: CloudContext, entries: Iterable[LedgerEntry]) -> LedgerCloser:
+        """Record which parts of the open rows exist before they are deleted."""
         alive: set[tuple[str, Part]] = set()
         for entry in entries:
             if entry.state == "open" and entry.outlasting:
@@ -85,10 +85,10 @@ class Closing:
 
 
 def note_ends(context: CloudContext, entries: Iterable[LedgerEntry]) -> None:
-    """Record the end of terminated nodes before their cluster is deleted.
+    """Record the termination times of terminated nodes before their cluster is deleted.
 
-    AWS reports the time of termination for about an hour. After that, the time of this check is still a closer bound
-    than the time of the deletion.
+    AWS reports the termination time for about an hour. After that, the time of this check is still a closer bound than
+    the time of the deletion.
     """
     now = context.clock.now()
     for entry in entries:
@@ -98,14 +98,14 @@ def note_ends(context: CloudContext, entries: Iterable[LedgerEntry]) -> None:
 
 
 def _ended(context: CloudContext, entry: LedgerEntry, now: datetime) -> bool:
-    """Return True if no node of an entry is left. A node launched moments ago may not be listed yet."""
+    """Return True if no node of an entry is alive. A recently launched node may not be listed yet."""
     known = context.cloud.lifetimes(entry.spending.region, entry.instance_ids)
     young = now - (entry.launched_at or now) < _LISTED_AFTER
     return all(not known[node].alive if node in known else not young for node in entry.instance_ids)
 
 
 def node_end(context: CloudContext, entry: LedgerEntry, now: datetime) -> PartEnd:
-    """Return when the last node of an entry ended. All of them are confirmed terminated."""
+    """Return when the last node of an entry terminated. All nodes must be confirmed terminated."""
     try:
         known = context.cloud.lifetimes(entry.spending.region, entry.instance_ids)
     except CloudGpuError:

@@ -9,11 +9,11 @@ from cloudgpu.text import command
 
 
 class RegionFailures:
-    """Collects errors by region, so that a failing region does not stop the others.
+    """Collects errors by region, so that a failing region does not stop the other regions.
 
     Args:
-        name: The cluster.
-        regions: Every region to handle.
+        name: Name of the cluster.
+        regions: Every region to process.
     """
 
     def __init__(self, name: str, regions: Sequence[str]) -> None:
@@ -31,7 +31,7 @@ class RegionFailures:
 
     @property
     def asked(self) -> tuple[str, ...]:
-        """Every region to handle."""
+        """Every region to process."""
         return self._regions
 
     @property
@@ -65,8 +65,8 @@ class RegionFailures:
             remarks: Region -> additional explanation for the user.
 
         Raises:
-            TeardownError: Several regions were handled, or several errors occurred; it names every failed region.
-            CloudGpuError: The cluster's only region failed with one error, which is raised unchanged.
+            TeardownError: Several regions or several errors are involved. The message names every failed region.
+            CloudGpuError: The cluster's only region failed with a single error, which is raised unchanged.
         """
         errors = [err for noted in self._errors.values() for err in noted]
         if not errors:
@@ -79,7 +79,7 @@ class RegionFailures:
             for err in noted
             for line in tuple(getattr(err, "left", ())) or (err.message,)
         ]
-        again = f"then run {command('cloudgpu', 'down', self._name)} again"
+        again = f"run `{command('cloudgpu', 'down', self._name)}` again"
         hints = dict.fromkeys(err.hint for err in errors if err.hint and self._name not in err.hint)
         places = ", ".join(_place(region) for region in self._errors)
         message = f"cluster {self._name} is not confirmed deleted in {places}"

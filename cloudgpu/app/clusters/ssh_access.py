@@ -14,11 +14,11 @@ from cloudgpu.state.inventories import stored_inventory
 
 
 def authorize_ssh(context: CloudContext, record: ClusterRecord) -> ClusterRecord:
-    """Open port 22 of a running cluster to the caller's address, and repair drift of its rules. Change nothing else.
+    """Open port 22 of a running cluster to the caller's address and repair drift in its rules. Change nothing else.
 
     Raises:
         BusyError: The caller's address has changed, and another process is working on this cluster.
-        CloudError: AWS rejected a request.
+        CloudError: AWS rejects a request.
     """
     cidr = caller(context, record)
     if cidr == record.config.get("sshCidr", cidr):
@@ -32,7 +32,9 @@ def authorize_ssh(context: CloudContext, record: ClusterRecord) -> ClusterRecord
         if changed:
             # The program is newer than the cluster: applying it would replace resources that are in use.
             context.emit(
-                Note(f"port 22 stays open to {record.config['sshCidr']} only: {', '.join(changed)} would change")
+                Note(
+                    f"port 22 stays open to {record.config['sshCidr']} only: updating would change {', '.join(changed)}"
+                )
             )
             return record
         context.emit(Note(f"opening port 22 to {cidr} instead of {record.config['sshCidr']}"))
@@ -51,9 +53,9 @@ def authorize_ssh_if_possible(context: CloudContext, record: ClusterRecord) -> C
 
 
 def caller(context: CloudContext, record: ClusterRecord) -> str:
-    """Return the caller's CIDR, or the recorded one if it cannot be determined.
+    """Return the caller's CIDR, or the recorded CIDR if the caller's cannot be determined.
 
-    The recorded one is also used with Session Manager or a jump host, which need no open port 22.
+    The recorded CIDR is also used with Session Manager or a jump host, because they need no open port 22.
     """
     if record.config.get("reach") == "ssm" or any(
         node.bastion for node in stored_inventory(context.home, record).nodes
@@ -67,7 +69,7 @@ def caller(context: CloudContext, record: ClusterRecord) -> str:
 
 
 def _repair_drift(context: CloudContext, record: ClusterRecord) -> None:
-    """Undo manual changes to the rules, unless another process is working on this cluster."""
+    """Undo manual changes to the security group rules, unless another process is working on this cluster."""
     engine, stack = context.cloud.engine(record), stack_of(context.home, record)
     drifted = engine.drift(stack)
     if not drifted:

@@ -25,9 +25,9 @@ class ClusterStatus:
     Attributes:
         state: The recorded state or `expired`; after a refresh, the state according to the cloud.
         age_s: Seconds since the record was last confirmed.
-        nodes: (instance id, state) according to the cloud; empty if it was not queried.
-        expires_in_s: Seconds until the nodes terminate themselves; negative after that.
-        problem: Why the cloud could not be queried, or empty.
+        nodes: (instance ID, state) pairs according to the cloud; empty if the cloud was not queried.
+        expires_in_s: Seconds until the nodes terminate themselves; negative after the expiry.
+        problem: Reason why the record is damaged or the cloud could not be queried, or empty.
     """
 
     record: ClusterRecord
@@ -42,7 +42,7 @@ class ClusterStatus:
     """Nodes in the record that have no ledger row."""
 
     def as_json(self) -> dict[str, Any]:
-        """Return the documented `status --json` row; unknown values of a damaged record are null."""
+        """Return the documented `status --json` entry; unknown values of a damaged record are null."""
         record = self.record
         if record.state == "damaged":
             return self._unknown()
@@ -74,11 +74,11 @@ class ClusterStatus:
 
     def _unknown(self) -> dict[str, Any]:
         texts = ("target", "owner", "team", "recipe", "region", "zone", "instance_type")
-        figures = ("simulated", "nodes", "hourly_usd", "spent_usd", "created_at", "expires_at", "expires_in_s")
+        values = ("simulated", "nodes", "hourly_usd", "spent_usd", "created_at", "expires_at", "expires_in_s")
         return {
             "cluster": self.record.name,
             "state": self.state,
-            **dict.fromkeys((*texts, *figures)),
+            **dict.fromkeys((*texts, *values)),
             "extension_unfinished": False,
             "instances": [],
             "age_s": round(self.age_s, 1),
@@ -142,7 +142,7 @@ def _status(record: ClusterRecord, runs: Sequence[RunRecord], now: datetime, dam
 def refresh(cluster: ClusterStatus, cloud: Backend, records: RecordStore, now: datetime) -> ClusterStatus:
     """Query the cloud for the state of a cluster's nodes and confirm the record.
 
-    The state is `unknown` if the cloud cannot be queried or is not the one that the cluster was created in.
+    The state is `unknown` if the cloud cannot be queried or is not the cloud in which the cluster was created.
     """
     if cluster.record.state == "damaged":
         return cluster

@@ -1,4 +1,4 @@
-"""The storage of a cluster: create or find it before the launch, attach it, and delete it after the nodes."""
+"""Manage a cluster's storage: find or create it before the launch, attach it, and delete it after the nodes."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 from cloudgpu.app.storage.context import StorageContext, StorageRequest
 from cloudgpu.app.storage.manage import StorageManager
 from cloudgpu.app.storage.overview import monthly_usd
-from cloudgpu.aws.storage.storage_tags import Stored
+from cloudgpu.aws.storage.storage_tags import TaggedStorage
 from cloudgpu.backends.context import CloudContext
 from cloudgpu.backends.retained_billing import RetainedBilling
-from cloudgpu.backends.storage_outcome import NO_STORAGE, Kept, MountableStorage, Settled
+from cloudgpu.backends.storage_outcome import NO_STORAGE, MountableStorage, RetainedStorage, StorageOutcome
 from cloudgpu.errors import BusyError, CloudGpuError, StateError, TeardownError, UsageError
 from cloudgpu.node.bootstrap.storage_mounts import Mount, as_kind
 from cloudgpu.plan.plan import Candidate
@@ -31,25 +31,25 @@ class ClusterStorage:
     def ready(
         self, recipe: Recipe, record: ClusterRecord, candidate: Candidate, existing: Mapping[str, str]
     ) -> tuple[ClusterRecord, MountableStorage]:
-        """Find or create the recipe's storage near a candidate. The record lists it before anything is created.
+        """Find or create the recipe's storage near a candidate. The record lists the storage before it is created.
 
-        `existing` holds the cluster program's settings for resources that the user names.
+        `existing` contains the cluster program's settings for resources that the user specifies.
 
         Raises:
-            UsageError: The storage cannot be reached from the VPC of the nodes.
+            UsageError: The storage is unreachable from the nodes' VPC.
             StateError: Storage that the plan relies on no longer exists.
             CloudGpuError: Storage cannot be created.
         """
         record = self._delete_elsewhere(record, candidate)
         if not recipe.storage:
             return record, NO_STORAGE
-        there = self._there(candidate.region)
-        rows = tuple(_row(storage, record, candidate, there) for storage in recipe.storage)
+        storage_in_region = self._stored_in(candidate.region)
+        rows = tuple(_row(storage, record, candidate, storage_in_region) for storage in recipe.storage)
         record = self.context.records.save_cluster(replace(record, storage=rows), self.context.clock.now())
         _refuse_own_vpc(rows, existing)
-        if self._create_missing(recipe, record, existing, there):
-            there = self._there(candidate.region)
-        found = [_find_existing(row, candidate, there) for row in rows]
+        if self._create_missing(recipe, record, existing, storage_in_region):
+            storage_in_region = self._stored_in(candidate.region)
+        found = [_find_existing(row, candidate, storage_in_region) for row in rows]
         pairs = zip(rows, found, strict=True)
         rows = tuple(replace(row, id=stored.data.id if stored.data else "") for row, stored in pairs)
         record = self.context.records.save_cluster(replace(record, storage=rows), self.context.clock.now())
@@ -62,17 +62,19 @@ class ClusterStorage:
 
         Raises:
             BusyError: A volume is attached to another instance.
-            CloudError: AWS rejected the request.
+            CloudError: AWS rejects the request.
         """
         for number, row in enumerate(row for row in record.storage if row.kind == "ebs"):
             self.context.emit(Note(f"attaching storage {row.name} to {instance_ids[0]}"))
             self.context.cloud.storage().attach(row.region, row.id, instance_ids[0], number)
 
-    def end(self, record: ClusterRecord) -> Settled:
-        """Delete the storage that ends with the cluster and list what is kept. The nodes are terminated.
+    def end(self, record: ClusterRecord) -> StorageOutcome:
+        """Delete the storage marked for deletion with the cluster, and list the storage that is kept.
+
+        The nodes must be terminated first.
 
         Raises:
-            TeardownError: Something is left.
+            TeardownError: A resource is left.
         """
         ending = [(row.name, row.region) for row in record.storage if row.ends]
         _all_or_raise(ending, lambda name, region: self._delete(record, name, region))
@@ -80,28 +82,29 @@ class ClusterStorage:
         kept = [
             kept for region in sorted({row.region for row in staying}) for kept in self._kept(record, region, staying)
         ]
-        return Settled(tuple(name for name, _ in ending), tuple(kept))
+        return StorageOutcome(tuple(name for name, _ in ending), tuple(kept))
 
-    def _kept(self, record: ClusterRecord, region: str, staying: Sequence[AttachedStorage]) -> list[Kept]:
-        """Describe the storage kept in one region; without its cost if the region cannot be queried."""
+    def _kept(self, record: ClusterRecord, region: str, staying: Sequence[AttachedStorage]) -> list[RetainedStorage]:
+        """Describe the storage kept in one region. The cost is unknown if the region cannot be queried."""
         rows = [row for row in staying if row.region == region]
         try:
-            there = self._there(region)
+            storage_in_region = self._stored_in(region)
         except CloudGpuError as err:
             self.context.emit(Note(f"{err.message}; the cost of the storage in {region} is unknown"))
-            return [Kept(row.name, row.kind, row.region, None, record.simulated) for row in rows]
-        found = [there[row.name] for row in rows if row.name in there]
+            return [RetainedStorage(row.name, row.kind, row.region, None, record.simulated) for row in rows]
+        found = [storage_in_region[row.name] for row in rows if row.name in storage_in_region]
         return [
-            Kept(stored.name, stored.kind, stored.region, monthly_usd(stored), record.simulated) for stored in found
+            RetainedStorage(stored.name, stored.kind, stored.region, monthly_usd(stored), record.simulated)
+            for stored in found
         ]
 
-    def end_unrecorded(self, cluster: str, regions: Sequence[str]) -> Settled:
-        """Delete this owner's storage whose tags say that it was created for a cluster of this name.
+    def end_unrecorded(self, cluster: str, regions: Sequence[str]) -> StorageOutcome:
+        """Delete this owner's storage that is tagged as created for a cluster with this name.
 
         Raises:
-            TeardownError: Something is left.
+            TeardownError: A resource is left.
         """
-        deleted: list[Stored] = []
+        deleted: list[TaggedStorage] = []
 
         def end_in(_: str, region: str) -> None:
             found = self.context.cloud.storage().found(region)
@@ -113,14 +116,14 @@ class ClusterStorage:
             _all_or_raise(pairs, lambda name, where: self._manager("").delete(name, where, delete_data=True))
 
         _all_or_raise([("", region) for region in regions], end_in)
-        return Settled(tuple(stored.name for stored in deleted))
+        return StorageOutcome(tuple(stored.name for stored in deleted))
 
     def end_stray(self, name: str, token: str, region: str) -> None:
         """Delete storage that a sweep found: by its record if this home has one, otherwise by its tags.
 
         Raises:
-            BusyError: Instances are using it.
-            TeardownError: Something is left.
+            BusyError: Instances are using the storage.
+            TeardownError: A resource is left.
         """
         record = StorageRecords(self.context.home).get(name)
         if record is not None and record.token == token:
@@ -136,32 +139,32 @@ class ClusterStorage:
         remaining = [stored for stored in stores.found(region, name) if stored.token == token]
         left += [part.label for stored in remaining for part in stored.parts]
         if left:
-            hint = "run `cloudgpu sweep` again; it searches everything again"
+            hint = "run `cloudgpu sweep` again; it repeats the whole search"
             raise TeardownError(f"storage {name} is not deleted: {'; '.join(left)}", left=left, hint=hint)
         RetainedBilling(self.context.ledger, self.context.clock).ended(f"storage {name}", [token], found=bool(found))
 
-    def _is_own(self, stored: Stored) -> bool:
+    def _is_own(self, stored: TaggedStorage) -> bool:
         return stored.tag("cloudgpu:owner") in ("", self.context.owner)
 
     def _delete_elsewhere(self, record: ClusterRecord, candidate: Candidate) -> ClusterRecord:
         """Delete unused storage that was created near an earlier candidate."""
-        away = [row for row in record.storage if row.ends and not _beside(row, candidate)]
-        for row in away:
+        elsewhere = [row for row in record.storage if row.ends and not _is_near(row, candidate)]
+        for row in elsewhere:
             self.context.emit(Note(f"recreating storage {row.name}, which is in {row.zone or row.region}"))
             self._delete(record, row.name, row.region)
-        return replace(record, storage=tuple(row for row in record.storage if row not in away))
+        return replace(record, storage=tuple(row for row in record.storage if row not in elsewhere))
 
     def _create_missing(
         self,
         recipe: Recipe,
         record: ClusterRecord,
         existing: Mapping[str, str],
-        there: Mapping[str, Stored],
+        storage_in_region: Mapping[str, TaggedStorage],
     ) -> bool:
-        """Create the missing storage. Return True if there was any."""
+        """Create the missing storage. Return True if any was created."""
         created = False
         for storage, row in zip(recipe.storage, record.storage, strict=True):
-            if storage.make is not None and (row.ends or row.name not in there):
+            if storage.make is not None and (row.ends or row.name not in storage_in_region):
                 self.context.emit(Note(f"creating storage {row.name} ({row.kind}) in {row.zone or row.region}"))
                 self._manager(record.team).create(_storage_request(storage, storage.make, row, record.name, existing))
                 created = True
@@ -170,7 +173,7 @@ class ClusterStorage:
     def _delete(self, record: ClusterRecord, name: str, region: str) -> None:
         self._manager(record.team).delete(name, region, delete_data=True)
 
-    def _there(self, region: str) -> Mapping[str, Stored]:
+    def _stored_in(self, region: str) -> Mapping[str, TaggedStorage]:
         return {stored.name: stored for stored in self.context.cloud.storage().found(region)}
 
     def _manager(self, team: str) -> StorageManager:
@@ -191,11 +194,11 @@ class ClusterStorage:
 
 
 def _all_or_raise(pieces: Sequence[tuple[str, str]], end: Callable[[str, str], object]) -> None:
-    """Call `end` for every (name, region); a failure does not stop the others.
+    """Call `end` for every (name, region) pair. A failed call does not stop the remaining calls.
 
     Raises:
-        TeardownError: Several calls failed; it lists everything that is left.
-        CloudGpuError: One call failed; its error is unchanged.
+        TeardownError: Several calls fail. The error lists everything that is left.
+        CloudGpuError: One call fails. Its error is raised unchanged.
     """
     errors: list[CloudGpuError] = []
     for name, region in pieces:
@@ -212,18 +215,23 @@ def _all_or_raise(pieces: Sequence[tuple[str, str]], end: Callable[[str, str], o
 
 
 def settled(record: ClusterRecord) -> ClusterRecord:
-    """Return the record of a running cluster, in which storage to be kept no longer ends: users write data to it."""
+    """Return the record of a running cluster, in which storage to keep is no longer marked for deletion.
+
+    Users may write data to the storage from now on.
+    """
     temporary = {row.called for row in record.storage if row.name != row.called}
     return replace(
         record, storage=tuple(replace(row, ends=row.ends and row.called in temporary) for row in record.storage)
     )
 
 
-def _row(storage: Storage, record: ClusterRecord, candidate: Candidate, there: Mapping[str, Stored]) -> AttachedStorage:
+def _row(
+    storage: Storage, record: ClusterRecord, candidate: Candidate, storage_in_region: Mapping[str, TaggedStorage]
+) -> AttachedStorage:
     """Describe a mount's storage as it exists, or as it will be created."""
     name = own_name(storage, record.token)
     before = next((row for row in record.storage if row.name == name), None)
-    stored = there.get(name)
+    stored = storage_in_region.get(name)
     kind = stored.kind if stored is not None else storage.make.kind if storage.make is not None else ""
     own = storage.make is not None and not storage.keep
     return AttachedStorage(
@@ -234,32 +242,34 @@ def _row(storage: Storage, record: ClusterRecord, candidate: Candidate, there: M
         zone=candidate.zone if kind in ZONAL else "",
         to=str(storage.to),
         mode=storage.mode,
-        # Created by an interrupted `up` of this cluster, and not used since.
+        # Also delete storage that an interrupted `up` of this cluster created and that was not used since.
         ends=own or (storage.make is not None and (stored is None if before is None else before.ends)),
     )
 
 
-def _beside(row: AttachedStorage, candidate: Candidate) -> bool:
+def _is_near(row: AttachedStorage, candidate: Candidate) -> bool:
     return row.region == candidate.region and row.zone in ("", candidate.zone)
 
 
-def _find_existing(row: AttachedStorage, candidate: Candidate, there: Mapping[str, Stored]) -> Stored:
-    """Return the existing storage of this name in the candidate's location.
+def _find_existing(
+    row: AttachedStorage, candidate: Candidate, storage_in_region: Mapping[str, TaggedStorage]
+) -> TaggedStorage:
+    """Return the row's existing storage if it can be mounted in the candidate's location.
 
     Raises:
-        StateError: It does not exist, is in another zone, or cannot be mounted.
+        StateError: The storage does not exist, is in another zone, or cannot be mounted.
     """
-    found = there.get(row.name)
+    found = storage_in_region.get(row.name)
     if found is None or found.data is None or not found.data.ready:
         message = f"storage {row.name} does not exist in {row.region}, or cannot be mounted now"
-        raise StateError(message, hint="`cloudgpu storage list` lists existing storage")
+        raise StateError(message, hint="run `cloudgpu storage list` to list existing storage")
     if found.data.zone not in ("", candidate.zone):
         message = f"storage {row.name} is in {found.data.zone}, but the nodes would be in {candidate.zone}"
         raise StateError(message, hint="run the command again to plan with the current storage")
     return found
 
 
-def _mount(storage: Storage, stored: Stored) -> Mount:
+def _mount(storage: Storage, stored: TaggedStorage) -> Mount:
     data = stored.data
     address, mount_name = (data.address, data.mount_name) if data is not None else ("", "")
     return Mount(
@@ -277,17 +287,17 @@ def _mount(storage: Storage, stored: Stored) -> Mount:
 def _storage_request(
     storage: Storage, make: Make, row: AttachedStorage, cluster: str, existing: Mapping[str, str]
 ) -> StorageRequest:
-    named = {"vpcId": "vpcId", "subnetIds": "subnetId", "kmsKeyId": "kmsKeyId"}
+    config_names = {"vpcId": "vpcId", "subnetIds": "subnetId", "kmsKeyId": "kmsKeyId"}
     config = {
         "zone": row.zone,
         "sizeGib": str(int(make.size)) if make.size else "",
         "deployment": (make.deployment or "scratch_2") if make.kind == "lustre" else "",
         "linked": make.linked or "",
         "snapshotId": make.snapshot or "",
-        **{key: existing.get(name, "") for key, name in named.items()},
+        **{key: existing.get(name, "") for key, name in config_names.items()},
     }
-    given = {key: text for key, text in config.items() if text}
-    return StorageRequest(row.name, make.kind, row.region, not storage.keep, given, "" if storage.keep else cluster)
+    settings = {key: text for key, text in config.items() if text}
+    return StorageRequest(row.name, make.kind, row.region, not storage.keep, settings, "" if storage.keep else cluster)
 
 
 def _refuse_own_vpc(rows: Sequence[AttachedStorage], existing: Mapping[str, str]) -> None:

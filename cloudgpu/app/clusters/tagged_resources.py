@@ -20,7 +20,7 @@ NODE_KINDS = ("fleet", "instance")
 Whose = Callable[[TaggedResource], bool]
 
 _AT_ONCE = 8
-"""Regions handled at the same time."""
+"""Number of regions processed at the same time."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class NodesEnded:
     Attributes:
         ended: The terminated nodes, for example `instance i-0abc`.
         seen: All nodes that were found, running or terminated.
-        errors: Region -> why it is not confirmed empty.
+        errors: Region -> error that prevented confirming that the region is empty.
     """
 
     ended: tuple[str, ...] = ()
@@ -48,7 +48,7 @@ class NodesEnded:
 
 @dataclass(frozen=True)
 class TagSearch:
-    """Search for resources by cluster tag."""
+    """Finds and deletes resources by cluster tag."""
 
     context: CloudContext
 
@@ -64,8 +64,8 @@ class TagSearch:
     def end_nodes(self, name: str, regions: Sequence[str], whose: Whose, recorded: RecordedInstances) -> NodesEnded:
         """Terminate the nodes in all regions concurrently, so that a slow or failing region delays no other.
 
-        Nodes come first, because deletion by journal waits for resources that they use. `ended` leaves out recorded
-        instances.
+        Nodes are terminated first, because deletion by journal waits for resources that the nodes use. The result's
+        `ended` excludes recorded instances.
         """
 
         def work(region: str) -> NodesEnded:
@@ -73,7 +73,7 @@ class TagSearch:
             return self._end_nodes_in(name, region, whose, known)
 
         if len(regions) == 1:
-            return work(regions[0])  # without a thread, so that Ctrl-C interrupts it
+            return work(regions[0])  # no thread, so that Ctrl-C can interrupt the call
         with ThreadPoolExecutor(max(1, min(_AT_ONCE, len(regions))), thread_name_prefix="nodes") as pool:
             done = list(pool.map(work, regions))
         return NodesEnded(
@@ -83,17 +83,17 @@ class TagSearch:
         )
 
     def end_rest(self, name: str, regions: Sequence[str], whose: Whose, failures: RegionFailures) -> tuple[str, ...]:
-        """Delete what the search still finds and search again, region by region. Return what was found.
+        """Delete what a search still finds and search again, region by region. Return the resources found.
 
-        Regions that failed before are skipped, since another search would only time out again. IAM (`global`) comes
-        last and only after every region is empty, because the expiry schedules need their role.
+        Regions that failed before are skipped, since another search would only time out again. IAM (`global`) is
+        handled last and only if every region is empty, because the expiry schedules need their role.
         """
         ended: list[str] = []
         for region in sorted(regions, key=lambda region: region == GLOBAL):
             if region in failures or (region == GLOBAL and failures):
                 continue
             with failures.guard(region):
-                ended += self._emptied(name, region, whose)
+                ended += self._empty_region(name, region, whose)
         return tuple(ended)
 
     def _end_nodes_in(self, name: str, region: str, whose: Whose, known: Sequence[str]) -> NodesEnded:
@@ -108,11 +108,11 @@ class TagSearch:
                 errors.setdefault(region, err)
         recorded = any(node.id in known for node in nodes)
         # Fleets are not recorded: a fleet counts as known if one of the instances found with it is.
-        strays = [node for node in nodes if node.id not in known and not (node.kind == "fleet" and recorded)]
-        return NodesEnded(tuple(f"{node.kind} {node.id}" for node in strays), (*nodes, *result.terminated), errors)
+        unrecorded = [node for node in nodes if node.id not in known and not (node.kind == "fleet" and recorded)]
+        return NodesEnded(tuple(f"{node.kind} {node.id}" for node in unrecorded), (*nodes, *result.terminated), errors)
 
-    def _emptied(self, name: str, region: str, whose: Whose) -> list[str]:
-        """Delete what is found in one region and search again.
+    def _empty_region(self, name: str, region: str, whose: Whose) -> list[str]:
+        """Delete the resources found in one region and search again.
 
         Raises:
             TeardownError: The second search is not empty.
@@ -128,7 +128,7 @@ class TagSearch:
             for resource in self.search(name, [region], whose).complete()
         ]
         if left:
-            raise TeardownError(f"cluster {name} is not deleted: {'; '.join(left)}", left=left, hint=_again(name))
+            raise TeardownError(f"cluster {name} is not deleted: {'; '.join(left)}", left=left, hint=_repeat_hint(name))
         return [f"{resource.kind} {resource.id}" for resource in found]
 
     def _terminate(self, region: str, instance_ids: Sequence[str]) -> None:
@@ -142,15 +142,15 @@ class TagSearch:
             self.context.cloud.release(found)
         except TeardownError as err:
             # The AWS layer does not know which cloudgpu command continues the deletion.
-            err.hint = _again(name)
+            err.hint = _repeat_hint(name)
             raise
 
     def is_own(self, resource: TaggedResource, token: str) -> bool:
-        """Return True for resources of this cluster or owner, as another user may have a cluster of the same name."""
+        """Return True if the resource is part of this cluster or has this owner: cluster names are not unique."""
         return resource.tags.get(OWNER, "") in ("", self.context.owner) or (bool(token) and has_token(resource, token))
 
 
-def _again(name: str) -> str:
+def _repeat_hint(name: str) -> str:
     return f"run `{command('cloudgpu', 'down', name)}` again to continue"
 
 

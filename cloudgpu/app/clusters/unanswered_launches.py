@@ -24,7 +24,7 @@ class UnansweredLaunches:
     context: CloudContext
 
     def wait(self, rows: Sequence[LedgerEntry], now: datetime) -> bool:
-        """Wait until the launches for which these rows were opened would appear in a tag search.
+        """Wait until the launches for which these rows were opened would have appeared in a tag search.
 
         Returns:
             False if there was nothing to wait for.
@@ -51,7 +51,7 @@ class UnansweredLaunches:
 
 
 def shown_by(rows: Sequence[LedgerEntry], now: datetime, endpoint: str) -> datetime:
-    """Return the latest time at which a launch of these rows appears in a tag search."""
+    """Return the latest time at which a launch for these rows first appears in a tag search."""
     delays = delays_at(endpoint)
     return max(launch_shown_by(row.spending.opened_at, now, delays) for row in rows)
 

@@ -12,9 +12,9 @@ class Diagnosis:
     """One line of `doctor`.
 
     Attributes:
-        name: What was checked, for example `SSH key`.
-        state: `warning` affects only some commands; `unknown` could not be checked.
-        fix: What to type or change; empty if nothing needs to be done.
+        name: Subject of the check, for example `SSH key`.
+        state: Result. `warning` affects only some commands; `unknown` means that the check could not be made.
+        fix: Command to run or setting to change; empty if nothing needs to be done.
     """
 
     name: str
@@ -25,7 +25,7 @@ class Diagnosis:
 
 @dataclass(frozen=True)
 class DiagnosticReport:
-    """The results of all checks. `permissions` has one row per action: `action`, `state` and `why`."""
+    """The results of all checks. `permissions` contains the `action`, `state` and `why` of each action."""
 
     target: str
     region: str

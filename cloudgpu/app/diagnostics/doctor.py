@@ -6,28 +6,28 @@ from typing import Protocol
 from cloudgpu.app.diagnostics.check import Diagnosis, DiagnosticReport, State, worst
 from cloudgpu.aws.iam.grants import Grant
 from cloudgpu.aws.iam.permission_probe import PermissionResult
-from cloudgpu.aws.pricing.quotas import Allowance
+from cloudgpu.aws.pricing.quotas import QuotaLimit
 from cloudgpu.aws.session.credentials import EXPIRED
 from cloudgpu.aws.session.session import Identity
 from cloudgpu.errors import AuthError, CloudGpuError
 
-_POLICY = "give this identity the policy that `cloudgpu doctor --policy` prints"
+_POLICY = "attach the policy from `cloudgpu doctor --policy` to this identity"
 _SHOWN = 4
 """Number of actions listed on one line; the JSON document lists all of them."""
 _UNASKED = ("NoCredentials", "Unreachable")
-"""Error codes that leave the check unknown: having no account or network is not a faulty setup."""
+"""Error codes that leave the check unknown, because a missing account or network is not a faulty setup."""
 
 
 class AwsQueries(Protocol):
-    """The AWS queries that `doctor` makes."""
+    """The AWS queries that `doctor` sends."""
 
     def identity(self) -> Identity:
-        """Return the owner of the credentials."""
+        """Return the identity to which the credentials belong."""
 
     def verdicts(self, identity: Identity, grants: Sequence[Grant]) -> Sequence[PermissionResult]:
         """Return whether each action of the grants is allowed."""
 
-    def quotas(self) -> Sequence[Allowance]:
+    def quotas(self) -> Sequence[QuotaLimit]:
         """Return the vCPU quotas."""
 
 
@@ -66,20 +66,20 @@ def _without_identity(err: CloudGpuError) -> Iterator[Diagnosis]:
 
 
 def _permission(grant: Grant, verdicts: Sequence[PermissionResult]) -> Diagnosis:
-    concerned = [verdict for verdict in verdicts if verdict.action in grant.actions]
-    state = worst([verdict.state for verdict in concerned])
+    relevant = [verdict for verdict in verdicts if verdict.action in grant.actions]
+    state = worst([verdict.state for verdict in relevant])
     if state == "ok":
         return Diagnosis(
             grant.purpose,
             "ok",
-            f"{_count(len(concerned))} allowed ({', '.join(sorted({verdict.why for verdict in concerned}))})",
+            f"{_count(len(relevant))} allowed ({', '.join(sorted({verdict.why for verdict in relevant}))})",
         )
-    decisive = [verdict for verdict in concerned if verdict.state == state]
+    decisive = [verdict for verdict in relevant if verdict.state == state]
     named = _named([verdict.action for verdict in decisive])
     if state == "failed":
         return Diagnosis(grant.purpose, "failed", f"denied: {named} ({decisive[0].why})", _POLICY)
-    allowed = sum(verdict.state == "ok" for verdict in concerned)
-    detail = f"{allowed} of {_count(len(concerned))} allowed, unknown: {named} ({decisive[0].why})"
+    allowed = sum(verdict.state == "ok" for verdict in relevant)
+    detail = f"{allowed} of {_count(len(relevant))} allowed, unknown: {named} ({decisive[0].why})"
     return Diagnosis(grant.purpose, "unknown", detail)
 
 
@@ -101,8 +101,8 @@ def _quotas(account: AwsQueries, region: str) -> list[Diagnosis]:
     return [_quota(quota, region, none) for quota in quotas]
 
 
-def _quota(allowance: Allowance, region: str, none: State) -> Diagnosis:
-    """Check a quota. One without vCPUs is a warning, or a failure if no quota has any."""
+def _quota(allowance: QuotaLimit, region: str, none: State) -> Diagnosis:
+    """Check a quota. A quota of 0 vCPUs is a warning, or a failure if no quota allows any vCPUs."""
     name = f"quota {allowance.quota.code}"
     if allowance.vcpus is None:
         return Diagnosis(name, "unknown", f"{allowance.quota.name}: AWS reports no value for {region}")

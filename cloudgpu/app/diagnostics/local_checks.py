@@ -1,4 +1,4 @@
-"""The checks of `doctor` on this machine: state home, SSH key and required programs."""
+"""Checks that `doctor` runs on this machine: state home, SSH key and required programs."""
 
 import importlib.util
 import shutil
@@ -60,8 +60,8 @@ def ssh_key(path: Path, key_name: str) -> Diagnosis:
 
 
 def pulumi_cli(*, needed: bool, named: str = "") -> Diagnosis:
-    """Check the Pulumi CLI, which only the pulumi engine needs. `named` is its path from the settings."""
-    fix = "https://www.pulumi.com/docs/install/; the direct engine does not need it"
+    """Check the Pulumi CLI, which only the pulumi engine needs. `named` is the path from the settings."""
+    fix = "see https://www.pulumi.com/docs/install/; the direct engine does not need it"
     return _program("Pulumi CLI", (named or "pulumi", "version"), needed=needed, fix=fix)
 
 
@@ -74,7 +74,9 @@ def session_plugin(*, needed: bool, named: str = "") -> Diagnosis:
 def docker() -> Diagnosis:
     """Check for a running Docker engine, which is only needed to build images."""
     command = ("docker", "version", "--format", "{{.Server.Version}}")
-    return _program("Docker", command, needed=False, fix="only needed to build the images in images/ on this machine")
+    return _program(
+        "Docker", command, needed=False, fix="install Docker if you build the images in images/ on this machine"
+    )
 
 
 def rehearsal_cloud(home: Home) -> Diagnosis:
@@ -82,7 +84,7 @@ def rehearsal_cloud(home: Home) -> Diagnosis:
     name = "rehearsal cloud"
     missing = [module for module in _SIMULATOR if importlib.util.find_spec(module) is None]
     if missing:
-        return Diagnosis(name, "failed", f"{', '.join(missing)} cannot be imported", "install cloudgpu again")
+        return Diagnosis(name, "failed", f"{', '.join(missing)} cannot be imported", "reinstall cloudgpu")
     try:
         status = rehearsal.status(home)
     except CloudGpuError as err:

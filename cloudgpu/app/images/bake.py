@@ -31,13 +31,13 @@ _LONGEST_NAME = 34
 
 
 class ImageStore(Protocol):
-    """The images of one account."""
+    """The machine images of one account."""
 
     def found(self, region: str, name: str = "") -> Sequence[OwnImage]:
-        """Return the images of a region, or those of this name."""
+        """Return the images in a region; if a name is given, only images with that name."""
 
     def make(self, region: str, instance_id: str, name: str, tags: dict[str, str]) -> str:
-        """Start creating an image and return its id."""
+        """Start creating an image and return its ID."""
 
     def ready(self, region: str, name: str) -> OwnImage:
         """Wait until the image is available."""
@@ -47,7 +47,7 @@ class ImageStore(Protocol):
 
 
 @dataclass(frozen=True)
-class Baked:
+class BakedImage:
     """A new image and the cost of creating it."""
 
     image: OwnImage
@@ -78,13 +78,13 @@ def image_json(image: OwnImage) -> dict[str, Any]:
 
 
 def monthly_usd(image: OwnImage) -> Decimal:
-    """Return an upper bound of the monthly cost of its snapshots in USD, at the price of us-east-1."""
+    """Return an upper bound for the monthly cost of the image's snapshots in USD, at the us-east-1 price."""
     return image.size_gib * shipped_price("snapshot_gib_month_usd", _PRICED_IN).usd
 
 
 @dataclass(frozen=True)
-class Baking:
-    """Creates images in one cloud for one home directory."""
+class ImageBaker:
+    """Creates machine images in one cloud for one home directory."""
 
     context: CloudContext
     requester: Requester
@@ -92,15 +92,15 @@ class Baking:
     store: ImageStore
     stages: Stages
 
-    def bake(self, plan: Plan, name: str) -> Baked:
+    def bake(self, plan: Plan, name: str) -> BakedImage:
         """Create an image from a node of this plan, or resume an interrupted bake.
 
         Raises:
-            UsageError: An image of this name exists, or the name is invalid.
-            CloudGpuError: The bake failed; the node is deleted, or named in the error.
+            UsageError: An image with this name already exists, or the name is invalid.
+            CloudGpuError: The bake fails. The node has been deleted, or the error names it.
         """
         cluster = bake_cluster(name)
-        # An image contains no data; its nodes mount the storage of their own recipe.
+        # An image contains no data: nodes launched from the image mount the storage of their own recipe.
         plan = replace(plan, recipe=plan.recipe.model_copy(update={"storage": ()}))
         region = plan.candidates[0].region
         interrupted = self.context.records.cluster(cluster)
@@ -113,10 +113,10 @@ class Baking:
             image = self._image(plan, name, cluster, [existing for existing in existing_images if existing.id])
         except (CloudGpuError, KeyboardInterrupt):
             # The node is useless without its image, but still costs money.
-            self._unmade(name, cluster)
+            self._close_uncreated(name, cluster)
             self._down(cluster, region)
             raise
-        return Baked(image, self._down(cluster, region), plan.simulated)
+        return BakedImage(image, self._down(cluster, region), plan.simulated)
 
     def _image(self, plan: Plan, name: str, cluster: str, existing_images: Sequence[OwnImage]) -> OwnImage:
         if existing_images:
@@ -138,7 +138,7 @@ class Baking:
     def _billing(self) -> RetainedBilling:
         return RetainedBilling(self.context.ledger, self.context.clock)
 
-    def _unmade(self, name: str, cluster: str) -> None:
+    def _close_uncreated(self, name: str, cluster: str) -> None:
         """Close the ledger row of an image that was never created."""
         record = self.context.records.last_known(cluster)
         if record is not None and record.region and not self.store.found(record.region, name):
@@ -171,12 +171,12 @@ class Baking:
 
 
 def _image_id(image: OwnImage) -> str:
-    """Return the image's id, or a snapshot that an interrupted deletion left."""
+    """Return the image's ID, or the ID of a snapshot that an interrupted deletion left behind."""
     return image.id or image.snapshots[0]
 
 
 def retained_spending(name: str, record: ClusterRecord, plan: Plan) -> RetainedSpending:
-    """Return the ledger entry of an image, with an upper bound of its snapshot cost if the price is known."""
+    """Return the ledger entry of an image, with an upper bound for its snapshot cost if the price is known."""
     price = other_price("snapshot_gib_month_usd", record.region)
     return RetainedSpending(
         noun="image",
@@ -207,18 +207,18 @@ def bake_cluster(name: str) -> str:
 
 @dataclass(frozen=True)
 class DeletedImage:
-    """A deletion: the image, or None if none had been created, and whether an interrupted bake's node was deleted."""
+    """A deleted image, or None if it was never created, and whether the node of an interrupted bake was deleted."""
 
     image: OwnImage | None
     node: bool
 
 
 def delete(context: CloudContext, store: ImageStore, region: str, name: str) -> DeletedImage:
-    """Delete an image, and the node that an interrupted bake left.
+    """Delete an image, and the node that an interrupted bake left running.
 
     Raises:
-        UsageError: The region has no image of this name.
-        TeardownError: The node could not be deleted.
+        UsageError: The region has no image with this name.
+        TeardownError: The node or the image is not confirmed deleted.
     """
     interrupted = context.records.last_known(bake_cluster(name))
     errors: list[CloudGpuError] = []
@@ -227,7 +227,7 @@ def delete(context: CloudContext, store: ImageStore, region: str, name: str) -> 
             Teardown(context).down(interrupted.name, interrupted.region or region)
         except CloudGpuError as err:
             errors.append(err)
-    existing_images = _images_ended(store, region, name, errors)
+    existing_images = _delete_images(store, region, name, errors)
     if errors:
         raise _one_error(name, errors)
     tokens = [
@@ -236,20 +236,24 @@ def delete(context: CloudContext, store: ImageStore, region: str, name: str) -> 
     ]
     billing = RetainedBilling(context.ledger, context.clock)
     billing.ended(f"image {name}", tokens, found=bool(existing_images))
-    # An interrupted deletion, or one from another home, may have left only the ledger row.
+    # An interrupted deletion, or a deletion from another home, may have left only the ledger row.
     closed = 0 if existing_images else billing.deleted_elsewhere(f"image {name}", context.cloud, region)
     if not existing_images and interrupted is None:
         names = ", ".join(image.name for image in store.found(region))
-        known = f"images in {region}: {names}" if names else "this region has no images; use --region for another"
+        known = (
+            f"images in {region}: {names}"
+            if names
+            else "this region has no images; use --region to search another region"
+        )
         if closed:
-            known = f"it was deleted before, and its ledger row is closed now; {known}"
+            known = f"the image was deleted earlier, and its ledger row is now closed; {known}"
         message = f"image {name} does not exist in {region}"
         raise UsageError(message, hint=known)
     return DeletedImage(existing_images[0] if existing_images else None, node=interrupted is not None)
 
 
-def _images_ended(store: ImageStore, region: str, name: str, errors: list[CloudGpuError]) -> Sequence[OwnImage]:
-    """Delete every image of this name. A failure does not stop the others."""
+def _delete_images(store: ImageStore, region: str, name: str, errors: list[CloudGpuError]) -> Sequence[OwnImage]:
+    """Delete every image with this name. A failed deletion does not stop the remaining deletions."""
     try:
         existing_images = store.found(region, name)
     except CloudGpuError as err:
@@ -264,7 +268,7 @@ def _images_ended(store: ImageStore, region: str, name: str, errors: list[CloudG
 
 
 def _one_error(name: str, errors: Sequence[CloudGpuError]) -> CloudGpuError:
-    """Return a single error unchanged, or combine several into one that lists everything that is left."""
+    """Return a single error unchanged, or combine several into one error that lists everything that is left."""
     if len(errors) == 1:
         return errors[0]
     left = [line for err in errors for line in tuple(getattr(err, "left", ())) or (err.message,)]

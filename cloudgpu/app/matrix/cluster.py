@@ -1,4 +1,4 @@
-"""The cluster of a matrix: an existing one, or one created before the first run and deleted after the last."""
+"""Provide the cluster of a matrix: an existing cluster, or a new cluster that is deleted after the last run."""
 
 from dataclasses import replace
 
@@ -25,21 +25,21 @@ class MatrixCluster:
         self._cluster_deleter = cluster_deleter(context)
 
     def created(self, record: MatrixRecord) -> ClusterRecord | None:
-        """Return the cluster that the matrix created, or None if it created none or the deletion is confirmed."""
+        """Return the cluster that the matrix created, or None if there is none or it is confirmed deleted."""
         cluster = self._context.records.cluster(record.cluster) if record.made and record.cluster else None
         return cluster if cluster is not None and record.token in ("", cluster.token) else None
 
     def up(self, record: MatrixRecord, request: MatrixRequest) -> MatrixRecord:
-        """Create the cluster, or use the one that is running.
+        """Create the cluster, or use a running cluster.
 
         Raises:
-            UsageError: The cluster of this name does not match the plan, or the matrix has another cluster.
+            UsageError: The cluster with this name does not match the plan, or the matrix has a different cluster.
             NoCapacityError: No candidate has capacity.
-            CloudGpuError: The cluster cannot be created. Its resources are deleted, or named in the error.
+            CloudGpuError: The cluster cannot be created. Its resources have been deleted, or the error names them.
         """
         plan, created = request.plan.lead.plan, self.created(record)
         if created is not None and request.cluster not in ("", created.name):
-            message = f"matrix {record.name} has cluster {created.name}, which is {created.state}"
+            message = f"matrix {record.name} already has cluster {created.name} in state {created.state}"
             raise UsageError(
                 message, hint=f"omit --cluster, or run `{command('cloudgpu', 'down', created.name)}` first"
             )
@@ -62,14 +62,14 @@ class MatrixCluster:
         return self._matrices.save(replace(record, token=provisioned.record.token))
 
     def name(self, record: MatrixRecord, request: MatrixRequest) -> str:
-        """Return the requested cluster, a usable one named like the recipe, or a new name for this matrix."""
+        """Return the name of the requested cluster, a usable cluster named after the recipe, or a new cluster."""
         return request.cluster or find_matching_cluster(self._context, request.plan.lead.plan) or record.name
 
     def end(self, record: MatrixRecord, cluster: ClusterRecord) -> MatrixRecord:
         """Delete the cluster that the matrix created, and record its cost.
 
         Raises:
-            CloudGpuError: The cluster could not be deleted.
+            CloudGpuError: The cluster cannot be deleted.
         """
         ended = delete_or_wait(self._context, self._cluster_deleter, cluster)
         usd = str(ended.usd) if ended is not None else "0"
@@ -89,7 +89,7 @@ class MatrixCluster:
 
 
 def find_matching_cluster(context: Context, plan: Plan) -> str:
-    """Return the name of a running cluster named like the recipe that matches the plan, or an empty string."""
+    """Return the name of a running cluster that is named after the recipe and matches the plan, or an empty string."""
     cluster = context.records.cluster(plan.recipe.name)
     if cluster is None or (cluster.state, cluster.target) != ("up", plan.target):
         return ""

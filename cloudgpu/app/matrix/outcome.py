@@ -1,4 +1,4 @@
-"""The outcome of a matrix: the state and metrics of every combination, and which of them are best."""
+"""Build the outcome of a matrix: the state and metrics of every combination, and the best value of each metric."""
 
 import csv
 import io
@@ -20,17 +20,17 @@ from cloudgpu.state.matrix_records import MatrixRecord, MatrixRow, Values
 
 _WAITING = "waiting"
 _FEWEST = 2
-"""With fewer values none is marked as best."""
+"""Minimum number of values of a metric for marking one as best."""
 
 
 @dataclass(frozen=True)
 class RowOutcome:
-    """One combination.
+    """The outcome of one combination.
 
     Attributes:
-        state: The state of its run, or `waiting` if it has none yet.
-        run_id: Its latest run, or empty.
-        seconds: Duration of the run; None until it ends.
+        state: State of the combination's run, or `waiting` if there is no run yet.
+        run_id: ID of the latest run, or empty.
+        seconds: Duration of the run, or None until it finishes.
         usd: Cost of the run.
         best: Metrics for which no other combination has a better value.
     """
@@ -52,7 +52,7 @@ class RowOutcome:
 
     @property
     def good(self) -> bool:
-        """Whether the combination has its result."""
+        """Whether the combination has a result."""
         return self.state in ("succeeded", "not-run")
 
     def as_json(self) -> dict[str, Any]:
@@ -85,15 +85,15 @@ class MatrixOutcome:
     """The current state of a matrix.
 
     Attributes:
-        usd: Cost of the clusters that it created so far (simulated or real); if it created none, the cost of its runs.
-        table: The CSV file with the same content.
-        kept: Why the cluster was kept; empty if it was deleted or the matrix did not create it.
-        stopped: Why some combinations were not tried; empty if all were.
-        left: What is still running, one line each.
-        unended: Why the cluster could not be deleted.
-        interrupted: Whether Ctrl-C ended the command.
-        unfetched: Outputs that are still on the nodes, one line each, with the run.
-        lost: Outputs that can no longer be downloaded, one line each, with the run.
+        usd: Cost so far of the clusters that the matrix created (simulated or real); if none, the cost of its runs.
+        table: Path of the CSV file with the same content.
+        kept: Reason why the cluster was kept; empty if it was deleted or the matrix did not create it.
+        stopped: Reason why some combinations were not tried; empty if all were tried.
+        left: Resources that are still running, one line each.
+        unended: Reason why the cluster could not be deleted, or empty.
+        interrupted: Whether Ctrl-C interrupted the command.
+        unfetched: Outputs that are still on the nodes, one line each, with the run ID.
+        lost: Outputs that can no longer be downloaded, one line each, with the run ID.
     """
 
     record: MatrixRecord
@@ -115,7 +115,7 @@ class MatrixOutcome:
 
     @property
     def complete(self) -> bool:
-        """Whether every combination has its result."""
+        """Whether every combination has a result."""
         return all(row.good for row in self.rows)
 
     def as_json(self) -> dict[str, Any]:
@@ -152,9 +152,9 @@ class MatrixOutcome:
         return text.getvalue()
 
     def _headings(self) -> list[str]:
-        figures = [heading for name in self.metrics for heading in (name, f"{name}_share_of_reference")]
+        metric_headings = [heading for name in self.metrics for heading in (name, f"{name}_share_of_reference")]
         axes = [name for name, _ in self.record.axes]
-        return [*axes, "state", *figures, "seconds", "usd", "simulated", "run_id", "recipe_digest", "reason"]
+        return [*axes, "state", *metric_headings, "seconds", "usd", "simulated", "run_id", "recipe_digest", "reason"]
 
     def _cells(self, row: RowOutcome) -> Iterator[object]:
         by_name = {metric.name: metric for metric in row.measured}
@@ -174,7 +174,7 @@ def outcome_of(
     """Return the current state of a matrix from the records and the ledger.
 
     Raises:
-        LedgerError: The bill cannot be read.
+        LedgerError: The ledger cannot be read.
     """
     bill = ledger.report(by="run", now=now)
     costs = {row.key: row.usd for row in bill.rows if row.simulated is record.simulated}
@@ -195,7 +195,7 @@ def _row(row: MatrixRow, records: RecordStore, costs: Mapping[str, Decimal]) -> 
     run = known_run(row, records)
     if run is None:
         return RowOutcome(row.values, "failed" if row.reason else _WAITING, row.reason)
-    took = None if run.ended_at is None else round((run.ended_at - run.started_at).total_seconds(), 3)
+    duration_s = None if run.ended_at is None else round((run.ended_at - run.started_at).total_seconds(), 3)
     return RowOutcome(
         values=row.values,
         state=run.state,
@@ -203,7 +203,7 @@ def _row(row: MatrixRow, records: RecordStore, costs: Mapping[str, Decimal]) -> 
         run_id=run.run_id,
         digest=row.digest,
         measured=_measured(run),
-        seconds=took,
+        seconds=duration_s,
         usd=costs.get(run.run_id, Decimal(0)),
     )
 

@@ -33,7 +33,7 @@ class MatrixPlan:
     """The plan of a matrix.
 
     Attributes:
-        lead: The plan that the cluster is created from: that of the most demanding combination, limited to the
+        lead: Plan from which the cluster is created: the plan of the most demanding combination, limited to the
             candidates on which all combinations can run.
         runs: Every combination, in the order in which they run.
     """
@@ -44,13 +44,13 @@ class MatrixPlan:
 
     @property
     def expected_s(self) -> int | None:
-        """Expected duration of all runs at the reference rates in seconds; None if unknown for one of them."""
+        """Expected duration of all runs in seconds at the reference rates, or None if unknown for any run."""
         expected = [run.plan.expected for run in self.runs]
         return sum(duration.seconds for duration in expected if duration is not None) if all(expected) else None
 
     @property
     def further_findings(self) -> list[tuple[str, Finding]]:
-        """Findings of the other combinations that the lead plan does not have, with the combinations they concern."""
+        """Findings that are missing from the lead plan, with the combinations that they concern."""
         shown = {(finding.check, finding.message) for finding in self.lead.plan.findings}
         return [
             (whose, finding) for whose, finding in _grouped(self.runs) if (finding.check, finding.message) not in shown
@@ -63,12 +63,12 @@ def plan_matrix(
     combinations: Sequence[Combination],
     ask: Callable[[Combination], Planned],
 ) -> MatrixPlan:
-    """Plan every combination. `ask` plans one of them by querying the cloud.
+    """Plan every combination. `ask` plans one combination by querying the cloud.
 
     Raises:
-        UsageError: An axis changes the cluster itself.
-        PlanError: A combination cannot run as planned; the error has the findings of all combinations.
-        CloudGpuError: The cloud could not be queried.
+        UsageError: An axis changes the cluster itself, or a combination runs a service.
+        PlanError: A combination cannot run as planned; the error contains the findings of all combinations.
+        CloudGpuError: The cloud cannot be queried.
     """
     _check_one_cluster(loaded, axes)
     _refuse_services(combinations)
@@ -115,14 +115,14 @@ def _separate_clusters_hint(recipe: str, axis: Axis, axes: Sequence[Axis]) -> st
 
 
 def _plan(combination: Combination, lead: Planned, ask: Callable[[Combination], Planned]) -> Plan:
-    """Plan a combination; reuse the responses for the lead plan if the cloud would be asked the same."""
+    """Plan a combination. Reuse the cloud's responses for the lead plan if the queries would be the same."""
     if _queried_fields(combination.recipe) == _queried_fields(lead.question.recipe):
         return planner.answer(replace(lead.question, recipe=combination.recipe))
     return ask(combination).plan
 
 
 def _queried_fields(recipe: Recipe) -> tuple[object, ...]:
-    """Return the parts of a recipe on which queries to the cloud depend, apart from the cluster."""
+    """Return the parts of a recipe that cloud queries depend on, apart from the cluster."""
     uploads = (recipe.checkpoint, recipe.outputs_to)
     return (recipe.environment, recipe.data, recipe.storage, uploads, recipe.workdir)
 
@@ -132,7 +132,7 @@ def _refuse(recipe: str, axes: Sequence[Axis], runs: Sequence[PlannedRun]) -> No
     if errors:
         lines = [f"{whose}: {f.check}: {f.message}{f' (fix: {f.cure})' if f.cure else ''}" for whose, f in errors]
         message = f"recipe {recipe} cannot run with every combination of this matrix"
-        # A fix that sets an axis is no fix for the matrix. It is still shown next to its finding.
+        # A fix that sets an axis does not fix the matrix. It is only shown with its finding.
         cures = [finding.cure for _, finding in errors if finding.cure]
         alternative = next((cure for cure in cures if not any(f"{axis.name}=" in cure for axis in axes)), "")
         raise PlanError(

@@ -15,19 +15,19 @@ from cloudgpu.state.cluster_and_run_records import RecordStore
 from cloudgpu.state.matrix_records import MatrixRecord, MatrixRow
 
 _LONGEST = 32
-"""Part of the recipe's name used in a matrix name: 39 characters at most with the dash and the digest."""
+"""Maximum length of the recipe's name in a matrix name, which with dash and digest has at most 39 characters."""
 _RECENT_RUNS = 9
 """Number of runs from which the typical duration is estimated."""
 
 
 @dataclass(frozen=True)
 class MatrixRequest:
-    """The options of `train --matrix`; see `TrainRequest` for those not listed here.
+    """The options of `train --matrix`. `TrainRequest` describes the options that are not listed here.
 
     Attributes:
         sets: `--set` assignments shared by all combinations, as typed.
-        fail_fast: Start no further run after a failure.
-        again: Also repeat combinations that have a result.
+        fail_fast: Whether to stop starting runs after a failure.
+        again: Whether to repeat combinations that already have a result.
     """
 
     plan: MatrixPlan
@@ -45,14 +45,14 @@ class MatrixRequest:
 
 
 @dataclass(frozen=True)
-class Beginning:
+class MatrixProgress:
     """The progress of a matrix before the command starts.
 
     Attributes:
         record: The stored record, or a new one that is not written yet.
         missing: The combinations that would run now.
-        changed: Those of them whose result is from a previous version of the recipe.
-        typical_s: Median duration of recent runs of this recipe on this target in seconds; None without such runs.
+        changed: The missing combinations that have a result from a previous version of the recipe.
+        typical_s: Median duration in seconds of recent runs of this recipe on this target; None if there are none.
     """
 
     record: MatrixRecord
@@ -68,21 +68,21 @@ class Beginning:
 
 def beginning(
     request: MatrixRequest, stored: Callable[[str], MatrixRecord | None], records: RecordStore, now: datetime
-) -> Beginning:
+) -> MatrixProgress:
     """Return the progress of the requested matrix, new or recorded. Writes nothing.
 
     Raises:
         StateError: The record cannot be read.
     """
     plan = request.plan
-    fresh = _fresh(request, now)
+    fresh = _new_record(request, now)
     record = stored(fresh.name) or fresh
     if request.again:
         record = replace(record, rows=tuple(_without_result(row, records) for row in record.rows))
     rows = {row.values: row for row in record.rows}
     missing = tuple(run for run in plan.runs if not has_result(rows[run.combination.values], run, records))
-    changed = tuple(run for run in missing if _of_another_recipe(rows[run.combination.values], run, records))
-    return Beginning(record, missing, changed, _typical_s(record, records))
+    changed = tuple(run for run in missing if _is_outdated(rows[run.combination.values], run, records))
+    return MatrixProgress(record, missing, changed, _typical_s(record, records))
 
 
 def _typical_s(record: MatrixRecord, records: RecordStore) -> float | None:
@@ -101,24 +101,24 @@ def train_request(request: MatrixRequest, run: PlannedRun) -> TrainRequest:
 
 
 def has_result(row: MatrixRow, run: PlannedRun, records: RecordStore) -> bool:
-    """Return True if a run of this version of the recipe has succeeded and ended."""
+    """Return True if the row's run used this version of the recipe, succeeded and is finished."""
     known = known_run(row, records)
     succeeded = known is not None and known.state in ("succeeded", "not-run") and known.ended_at is not None
     return succeeded and row.digest == run.combination.digest
 
 
 def _without_result(row: MatrixRow, records: RecordStore) -> MatrixRow:
-    """Return the row without its result, unless its run has not ended and must still be followed."""
+    """Return the row without its result, unless its run is not finished and must still be followed."""
     known = known_run(row, records)
     return row if known is not None and known.ended_at is None else MatrixRow(row.values)
 
 
-def _of_another_recipe(row: MatrixRow, run: PlannedRun, records: RecordStore) -> bool:
+def _is_outdated(row: MatrixRow, run: PlannedRun, records: RecordStore) -> bool:
     known = known_run(row, records)
     return known is not None and known.state == "succeeded" and row.digest != run.combination.digest
 
 
-def _fresh(request: MatrixRequest, now: datetime) -> MatrixRecord:
+def _new_record(request: MatrixRequest, now: datetime) -> MatrixRecord:
     plan, recipe = request.plan, request.plan.lead.plan.recipe
     axes = tuple((axis.name, axis.values) for axis in plan.axes)
     path = str(request.recipe_path.resolve())

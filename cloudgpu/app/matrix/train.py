@@ -1,7 +1,7 @@
 """`train --matrix`: run every combination as a separate run, one after the other, on one cluster.
 
 The run of each combination is recorded before it is started. After an interruption, the same command continues: it
-follows a run that is still in progress, skips combinations that have a result, and runs the others.
+follows a run that is still in progress, skips combinations that have a result, and runs the rest.
 """
 
 import contextlib
@@ -12,13 +12,13 @@ from cloudgpu.app.clusters.factory import cluster_creator
 from cloudgpu.app.matrix.cluster import MatrixCluster
 from cloudgpu.app.matrix.outcome import MatrixOutcome, known_run, outcome_of
 from cloudgpu.app.matrix.planner import PlannedRun
-from cloudgpu.app.matrix.request import Beginning, MatrixRequest, beginning, has_result, train_request
+from cloudgpu.app.matrix.request import MatrixProgress, MatrixRequest, beginning, has_result, train_request
 from cloudgpu.app.planning.feasibility import check_feasible
-from cloudgpu.app.runs.attach import Watching
+from cloudgpu.app.runs.attach import RunWatcher
 from cloudgpu.app.runs.outcome import CLUSTER_DELETED, RunOutcome, never_fetched
 from cloudgpu.app.runs.stages import Stages
 from cloudgpu.app.runs.summary import still_up
-from cloudgpu.app.runs.train import Training
+from cloudgpu.app.runs.train import TrainingRun
 from cloudgpu.backends.base import Connect
 from cloudgpu.backends.context import Context
 from cloudgpu.backends.launch_request import Requester
@@ -31,13 +31,13 @@ from cloudgpu.state.matrix_records import MatrixRecord, MatrixRecords, MatrixRow
 from cloudgpu.text import command
 
 _STOPS_ALL = (StateError, LedgerError, AuthError, BusyError)
-"""Errors with which every further combination would fail as well."""
+"""Errors that would make every remaining combination fail as well."""
 _INTERRUPTED = "interrupted"
 
 
 @dataclass
 class _InterruptPrompt:
-    """Asks only once what to do after Ctrl-C, because the question is about the run and the cluster."""
+    """Prompts after Ctrl-C, but only once, because the answer applies to both the run and the cluster."""
 
     ask: Callable[[str], bool]
     answer: bool | None = None
@@ -48,17 +48,17 @@ class _InterruptPrompt:
         return self.answer
 
 
-class Matrices:
+class MatrixRunner:
     """Runs matrices in one cloud for one home directory."""
 
-    def __init__(self, context: Context, training: Training, requester: Requester, connect: Connect) -> None:
+    def __init__(self, context: Context, training: TrainingRun, requester: Requester, connect: Connect) -> None:
         self._context = context
         self._connect = connect
         self._training = training
         self._records = MatrixRecords(context.home)
         self._cluster = MatrixCluster(context, self._records, cluster_creator(context, requester))
 
-    def beginning(self, request: MatrixRequest) -> Beginning:
+    def beginning(self, request: MatrixRequest) -> MatrixProgress:
         """Return the progress of a matrix. Changes nothing.
 
         Raises:
@@ -66,7 +66,7 @@ class Matrices:
         """
         return beginning(request, self._records.matrix, self._context.records, self._context.clock.now())
 
-    def cluster_name(self, progress: Beginning, request: MatrixRequest) -> str:
+    def cluster_name(self, progress: MatrixProgress, request: MatrixRequest) -> str:
         """Return the name of the cluster that the runs would use."""
         created = self._cluster.created(progress.record)
         return created.name if created is not None else self._cluster.name(progress.record, request)
@@ -88,8 +88,9 @@ class Matrices:
 
         Raises:
             BusyError: Another process is working on this matrix.
-            CloudGpuError: The command was aborted by an error that concerns all combinations, or while a run may still
-                be running. The hint says what is left. A failed run is not an error.
+            CloudGpuError: An error affects every combination, or a run may still be running. The hint lists what
+                is left. A failed run does not raise an error.
+
         """
         progress = self.beginning(request)
         if progress.missing:
@@ -103,12 +104,12 @@ class Matrices:
 
 
 class _Session:
-    """One command working on one matrix, whose lease it holds."""
+    """One command that runs a matrix while it holds the matrix's lease."""
 
     def __init__(
         self,
         context: Context,
-        training: Training,
+        training: TrainingRun,
         connect: Connect,
         cluster: MatrixCluster,
         request: MatrixRequest,
@@ -138,7 +139,7 @@ class _Session:
             raise
 
     def _run_missing(self) -> str:
-        """Run the missing combinations. Return why some were not tried, or an empty string."""
+        """Run the missing combinations. Return the reason if some were not tried, or an empty string."""
         missing = [run for run in self._request.plan.runs if not self._has_result(run)]
         if missing:
             with Stages(self._context.clock, self._context.emit).stage("provision"):
@@ -157,7 +158,7 @@ class _Session:
         return ""
 
     def _run_one(self, run: PlannedRun) -> bool:
-        """Run or follow one combination to its end. Return True if it succeeded."""
+        """Run or follow one combination until it finishes. Return True if it succeeded."""
         in_progress = self._run_in_progress(run)
         try:
             outcome = self._attached(in_progress) if in_progress is not None else self._trained(run)
@@ -180,17 +181,17 @@ class _Session:
 
     def _attached(self, record: RunRecord) -> RunOutcome:
         self._context.emit(Note(f"run {record.run_id} is already in progress; following it"))
-        watching = Watching(self._context, self._connect)
+        watching = RunWatcher(self._context, self._connect)
         try:
             return watching.attach(record.run_id)
         except KeyboardInterrupt:
             return replace(RunOutcome(record, self._record.simulated), interrupted=True)
 
     def _run_in_progress(self, run: PlannedRun) -> RunRecord | None:
-        """Return the combination's run that is not finished, or None if a new one is to be started.
+        """Return the combination's unfinished run, or None if a new run is needed.
 
         Raises:
-            StateError: The recipe has changed since, and the run still uses the GPUs.
+            StateError: The recipe has changed since the run was started, and the run still uses the GPUs.
         """
         row = next(row for row in self._record.rows if row.values == run.combination.values)
         known = known_run(row, self._context.records)
@@ -214,10 +215,10 @@ class _Session:
         self._context.ledger.run_ended(known.run_id, ended.state, now)
 
     def _note_error(self, run: PlannedRun, err: CloudGpuError) -> None:
-        """Record an error that concerns only this combination as its result.
+        """Record the error as the result of this combination if it does not affect the other combinations.
 
         Raises:
-            CloudGpuError: The error itself, if the run may still use the GPUs or every combination would fail with it.
+            CloudGpuError: The run may still use the GPUs, or every combination would fail with this error.
         """
         row = next(row for row in self._record.rows if row.values == run.combination.values)
         known = known_run(row, self._context.records)
@@ -228,7 +229,7 @@ class _Session:
             self._save_row(replace(row, reason=err.message))
 
     def _why_unusable(self) -> str:
-        """Return why no further run can be started on the cluster, or an empty string. Warn if little time is left."""
+        """Return why no more runs can be started on the cluster, or an empty string. Warn if little time is left."""
         cluster = self._context.records.cluster(self._record.cluster)
         if cluster is None or cluster.state != "up":
             return f"cluster {self._record.cluster} was deleted in the meantime"
@@ -243,7 +244,7 @@ class _Session:
         return ""
 
     def _finished(self, stopped: str) -> MatrixOutcome:
-        """Delete the cluster unless it is to be kept, and return the outcome."""
+        """Delete the cluster if it does not have to be kept, and return the outcome."""
         created = self._cluster.created(self._record)
         kept = self._why_kept(stopped) if created is not None else ""
         unended: CloudGpuError | None = None
@@ -281,7 +282,7 @@ class _Session:
         return "--keep-on-failure" if self._request.keep_on_failure and failed else ""
 
     def _abandoned(self, err: CloudGpuError) -> None:
-        """Add to an error how to continue and what is left."""
+        """Add to the error's hint how to continue and what is left."""
         err.hint = "; ".join(
             part for part in (err.hint, "run the same command again to continue with the missing combinations") if part
         )

@@ -1,1 +1,1 @@
-"""Plan a run: look up what it needs, search the catalog, check quotas, write plan files and new recipes."""
+"""Plan a run: look up its requirements, search the catalog, check quotas, write plan files and new recipes."""

@@ -1,17 +1,17 @@
-"""Report the sources and the age of the catalogue's data."""
+"""Report the sources and age of the catalog data."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import date, datetime
 
 from cloudgpu.catalog import Catalog
-from cloudgpu.catalog.snapshot import PARTS, Overlay, Retirement
+from cloudgpu.catalog.snapshot import PARTS, CatalogSnapshot, Retirement
 from cloudgpu.state.catalog_snapshots import CatalogSnapshots, SnapshotEntry
 
 
 @dataclass(frozen=True)
 class CatalogReading:
-    """One part of one region's data, and when and where it was read."""
+    """Source and read time of one part of a region's catalog data."""
 
     region: str
     part: str
@@ -22,12 +22,12 @@ class CatalogReading:
 
 @dataclass(frozen=True)
 class CatalogStatus:
-    """Sources and age of the catalogue data of one target.
+    """Sources and age of the catalog data for one target.
 
     Attributes:
-        entry: The active snapshot, or None if only the shipped catalogue is in use.
-        shipped_priced_on: The oldest and the newest day on which the shipped AWS prices were read.
-        sources: The distinct sources of the shipped prices.
+        entry: The active snapshot, or None if only the bundled catalog is in use.
+        shipped_priced_on: The oldest and newest dates on which the bundled AWS prices were read.
+        sources: The distinct sources of the bundled prices.
     """
 
     target: str
@@ -44,29 +44,29 @@ class CatalogStatus:
         return self.target == "rehearsal"
 
 
-def knowledge(overlays: CatalogSnapshots, target: str, shipped: Catalog, region: str = "") -> CatalogStatus:
-    """Return the sources and age of the data of one region, or of every region in the snapshot.
+def knowledge(snapshots: CatalogSnapshots, target: str, shipped: Catalog, region: str = "") -> CatalogStatus:
+    """Return the sources and age of the catalog data for one region, or for every region in the snapshot.
 
     Raises:
         StateError: The snapshot is damaged.
     """
-    history = overlays.history()
-    overlay = overlays.current()
+    history = snapshots.history()
+    snapshot = snapshots.current()
     priced = [instance_type for instance_type in shipped.rentable if instance_type.on_demand_usd]
     days = sorted({instance_type.priced_on for instance_type in priced})
     return CatalogStatus(
         target=target,
         entry=history.entry(history.current),
-        known=tuple(_known(overlay, region)) if overlay else (),
-        retired=dict(overlay.retired) if overlay else {},
+        known=tuple(_known(snapshot, region)) if snapshot else (),
+        retired=dict(snapshot.retired) if snapshot else {},
         shipped_priced_on=(days[0], days[-1]),
         shipped_types=len(shipped.rentable),
         sources=tuple(dict.fromkeys(instance_type.source for instance_type in priced)),
     )
 
 
-def _known(overlay: Overlay, region: str) -> Iterator[CatalogReading]:
-    for name, readings in sorted(overlay.regions.items()):
+def _known(snapshot: CatalogSnapshot, region: str) -> Iterator[CatalogReading]:
+    for name, readings in sorted(snapshot.regions.items()):
         for part in PARTS if region in ("", name) else ():
             reading = getattr(readings, part)
             if reading is not None:

@@ -8,7 +8,7 @@ from typing import Any, Final, Protocol
 
 from cloudgpu.backends.events import Emit
 from cloudgpu.catalog import Catalog
-from cloudgpu.catalog.snapshot import Overlay, Reading, RegionReadings, TypeFacts, merged
+from cloudgpu.catalog.snapshot import CatalogSnapshot, Reading, RegionReadings, TypeFacts, merged
 from cloudgpu.catalog.snapshot_apply import apply, unknown_gpus
 from cloudgpu.catalog.snapshot_changes import Change, changes, summary
 from cloudgpu.clock import Clock
@@ -27,11 +27,11 @@ _SOURCES: Final[Mapping[str, str]] = {
     "images": "SSM GetParameter",
     "quotas": "Service Quotas ListServiceQuotas",
 }
-"""Part of the catalogue -> API that it is read from."""
+"""Catalog part -> API that provides it."""
 
 
 class CatalogSource(BackendIdentity, Protocol):
-    """Reads catalogue data from a target. Every method raises `CloudGpuError` if the request fails."""
+    """Source of a target's catalog data. Every method raises `CloudGpuError` if its request fails."""
 
     def regions(self) -> Sequence[str]:
         """Return every region that the account can use."""
@@ -43,21 +43,21 @@ class CatalogSource(BackendIdentity, Protocol):
         """Return the zones that offer each instance type."""
 
     def on_demand(self, region: str) -> Mapping[str, Decimal]:
-        """Return the price in USD per hour of every instance type in the price list."""
+        """Return the on-demand price in USD per hour of every instance type in the price list."""
 
     def spot(self, region: str, types: Sequence[str]) -> Mapping[str, tuple[Decimal, Decimal]]:
-        """Return the lowest and highest price in USD per hour of each type."""
+        """Return the lowest and highest spot price in USD per hour of each type."""
 
     def images(self, region: str, parameters: Sequence[str]) -> Mapping[str, str]:
-        """Return the machine image of each SSM parameter."""
+        """Return the machine image ID stored in each SSM parameter."""
 
     def quotas(self, region: str) -> Mapping[str, int]:
         """Return the vCPU limit of each quota, by quota key."""
 
 
 @dataclass(frozen=True)
-class Unread:
-    """A part of the catalogue that could not be read; the previous data stays in use."""
+class UnreadPart:
+    """A catalog part that could not be read. Its previous data stays in use."""
 
     region: str
     part: str
@@ -66,14 +66,14 @@ class Unread:
 
 @dataclass(frozen=True)
 class RefreshResult:
-    """The outcome of a refresh."""
+    """Outcome of a catalog refresh."""
 
     entry: SnapshotEntry
     target: str
     changes: tuple[Change, ...]
-    unread: tuple[Unread, ...]
+    unread: tuple[UnreadPart, ...]
     left_out: Mapping[str, str]
-    """New instance types whose GPU is not in the catalogue -> name of that GPU."""
+    """New instance type whose GPU is not in the catalog -> name of that GPU."""
 
     @property
     def simulated(self) -> bool:
@@ -83,18 +83,18 @@ class RefreshResult:
 
 @dataclass(frozen=True)
 class CatalogRefresh:
-    """One target's refresh."""
+    """Refreshes the catalog data of one target."""
 
     source: CatalogSource
-    overlays: CatalogSnapshots
+    snapshots: CatalogSnapshots
     shipped: Catalog
     clock: Clock
     emit: Emit
 
     def refresh(self, regions: Sequence[str], *, everywhere: bool = False) -> RefreshResult:
-        """Read these regions, or every region that the account can use.
+        """Read the catalog data of these regions, or of every region that the account can use, and store a snapshot.
 
-        A part that cannot be read keeps its previous data and does not affect the others.
+        A part that cannot be read keeps its previous data; the remaining parts are still updated.
 
         Raises:
             UsageError: A region does not exist.
@@ -102,68 +102,71 @@ class CatalogRefresh:
             StateError: The active snapshot is damaged, or the home directory cannot be written.
         """
         to_read = self._regions(regions, everywhere=everywhere)
-        before = self.overlays.current()
+        before = self.snapshots.current()
         account = self.source.account()
-        self.emit(Note(f"reading the catalogue of {_counted(to_read)} from {self.source.target}"))
+        self.emit(Note(f"reading catalog data for {_region_count(to_read)} from {self.source.target}"))
         read = dict(self._read(to_read, apply(self.shipped, before) if before else self.shipped))
         readings = {key: reading for key, reading in read.items() if not isinstance(reading, CloudGpuError)}
         errors = {key: error for key, error in read.items() if isinstance(error, CloudGpuError)}
         if not readings:
             raise next(iter(errors.values()))
-        fresh = Overlay(self.source.target, account, self.source.endpoint, _by_region(readings))
+        fresh = CatalogSnapshot(self.source.target, account, self.source.endpoint, _by_region(readings))
         changed: list[Change] = []
 
-        def draft(old: Overlay | None) -> tuple[Overlay, str, list[str]]:
-            now = merged(old, fresh, self.shipped, self.clock.now().date())
-            was = apply(self.shipped, old) if old else self.shipped
-            changed.extend(changes(was, apply(self.shipped, now), old, now, to_read))
-            return now, summary(changed), [line(change) for change in changed]
+        def draft(old: CatalogSnapshot | None) -> tuple[CatalogSnapshot, str, list[str]]:
+            new = merged(old, fresh, self.shipped, self.clock.now().date())
+            old_catalog = apply(self.shipped, old) if old else self.shipped
+            changed.extend(changes(old_catalog, apply(self.shipped, new), old, new, to_read))
+            return new, summary(changed), [line(change) for change in changed]
 
-        added = self.overlays.add(draft, at=self.clock.now(), regions=to_read)
-        unread = tuple(Unread(region, part, err.message) for (region, part), err in sorted(errors.items(), key=_key))
+        added = self.snapshots.add(draft, at=self.clock.now(), regions=to_read)
+        unread = tuple(
+            UnreadPart(region, part, err.message) for (region, part), err in sorted(errors.items(), key=_key)
+        )
         return RefreshResult(
-            added.entry, self.source.target, tuple(changed), unread, unknown_gpus(self.shipped, added.overlay)
+            added.entry, self.source.target, tuple(changed), unread, unknown_gpus(self.shipped, added.snapshot)
         )
 
-    def _regions(self, named: Sequence[str], *, everywhere: bool) -> tuple[str, ...]:
-        unknown = [region for region in named if region not in self.shipped.regions]
+    def _regions(self, requested: Sequence[str], *, everywhere: bool) -> tuple[str, ...]:
+        unknown = [region for region in requested if region not in self.shipped.regions]
         usable = self.source.regions() if everywhere or unknown else ()
         for region in unknown:
             if region not in usable:
                 message = f"unknown region {region}{suggestion(region, (*self.shipped.regions, *usable))}"
                 raise UsageError(message, hint=f"known regions: {', '.join(self.shipped.regions)}")
-        return tuple(sorted(usable)) if everywhere else tuple(dict.fromkeys(named))
+        return tuple(sorted(usable)) if everywhere else tuple(dict.fromkeys(requested))
 
     def _read(self, regions: Sequence[str], known: Catalog) -> Iterator[tuple[tuple[str, str], Any]]:
-        """Yield ((region, part), reading or error)."""
+        """Yield a ((region, part), reading or error) pair for every part of every region."""
         source = self.source
         parameters = sorted({gpu.image for gpu in known.gpus.values()})
         with ThreadPoolExecutor(_AT_ONCE) as workers:
-            ask = self._asking(workers)
-            types = {region: ask("types", source.types, region) for region in regions}
-            sold = {region: _sold(types[region](), known, region) for region in regions}
+            submit = self._submitter(workers)
+            types = {region: submit("types", source.types, region) for region in regions}
+            offered = {region: _offered_types(types[region](), known, region) for region in regions}
             # The price list still contains retired types; their prices are kept to show what they cost.
-            listed = {kind.name for kind in known.rentable}
-            zoned = {region: [kind.name for kind in known.rentable if region in kind.zones] for region in regions}
-            priced = {
-                region: [kind.name for kind in known.rentable if region in kind.on_demand_usd] for region in regions
-            }
-            others: dict[str, Callable[[str], Mapping[str, Any]]] = {
-                "zones": lambda region: _some(source.zones(region), sold[region], zoned[region]),
-                "on_demand": lambda region: _some(source.on_demand(region), {*listed, *sold[region]}, priced[region]),
-                "spot": lambda region: source.spot(region, sold[region]),
+            listed = {instance_type.name for instance_type in known.rentable}
+            rentable = known.rentable
+            zoned = {region: [entry.name for entry in rentable if region in entry.zones] for region in regions}
+            priced = {region: [entry.name for entry in rentable if region in entry.on_demand_usd] for region in regions}
+            calls: dict[str, Callable[[str], Mapping[str, Any]]] = {
+                "zones": lambda region: _rows_for(source.zones(region), offered[region], zoned[region]),
+                "on_demand": lambda region: _rows_for(
+                    source.on_demand(region), {*listed, *offered[region]}, priced[region]
+                ),
+                "spot": lambda region: source.spot(region, offered[region]),
                 "images": lambda region: source.images(region, parameters),
                 "quotas": source.quotas,
             }
-            pending = {(region, part): ask(part, call, region) for region in regions for part, call in others.items()}
+            pending = {(region, part): submit(part, call, region) for region in regions for part, call in calls.items()}
             for region in regions:
                 yield (region, "types"), types[region]()
-                for part in others:
+                for part in calls:
                     yield (region, part), pending[region, part]()
                 if len(regions) > 1:
                     self.emit(Note(f"read {region}"))
 
-    def _asking(self, workers: ThreadPoolExecutor) -> Callable[..., Callable[[], Any]]:
+    def _submitter(self, workers: ThreadPoolExecutor) -> Callable[..., Callable[[], Any]]:
         def read(part: str, call: Callable[[str], Mapping[str, Any]], region: str) -> Any:  # noqa: ANN401
             try:
                 rows = call(region)
@@ -174,7 +177,7 @@ class CatalogRefresh:
         return lambda part, call, region: workers.submit(read, part, call, region).result
 
 
-def _counted(regions: Sequence[str]) -> str:
+def _region_count(regions: Sequence[str]) -> str:
     return regions[0] if len(regions) == 1 else f"{len(regions)} regions"
 
 
@@ -190,24 +193,24 @@ def line(change: Change) -> str:
     return f"{change.kind.replace('-', ' ')}: {change.what}{where}: {values}"
 
 
-def _sold(types: object, known: Catalog, region: str) -> list[str]:
-    """Return the usable instance types of a region, or those of the previous catalog if the request failed."""
+def _offered_types(types: object, known: Catalog, region: str) -> list[str]:
+    """Return the usable instance types of a region, from the previous catalog if the request failed."""
     if isinstance(types, Reading):
         return [name for name, facts in types.rows.items() if name in known.types or facts.gpu in known.gpus]
-    return sorted(kind.name for kind in known.rentable if region in kind.zones)
+    return sorted(instance_type.name for instance_type in known.rentable if region in instance_type.zones)
 
 
-def _some(rows: Mapping[str, Any], names: Collection[str], before: Collection[str]) -> dict[str, Any]:
-    """Return the rows of these names.
+def _rows_for(rows: Mapping[str, Any], names: Collection[str], before: Collection[str]) -> dict[str, Any]:
+    """Return the rows for these instance types.
 
     Raises:
-        CloudError: The response contains none of the types that were known before. That indicates an incomplete
-            response rather than a region that dropped all of its GPUs.
+        CloudError: The response contains none of the previously known types. This indicates an incomplete response
+            rather than a region that dropped all of its GPUs.
     """
     listed_rows = {name: row for name, row in rows.items() if name in names}
     if before and not listed_rows:
         message = f"the response lists none of the {len(before)} GPU types known in this region"
-        raise CloudError(message, code="Incomplete", hint="run it again")
+        raise CloudError(message, code="Incomplete", hint="run `cloudgpu catalog refresh` again")
     return listed_rows
 
 

@@ -16,14 +16,16 @@ def check_feasible(plan: Plan, base: Path) -> None:
 
     Raises:
         RecipeError: The work directory cannot be uploaded, or the launcher rejects the recipe.
-        UsageError: The recipe asks for one rank per GPU and a candidate has no GPU.
+        UsageError: The recipe requests one rank per GPU and a candidate has no GPU.
     """
     recipe = plan.recipe
     if recipe.workdir is not None:
         try:
             files_to_send((base / recipe.workdir).resolve())
         except CloudGpuError as err:
-            raise RecipeError(f"workdir: {err.message}", hint="name a directory relative to the recipe") from err
+            raise RecipeError(
+                f"workdir: {err.message}", hint="set `workdir` to a directory relative to the recipe"
+            ) from err
     for gpus, candidate in {candidate.gpus_per_node: candidate for candidate in plan.candidates}.items():
         job = Job("on-paper", recipe, _placeholder_inventory(plan, candidate, gpus), "")
         data = {dataset.name: str(dataset.to) for dataset in recipe.data}

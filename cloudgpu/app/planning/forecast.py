@@ -19,7 +19,7 @@ _PLACEHOLDER_KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAAAAAAAAAAAAAAAAAAAAAAA
 _PLACEHOLDER_CIDR = "127.0.0.1/32"
 """Placeholder for the caller's address, which a preview does not look up."""
 _NO_JOURNAL = ".forecast"
-"""A journal file that never exists, so that an existing cluster of the same name does not affect the preview."""
+"""Name of a journal that never exists, so that an existing cluster of the same name does not affect the preview."""
 _COMPONENT = "cloudgpu:infra:"
 _STACK = "pulumi:"
 
@@ -40,12 +40,12 @@ class ResourceForecast:
 def forecast(
     plan: Plan, cluster: str, *, cloud: Cloud, requester: Requester, home: Home, clock: Clock
 ) -> tuple[ResourceForecast, ...]:
-    """Return the resources of a cluster of this name for the first candidate. Changes nothing.
+    """Preview the resources of a cluster with this name on the first candidate. Changes nothing.
 
-    `requester` may lack a public key.
+    `requester` does not need a public key.
 
     Raises:
-        CloudGpuError: The program rejects the plan, or one of its look-ups fails.
+        CloudGpuError: The program rejects the plan, or one of its lookups fails.
     """
     if not plan.candidates:
         return ()
@@ -62,14 +62,14 @@ def forecast(
 
 
 def _made(steps: Iterable[PreviewStep]) -> Iterator[ResourceForecast]:
-    """Yield the AWS resources; components and the stack exist only in the program, and look-ups create nothing."""
+    """Yield the AWS resources. Components and the stack exist only in the program, and lookups create nothing."""
     for step in steps:
         if step.operation == "create" and not step.type.startswith((_COMPONENT, _STACK)):
             yield ResourceForecast(step.type, step.name)
 
 
 def _record(plan: Plan, cluster: str, cloud: Cloud, clock: Clock) -> ClusterRecord:
-    """Return the record that `up` would write, without an engine, so that the direct engine previews it."""
+    """Return the record that `up` would write, but with no engine, so that the direct engine previews the cluster."""
     now = clock.now()
     return ClusterRecord(
         name=cluster,

@@ -28,10 +28,10 @@ class GpuQuery:
 
 @dataclass(frozen=True)
 class RelaxedQuery:
-    """The number of types that would match with one option changed."""
+    """One change to the options, and the number of types that would then match."""
 
     change: str
-    """For example `without --count 3`."""
+    """Description of the change, for example `without --count 3`."""
     types: int
 
 
@@ -46,7 +46,7 @@ class GpuSearchResult:
 
 
 def answer(query: GpuQuery, catalog: Catalog, home_region: str) -> GpuSearchResult:
-    """Return the types that match the query, in the requested order.
+    """Find the types that match the query, in the requested order.
 
     Raises:
         UsageError: An option is not a valid memory size, architecture or region.
@@ -86,13 +86,13 @@ def _memory(option: str, text: str) -> Decimal:
     try:
         return gib(text) if text else Decimal(0)
     except ValueError as err:
-        raise UsageError(f"{option} {text}: {err}", hint=f"for example {option} 32GB") from None
+        raise UsageError(f"{option} {text}: {err}", hint=f"use a size such as {option} 32GB") from None
 
 
 def _architecture(catalog: Catalog, name: str) -> str:
     known = {gpu.architecture.lower(): gpu.architecture for gpu in catalog.gpus.values()}
     if name and name.lower() not in known:
-        message = f"--arch {name}: no GPU in the catalogue has this architecture{suggestion(name, known)}"
+        message = f"--arch {name}: no GPU in the catalog has this architecture{suggestion(name, known)}"
         raise UsageError(message, hint=f"known architectures: {', '.join(known)}")
     return known[name.lower()] if name else ""
 
@@ -100,6 +100,6 @@ def _architecture(catalog: Catalog, name: str) -> str:
 def _region(catalog: Catalog, region: str) -> str:
     if region and region not in catalog.regions:
         closest = nearest(region, catalog.regions)
-        message = f"--region {region}: not a region in the catalogue{suggestion(region, catalog.regions)}"
-        raise UsageError(message, hint=f"for example {command('--region', closest or catalog.regions[0])}")
+        message = f"--region {region}: not a region in the catalog{suggestion(region, catalog.regions)}"
+        raise UsageError(message, hint=f"use a region such as {command('--region', closest or catalog.regions[0])}")
     return region

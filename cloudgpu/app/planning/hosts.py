@@ -15,12 +15,12 @@ from cloudgpu.hosts.usage import HostsView
 from cloudgpu.plan import planner
 from cloudgpu.plan.host_sets import matching
 from cloudgpu.plan.plan import Quotes
-from cloudgpu.plan.planner_input import Question
+from cloudgpu.plan.planner_input import PlannerInput
 from cloudgpu.recipe import loading
 from cloudgpu.recipe.resolve import resolve
 
 _NO_REGION = "us-east-1"
-"""`Question` needs a default region. Hosts have none, and nothing is requested from this one."""
+"""Placeholder: `PlannerInput` requires a default region, and self-managed hosts have none. It is never queried."""
 
 
 def make_host_plan(
@@ -34,7 +34,7 @@ def make_host_plan(
     surveyor: Preflight,
     offline: bool,
 ) -> Planned:
-    """Plan a recipe on the hosts of the inventory; with `offline`, without connecting to any of them.
+    """Plan a recipe on the hosts in the inventory. With `offline`, do not connect to any of them.
 
     Raises:
         RecipeError: The recipe is invalid.
@@ -44,12 +44,12 @@ def make_host_plan(
     recipe = resolve(loaded, sets=read_sets(sets), rehearsal=False)
     quotes = Quotes(survey=surveyor.survey(recipe, loaded.base, (), None))
     view = HostsView(backend.file(), running=_running_clusters(backend))
-    question = Question(recipe, "ssh", catalog, quotes, _NO_REGION, today, hosts=view)
+    question = PlannerInput(recipe, "ssh", catalog, quotes, _NO_REGION, today, hosts=view)
     if not offline:
         hosts = dict.fromkeys(host for spec in question.specs for host in matching(question, parse_gpu_spec(spec)))
         # If no host matches, the plan itself explains why.
         view = replace(view, seen=backend.look(list(hosts)) if hosts else {})
-        question = Question(recipe, "ssh", catalog, quotes, _NO_REGION, today, hosts=view)
+        question = PlannerInput(recipe, "ssh", catalog, quotes, _NO_REGION, today, hosts=view)
     return Planned(planner.answer(question), loaded.path, loaded.base, question)
 
 

@@ -25,16 +25,16 @@ class MatchingImage:
 
     image: FrameworkImage
     release: NgcMonth | None
-    """The contents of its monthly release, or None if unknown."""
+    """Contents of the image's monthly release, or None if unknown."""
     natives: tuple[Gpu, ...]
-    """GPUs that it has native code for, oldest first."""
+    """GPUs for which the image contains native code, oldest first."""
     verdict: ContainerFit | None
     """Compatibility with the requested GPU, or None if no GPU was requested."""
 
 
 @dataclass(frozen=True)
 class ImageListing:
-    """The matching containers, and the GPU they were checked against."""
+    """The matching containers, and the GPU against which they were checked."""
 
     containers: tuple[MatchingImage, ...]
     gpu: Gpu | None
@@ -42,14 +42,14 @@ class ImageListing:
 
 
 def containers(query: ImageQuery, catalog: Catalog, software: Software) -> ImageListing:
-    """Return the matching containers in catalogue order; with a GPU, only those that run on it.
+    """Return the matching containers in catalog order; if a GPU is given, only containers that run on it.
 
     Raises:
         UsageError: The framework is unknown, or both `--gpu` and `--latest-for` were given.
-        RecipeError: The GPU is not in the catalogue.
+        RecipeError: The GPU is not in the catalog.
     """
     if query.gpu and query.latest_for:
-        message = "--gpu and --latest-for both name a GPU"
+        message = "--gpu and --latest-for are mutually exclusive"
         raise UsageError(
             message, hint="use one of them; --latest-for shows only the latest container of each framework"
         )
@@ -73,6 +73,6 @@ def _natives(catalog: Catalog, image: FrameworkImage) -> tuple[Gpu, ...]:
 def _framework(software: Software, name: str) -> str:
     known = {image.framework.lower(): image.framework for image in software.images}
     if name and name.lower() not in known:
-        message = f"--framework {name}: no known container has this framework{suggestion(name, known.values())}"
+        message = f"--framework {name}: no known container includes this framework{suggestion(name, known.values())}"
         raise UsageError(message, hint=f"known frameworks: {', '.join(known.values())}")
     return known[name.lower()] if name else ""

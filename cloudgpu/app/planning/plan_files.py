@@ -1,6 +1,6 @@
 """Save a plan (`plan --out`) and load it again (`--plan`).
 
-A saved plan records the inputs it was made from. It is applied only while all of them are unchanged.
+A saved plan records its inputs and can be applied only while all of them are unchanged.
 """
 
 import hashlib
@@ -27,9 +27,9 @@ _CHUNK = 1 << 20
 
 
 def world_of(planned: Planned, cloud: Cloud, home: Home, plan_file: Path) -> PlanInputs:
-    """Return the inputs that the plan was made from.
+    """Return the inputs of a plan.
 
-    The plan file itself may lie in the work directory; it is left out of the digest.
+    The digest of the work directory excludes the plan file, which may be saved there.
 
     Raises:
         CloudError: The account ID cannot be read.
@@ -77,42 +77,43 @@ def load(path: Path) -> StoredPlan:
         text = files.read_text(path, files.RECORD_BYTES)
     except OSError as err:
         raise UsageError(
-            f"cannot read plan file {path}: {err.strerror}", hint="create one: `cloudgpu plan RECIPE --out FILE`"
+            f"cannot read plan file {path}: {err.strerror}",
+            hint="create a plan file: `cloudgpu plan RECIPE --out FILE`",
         ) from err
     return saved_plan.read(text, str(path))
 
 
 def agreed(path: Path, saved: StoredPlan, fresh: Planned, world: PlanInputs) -> Planned:
-    """Return the saved plan if none of its inputs has changed.
+    """Return the saved plan if none of its inputs have changed.
 
     Raises:
         PlanError: At least one input changed; the findings list every change.
-        CloudGpuError: The plan has error findings now.
+        CloudGpuError: The plan now has error findings.
     """
     changed = list(saved_plan.changes(saved, world, fresh.plan))
     if changed:
         sets = [word for pair in saved.sets for word in ("--set", pair)]
         repeat = command("cloudgpu", "plan", saved.recipe, *sets, "--out", str(path))
         message = f"the inputs of the plan have changed since {path} was created at {saved.made_at}"
-        raise PlanError(message, findings=changed, hint=f"create it again: `{repeat}`")
+        raise PlanError(message, findings=changed, hint=f"create the plan again: `{repeat}`")
     if fresh.plan.errors:
         raise refuse(fresh.plan)
     return replace(fresh, plan=saved_plan.as_agreed(saved, fresh.plan))
 
 
 def catalogue_digest(home: Home, target: str) -> str:
-    """Return a SHA-256 of the shipped catalogue data and of the active snapshot's identity."""
+    """Return the SHA-256 digest of the bundled catalog data and the active snapshot's identity."""
     digest = hashlib.sha256(__version__.encode())
     for file in sorted((resources.files("cloudgpu.catalog") / "data").iterdir(), key=lambda entry: entry.name):
         digest.update(file.name.encode() + b"\0" + file.read_bytes())
-    overlay = CatalogSnapshots(home, target).history()
-    entry = overlay.entry(overlay.current)
+    history = CatalogSnapshots(home, target).history()
+    entry = history.entry(history.current)
     digest.update(b"" if entry is None else f"{entry.number} {entry.at.isoformat()}".encode())
     return digest.hexdigest()
 
 
 def _workdir_digest(planned: Planned, plan_file: Path) -> str:
-    """Return a SHA-256 of everything uploaded to the nodes: names, contents, links and executable bits."""
+    """Return the SHA-256 digest of everything uploaded to the nodes: names, contents, links and executable bits."""
     workdir = planned.plan.recipe.workdir
     if workdir is None:
         return ""
@@ -134,5 +135,6 @@ def _content_digest(path: Path) -> bytes:
             while chunk := file.read(_CHUNK):
                 digest.update(chunk)
     except OSError as err:
-        raise UsageError(f"cannot read {path}: {err.strerror}", hint="it is part of the work directory") from err
+        hint = "make the file readable, or remove it from the work directory"
+        raise UsageError(f"cannot read {path}: {err.strerror}", hint=hint) from err
     return digest.digest()

@@ -18,7 +18,7 @@ from cloudgpu.errors import BudgetError, CloudGpuError, PlanError, UsageError
 from cloudgpu.plan import lookups, planner
 from cloudgpu.plan.network_access import NO_REQUEST, NetworkRequest
 from cloudgpu.plan.plan import Plan, Quotes, Target
-from cloudgpu.plan.planner_input import Question
+from cloudgpu.plan.planner_input import PlannerInput
 from cloudgpu.plan.storage import Seen, looked_for
 from cloudgpu.plan.storage_state import StorageSeen
 from cloudgpu.recipe import loading
@@ -29,18 +29,18 @@ from cloudgpu.state.cooldowns import Cooldowns
 
 if TYPE_CHECKING:
     # Only for annotations: an offline plan must not import boto3.
-    from cloudgpu.aws.storage.storage_tags import Stored
+    from cloudgpu.aws.storage.storage_tags import TaggedStorage
 
 
 @dataclass(frozen=True)
 class Planned:
-    """A plan and the location of its recipe."""
+    """A plan, the location of its recipe, and the planner's input."""
 
     plan: Plan
     path: Path
     base: Path
-    question: Question
-    """The input of the plan."""
+    question: PlannerInput
+    """The planner's input."""
 
 
 def make_plan(
@@ -61,9 +61,9 @@ def make_plan(
 ) -> Planned:
     """Plan a recipe.
 
-    Without `cloud`, plan offline, with the quotas that `rooms` has cached. Candidates with a recent capacity failure
-    in `cooldowns` are tried last. `catalog` defaults to the shipped one. `surveyor` checks what the recipe and the
-    settings refer to. `all_regions` ignores the regions and zones of the recipe.
+    If `cloud` is None, plan offline with the quotas that `rooms` has cached. Candidates with a recent capacity failure
+    in `cooldowns` are tried last. `catalog` defaults to the bundled catalog. `surveyor` checks the resources that the
+    recipe and the settings refer to. `all_regions` ignores the regions and zones of the recipe.
 
     Raises:
         RecipeError: The recipe is invalid.
@@ -73,7 +73,7 @@ def make_plan(
     loaded = loading.load(loading.find(name, roots=roots))
     recipe = resolve(loaded, sets=read_sets(sets), rehearsal=target == "rehearsal")
     catalog = catalog or load_catalog()
-    # One connection for all requests: each new one would fetch credentials and build clients again.
+    # All requests share one connection, because every new connection fetches credentials and builds clients again.
     connection = None if cloud is None else cloud()
     if all_regions:
         recipe = everywhere(recipe, catalog.regions if connection is None else _usable(connection, catalog))
@@ -83,24 +83,24 @@ def make_plan(
         inspector = None if connection is None else connection.inspector()
         quotes = replace(quotes, survey=surveyor.survey(recipe, loaded.base, known, inspector))
     enabled = quotes.survey.enabled_regions
-    # A region that is not enabled rejects the credentials as invalid. It is not queried, and a plan rule excludes it.
+    # A region that is not enabled rejects the credentials as invalid. Do not query it; a plan rule excludes it.
     usable = tuple(region for region in known if enabled is None or region in enabled)
     if connection is not None:
         quotes = _with_cloud_quotes(
-            Question(recipe, target, catalog, quotes, default_region, today, network), connection, usable
+            PlannerInput(recipe, target, catalog, quotes, default_region, today, network), connection, usable
         )
         quotes = quotes if cooldowns is None else replace(quotes, refused=cooldowns.recent(connection))
     if rooms is not None:
         headroom = rooms.remembered(target, known) if connection is None else rooms.asked(connection, usable)
         quotes = replace(quotes, quotas=headroom_by_quota(headroom))
-    question = Question(recipe, target, catalog, quotes, default_region, today, network)
+    question = PlannerInput(recipe, target, catalog, quotes, default_region, today, network)
     return Planned(planner.answer(question), loaded.path, loaded.base, question)
 
 
-def _with_cloud_quotes(question: Question, cloud: Cloud, regions: Sequence[str]) -> Quotes:
-    """Return the question's quotes with the zones, images, storage and addresses of these regions.
+def _with_cloud_quotes(question: PlannerInput, cloud: Cloud, regions: Sequence[str]) -> Quotes:
+    """Add the prices, zones, images, storage and free addresses of these regions to the question's quotes.
 
-    The plan names images rather than SSM parameters, so that a newer image does not change a saved plan.
+    The plan contains image IDs rather than SSM parameters, so that a newer image does not change a saved plan.
 
     Raises:
         CloudError: A request to the cloud failed.
@@ -123,10 +123,10 @@ def _with_cloud_quotes(question: Question, cloud: Cloud, regions: Sequence[str])
 
 
 def existing_storage(cloud: Cloud, recipe: Recipe, regions: Sequence[str]) -> Seen:
-    """Return the existing storage in these regions by each name that the recipe mounts.
+    """Return the existing storage in these regions for each storage name that the recipe mounts.
 
     Raises:
-        CloudError: A region could not be queried.
+        CloudError: A region cannot be queried.
     """
     names = [mount.name for mount in looked_for(recipe)]
     if not names:
@@ -136,7 +136,7 @@ def existing_storage(cloud: Cloud, recipe: Recipe, regions: Sequence[str]) -> Se
     return {name: tuple(_storage_seen(storage) for storage in stored if storage.name == name) for name in names}
 
 
-def _storage_seen(storage: Stored) -> StorageSeen:
+def _storage_seen(storage: TaggedStorage) -> StorageSeen:
     return StorageSeen(
         name=storage.name,
         kind=storage.kind,
@@ -150,20 +150,20 @@ def _storage_seen(storage: Stored) -> StorageSeen:
 
 
 def everywhere(recipe: Recipe, regions: Sequence[str]) -> Recipe:
-    """Return the recipe with all of these regions, its own ones first, and without its zones."""
+    """Return the recipe with all of these regions, starting with the regions that it already lists, and no zones."""
     named = [region for region in recipe.resources.regions if region in regions]
     resources = recipe.resources.model_copy(update={"regions": tuple(dict.fromkeys([*named, *regions])), "zones": ()})
     return recipe.model_copy(update={"resources": resources})
 
 
 def _usable(cloud: Cloud, catalog: Catalog) -> tuple[str, ...]:
-    """Return the regions of the catalogue that the account can use."""
+    """Return the catalog regions that the account can use."""
     enabled = set(cloud.regions())
     return tuple(region for region in catalog.regions if region in enabled)
 
 
 def network_request(settings: Settings) -> NetworkRequest:
-    """Return the network settings in the form that the planner takes."""
+    """Convert the network settings to the planner's input."""
     return NetworkRequest(
         public_address=settings.public_address,
         own_subnet=bool(settings.subnet_id),
@@ -186,7 +186,7 @@ def read_sets(sets: Sequence[str]) -> dict[str, str]:
         name, equals, value = pair.partition("=")
         if not equals or not name:
             message = f"--set {pair}: expected NAME=VALUE"
-            raise UsageError(message, hint="for example --set epochs=3")
+            raise UsageError(message, hint="use the form `--set epochs=3`")
         pairs[name.strip()] = value
     return pairs
 

@@ -1,4 +1,4 @@
-"""Check what a recipe and the settings refer to: data, work directory, image, keys, roles and networks."""
+"""Check the resources that a recipe and the settings refer to: data, image, keys, roles and networks."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -9,7 +9,7 @@ from typing import Final
 
 from cloudgpu.backends.base import Inspector
 from cloudgpu.errors import CloudGpuError, UsageError
-from cloudgpu.plan.named_resources import DatasetSeen, ImageSeen, NamedKind, NamedThing, Survey
+from cloudgpu.plan.named_resources import DatasetSeen, ImageSeen, NamedKind, NamedResources, NamedThing
 from cloudgpu.recipe.schema import Data, Environment, Recipe
 from cloudgpu.recipe.sources import source_of
 from cloudgpu.settings import Settings
@@ -31,19 +31,19 @@ AskRegistry = Callable[[Environment], ImageSeen]
 
 @dataclass(frozen=True)
 class Preflight:
-    """The checks before planning, for one command.
+    """The checks that a command runs before planning.
 
     Attributes:
-        environ: The caller's environment. Only its names are used.
-        ask_registry: None if no registry is queried: offline, or for commands that run no container.
+        environ: The caller's environment. It is used only to check which variables are set.
+        ask_registry: Image lookup. None if no registry is queried: offline, or for commands that run no container.
     """
 
     settings: Settings
     environ: Mapping[str, str]
     ask_registry: AskRegistry | None = None
 
-    def survey(self, recipe: Recipe, base: Path, regions: Sequence[str], inspector: Inspector | None) -> Survey:
-        """Check these regions. Without an inspector, only check what is on this machine."""
+    def survey(self, recipe: Recipe, base: Path, regions: Sequence[str], inspector: Inspector | None) -> NamedResources:
+        """Look up the resources in these regions. Without an inspector, check only what needs no cloud access."""
         rehearsed = recipe.rehearsal.objects if recipe.rehearsal and self.settings.target == "rehearsal" else {}
         looks = {dataset.name: self._dataset(dataset, base, rehearsed, inspector) for dataset in recipe.data}
         with ThreadPoolExecutor(_AT_ONCE) as workers:
@@ -52,7 +52,7 @@ class Preflight:
             named = [workers.submit(look) for look in self._named(regions, inspector)]
             datasets = {name: workers.submit(look) for name, look in looks.items() if look is not None}
             enabled, why = (None, "") if regions_asked is None else regions_asked.result()
-            return Survey(
+            return NamedResources(
                 datasets={name: seen.result() for name, seen in datasets.items()},
                 workdir_bytes=_workdir_bytes(recipe, base),
                 enabled_regions=enabled,
@@ -63,7 +63,7 @@ class Preflight:
             )
 
     def _image(self, recipe: Recipe, workers: ThreadPoolExecutor) -> Future[ImageSeen] | None:
-        """Look the image up; None without a registry client, or if it is never pulled (`pull: never`)."""
+        """Look up the image. Return None if there is no registry client or the image is never pulled."""
         container = recipe.environment.container
         if self.ask_registry is None or container is None or container.pull == "never":
             return None
@@ -73,7 +73,7 @@ class Preflight:
     def _dataset(
         data: Data, base: Path, rehearsed: Mapping[str, str], inspector: Inspector | None
     ) -> Callable[[], DatasetSeen] | None:
-        """Return the check for a dataset; None if it cannot be checked from here."""
+        """Return the check for a dataset, or None if this machine cannot check it."""
         kind = source_of(data.source).kind
         if kind == "local":
             return lambda: _local(base / data.source)
@@ -97,12 +97,12 @@ class Preflight:
             if kind == "key pair":  # must exist in every region that nodes may run in
                 yield from (partial(_look, inspector, kind, name, (region,), setting) for region in regions)
             else:
-                where = ("",) if kind == "role" else tuple(regions)
-                yield partial(_look, inspector, kind, name, where, setting)
+                searched = ("",) if kind == "role" else tuple(regions)
+                yield partial(_look, inspector, kind, name, searched, setting)
 
 
 def _look(inspector: Inspector, kind: NamedKind, name: str, regions: Sequence[str], setting: str) -> NamedThing:
-    """Look for the resource in these regions. The ID of a network resource exists in one region only."""
+    """Look up the resource in these regions. The ID of a network resource exists in only one region."""
     seen = {region: inspector.named(kind, name, region) for region in regions}
     by_presence = {presence: (region, why) for region, (presence, why) in seen.items()}
     for presence in ("there", "unknown", "missing"):
@@ -113,7 +113,7 @@ def _look(inspector: Inspector, kind: NamedKind, name: str, regions: Sequence[st
 
 
 def _enabled(inspector: Inspector) -> tuple[frozenset[str] | None, str]:
-    """Return the enabled regions, or None and the reason why they are unknown."""
+    """Return the enabled regions, or None and the reason if they are unknown."""
     try:
         return frozenset(inspector.regions()), ""
     except CloudGpuError as err:
@@ -132,7 +132,7 @@ def _local(source: Path) -> DatasetSeen:
 
 
 def _workdir_bytes(recipe: Recipe, base: Path) -> int | None:
-    """Return the size of the work directory; None without one, or if it is unreadable, which staging reports."""
+    """Return the work directory's size; None if there is none or it is unreadable, which staging reports."""
     if recipe.workdir is None:
         return None
     try:

@@ -1,7 +1,7 @@
 """Read the quota headroom of several regions at once, with a local cache.
 
-Limits change only when a person requests an increase, so they are cached for some minutes; running vCPUs are counted
-each time. A cache file that cannot be read counts as empty, and one that cannot be written is ignored.
+Limits change only when a person requests an increase, so they are cached for ten minutes. Running vCPUs are counted
+on every call. An unreadable cache file is treated as empty, and a failure to write the cache is ignored.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ from cloudgpu.state.cluster_and_run_records import write_durably
 from cloudgpu.state.identity import BackendIdentity
 
 FRESH: Final = timedelta(minutes=10)
-"""How long a cached limit is used."""
+"""Maximum age of a cached limit."""
 _AT_ONCE: Final = 16
 
 HeadroomByQuota = Mapping[tuple[str, str], QuotaRoom]
@@ -40,12 +40,12 @@ class QuotaCloud(BackendIdentity, Protocol):
         """Return the vCPU limit of each quota, by quota key."""
 
     def running_vcpus(self, region: str) -> Mapping[Quota, int | None]:
-        """Return the running vCPUs by quota; quotas without running instances are left out."""
+        """Return the number of running vCPUs by quota; quotas without running instances are omitted."""
 
 
 @dataclass(frozen=True)
 class RegionQuotas:
-    """Limits and usage of one region. None is unknown, and `trouble` says why."""
+    """Quota limits and usage in one region. None means unknown, and `trouble` contains the reasons."""
 
     region: str
     limits: Mapping[str, int] | None = None
@@ -74,15 +74,15 @@ class QuotaHeadroom:
     def asked(
         self, cloud: QuotaCloud, regions: Sequence[str] | None, *, anew: bool = False
     ) -> tuple[RegionQuotas, ...]:
-        """Read the quotas of these regions concurrently, or with None of every region that the account can use.
+        """Read the quotas of these regions concurrently; None reads every region that the account can use.
 
-        `anew` ignores the cache.
+        `anew` ignores the cached limits.
 
         Returns:
-            One entry per region; what could not be read is unknown.
+            One entry per region. Values that could not be read are None.
 
         Raises:
-            CloudGpuError: The account or its regions cannot be read.
+            CloudGpuError: The account ID or the list of regions cannot be read.
         """
         regions = list(dict.fromkeys(cloud.regions() if regions is None else regions))
         identity = {"account": cloud.account(), "endpoint": cloud.endpoint}
@@ -95,9 +95,9 @@ class QuotaHeadroom:
         return quotas
 
     def remembered(self, target: str, regions: Sequence[str] | None) -> tuple[RegionQuotas, ...]:
-        """Return the cached quotas of these regions, or with None of every cached region.
+        """Return the cached quotas of these regions; None returns every cached region.
 
-        They may be of any age and account. A region that is not cached is unknown.
+        The cached quotas may be of any age and from any account. The quotas of an uncached region are unknown.
         """
         cached = self._remembered(target, None)
         return tuple(
@@ -105,7 +105,7 @@ class QuotaHeadroom:
         )
 
     def forget(self, target: str) -> None:
-        """Drop the cache of a target, for callers that have just changed its limits."""
+        """Delete a target's cache. Callers use this after changing the target's limits."""
         with contextlib.suppress(OSError):
             self._home.catalog(target).quotas.unlink(missing_ok=True)
 
@@ -144,14 +144,14 @@ class QuotaHeadroom:
 
 
 def headroom_by_quota(regions: Sequence[RegionQuotas]) -> HeadroomByQuota:
-    """Return the headroom by region and quota for a plan; quotas with an unknown limit are left out."""
+    """Return the headroom by region and quota for a plan; quotas with an unknown limit are omitted."""
     known = {(region.region, key): region.room(key) for region in regions for key in region.limits or ()}
     return {key: room for key, room in known.items() if room is not None}
 
 
-def _merged(quotas: RegionQuotas, memory: Mapping[str, RegionQuotas]) -> RegionQuotas:
-    """Fill what could not be read with the cached values."""
-    cached = memory.get(quotas.region, quotas)
+def _merged(quotas: RegionQuotas, cache: Mapping[str, RegionQuotas]) -> RegionQuotas:
+    """Replace values that could not be read with the cached values."""
+    cached = cache.get(quotas.region, quotas)
     if quotas.limits is None:
         quotas = replace(quotas, limits=cached.limits, limits_at=cached.limits_at)
     if quotas.used is None:
@@ -169,7 +169,7 @@ def _row(quotas: RegionQuotas) -> dict[str, Any]:
 
 
 def _readable(regions: Mapping[str, Any]) -> Iterator[tuple[str, RegionQuotas]]:
-    """Yield the readable cache rows; a damaged region is read again."""
+    """Yield the valid cache entries. A region with a damaged entry is read again."""
     for region, row in regions.items():
         with contextlib.suppress(*MALFORMED):
             yield region, _region_of(region, row)

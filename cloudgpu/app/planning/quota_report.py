@@ -16,26 +16,26 @@ from cloudgpu.recipe.name_suggestions import suggestion
 MarketName = Literal["on-demand", "spot"]
 MARKETS: Final[tuple[MarketName, ...]] = ("on-demand", "spot")
 _FAMILIES: Final = {"p": ("p5", "p6", "p4d"), "g": ("g5",)}
-"""Letter of a quota's families -> one family of each quota that it has."""
+"""Family letter (P or G) -> one instance family for each quota of that letter."""
 
 
 @dataclass(frozen=True)
 class QuotaSubject:
-    """What to report on: an instance type, or if that is None, all families of a quota."""
+    """Subject of a report line: an instance type, or all families of a quota if `kind` is None."""
 
     kind: InstanceType | None
     family: str
-    """The part of the type's name before the dot."""
+    """Instance family: the part of a type's name before the dot."""
 
     @property
     def name(self) -> str:
-        """Name of the type; empty for families."""
+        """Name of the instance type; empty for families."""
         return self.kind.name if self.kind else ""
 
 
 @dataclass(frozen=True)
 class Line:
-    """One quota in one region, for one type if types were requested."""
+    """One quota in one region, reported for one instance type if types were requested."""
 
     region: str
     quota: Quota
@@ -48,12 +48,12 @@ class Line:
 
     @property
     def needed_vcpus(self) -> int | None:
-        """VCPUs of the requested nodes, or None without a type."""
+        """Number of vCPUs that the requested nodes need, or None if the line has no instance type."""
         return self.kind.vcpus * self.nodes if self.kind else None
 
     @property
     def nodes_free(self) -> int | None:
-        """Number of additional nodes of the type that the quota allows, or None if unknown."""
+        """Number of additional nodes of this type that the quota allows, or None if unknown."""
         free = self.room.free_vcpus if self.room else None
         return None if free is None or self.kind is None else free // self.kind.vcpus
 
@@ -77,28 +77,28 @@ class Line:
 
 
 def wanted(catalog: Catalog, *, gpu: str, instance_type: str) -> tuple[QuotaSubject, ...]:
-    """Resolve the options to a type, every launchable type with a GPU, the families of a quota, or all families.
+    """Resolve the options to report subjects: a type, the launchable types with a GPU, or the families of quotas.
 
     Raises:
         UsageError: Both options were given, or the name is unknown.
     """
     if gpu and instance_type:
-        message = "--gpu and --instance-type exclude each other"
+        message = "--gpu and --instance-type are mutually exclusive"
         raise UsageError(message, hint="use one of them")
     if instance_type:
         return (_of_type(catalog, instance_type),)
     if gpu.lower() in ("", *_FAMILIES):
-        chosen = [gpu.lower()] if gpu else list(_FAMILIES)
-        return tuple(QuotaSubject(None, family) for letter in chosen for family in _FAMILIES[letter])
-    return tuple(QuotaSubject(kind, _family(kind)) for kind in _with_gpu(catalog, gpu))
+        families = [gpu.lower()] if gpu else list(_FAMILIES)
+        return tuple(QuotaSubject(None, family) for letter in families for family in _FAMILIES[letter])
+    return tuple(QuotaSubject(launchable, _family(launchable)) for launchable in _with_gpu(catalog, gpu))
 
 
 def lines(
     regions: Sequence[RegionQuotas], subjects: Sequence[QuotaSubject], markets: Sequence[MarketName], nodes: int
 ) -> tuple[Line, ...]:
-    """Return the report lines by region; families that share a quota are one line."""
-    every = [line for region in regions for line in _of_region(region, subjects, markets, nodes)]
-    unique = {(line.region, line.market, line.quota, line.kind and line.kind.name): line for line in every}
+    """Return the report lines, grouped by region. Families that share a quota appear once."""
+    reported = [line for region in regions for line in _of_region(region, subjects, markets, nodes)]
+    unique = {(line.region, line.market, line.quota, line.kind and line.kind.name): line for line in reported}
     return tuple(unique.values())
 
 
@@ -113,28 +113,35 @@ def _of_region(
 
 
 def _of_type(catalog: Catalog, name: str) -> QuotaSubject:
-    kind = catalog.types.get(name)
-    if kind is None or kind.provider != "aws":
+    instance_type = catalog.types.get(name)
+    if instance_type is None or instance_type.provider != "aws":
         known = [rentable.name for rentable in catalog.rentable]
         message = f"unknown instance type {name}{suggestion(name, known)}"
-        raise UsageError(message, hint="`cloudgpu gpus` lists them")
-    return QuotaSubject(kind, _family(kind))
+        raise UsageError(message, hint="run `cloudgpu gpus` to list the known types")
+    return QuotaSubject(instance_type, _family(instance_type))
 
 
 def _with_gpu(catalog: Catalog, spec: str) -> list[InstanceType]:
     parsed = parse_gpu_spec(spec)
     if parsed.count is not None:
-        kinds = list(types_for_spec(spec, catalog))
+        instance_types = list(types_for_spec(spec, catalog))
     else:
-        sizes = {f"{spec}:{kind.gpus}" for kind in catalog.rentable if spec_name(kind.gpu) == spec_name(parsed.model)}
-        kinds = [kind for size in sorted(sizes) for kind in types_for_spec(size, catalog)]
-    launchable = sorted((kind for kind in kinds if not kind.retired), key=lambda kind: (kind.vcpus, kind.name))
+        sizes = {
+            f"{spec}:{instance_type.gpus}"
+            for instance_type in catalog.rentable
+            if spec_name(instance_type.gpu) == spec_name(parsed.model)
+        }
+        instance_types = [instance_type for size in sorted(sizes) for instance_type in types_for_spec(size, catalog)]
+    launchable = sorted(
+        (instance_type for instance_type in instance_types if not instance_type.retired),
+        key=lambda instance_type: (instance_type.vcpus, instance_type.name),
+    )
     if not launchable:
         mismatch = misfit(spec if parsed.count is not None else f"{spec}:1", catalog)
         message = f"--gpu {spec}: {mismatch.message if mismatch else 'AWS has retired every type with this GPU'}"
-        raise UsageError(message, hint="`cloudgpu gpus` lists them; P and G mean all types of a quota")
+        raise UsageError(message, hint="run `cloudgpu gpus` to list GPUs; P and G select all types of a quota")
     return launchable
 
 
-def _family(kind: InstanceType) -> str:
-    return kind.name.partition(".")[0]
+def _family(instance_type: InstanceType) -> str:
+    return instance_type.name.partition(".")[0]

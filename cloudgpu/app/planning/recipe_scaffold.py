@@ -24,13 +24,13 @@ from cloudgpu.text import command
 
 _NAME = re.compile(r"[a-z][a-z0-9-]{0,39}")
 _COMMENTS = 27
-"""Width of a value before the two spaces and the comment."""
+"""Column width of the values. Two spaces and the comment follow."""
 _MARKETS: Final[Mapping[Market, str]] = {
     "on-demand": "on-demand  # spot is cheaper, but AWS may interrupt it",
     "spot": "spot  # AWS may interrupt it: write checkpoints and list them under checkpoint:",
 }
-_ROOM = Decimal("1.1")
-"""The cap leaves a tenth of the nodes' price for disks and addresses."""
+_CAP_RATIO = Decimal("1.1")
+"""Ratio of the budget cap to the nodes' price. The extra tenth covers disks and addresses."""
 
 _TWICE = 2
 _FEW = 3
@@ -45,45 +45,45 @@ class ScaffoldRequest:
     """`V100-32GB:8`, or an instance type."""
     nodes: int
     region: str
-    """Empty for the home region if it has the GPU, otherwise the cheapest region."""
+    """Empty for the home region if the GPU is available there, otherwise the cheapest region."""
     market: Market = "on-demand"
     launcher: LauncherChoice = "torchrun"
 
 
 @dataclass(frozen=True)
 class Scaffold:
-    """Return the files of a new recipe and the instance type it is planned for."""
+    """The files of a new recipe, and the instance types that it is planned for."""
 
     name: str
     nodes: int
     market: Market
     offer: Offer
-    """The cheapest machine at its on-demand price, which spot never exceeds."""
+    """Cheapest matching offer, at its on-demand price, which the spot price never exceeds."""
     dearest: Offer
-    """The most expensive machine that the recipe names."""
+    """Most expensive offer that the recipe includes."""
     files: dict[str, str]
 
 
 def make_scaffold(request: ScaffoldRequest, catalog: Catalog, home_region: str) -> Scaffold:
-    """Build the files of a first recipe. Writes nothing.
+    """Build the files of a new recipe without writing them.
 
     Raises:
-        UsageError: The name is invalid, or no known and offered type matches the request.
+        UsageError: The name is invalid, or no available instance type matches the request.
     """
     if not _NAME.fullmatch(request.name):
         message = f"{request.name} is not a valid recipe name"
-        raise UsageError(message, hint="use lower case letters, digits and dashes, for example my-run")
+        raise UsageError(message, hint="use lowercase letters, digits and dashes, for example my-run")
     offers = _offers(request, catalog, home_region)
     text = TEXTS[request.launcher]
     files = {FILE_NAME: _recipe(request, offers), text.script_name: text.script}
-    return Scaffold(request.name, request.nodes, request.market, offers[0], _taken(offers)[-1], files)
+    return Scaffold(request.name, request.nodes, request.market, offers[0], _affordable(offers)[-1], files)
 
 
 def write(scaffold: Scaffold, folder: Path) -> None:
-    """Write the files to a new folder, all or none of them.
+    """Write the files to a new folder; if a write fails, no folder is created.
 
     Raises:
-        UsageError: The path exists.
+        UsageError: The path already exists.
         StateError: The folder cannot be created.
     """
     if os.path.lexists(folder):
@@ -100,25 +100,23 @@ def write(scaffold: Scaffold, folder: Path) -> None:
 
 
 def _offers(request: ScaffoldRequest, catalog: Catalog, home_region: str) -> tuple[Offer, ...]:
-    """Return the types that the request matches in the recipe's region, cheapest first."""
-    kinds = [kind for kind in types_for_spec(request.gpu, catalog) if not kind.retired]
-    if not kinds:
-        raise _nothing(request, catalog)
-    kinds = [kind for kind in kinds if request.market in kind.usage_classes] or kinds
+    """Return the offers that match the request in the recipe's region, cheapest first."""
+    types = [kind for kind in types_for_spec(request.gpu, catalog) if not kind.retired]
+    if not types:
+        raise _no_launchable_type(request, catalog)
+    types = [kind for kind in types if request.market in kind.usage_classes] or types
     if request.region and request.region not in catalog.regions:
-        message = (
-            f"--region {request.region}: not a region in the catalogue{suggestion(request.region, catalog.regions)}"
-        )
-        raise UsageError(message, hint=f"{command('cloudgpu', 'gpus')} shows where {request.gpu} is cheapest")
-    here = _priced(catalog, kinds, request.region or home_region)
+        message = f"--region {request.region}: not a region in the catalog{suggestion(request.region, catalog.regions)}"
+        raise UsageError(message, hint=f"run `{command('cloudgpu', 'gpus')}` to see where {request.gpu} is cheapest")
+    here = _priced(catalog, types, request.region or home_region)
     if here or request.region:
-        return here or _refuse(request, kinds)
-    anywhere = _by_price(offer_of(catalog, kind, "on-demand", "", home_region) for kind in kinds)
-    return _priced(catalog, kinds, anywhere[0].region or "") if anywhere else _refuse(request, kinds)
+        return here or _raise_no_price(request, types)
+    anywhere = _by_price(offer_of(catalog, kind, "on-demand", "", home_region) for kind in types)
+    return _priced(catalog, types, anywhere[0].region or "") if anywhere else _raise_no_price(request, types)
 
 
-def _priced(catalog: Catalog, kinds: Sequence[InstanceType], region: str) -> tuple[Offer, ...]:
-    offered = [kind for kind in kinds if kind.zones.get(region)]
+def _priced(catalog: Catalog, types: Sequence[InstanceType], region: str) -> tuple[Offer, ...]:
+    offered = [kind for kind in types if kind.zones.get(region)]
     return _by_price(offer_of(catalog, kind, "on-demand", region, region) for kind in offered)
 
 
@@ -127,13 +125,13 @@ def _by_price(offers: Iterable[Offer]) -> tuple[Offer, ...]:
     return tuple(offer for _, _, offer in sorted(priced, key=lambda row: row[:2]))
 
 
-def _refuse(request: ScaffoldRequest, kinds: Sequence[InstanceType]) -> NoReturn:
-    raise _not_here(request, kinds)
+def _raise_no_price(request: ScaffoldRequest, types: Sequence[InstanceType]) -> NoReturn:
+    raise _no_price(request, types)
 
 
-def _not_here(request: ScaffoldRequest, kinds: Sequence[InstanceType]) -> UsageError:
-    """Explain why there is no hourly price: the GPU is offered elsewhere, or nowhere at a known price."""
-    priced = sorted({region for kind in kinds for region in kind.on_demand_usd if kind.zones.get(region)})
+def _no_price(request: ScaffoldRequest, types: Sequence[InstanceType]) -> UsageError:
+    """Explain why there is no hourly price: the GPU is only available elsewhere, or its price is unknown."""
+    priced = sorted({region for kind in types for region in kind.on_demand_usd if kind.zones.get(region)})
     if request.region and priced:
         message = (
             f"{request.gpu} is not offered in {request.region} at a known price; it is available in {', '.join(priced)}"
@@ -142,12 +140,12 @@ def _not_here(request: ScaffoldRequest, kinds: Sequence[InstanceType]) -> UsageE
             message,
             hint=command("cloudgpu", "recipe", "new", request.name, "--gpu", request.gpu, "--region", priced[0]),
         )
-    message = f"the catalogue has no hourly price for {request.gpu}"
-    return UsageError(message, hint=command("cloudgpu", "gpus", "show", spec_name(kinds[0].gpu)))
+    message = f"the catalog has no hourly price for {request.gpu}"
+    return UsageError(message, hint=command("cloudgpu", "gpus", "show", spec_name(types[0].gpu)))
 
 
-def _nothing(request: ScaffoldRequest, catalog: Catalog) -> UsageError:
-    """Explain why nothing that matches can be launched, and suggest a command that would work."""
+def _no_launchable_type(request: ScaffoldRequest, catalog: Catalog) -> UsageError:
+    """Explain why no matching instance type can be launched, and suggest a command that works."""
     prefix = ("cloudgpu", "recipe", "new", request.name, "--gpu")
     retired = types_for_spec(request.gpu, catalog)
     if retired:
@@ -162,9 +160,9 @@ def _nothing(request: ScaffoldRequest, catalog: Catalog) -> UsageError:
 
 
 def _recipe(request: ScaffoldRequest, offers: Sequence[Offer]) -> str:
-    offer, taken = offers[0], _taken(offers)
-    kind, dearest = offer.kind, taken[-1].hourly_usd or Decimal(0)
-    cap = (dearest * request.nodes * _ROOM).to_integral_value(ROUND_CEILING)
+    offer, affordable = offers[0], _affordable(offers)
+    kind, dearest = offer.kind, affordable[-1].hourly_usd or Decimal(0)
+    cap = (dearest * request.nodes * _CAP_RATIO).to_integral_value(ROUND_CEILING)
     launched = TEXTS[request.launcher]
     named = Template(launched.run).substitute(name=request.name)
     text = RECIPE.substitute(
@@ -177,7 +175,7 @@ def _recipe(request: ScaffoldRequest, offers: Sequence[Offer]) -> str:
         usd=f"{offer.hourly_usd:f}",
         region=offer.region,
         read_on="" if offer.priced_on is None else offer.priced_on.isoformat(),
-        hardware=_hardware(request, taken, offers[len(taken) :]),
+        hardware=_hardware(request, affordable, offers[len(affordable) :]),
         market=_MARKETS[request.market],
         max_usd=max(cap, Decimal(1)),
         torch=_torch(offer.gpu),
@@ -186,21 +184,22 @@ def _recipe(request: ScaffoldRequest, offers: Sequence[Offer]) -> str:
     return "".join(f"{_aligned(line)}\n" for line in text.splitlines())
 
 
-def _taken(offers: Sequence[Offer]) -> tuple[Offer, ...]:
-    """Return the offers worth trying when the cheapest has no capacity.
+def _affordable(offers: Sequence[Offer]) -> tuple[Offer, ...]:
+    """Return the offers worth trying if the cheapest has no capacity.
 
-    A T4 comes in machines of up to eight times the price of the smallest, and the recipe's cap has to cover the most
-    expensive one that it names.
+    Instance types with a T4 cost up to eight times as much as the smallest, and the recipe's budget cap has to cover
+    the most expensive type that the recipe includes.
     """
     cheapest = offers[0].hourly_usd or Decimal(0)
     limit = _TWICE * cheapest
     return tuple(offer for offer in offers if offer.hourly_usd is not None and offer.hourly_usd <= limit)
 
 
-def _hardware(request: ScaffoldRequest, taken: Sequence[Offer], dearer: Sequence[Offer]) -> str:
-    names = [offer.kind.name for offer in taken]
+def _hardware(request: ScaffoldRequest, affordable: Sequence[Offer], dearer: Sequence[Offer]) -> str:
+    names = [offer.kind.name for offer in affordable]
     if request.gpu in names:
-        return f"instance_type: {request.gpu}  # or gpu: with a spec from `cloudgpu gpus`, for example {taken[0].spec}"
+        example = affordable[0].spec
+        return f"instance_type: {request.gpu}  # or gpu: with a spec from `cloudgpu gpus`, for example {example}"
     if not dearer:
         return f"gpu: {request.gpu}  # a GPU from `cloudgpu gpus` and the number per node, or instance_type: and a type"
     few = ", ".join(offer.kind.name for offer in dearer[:_FEW]) + (" ..." if len(dearer) > _FEW else "")
@@ -209,7 +208,7 @@ def _hardware(request: ScaffoldRequest, taken: Sequence[Offer], dearer: Sequence
 
 
 def _aligned(line: str) -> str:
-    """Align the comment after a value in one column."""
+    """Pad the value so that all comments start in the same column."""
     value, mark, comment = line.partition("  # ")
     return f"{value.rstrip():<{_COMMENTS}}  # {comment.strip()}" if mark and value.strip() else line
 

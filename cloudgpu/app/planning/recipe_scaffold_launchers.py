@@ -12,12 +12,12 @@ from cloudgpu.app.planning.recipe_scaffold_text import SCRIPT
 LauncherChoice = Literal["torchrun", "each-node", "head-only", "service"]
 
 _PARAMS: Final = """\
-params:  # change one for a single run: cloudgpu train $name --set steps=100
+params:  # override one for a single run: cloudgpu train $name --set steps=100
   steps: 20
 
 """
 _MEASURED: Final = """\
-metrics:  # read from what the ranks print
+metrics:  # parsed from the output of the ranks
   steps_per_s:
     pattern: 'steps_per_s=(?P<value>[0-9.]+)'
     unit: steps/s
@@ -35,7 +35,7 @@ launch:
 """
 _EACH_NODE: Final = """\
 launch:
-  with: each-node  # run the command once on every node; CLOUDGPU_RANK and CLOUDGPU_WORLD_SIZE number them
+  with: each-node  # run the command once on every node, with CLOUDGPU_RANK and CLOUDGPU_WORLD_SIZE set
   command: train.py --steps {steps}
 
 """
@@ -47,7 +47,7 @@ launch:
 """
 _SERVICE: Final = """\
 launch:
-  with: service  # a server on the first node, tunnelled to this machine; stops with `cloudgpu cancel` or at expiry
+  with: service  # a server on the first node, tunneled to this machine; runs until `cloudgpu cancel` or expiry
   command: serve.py --address {service.address} --port {service.port}
   service:
     port: 8000
@@ -58,7 +58,7 @@ rehearsal:  # overrides for --on rehearsal, where nothing is charged
   ranks_per_node: 1
 """
 _SERVER: Final = '''\
-"""Your server goes here. This placeholder serves the name of the node it runs on."""
+"""Your server goes here. This placeholder serves the name of the node that it runs on."""
 
 import argparse
 import http.server
@@ -103,5 +103,5 @@ TEXTS: Final[Mapping[LauncherChoice, LauncherText]] = {
     "torchrun": LauncherText(_RANKS, _PARAMS + _TORCHRUN + _MEASURED, "train.py", SCRIPT, _REHEARSED),
     "each-node": LauncherText(_RANKS, _PARAMS + _EACH_NODE + _MEASURED, "train.py", _ANY_LAUNCHER),
     "head-only": LauncherText(_RANKS, _PARAMS + _HEAD_ONLY + _MEASURED, "train.py", _ANY_LAUNCHER),
-    "service": LauncherText("Serves a page with the name of its node.", _SERVICE, "serve.py", _SERVER),
+    "service": LauncherText("Serves a page that shows the node's name.", _SERVICE, "serve.py", _SERVER),
 }

@@ -1,4 +1,4 @@
-"""Templates of `recipe new`: a recipe whose comments say what to change, and a script that runs."""
+"""Templates for `recipe new`: a recipe with comments that explain what to change, and a runnable script."""
 
 from string import Template
 from typing import Final
@@ -13,7 +13,7 @@ description: $description
 
 resources:
   $hardware
-  nodes: $nodes  # identical machines, launched all or none
+  nodes: $nodes  # identical machines, launched together or not at all
   regions: [$region]  # in the order to try them
   market: $market
   disk: 200GiB  # per node
@@ -23,8 +23,8 @@ environment:
     requirements: []  # what pip installs on every node; for PyTorch on $gpu: ["$torch"]
 
 ${run}budget:
-  expiry: 1h  # the nodes terminate themselves after this time, whatever happens
-  max_usd: $max_usd  # a plan whose worst case exceeds this is rejected
+  expiry: 1h  # the nodes terminate themselves after this time in any case
+  max_usd: $max_usd  # a plan is rejected if its worst-case cost exceeds this
 ${rehearsal}""")
 
 SCRIPT: Final = '''\
@@ -42,7 +42,7 @@ parser.add_argument("--steps", type=int, default=20)
 options = parser.parse_args()
 
 rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-print(f"rank {rank} of {world} on {socket.gethostname()}, GPU {os.environ.get('LOCAL_RANK', '0')} there", flush=True)
+print(f"rank {rank} of {world} on {socket.gethostname()}, local GPU {os.environ.get('LOCAL_RANK', '0')}", flush=True)
 
 started = time.perf_counter()
 for _ in range(options.steps):

@@ -1,1 +1,1 @@
-"""Carry out a run on a cluster, follow it, attach to it and finish it."""
+"""Execute a run on a cluster, follow it, attach to it and finish it."""

@@ -5,8 +5,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from cloudgpu.app.clusters.factory import authorize_caller
-from cloudgpu.app.runs.finish import Finishing, add_live_run_hint
-from cloudgpu.app.runs.follow import Followed, FollowedRun, judged
+from cloudgpu.app.runs.finish import RunFinisher, add_live_run_hint
+from cloudgpu.app.runs.follow import FollowedRun, FollowResult, judged
 from cloudgpu.app.runs.outcome import CLUSTER_DELETED, RunOutcome, never_fetched
 from cloudgpu.app.runs.services import stage_of
 from cloudgpu.app.runs.stages import Stages
@@ -26,43 +26,43 @@ from cloudgpu.text import command
 _NO_NODE = "all of its nodes are terminated"
 
 
-class Watching:
+class RunWatcher:
     """Reconnects to runs in one cloud for one home directory."""
 
     def __init__(self, context: Context, connect: Connect) -> None:
         self._context = context
         self._connect = connect
 
-    def logs(self, run_id: str) -> Followed:
-        """Follow a live run until it ends. Delete and download nothing.
+    def logs(self, run_id: str) -> FollowResult:
+        """Follow a live run until it finishes, without deleting or downloading anything.
 
         Raises:
             UsageError: The run does not exist or has finished.
-            StateError: None of its nodes is left.
-            ConnectError: Its nodes cannot be reached.
+            StateError: All nodes of the run are terminated.
+            ConnectError: The nodes are unreachable.
         """
         record, cluster = self._live(run_id)
-        with _going_on(record), self._running() as running:
+        with _live_run_hint(record), self._running() as running:
             running.connect(self._require_alive_nodes(record, cluster))
             followed = running.follow(record, open_services=False)
         self._context.records.save_run(judged(record, followed))
         return followed
 
     def attach(self, run_id: str, *, keep: bool = False) -> RunOutcome:
-        """Follow a live run and finish it as `train` would: download outputs, delete the cluster, close the bill.
+        """Follow a live run and finish it like `train`: download outputs, delete the cluster, close the ledger rows.
 
         A run whose nodes are all terminated is finished without them, as `lost` unless its final status is known.
 
         Raises:
-            UsageError: The run does not exist, or the run and its cluster have ended.
-            ConnectError: Its nodes cannot be reached; it may still be running.
-            RemoteCommandError: Its cluster was deleted before its outputs were downloaded.
+            UsageError: The run does not exist or has finished, or its cluster no longer exists.
+            ConnectError: The nodes are unreachable; the run may still be running.
+            RemoteCommandError: The cluster was deleted before the run's outputs were downloaded.
         """
         record, cluster = self._live(run_id, also_judged=True)
         if keep and not record.keep:
             record = self._context.records.save_run(replace(record, keep=True))
         stages = Stages(self._context.clock, self._context.emit, record.stages)
-        finishing = Finishing(self._context, stages)
+        finishing = RunFinisher(self._context, stages)
         with FollowedRun(self._context, self._connect, stages) as running:
             try:
                 inventory = self._alive_nodes(cluster)
@@ -81,13 +81,13 @@ class Watching:
 
         Raises:
             UsageError: The run does not exist or has finished.
-            ConnectError: Its nodes cannot be reached; it may still be running.
+            ConnectError: The nodes are unreachable; the run may still be running.
         """
         record, cluster = self._live(run_id)
-        with _going_on(record):
+        with _live_run_hint(record):
             inventory = self._alive_nodes(cluster)
         if inventory.nodes:
-            with _going_on(record), self._running() as running:
+            with _live_run_hint(record), self._running() as running:
                 running.connect(inventory)
                 running.stop(record)
                 record = judged(record, running.follow(record))
@@ -114,7 +114,7 @@ class Watching:
         return record, cluster
 
     def _alive_nodes(self, cluster: ClusterRecord) -> Inventory:
-        """Return the nodes that the cloud reports as alive, so that no time is lost connecting to the others."""
+        """Return the nodes that the cloud reports as alive, so that no time is lost connecting to terminated nodes."""
         states = self._context.cloud.nodes_alive(cluster.region, cluster.instance_ids)
         if not any(state in ALIVE for state in states.values()):
             return Inventory(cluster.name, ())
@@ -135,7 +135,7 @@ class Watching:
         return inventory
 
     def _lost(self, record: RunRecord, cluster: ClusterRecord) -> RunRecord:
-        """Return the record of a run without nodes: `lost`, unless its final status was recorded."""
+        """Return the record of a run whose nodes are terminated: `lost`, unless its final status was recorded."""
         if record.judged:
             return record
         expired = cluster.expires_at <= self._context.clock.now()
@@ -147,7 +147,7 @@ class Watching:
 
 
 @contextmanager
-def _going_on(record: RunRecord) -> Iterator[None]:
+def _live_run_hint(record: RunRecord) -> Iterator[None]:
     """Add to a connection error that the run may still be running."""
     try:
         yield
@@ -157,18 +157,19 @@ def _going_on(record: RunRecord) -> Iterator[None]:
 
 
 def _refuse_lost_outputs(record: RunRecord) -> None:
-    """Report outputs that were lost because their cluster was deleted.
+    """Report outputs that were lost because the cluster was deleted.
 
     Raises:
         RemoteCommandError: The run expected outputs that were never downloaded.
     """
     for line in never_fetched(record, CLUSTER_DELETED):
-        state = f"run {record.run_id} has ended ({record.state})"
-        raise RemoteCommandError(line, hint=f"{state}; its logs: {command('cloudgpu', 'logs', record.run_id)}")
+        logs = command("cloudgpu", "logs", record.run_id)
+        hint = f"run {record.run_id} has finished ({record.state}); run `{logs}` to see its logs"
+        raise RemoteCommandError(line, hint=hint)
 
 
 def found_run(records: RecordStore, run_id: str) -> RunRecord:
-    """Return a run by its id, or the latest run for an empty id.
+    """Return the run with this ID, or the latest run if the ID is empty.
 
     Raises:
         UsageError: The run does not exist.
@@ -177,12 +178,12 @@ def found_run(records: RecordStore, run_id: str) -> RunRecord:
     record = records.run(run_id) if run_id else runs[-1] if runs else None
     if record is None:
         message = f"run {run_id} does not exist" if run_id else "no run has been started yet"
-        raise UsageError(message, hint="`cloudgpu status --all` lists the runs")
+        raise UsageError(message, hint="run `cloudgpu status --all` to list the runs")
     return record
 
 
 def stored_lines(home: Home, record: RunRecord, rank: int | None = None) -> Iterator[tuple[int, str]]:
-    """Yield (rank, line) of a run's logs on this machine, rank by rank.
+    """Yield (rank, line) pairs from a run's logs on this machine, rank by rank.
 
     Raises:
         UsageError: The run has no such rank.

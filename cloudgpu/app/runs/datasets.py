@@ -24,11 +24,11 @@ _SHOWN = 100
 
 
 def put_rehearsal_objects(recipe: Recipe, base: Path, cloud: Backend) -> int:
-    """Upload the objects of the recipe's `rehearsal` section to the rehearsal's buckets. Return the bytes sent.
+    """Upload the objects of the recipe's `rehearsal` section to the rehearsal's buckets. Return the byte count.
 
     Raises:
         RecipeError: A source is not a directory.
-        CloudError: The rehearsal endpoint rejected a request.
+        CloudError: The rehearsal endpoint rejects a request.
     """
     if recipe.rehearsal is None or cloud.target != "rehearsal":
         return 0
@@ -59,7 +59,7 @@ def lister(cloud: Backend, base: Path) -> Files:
 
 
 def check_checkpoint(recipe: Recipe, cloud: Backend, files: Files) -> None:
-    """Check that the buckets for checkpoints and outputs exist, and the checkpoint to resume from.
+    """Check that the checkpoint to resume from and the buckets for checkpoints and outputs exist.
 
     Raises:
         CloudGpuError: A bucket or the checkpoint does not exist.
@@ -70,7 +70,7 @@ def check_checkpoint(recipe: Recipe, cloud: Backend, files: Files) -> None:
 
 
 def _require_bucket(cloud: Backend, url: str) -> None:
-    """Check that a bucket exists. It may be empty."""
+    """Check that a bucket exists. An empty bucket is valid."""
     try:
         cloud.objects(url, expires_s=1)
     except BadRequestError as err:
@@ -84,13 +84,13 @@ def _web(dataset: Data, manifest: Path | None) -> Sequence[RemoteFile]:
 
 
 def _with_checksums(dataset: Data, files: Sequence[RemoteFile], manifest: Path | None) -> Sequence[RemoteFile]:
-    """Return the files with the checksums of the recipe or its manifest."""
+    """Return the files with checksums from the recipe or its manifest."""
     if manifest is not None:
         return _in_manifest(dataset, files, manifest)
     if dataset.sha256 is None:
         return files
     if len(files) != 1:
-        message = f"dataset {dataset.name}: sha256 is for a single file, but {dataset.source} has {len(files)}"
+        message = f"dataset {dataset.name}: sha256 applies to a single file, but {dataset.source} has {len(files)}"
         raise RecipeError(message, hint="write a manifest: sha256sum FILE... >sums.txt")
     return [replace(files[0], sha256=dataset.sha256.lower())]
 
@@ -110,7 +110,7 @@ def _local(dataset: Data, base: Path) -> Sequence[RemoteFile]:
         digest = _digest(source / file.relative)
         if digest != file.sha256:
             message = f"dataset {dataset.name}: {source / file.relative} has sha256 {digest}, not {file.sha256}"
-            hint = "the file was changed or is damaged, or the manifest is for another file"
+            hint = "restore the file if it was changed or damaged, or correct the checksum"
             raise RecipeError(message, hint=hint)
     return matched
 
@@ -120,12 +120,12 @@ def _names_below(dataset: Data, source: Path) -> Sequence[str]:
         listing = files_to_send(source)
     except UsageError as err:
         message = f"dataset {dataset.name}: {err.message}"
-        raise RecipeError(message, hint="`from` is a path relative to the recipe, or s3://...") from err
+        raise RecipeError(message, hint="set `from` to a path relative to the recipe, or to s3://...") from err
     if listing.skipped:
         # Training on part of the data would look like a success.
         named = [f"{entry.path}: {entry.reason}" for entry in listing.skipped]
         message = f"dataset {dataset.name}: {len(named)} entries of {source} cannot be uploaded: {printable(named[0])}"
-        hint = "replace them with regular files, or list what is not part of the dataset in a .cloudgpuignore there"
+        hint = "replace them with regular files, or exclude them with a .cloudgpuignore file in that directory"
         raise RecipeError(message, problems=[printable(line) for line in named], hint=hint)
     return listing.files
 
@@ -175,6 +175,6 @@ def _in_manifest(dataset: Data, files: Sequence[RemoteFile], manifest: Path) -> 
     missing = sorted(set(sums) - set(by_path))
     if missing:
         message = f"dataset {dataset.name}: {dataset.source} lacks {missing[0]}, which {manifest.name} lists"
-        raise RecipeError(message, hint="upload it, or correct the manifest")
+        raise RecipeError(message, hint="upload the file, or correct the manifest")
     # Only files in the manifest are staged: an object added later is not part of the dataset.
     return [replace(by_path[path], sha256=digest) for path, digest in sums.items()]

@@ -2,9 +2,9 @@
 
 The effect of an error or Ctrl-C depends on how far the run is:
 
-    no rank was started     the run ends; a cluster that it created is deleted, unless it is to be kept
-    ranks may be running    nothing is stopped: only the final status of the ranks ends a run; use `attach`
-    final status is known   the cluster stays until its outputs are downloaded; use `attach`
+    no rank was started     the run is closed; after an error, a cluster that it created is deleted unless it is kept
+    ranks may be running    nothing is stopped; `attach` follows the run again
+    final status is known   the cluster is kept until the outputs are downloaded, which `attach` does
 """
 
 import contextlib
@@ -13,13 +13,13 @@ from dataclasses import replace
 from datetime import datetime
 
 from cloudgpu.app.clusters.factory import cluster_deleter
-from cloudgpu.app.runs.follow import Followed, FollowedRun, judged
+from cloudgpu.app.runs.follow import FollowedRun, FollowResult, judged
 from cloudgpu.app.runs.outcome import CLUSTER_DELETED, RunOutcome, never_fetched
 from cloudgpu.app.runs.ownership import cancelled_by_deletion, delete_or_wait
 from cloudgpu.app.runs.stages import Stages
 from cloudgpu.app.runs.summary import RunSummary, still_up, what_runs
 from cloudgpu.backends.context import Context
-from cloudgpu.backends.deletion import Ended, unended
+from cloudgpu.backends.deletion import DeletionResult, unended
 from cloudgpu.backends.reuse import ALIVE
 from cloudgpu.errors import CloudGpuError, LedgerError, StateError, TeardownError
 from cloudgpu.run.collect import Collected
@@ -30,7 +30,7 @@ from cloudgpu.text import command
 _INTERRUPTED = "interrupted"
 
 
-class Finishing:
+class RunFinisher:
     """Finishes one run."""
 
     def __init__(self, context: Context, stages: Stages) -> None:
@@ -40,8 +40,8 @@ class Finishing:
         self._teardown = cluster_deleter(context)
         self._verdict: RunRecord | None = None
 
-    def judge(self, record: RunRecord, followed: Followed) -> RunRecord:
-        """Record how the ranks ended.
+    def judge(self, record: RunRecord, followed: FollowResult) -> RunRecord:
+        """Record the final status of the ranks.
 
         Raises:
             StateError: The run's record cannot be written; `abandoned` still reports the final status.
@@ -50,7 +50,12 @@ class Finishing:
         return self._context.records.save_run(self._verdict)
 
     def finish(
-        self, record: RunRecord, running: FollowedRun | None, followed: Followed | None = None, *, insist: bool = False
+        self,
+        record: RunRecord,
+        running: FollowedRun | None,
+        followed: FollowResult | None = None,
+        *,
+        insist: bool = False,
     ) -> RunOutcome:
         """Collect the outputs, delete the cluster unless it is kept, and close the ledger rows.
 
@@ -58,7 +63,7 @@ class Finishing:
             record: The run with its final status.
             running: The connection to the nodes, or None if there is nothing to download.
             followed: The final status with metrics and last log lines.
-            insist: Delete a cluster that the run created, even if it was to be kept.
+            insist: Whether to delete a cluster that the run created even if the caller asked to keep it.
 
         Raises:
             StateError: The run's record cannot be written.
@@ -77,7 +82,7 @@ class Finishing:
         if collected.failures and kept:
             outcome = self._with_pending_outputs(record, kept, collected.failures, collected.notes)
         else:
-            # Computed before deleting the cluster closes its ledger rows.
+            # Compute this before the cluster is deleted, because the reasons describe its current state.
             lost = self._lost(record, collected, cluster)
             outcome = replace(self._closed(record, kept, (*collected.notes, *lost)), lost=lost)
         outcome = replace(outcome, skipped=collected.skipped)
@@ -98,13 +103,13 @@ class Finishing:
         record = self._context.records.save_run(replace(record, stages=tuple(self._stages.done)))
         for note in (
             *notes,
-            f"the cluster keeps running; `{command('cloudgpu', 'attach', record.run_id)}` downloads them",
+            f"the cluster keeps running; `{command('cloudgpu', 'attach', record.run_id)}` downloads the outputs",
         ):
             self._context.emit(Note(note))
         return replace(self._summary.outcome(record, kept=kept), notes=notes, unfetched=failures)
 
     def _terminated_nodes(self, record: RunRecord, cluster: ClusterRecord | None) -> list[str]:
-        """Return the terminated nodes of a failed run: their outputs are lost, so the cluster need not wait."""
+        """Return the terminated nodes of a failed run: their outputs are lost, so the deletion need not wait."""
         if cluster is None or record.state in ("succeeded", "not-run"):
             return []
         try:
@@ -119,7 +124,7 @@ class Finishing:
         return self._summary.outcome(record, kept="detached")
 
     def interrupted(self, run_id: str, running: FollowedRun, end_now: Callable[[str], bool]) -> RunOutcome:
-        """Handle Ctrl-C: report what is still running and how to stop it, or stop it if the caller confirms."""
+        """Handle Ctrl-C: report what is still running and how to delete it, or stop the run if the caller confirms."""
         record = self._context.records.run(run_id)
         if record is None:
             raise KeyboardInterrupt
@@ -138,10 +143,10 @@ class Finishing:
         return replace(self._summary.outcome(record, cluster, kept), interrupted=True)
 
     def abandoned(self, record: RunRecord, err: CloudGpuError) -> None:
-        """Finish a run that an error aborted. The error's hint says what is still running and how to attach to it.
+        """Finish a run that an error aborted. Add to the error's hint what is still running and how to attach to it.
 
         Raises:
-            TeardownError: The cluster that the run created could not be deleted; it contains both errors.
+            TeardownError: The cluster that the run created cannot be deleted; the message contains both errors.
         """
         try:
             self._settle(record, err)
@@ -191,8 +196,8 @@ class Finishing:
             record = self._context.records.save_run(replace(record, state="cancelled", reason=_INTERRUPTED))
         return self.finish(record, running if record.ranks else None, followed, insist=own)
 
-    def _stopped(self, record: RunRecord, running: FollowedRun) -> tuple[RunRecord, Followed | None]:
-        """Stop the ranks and read their last lines, if the nodes can be reached."""
+    def _stopped(self, record: RunRecord, running: FollowedRun) -> tuple[RunRecord, FollowResult | None]:
+        """Stop the ranks and read their last lines, if the nodes are reachable."""
         followed = None
         try:
             self._context.emit(Note("stopping the ranks"))
@@ -206,7 +211,7 @@ class Finishing:
         return self._context.records.save_run(record), followed
 
     def _why_kept(self, record: RunRecord, failures: tuple[str, ...], *, insist: bool) -> str:
-        """Return why the cluster is kept, or an empty string. Outputs not yet downloaded override the request."""
+        """Return why the cluster is kept, or an empty string. Pending outputs take precedence over the keep options."""
         cluster = self._summary.cluster(record)
         if cluster is None:
             return ""
@@ -223,7 +228,7 @@ class Finishing:
         """Delete the cluster unless it is kept, then close the ledger rows; a failure becomes part of the outcome."""
         cluster = self._summary.cluster(record)
         failure: CloudGpuError | None = None
-        ended: Ended | None = None
+        ended: DeletionResult | None = None
         if cluster is not None and not kept:
             try:
                 with self._stages.stage("down"):

@@ -1,4 +1,4 @@
-"""Connect to the nodes of a run, stage and start it, follow it to the end and download its outputs."""
+"""Connect to the nodes of a run, stage and start the run, follow it until it finishes and download its outputs."""
 
 import fcntl
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -11,7 +11,7 @@ from cloudgpu import files
 from cloudgpu.app.runs.run_recipe import recipe_of
 from cloudgpu.app.runs.service_probe import check_free
 from cloudgpu.app.runs.service_urls import secrets_of, services_of
-from cloudgpu.app.runs.services import Serving
+from cloudgpu.app.runs.services import ServiceProbes
 from cloudgpu.app.runs.stages import Stages
 from cloudgpu.app.runs.unreachable_nodes import UnreachableNodes
 from cloudgpu.backends.base import Connect
@@ -48,8 +48,8 @@ _STATES: Mapping[str, RunState] = {"succeeded": "succeeded", "failed": "failed",
 
 
 @dataclass(frozen=True)
-class Followed:
-    """How the ranks of a run ended."""
+class FollowResult:
+    """The final status of a run, with its metrics and last log lines."""
 
     verdict: Verdict
     measured: tuple[Measured, ...]
@@ -84,7 +84,7 @@ class FollowedRun:
         """Connect to every node and install the agent.
 
         Raises:
-            ConnectError: A node cannot be reached; `HostKeyError` if its host key is unknown.
+            ConnectError: A node is unreachable; `HostKeyError` if its host key is unknown.
         """
         with self._stages.stage("connect"):
             inventory = with_known_boots(self._context.records, inventory, self._context.clock.now())
@@ -99,10 +99,10 @@ class FollowedRun:
         self._agents = [agent for agent in self._agents if agent.host.node.instance_id not in instance_ids]
 
     def gate(self) -> None:
-        """Check that every node has the hardware that was launched.
+        """Check that every node has the hardware of its instance type.
 
         Raises:
-            RemoteCommandError: A node failed the check.
+            RemoteCommandError: A node fails the check.
         """
         with self._stages.stage("gate"):
             for health in node_health.check(self._agents, self._context.clock, self._context.emit):
@@ -114,7 +114,7 @@ class FollowedRun:
         """Remove host-specific data, including SSH keys, from every node. No login is possible afterwards.
 
         Raises:
-            RemoteCommandError: The cleanup failed on a node.
+            RemoteCommandError: The cleanup fails on a node.
         """
         with self._stages.stage("strip"):
             for agent in self._agents:
@@ -123,10 +123,10 @@ class FollowedRun:
                 )
 
     def stage(self, job: Job, base: Path, files: Files, login: RegistryLogin | None = None) -> Staged:
-        """Put the work directory, the data, and the environment or container image on every node.
+        """Provide the work directory, the data, and the environment or container image on every node.
 
         Raises:
-            RemoteCommandError: Staging failed on a node.
+            RemoteCommandError: Staging fails on a node.
         """
         with self._stages.stage("stage"), left_clean(job, self._agents):
             with self._only_sender(job):
@@ -139,7 +139,7 @@ class FollowedRun:
             return replace(staged, images=provide_image(container, self._agents, login, self._context.emit))
 
     def ranks(self, job: Job, staged: Staged) -> dict[str, tuple[int, ...]]:
-        """Return the ranks of every node, before any is started.
+        """Return the ranks of every node before any rank is started.
 
         Raises:
             RecipeError: The recipe's command is invalid.
@@ -151,7 +151,7 @@ class FollowedRun:
         """Start every rank.
 
         Raises:
-            RemoteCommandError: An agent reported an error; ranks already started were stopped.
+            RemoteCommandError: An agent reports an error; the ranks that were already started have been stopped.
         """
         with self._stages.stage("start"), left_clean(job, self._agents):
             keep(job, self._agents, self._context.cloud.bucket_service)
@@ -164,17 +164,17 @@ class FollowedRun:
             start(job, self._agents, staged, {**secrets, **secrets_of(services)})
             self._started = True
 
-    def follow(self, record: RunRecord, *, open_services: bool = True) -> Followed:
+    def follow(self, record: RunRecord, *, open_services: bool = True) -> FollowResult:
         """Follow the run until its final status, store every line in its logs and open its services on this machine.
 
         Raises:
-            ConnectError: A node stayed unreachable; the run may still be running.
+            ConnectError: A node remains unreachable; the run may still be running.
         """
         head = self._head() if open_services and not self._stopping else None
-        with Serving(self._context, record, head, lambda: self.stop(record), fresh=self._started) as services:
+        with ServiceProbes(self._context, record, head, lambda: self.stop(record), fresh=self._started) as services:
             return self._followed(record, services)
 
-    def _followed(self, record: RunRecord, services: Serving) -> Followed:
+    def _followed(self, record: RunRecord, services: ServiceProbes) -> FollowResult:
         metrics, logs = Metrics(recipe_of(record).metrics), services.logs(self._context.home.run(record.run_id))
         for rank in sorted(rank for ranks in record.ranks.values() for rank in ranks):
             for line in logs.lines(rank):
@@ -196,13 +196,13 @@ class FollowedRun:
             verdict = Verdict("lost", reason=err.message)
         verdict = services.judged(verdict)
         tail = () if verdict.rank is None else tuple(logs.tail(verdict.rank))
-        return Followed(verdict, metrics.measured(), tail)
+        return FollowResult(verdict, metrics.measured(), tail)
 
     def stop(self, record: RunRecord) -> None:
         """Stop the run on every node, after the grace period for a checkpoint. Its cluster stays up.
 
         Raises:
-            RemoteCommandError: An agent reported an error.
+            RemoteCommandError: An agent reports an error.
         """
         self._stopping = True
         directories = self._run_dirs(record)
@@ -219,12 +219,12 @@ class FollowedRun:
         all_or_raise(answers)
 
     def collect(self, record: RunRecord, instance_ids: Sequence[str]) -> Collected:
-        """Download the outputs, and name the cluster's instances that are terminated."""
+        """Download the outputs, and list the cluster's instances that are terminated."""
         job = Job(record.run_id, recipe_of(record), self._inventory, "")
         collected = collect(job, self._agents, self._context.home.run(record.run_id).outputs)
         here = {agent.host.node.index for agent in self._agents}
         terminated = tuple(
-            f"node {index} ({instance_id}) is terminated and its data lost"
+            f"node {index} ({instance_id}) is terminated and its data is lost"
             for index, instance_id in enumerate(instance_ids)
             if index not in here
         )
@@ -232,9 +232,10 @@ class FollowedRun:
 
     @contextmanager
     def _only_sender(self, job: Job) -> Iterator[None]:
-        """Let only one run of a recipe at a time upload its work directory to a cluster, since runs share it.
+        """Let only one run of a recipe at a time upload the work directory to a cluster, since runs share it.
 
-        Only this home can reach the cluster's nodes, so a file lock in this home is enough; the kernel releases it.
+        Only this home can reach the cluster's nodes, so a file lock in this home is enough. The kernel releases the
+        lock even if the process is killed.
         """
         path = self._context.home.cluster(self._inventory.cluster).root / f"sending-{job.recipe.name}"
         try:
@@ -272,15 +273,15 @@ class FollowedRun:
 def _shortened(line: str) -> str:
     if len(line) <= _LONGEST_SHOWN:
         return line
-    return f"{line[:_LONGEST_SHOWN]} ... ({len(line)} characters; the log has them all)"
+    return f"{line[:_LONGEST_SHOWN]} ... ({len(line)} characters; the log contains the whole line)"
 
 
 def run_state(verdict: Verdict) -> RunState:
-    """Return the run's state for a final status; an unknown one is `lost`, never a success."""
+    """Return the run's state for a final status. An unknown status becomes `lost`, never a success."""
     return _STATES.get(verdict.state, "lost")
 
 
-def judged(record: RunRecord, followed: Followed) -> RunRecord:
+def judged(record: RunRecord, followed: FollowResult) -> RunRecord:
     """Return the run's record with its final status and metrics."""
     verdict = followed.verdict
     metrics = {

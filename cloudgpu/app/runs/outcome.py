@@ -13,24 +13,24 @@ if TYPE_CHECKING:
     from cloudgpu.run.collect import SkippedOutput
 
 
-CLUSTER_DELETED = "its cluster was deleted before that"
+CLUSTER_DELETED = "its cluster was deleted before the download"
 
 
 @dataclass(frozen=True)
 class RunOutcome:
-    """A run that ended or was left running.
+    """The outcome of a run that finished or was left running.
 
     Attributes:
-        usd: Cost of the run; if `simulated`, what it would have cost.
-        left: What is still running, one line each.
-        kept: Why the cluster was kept; empty if it was deleted.
+        usd: Cost of the run; if `simulated`, the cost that AWS would have charged.
+        left: Resources that are still running, one line each.
+        kept: Reason why the cluster was kept; empty if it was deleted.
         logs: Directory of the ranks' logs on this machine.
         notes: Additional remarks, one sentence each.
-        unended: Why the cluster could not be deleted, or empty.
-        interrupted: Whether Ctrl-C ended the command.
-        unfetched: Why outputs are still on the nodes, one line per node; `attach` downloads them.
-        lost: Why outputs can no longer be downloaded, one line each.
-        skipped: What matched the recipe's outputs but was not downloaded.
+        unended: Reason why the cluster could not be deleted, or empty.
+        interrupted: Whether Ctrl-C interrupted the command.
+        unfetched: Reasons why outputs are still on the nodes, one line per node; `attach` downloads them.
+        lost: Reasons why outputs can no longer be downloaded, one line each.
+        skipped: Files that match the recipe's outputs but were not downloaded.
     """
 
     record: RunRecord
@@ -54,7 +54,7 @@ class RunOutcome:
 
     @property
     def tried(self) -> tuple[str, ...]:
-        """One line for every candidate without capacity."""
+        """One line for each candidate that could not be launched."""
         return self.record.tried
 
     @property

@@ -4,35 +4,35 @@ from dataclasses import replace
 
 from cloudgpu.app.clusters.factory import ClusterDeleter
 from cloudgpu.backends.context import Context
-from cloudgpu.backends.deletion import Ended
+from cloudgpu.backends.deletion import DeletionResult
 from cloudgpu.errors import BusyError, StateError
 from cloudgpu.run.progress import Note
 from cloudgpu.state.cluster_and_run_records import ClusterRecord, RunRecord
 
 _POLL_S = 1.0
 _TIMEOUT_S = 1200.0
-"""AWS takes minutes to terminate the largest instances and a NAT gateway. Fail after this time."""
+"""Longest wait for another process. AWS takes minutes to terminate the largest instances and a NAT gateway."""
 ENDED = "its cluster was ended"
 
 
 def cancelled_by_deletion(record: RunRecord, cluster: ClusterRecord | None) -> RunRecord:
-    """Return the run as cancelled if it only failed because its cluster was being deleted.
+    """Return the run as cancelled if it failed only because its cluster was being deleted.
 
-    A rank that failed on its own failed before that, and stays the reason.
+    A rank with an error of its own failed before the deletion, and its error remains the reason.
     """
     ending = cluster is None or cluster.state == "ending"
     has_no_cause = record.state == "lost" or (record.state == "failed" and record.failed_rank is None)
     return replace(record, state="cancelled", reason=ENDED) if ending and has_no_cause and record.ranks else record
 
 
-def delete_or_wait(context: Context, teardown: ClusterDeleter, cluster: ClusterRecord) -> Ended | None:
+def delete_or_wait(context: Context, teardown: ClusterDeleter, cluster: ClusterRecord) -> DeletionResult | None:
     """Delete a cluster, or wait for another process that is deleting it. If that process dies, take over.
 
     Returns:
         The result, or None if another process has deleted the cluster.
 
     Raises:
-        BusyError: Another process is using the cluster without deleting it, or takes more than twenty minutes.
+        BusyError: Another process uses the cluster without deleting it, or needs more than twenty minutes to delete it.
         CloudGpuError: See `Teardown.down`.
     """
     deadline = context.clock.monotonic() + _TIMEOUT_S
@@ -51,7 +51,7 @@ def delete_or_wait(context: Context, teardown: ClusterDeleter, cluster: ClusterR
 
 
 def _present(context: Context, cluster: ClusterRecord) -> ClusterRecord | None:
-    """Return the current record; if it cannot be read, the known one, since `down` then searches by tag."""
+    """Return the current record, or the known record if it cannot be read, since `down` then searches by tag."""
     try:
         return context.records.cluster(cluster.name)
     except StateError:

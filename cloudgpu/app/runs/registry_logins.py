@@ -1,4 +1,4 @@
-"""Fetch logins for ECR registries, which self-managed hosts may use too."""
+"""Fetch logins for ECR registries, which self-managed hosts may also use."""
 
 from collections.abc import Callable
 
@@ -20,13 +20,13 @@ class RegistryLogins:
         """Return a login for the registries of a region.
 
         Raises:
-            CloudError: Credentials or permissions are missing, or ECR cannot be reached.
+            CloudError: Credentials or permissions are missing, or ECR is unreachable.
         """
         return RegistryLogin(*self._logins.login(self._clients(region)))
 
 
 def none_fetched(region: str) -> RegistryLogin:
-    """Fail for contexts without AWS credentials.
+    """Reject every request, for contexts without AWS credentials.
 
     Raises:
         UsageError: Always.

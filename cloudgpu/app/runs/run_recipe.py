@@ -9,7 +9,7 @@ from cloudgpu.text import command
 
 
 def recipe_of(record: RunRecord) -> Recipe:
-    """Return the recipe that a run was started with.
+    """Return the recipe with which a run was started.
 
     Raises:
         StateError: The record has no valid recipe, for example because another version of cloudgpu wrote it.
@@ -20,5 +20,5 @@ def recipe_of(record: RunRecord) -> Recipe:
         first = err.errors(include_url=False)[0]
         field = ".".join(map(str, first["loc"])) or "recipe"
         message = f"the recipe in the record of run {record.run_id} cannot be read: {field}: {first['msg']}"
-        hint = f"delete its cluster with {command('cloudgpu', 'down', '--run', record.run_id)}"
+        hint = f"delete its cluster with `{command('cloudgpu', 'down', '--run', record.run_id)}`"
         raise StateError(message, hint=hint) from err

@@ -1,4 +1,4 @@
-"""Probe whether a service is ready, through the same tunnel that its user will use."""
+"""Probe whether a service is ready, through the same tunnel that the user's browser will use."""
 
 import http.client
 import queue
@@ -13,7 +13,7 @@ from cloudgpu.ssh.command import RemoteCommand
 from cloudgpu.text import command
 
 _TIMEOUT_S = 5.0
-_HERE = "127.0.0.1"
+_LOOPBACK = "127.0.0.1"
 _GOOD_BELOW = 400
 _PROBE = "import socket, sys; socket.create_connection((sys.argv[1], int(sys.argv[2])), 5).close()"
 
@@ -23,7 +23,7 @@ class Probe:
 
     Attributes:
         local: The local port.
-        why_moved: Why the local port differs from the service's port, if it does.
+        why_moved: Reason why the local port differs from the service's port, if it does.
     """
 
     def __init__(self, host: Host, service: RunService) -> None:
@@ -54,7 +54,7 @@ class Probe:
             return self._trouble() or f"GET {self._ready.http} on port {self._port} failed: {_describe(err)}"
 
     def _get_page(self, path: str) -> str:
-        connection = http.client.HTTPConnection(_HERE, self.local, timeout=_TIMEOUT_S)
+        connection = http.client.HTTPConnection(_LOOPBACK, self.local, timeout=_TIMEOUT_S)
         try:
             connection.request("GET", path, headers={"Host": f"localhost:{self._port}", "Connection": "close"})
             status = connection.getresponse().status
@@ -68,7 +68,7 @@ class Probe:
 
     def _connected(self) -> str:
         """Check that the tunnel reaches the service; connecting to the local end always succeeds."""
-        with socket.create_connection((_HERE, self.local), _TIMEOUT_S):
+        with socket.create_connection((_LOOPBACK, self.local), _TIMEOUT_S):
             try:
                 trouble = self._troubles.get(timeout=_TIMEOUT_S)
             except queue.Empty:
@@ -88,11 +88,11 @@ class Probe:
 
 
 def check_free(head: Host | None, services: Sequence[RunService]) -> None:
-    """Reject a port that is already in use on the node: its user would be mistaken for the service.
+    """Reject a port that is already in use on the node: another process would be mistaken for the service.
 
     Raises:
         UsageError: A port is in use.
-        ConnectError: The node cannot be reached.
+        ConnectError: The node is unreachable.
     """
     if head is None:
         return
@@ -101,7 +101,7 @@ def check_free(head: Host | None, services: Sequence[RunService]) -> None:
         if head.try_run(RemoteCommand("python3", "-c", _PROBE, loopback(head.node), str(port))).ok:
             message = f"port {port} of node {head.node.index} is already in use"
             change = (
-                command("--set", f"launch.service.port={port + 1}")
+                f"use {command('--set', f'launch.service.port={port + 1}')}"
                 if service.main
                 else f"give {service.name} another port"
             )

@@ -1,4 +1,4 @@
-"""The services of a run with their tokens and browser addresses."""
+"""Determine the services of a run with their tokens and browser addresses."""
 
 import contextlib
 import hashlib
@@ -26,8 +26,8 @@ class RunService:
     """One service of a run.
 
     Attributes:
-        main: Whether it is the run's main service rather than a side service next to the ranks.
-        bound: Whether its command is given the address to listen on, so that it listens on no other.
+        main: Whether this is the run's main service rather than a side service that runs next to the ranks.
+        bound: Whether the command specifies the address to listen on, so that the service uses no other address.
     """
 
     name: str
@@ -64,7 +64,7 @@ def services_of(recipe: Recipe, run_id: str, home: Home) -> tuple[RunService, ..
 
 
 def services_on(records: RecordStore, cluster: str, home: Home) -> tuple[RunService, ...]:
-    """Return the services of all running runs of a cluster.
+    """Return the services of all active runs on a cluster.
 
     Raises:
         StateError: See `services_of`.
@@ -74,7 +74,7 @@ def services_on(records: RecordStore, cluster: str, home: Home) -> tuple[RunServ
 
 
 def secrets_of(services: Sequence[RunService]) -> dict[str, str]:
-    """Return the token of each environment variable, for the processes of the run."""
+    """Return the tokens by environment variable, for the processes of the run."""
     return {service.endpoint.token: service.token for service in services if service.endpoint.token}
 
 
@@ -86,7 +86,7 @@ def hidden(text: str, services: Sequence[RunService]) -> str:
 
 
 def _token(key: Path, run_id: str, name: str) -> str:
-    """Derive a token from a key in the home, so that `attach` can compute it without storing it."""
+    """Derive a token from a key in the home, so that `attach` can recompute the token and nothing stores it."""
     return hmac.new(_ensure_key(key), f"{run_id}/{name}".encode(), hashlib.sha256).hexdigest()[:_TOKEN_LETTERS]
 
 
@@ -95,7 +95,7 @@ def _ensure_key(key: Path) -> bytes:
     try:
         with contextlib.suppress(FileExistsError):
             key.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            # Write it to a temporary file first, so that no other process reads an incomplete key.
+            # Write the key to a temporary file first, so that no other process reads an incomplete key.
             made = key.with_name(f".{key.name}.{os.getpid()}")
             files.create(made, secrets.token_bytes(_KEY_BYTES))
             try:

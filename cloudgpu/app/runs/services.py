@@ -21,12 +21,12 @@ from cloudgpu.text import command
 
 _PAUSE_S: Final = 0.5
 _LEAVE_S: Final = 6.0
-"""How long to wait for a pending probe when the run ends."""
+"""Seconds to wait for a pending probe when the run finishes."""
 _RANK: Final = 0
 """Rank of a run's main service."""
 
 
-class Serving:
+class ServiceProbes:
     """Probes the services of one run. Leaving the context stops the probes; tunnels close with their connection."""
 
     def __init__(
@@ -35,11 +35,11 @@ class Serving:
         """Prepare the probes without starting them.
 
         Args:
-            context: Receives the progress events.
+            context: Context that receives the progress events.
             record: The run.
             host: The head node, or None if no service is to be opened.
-            stop: Stops the run.
-            fresh: Whether the run was just started; then a main service that does not get ready ends it.
+            stop: Function that stops the run.
+            fresh: Whether the run was just started. If so, it is stopped if its main service does not become ready.
         """
         recipe = recipe_of(record)
         self._context, self._record, self._host, self._stop, self._fresh = context, record, host, stop, fresh
@@ -50,7 +50,7 @@ class Serving:
         self._stopped = threading.Event()
         self._threads: list[threading.Thread] = []
 
-    def __enter__(self) -> "Serving":
+    def __enter__(self) -> "ServiceProbes":
         for service in self.services if self._host is not None else ():
             thread = threading.Thread(target=self._watch, args=(self._host, service), daemon=True)
             thread.start()
@@ -71,18 +71,18 @@ class Serving:
         return _without(chunk, self.services)
 
     def judged(self, verdict: Verdict) -> Verdict:
-        """Return the final status: a main service that never became ready has failed."""
+        """Return the final status. A run whose main service never became ready has failed."""
         main = next((service for service in self.services if service.main), None)
         if self._failure:
             return Verdict("failed", None, _RANK, 0, self._failure)
         if main is None or self._host is None or not self._fresh or main.name in self._ready:
             return verdict
         if verdict.succeeded:
-            return Verdict("failed", 0, _RANK, 0, "the service ended before it was ready")
+            return Verdict("failed", 0, _RANK, 0, "the service exited before it was ready")
         return verdict
 
     def _watch(self, host: Host, service: RunService) -> None:
-        """Probe a service until it is ready or the time is up. Runs in its own thread."""
+        """Probe a service until it is ready or the time limit is reached. Runs in a separate thread."""
         clock, within = self._context.clock, int(service.endpoint.ready.within)
         started = clock.monotonic()
         try:
@@ -108,7 +108,7 @@ class Serving:
         emit(Note(f"{service.name} is ready after {seconds:.1f} s; open this address in a browser:"))
         emit(Note(service.url(probe.local)))
         if probe.local != service.endpoint.port:
-            emit(Note(f"its local port is {probe.local}: {probe.why_moved}"))
+            emit(Note(f"the local port is {probe.local}: {probe.why_moved}"))
         if service.main:
             emit(Note(self._how_long()))
 
@@ -122,7 +122,7 @@ class Serving:
         return f"it keeps running after this command exits, and stops{ends}; `{again}` opens it again"
 
     def _give_up(self, service: RunService, why: str) -> None:
-        """Stop the run if its main service does not get ready; a side service does not affect it."""
+        """Stop the run if its main service does not become ready; a side service does not affect the run."""
         problem = f"{service.name} is not ready{why}"
         if not (service.main and self._fresh):
             self._context.emit(Note(f"{problem}; the run continues"))
@@ -153,7 +153,7 @@ def stage_of(record: RunRecord) -> str:
 
 
 def ends_with_its_command(recipe: Recipe) -> bool:
-    """Return True if Ctrl-C stops the run without asking."""
+    """Return True if Ctrl-C stops the run without a prompt."""
     return recipe.launch.service is not None and recipe.launch.service.stays == "command"
 
 

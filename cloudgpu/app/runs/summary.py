@@ -23,7 +23,7 @@ class RunSummary:
         self._billing = ClusterBilling(context)
 
     def partial_result(self, record: RunRecord) -> dict[str, Any]:
-        """Return the JSON outcome of an aborted run, as far as the records contain it."""
+        """Return the JSON outcome of an aborted run, built from the records."""
         record = self.known(record)
         if not record.stages:
             record = replace(record, stages=tuple(self._stages.done))
@@ -35,7 +35,7 @@ class RunSummary:
         return replace(outcome, left=(still_up(cluster),) if cluster else ()).as_json()
 
     def known(self, record: RunRecord) -> RunRecord:
-        """Return the stored record of the run, or the given one if it cannot be read."""
+        """Return the stored record of the run, or the given record if the stored record cannot be read."""
         with contextlib.suppress(StateError):
             return self._context.records.run(record.run_id) or record
         return record
@@ -53,11 +53,11 @@ class RunSummary:
 
         Args:
             record: The run.
-            cluster: Its cluster before a possible deletion; None means as recorded.
-            kept: Why the cluster was kept; empty if it was deleted.
+            cluster: The run's cluster before a possible deletion; None reads it from the records.
+            kept: Reason why the cluster was kept; empty if it was deleted.
 
         Raises:
-            LedgerError: The bill cannot be read.
+            LedgerError: The ledger cannot be read.
         """
         cluster = cluster or self.cluster(record)
         paths = self._context.home.run(record.run_id)
@@ -81,7 +81,7 @@ class RunSummary:
 
 
 def still_up(cluster: ClusterRecord) -> str:
-    """Describe a cluster that is left in one line: until when, and how to delete it."""
+    """Describe a remaining cluster in one line, with its expiry and the command that deletes it."""
     states = {"up": "is up until", "ending": "is not confirmed deleted; its nodes terminate themselves at"}
     state = states.get(cluster.state, "may be incomplete; its nodes terminate themselves at")
     what = f"cluster {cluster.name} ({cluster.nodes} x {cluster.instance_type or '?'})"
@@ -90,6 +90,6 @@ def still_up(cluster: ClusterRecord) -> str:
 
 
 def what_runs(record: RunRecord, cluster: ClusterRecord | None) -> str:
-    """Describe the run and its cluster for the question after Ctrl-C."""
-    where = "" if cluster is None else f" on cluster {cluster.name} ({cluster.nodes} x {cluster.instance_type})"
-    return f"run {record.run_id}{where}"
+    """Describe the run and its cluster for the prompt after Ctrl-C."""
+    location = "" if cluster is None else f" on cluster {cluster.name} ({cluster.nodes} x {cluster.instance_type})"
+    return f"run {record.run_id}{location}"

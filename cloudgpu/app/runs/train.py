@@ -1,4 +1,4 @@
-"""`train`: carry out a run from plan to bill. If a step fails, what it created is deleted or reported."""
+"""`train`: execute a run from plan to cost. If a step fails, the resources created so far are deleted or reported."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -7,7 +7,7 @@ from pathlib import Path
 from cloudgpu.app.clusters.factory import cluster_creator
 from cloudgpu.app.planning.feasibility import check_feasible
 from cloudgpu.app.runs.datasets import check_checkpoint, lister, put_rehearsal_objects
-from cloudgpu.app.runs.finish import Finishing
+from cloudgpu.app.runs.finish import RunFinisher
 from cloudgpu.app.runs.follow import FollowedRun
 from cloudgpu.app.runs.outcome import RunOutcome
 from cloudgpu.app.runs.registry_logins import none_fetched
@@ -33,15 +33,16 @@ class TrainRequest:
     """The options of `train`.
 
     Attributes:
-        base: Directory that the recipe's relative paths start from.
-        cluster: Cluster to use or create. Empty uses a running cluster named like the recipe, or creates one.
-        keep: Keep the cluster in any case.
-        keep_on_failure: Keep the cluster if the run fails.
-        detach: Return as soon as the ranks are running.
-        retry_s: How long to retry all candidates for capacity; 0 tries each one once.
-        environ: Environment that the recipe's secrets are read from.
-        end_on_interrupt: Called after Ctrl-C with what is still running. Return True to stop and delete it.
-        run_id: Id of a run that is recorded already; empty creates a new one.
+        base: Directory to which the recipe's paths are relative.
+        cluster: Cluster to use or create. If empty, use a running cluster named after the recipe or create a new one.
+        keep: Whether to keep the cluster in any case.
+        keep_on_failure: Whether to keep the cluster if the run fails.
+        detach: Whether to return as soon as the ranks are running.
+        retry_s: Seconds for which to retry all candidates if there is no capacity; 0 tries each candidate once.
+        environ: Environment from which the recipe's secrets are read.
+        end_on_interrupt: Prompt after Ctrl-C, called with what is still running. True stops the run and deletes the
+            cluster that it created.
+        run_id: ID that the caller has already recorded for the run; empty generates a new ID.
     """
 
     plan: Plan
@@ -57,8 +58,8 @@ class TrainRequest:
     run_id: str = ""
 
 
-class Training:
-    """Carries out runs in one cloud for one home directory."""
+class TrainingRun:
+    """Executes runs in one cloud for one home directory."""
 
     def __init__(
         self, context: Context, requester: Requester, connect: Connect, fetch_login: FetchLogin = none_fetched
@@ -70,11 +71,11 @@ class Training:
         self._provisioning = cluster_creator(context, requester)
 
     def train(self, request: TrainRequest) -> RunOutcome:
-        """Carry out a run. A run that ended, successfully or not, is returned as an outcome.
+        """Execute a run. A finished run, successful or not, is returned as an outcome.
 
         Raises:
-            CloudGpuError: The run was aborted. What it created is deleted, or named in the error's hint together with
-                a run that may still be running.
+            CloudGpuError: The run is aborted. Its resources have been deleted, or the error's hint names them and a
+                run that may still be running.
         """
         secrets = secret_values(request.plan.recipe.environment.secrets, request.environ)
         self._login(request)  # fail before anything is launched
@@ -83,7 +84,7 @@ class Training:
         self._context.ledger.run_started(
             record.run_id, record.cluster, record.recipe, record.owner, record.team, record.started_at
         )
-        finishing = Finishing(self._context, stages)
+        finishing = RunFinisher(self._context, stages)
         with FollowedRun(self._context, self._connect, stages) as running:
             try:
                 # Record the run before anything is launched for it.
@@ -112,7 +113,7 @@ class Training:
         record: RunRecord,
         secrets: Mapping[str, str],
         running: FollowedRun,
-        finishing: Finishing,
+        finishing: RunFinisher,
         stages: Stages,
     ) -> RunOutcome:
         files = lister(self._context.cloud, request.base)
@@ -176,7 +177,7 @@ class Training:
         )
 
     def _cluster_name(self, request: TrainRequest, run_id: str) -> str:
-        """Return the requested cluster, a usable cluster named like the recipe, or a new cluster named like the run."""
+        """Return the name of the requested cluster, of a usable cluster named after the recipe, or the run's ID."""
         if request.cluster:
             return request.cluster
         existing = self._context.records.cluster(request.plan.recipe.name)
@@ -206,7 +207,7 @@ class Training:
 
 
 def _end_now(_what: str) -> bool:
-    """Confirm the deletion without asking: the service ends with its command."""
+    """Confirm the deletion without a prompt, because the service stops with its command."""
     return True
 
 

@@ -1,4 +1,4 @@
-"""Check with the cloud whether nodes that do not respond during a run still exist."""
+"""Ask the cloud whether nodes that do not respond during a run still exist."""
 
 import contextlib
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ from cloudgpu.state.cluster_and_run_records import ClusterRecord, RunRecord
 class UnreachableNodes:
     """Looks up the state of a run's nodes.
 
-    Uses the last known cluster record, because another process may delete the cluster and its record meanwhile.
+    Uses the last known cluster record, because another process may delete the cluster and its record during the run.
     """
 
     def __init__(self, context: Context, record: RunRecord) -> None:
@@ -27,16 +27,16 @@ class UnreachableNodes:
         """Report a node that does not respond.
 
         Raises:
-            ConnectError: The node is terminated, so there is no point in waiting.
+            ConnectError: The node is terminated, so waiting would not help.
         """
         state = self._states().get(node.instance_id, "")
         if state and state not in ALIVE:
             message = f"node {node.index} ({node.instance_id}) is {state}{self._expired()}"
-            raise ConnectError(message, hint="the data on it is lost")
+            raise ConnectError(message, hint="the data on the node is lost")
         self._context.emit(Note(f"not responding, retrying: {trouble.message}", node.index))
 
     def all_terminated(self) -> bool:
-        """Return True if the cloud confirms that no node of the run is left."""
+        """Return True if the cloud confirms that no node of the run is alive."""
         states = self._states()
         return bool(states) and not any(state in ALIVE for state in states.values())
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class StorageContext:
-    """The collaborators of the storage use cases. `owner` and `team` become tags of created storage."""
+    """The dependencies of the storage use cases. `owner` and `team` become tags of created storage."""
 
     cloud: StorageCloud
     records: StorageRecords
@@ -33,10 +33,10 @@ class StorageContext:
 
 @dataclass(frozen=True)
 class StorageRequest:
-    """Storage to create. `config` holds the program settings that its kind needs.
+    """Storage to create. `config` contains the program settings that its kind needs.
 
     Attributes:
-        made_for: The cluster that it is deleted with; empty for storage created by name.
+        made_for: Name of the cluster with which the storage is deleted; empty for storage created by name.
     """
 
     name: str
@@ -48,15 +48,15 @@ class StorageRequest:
 
 
 @dataclass(frozen=True)
-class Created:
-    """Created storage. `made` is False if matching storage existed already."""
+class CreatedStorage:
+    """Created storage. `made` is False if matching storage already existed."""
 
     record: StorageRecord
     made: bool
 
 
 @dataclass(frozen=True)
-class Deleted:
+class DeletedStorage:
     """A confirmed deletion. `known` is True if this home had a record of the storage."""
 
     name: str

@@ -4,8 +4,8 @@ from collections.abc import Sequence, Set
 from dataclasses import replace
 from decimal import Decimal
 
-from cloudgpu.app.storage.context import Created, Deleted, StorageContext, StorageRequest
-from cloudgpu.aws.storage.storage_tags import Stored
+from cloudgpu.app.storage.context import CreatedStorage, DeletedStorage, StorageContext, StorageRequest
+from cloudgpu.aws.storage.storage_tags import TaggedStorage
 from cloudgpu.backends.lenient_ledger import LenientLedger
 from cloudgpu.backends.retained_billing import RetainedBilling, RetainedSpending
 from cloudgpu.catalog.storage import KINDS, storage_price
@@ -27,13 +27,13 @@ class StorageManager:
         self._billing = RetainedBilling(context.ledger, context.clock)
         self._unsaved: list[str] = []
 
-    def create(self, request: StorageRequest) -> Created:
+    def create(self, request: StorageRequest) -> CreatedStorage:
         """Create storage or finish an interrupted creation. Matching storage is left unchanged.
 
         Raises:
             UsageError: The name is in use by storage of another kind, size or owner.
-            TeardownError: The creation failed, and some resources could not be deleted.
-            CloudGpuError: The creation failed; nothing is left.
+            TeardownError: The creation fails, and some resources cannot be deleted.
+            CloudGpuError: The creation fails; nothing is left.
         """
         with self._lease(request.name).hold(tidy=True):
             record = self._context.records.get(request.name)
@@ -41,22 +41,22 @@ class StorageManager:
                 self._check_same(record, request)
                 if record.state == "ready":
                     self._restore(record)
-                    return Created(record, made=False)
+                    return CreatedStorage(record, made=False)
             else:
                 self._refuse_taken(request)
                 record = self._new(request)
                 self._context.cloud.engine(record)  # an engine that cannot run must fail before anything is written
                 self._context.records.save(record)
-            return Created(self._made(record), made=True)
+            return CreatedStorage(self._made(record), made=True)
 
-    def deletable(self, name: str, region: str, *, delete_data: bool) -> Stored | None:
+    def deletable(self, name: str, region: str, *, delete_data: bool) -> TaggedStorage | None:
         """Return the existing storage for the confirmation prompt, or None if no resource has its tag.
 
         Raises:
-            UsageError: Its data is to be kept, or it belongs to another user.
-            BusyError: Instances are using it.
-            StateError: It was created in another account or endpoint.
-            CloudError: A request to the cloud failed.
+            UsageError: The storage contains data to keep, or belongs to another user.
+            BusyError: Instances are using the storage.
+            StateError: The storage was created in another account or endpoint.
+            CloudError: A request to the cloud fails.
         """
         record = self._known(checked_storage(name))
         found = self._found(name, record, region)
@@ -64,13 +64,13 @@ class StorageManager:
         _refuse_used(name, found)
         return found[0] if found else None
 
-    def delete(self, name: str, region: str, *, delete_data: bool) -> Deleted:
+    def delete(self, name: str, region: str, *, delete_data: bool) -> DeletedStorage:
         """Delete storage with its data and verify that nothing is left.
 
         Raises:
-            UsageError: Its data is to be kept and `delete_data` is False, or it belongs to another user.
-            BusyError: Instances are using it, or another process is working on it.
-            TeardownError: Something is left.
+            UsageError: The storage contains data to keep and `delete_data` is False, or it belongs to another user.
+            BusyError: Instances are using the storage, or another process is working on it.
+            TeardownError: A resource is left.
         """
         with self._lease(name).hold(tidy=True, required=False) as lease:
             if lease.problem:
@@ -80,7 +80,7 @@ class StorageManager:
             _refuse_kept(name, record, found, delete_data=delete_data)
             _refuse_used(name, found)
             if record is None and not found:
-                return Deleted(name, known=False)
+                return DeletedStorage(name, known=False)
             parts = tuple(part.label for stored in found for part in stored.parts)
             if record is not None:
                 if record.state == "ready":
@@ -89,14 +89,14 @@ class StorageManager:
             self._end(name, record, found)
             self._closed(name, record, found)
             self._forget(name)
-            return Deleted(name, record is not None, parts)
+            return DeletedStorage(name, record is not None, parts)
 
     def check_recorded(self, name: str) -> None:
-        """Fail if the deletion could not be recorded.
+        """Raise an error if the deletion could not be recorded.
 
         Raises:
-            LedgerError: The ledger could not be read or written.
-            StateError: The record could not be removed.
+            LedgerError: The ledger cannot be read or written.
+            StateError: The record cannot be removed.
         """
         if isinstance(self._context.ledger, LenientLedger):
             self._context.ledger.check(f"storage {name} is deleted, verified by tag search")
@@ -138,7 +138,7 @@ class StorageManager:
             "token": token,
             "kind": request.kind,
             "keep": "false" if request.disposable else "true",
-            # cloudgpu asks before it deletes; Pulumi's `protect` would only block a confirmed deletion.
+            # cloudgpu prompts before it deletes data; Pulumi's `protect` would only block a confirmed deletion.
             "protect": "false",
             **({"madeFor": request.made_for} if request.made_for else {}),
         }
@@ -172,7 +172,7 @@ class StorageManager:
         return self._context.records.save(record, state="ready", outputs=dict(applied.outputs))
 
     def _undo(self, record: StorageRecord, cause: CloudGpuError) -> None:
-        """Delete partly created storage, which holds no data, so that it does not cost anything."""
+        """Delete partly created storage, which contains no data, so that it does not incur costs."""
         self._context.emit(Note(f"deleting the partly created storage {record.name}"))
         try:
             found = self._found(record.name, record, record.region)
@@ -186,7 +186,7 @@ class StorageManager:
             ) from cause
         self._context.records.forget(record.name)
 
-    def _closed(self, name: str, record: StorageRecord | None, found: Sequence[Stored]) -> None:
+    def _closed(self, name: str, record: StorageRecord | None, found: Sequence[TaggedStorage]) -> None:
         tokens = [*(stored.token for stored in found), *([record.token] if record else [])]
         self._billing.ended(f"storage {name}", tokens, found=any(stored.data for stored in found))
 
@@ -199,11 +199,11 @@ class StorageManager:
             journal=self._context.home.storage(record.name).journal(record.region),
         )
 
-    def _end(self, name: str, record: StorageRecord | None, found: Sequence[Stored]) -> None:
+    def _end(self, name: str, record: StorageRecord | None, found: Sequence[TaggedStorage]) -> None:
         """Delete what the journal lists, then what only tag search finds, and verify with a second search.
 
         Raises:
-            TeardownError: Something is left; the error lists all of it.
+            TeardownError: A resource is left; the error lists all remaining resources.
         """
         left: list[str] = []
         if record is not None:
@@ -223,8 +223,8 @@ class StorageManager:
                 hint=f"continue with `{command('cloudgpu', 'storage', 'delete', name)}`",
             )
 
-    def _end_recorded(self, record: StorageRecord, found: Sequence[Stored]) -> list[str]:
-        """Delete what the journal lists. S3 only deletes empty buckets, so empty them first."""
+    def _end_recorded(self, record: StorageRecord, found: Sequence[TaggedStorage]) -> list[str]:
+        """Delete the resources that the journal lists. S3 deletes only empty buckets, so empty them first."""
         left: list[str] = []
         for stored in found:
             try:
@@ -239,15 +239,15 @@ class StorageManager:
             self._context.emit(Note(f"{err.message}; searching by tag instead"))
         return left
 
-    def _tagged(self, name: str, regions: Set[str], tokens: Set[str]) -> list[Stored]:
+    def _tagged(self, name: str, regions: Set[str], tokens: Set[str]) -> list[TaggedStorage]:
         found = [stored for region in sorted(regions) for stored in self._context.cloud.found(region, name)]
         return [stored for stored in found if stored.token in tokens]
 
     def _known(self, name: str) -> StorageRecord | None:
-        """Return the record; None if it cannot be read, since the tags are enough to delete by.
+        """Return the record; None if it is missing or unreadable, because storage can be deleted by its tags alone.
 
         Raises:
-            StateError: The storage was created in another account or endpoint, so a search here proves nothing.
+            StateError: The storage was created in another account or endpoint, which a search does not cover.
         """
         try:
             record = self._context.records.get(name)
@@ -258,11 +258,11 @@ class StorageManager:
             self._check_identity(record)
         return record
 
-    def _found(self, name: str, record: StorageRecord | None, region: str) -> list[Stored]:
-        """Return the storage of the record, or of this owner.
+    def _found(self, name: str, record: StorageRecord | None, region: str) -> list[TaggedStorage]:
+        """Return the storage that matches the record, or this owner's storage if there is no record.
 
         Raises:
-            UsageError: All storage of this name belongs to another user.
+            UsageError: All storage with this name belongs to another user.
         """
         found = self._context.cloud.found(record.region if record else region, name)
         if record is not None:
@@ -280,7 +280,7 @@ class StorageManager:
             there = f"account {record.account}{' at ' + record.endpoint if record.endpoint else ''}"
             here = f"account {account}{' at ' + endpoint if endpoint else ''}"
             message = f"storage {record.name} was created in {there}, but the current credentials are for {here}"
-            raise StateError(message, hint="use the credentials and the --on that it was created with")
+            raise StateError(message, hint="use the credentials and the --on target that it was created with")
 
     def _check_same(self, record: StorageRecord, request: StorageRequest) -> None:
         self._check_identity(record)
@@ -301,11 +301,11 @@ class StorageManager:
             delete = command("cloudgpu", "storage", "delete", record.name)
             hint = f"choose another name, or run `{delete}` first; `cloudgpu storage list` shows the options"
             raise UsageError(message, hint=hint)
-        asked = self._context.cloud.engine_asked_for
-        if asked and asked != record.engine:
-            message = f"storage {record.name} was created with the {record.engine} engine, not {asked}"
+        requested_engine = self._context.cloud.engine_asked_for
+        if requested_engine and requested_engine != record.engine:
+            message = f"storage {record.name} was created with the {record.engine} engine, not {requested_engine}"
             same = command(CLOUDGPU_ENGINE=record.engine)
-            raise UsageError(message, hint=f"set {same}; deletion selects the engine itself")
+            raise UsageError(message, hint=f"set {same}; deletion selects the engine automatically")
 
     def _refuse_taken(self, request: StorageRequest) -> None:
         found = self._context.cloud.found(request.region, request.name)
@@ -316,7 +316,7 @@ class StorageManager:
 
 
 def retained_spending(record: StorageRecord) -> RetainedSpending:
-    """Return the ledger entry of storage. Storage that grows with its content has no price in advance."""
+    """Return the ledger entry of storage. The price of storage that grows with its content is unknown in advance."""
     kind = next((kind for kind in KINDS if kind == record.kind), None)
     price = storage_price(kind, record.region, record.config.get("deployment", "")) if kind else None
     size = record.config.get("sizeGib")
@@ -335,8 +335,11 @@ def retained_spending(record: StorageRecord) -> RetainedSpending:
     )
 
 
-def _refuse_kept(name: str, record: StorageRecord | None, found: Sequence[Stored], *, delete_data: bool) -> None:
-    """Reject the deletion of data to be kept, by the record or else by the tags. Unfinished storage holds no data."""
+def _refuse_kept(name: str, record: StorageRecord | None, found: Sequence[TaggedStorage], *, delete_data: bool) -> None:
+    """Reject the deletion of data to keep, according to the record or, if there is no record, to the tags.
+
+    Unfinished storage contains no data.
+    """
     if delete_data:
         return
     kept = (
@@ -345,13 +348,12 @@ def _refuse_kept(name: str, record: StorageRecord | None, found: Sequence[Stored
         else any(not stored.disposable for stored in found)
     )
     if kept:
-        message = f"storage {name} holds data to be kept"
-        raise UsageError(
-            message, hint=f"`{command('cloudgpu', 'storage', 'delete', name, '--delete-data')}` deletes it for good"
-        )
+        message = f"storage {name} contains data to keep"
+        delete = command("cloudgpu", "storage", "delete", name, "--delete-data")
+        raise UsageError(message, hint=f"run `{delete}` to delete it permanently")
 
 
-def _refuse_used(name: str, found: Sequence[Stored]) -> None:
+def _refuse_used(name: str, found: Sequence[TaggedStorage]) -> None:
     users = [user for stored in found for user in stored.users or ()]
     if users:
         message = f"storage {name} may be in use by {', '.join(users)}"

@@ -1,4 +1,4 @@
-"""`storage list`: existing storage with its cost and users."""
+"""`storage list`: list existing storage with its cost and users."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from cloudgpu.state.storage_records import StorageRecord
 
 if TYPE_CHECKING:
     # Only for annotations: an offline plan must not import boto3.
-    from cloudgpu.aws.storage.storage_tags import Stored
+    from cloudgpu.aws.storage.storage_tags import TaggedStorage
 
 
 @dataclass(frozen=True)
 class StorageRow:
-    """One row of the list. None means unknown.
+    """One row of `storage list`. None means unknown.
 
     Attributes:
         state: State according to the cloud; `not found` for a record without tagged resources.
-        monthly_usd: Cost of the capacity at the catalogue's price.
-        made_for: The cluster that it is deleted with; empty for storage created by name.
-        users: Instances that may have it mounted or attached.
+        monthly_usd: Cost of the capacity at the catalog price.
+        made_for: Name of the cluster with which the storage is deleted; empty for storage created by name.
+        users: Instances that may have mounted or attached the storage.
     """
 
     name: str
@@ -43,7 +43,7 @@ class StorageRow:
     made_for: str = ""
 
     def as_json(self) -> dict[str, Any]:
-        """Return the documented row of `storage list --json`."""
+        """Return the documented entry of `storage list --json`."""
         return {
             "name": self.name,
             "kind": self.kind,
@@ -65,7 +65,7 @@ def overview(cloud: StorageCloud, records: Sequence[StorageRecord], default_regi
     """List the storage of all owners in the default region and the regions of the records, by name.
 
     Raises:
-        CloudError: A region could not be queried.
+        CloudError: A region cannot be queried.
     """
     known = [record for record in records if (record.target, record.endpoint) == (cloud.target, cloud.endpoint)]
     regions = sorted({default_region, *(record.region for record in known)})
@@ -77,7 +77,7 @@ def overview(cloud: StorageCloud, records: Sequence[StorageRecord], default_regi
     return tuple(sorted(rows, key=lambda row: (row.name, row.region)))
 
 
-def _found_row(stored: Stored, *, simulated: bool) -> StorageRow:
+def _found_row(stored: TaggedStorage, *, simulated: bool) -> StorageRow:
     data = stored.data
     size = data.size_gib if data else Decimal(0)
     return StorageRow(
@@ -85,7 +85,7 @@ def _found_row(stored: Stored, *, simulated: bool) -> StorageRow:
         kind=stored.kind,
         region=stored.region,
         owner=stored.tag("cloudgpu:owner"),
-        state=(data.state.lower() or "available") if data else "half-made or half-deleted",
+        state=(data.state.lower() or "available") if data else "partly created or deleted",
         disposable=stored.disposable,
         size_gib=size,
         monthly_usd=_monthly(stored, size),
@@ -97,12 +97,12 @@ def _found_row(stored: Stored, *, simulated: bool) -> StorageRow:
     )
 
 
-def monthly_usd(stored: Stored) -> Decimal | None:
-    """Return the monthly cost of the present capacity in USD, or None if unknown."""
+def monthly_usd(stored: TaggedStorage) -> Decimal | None:
+    """Return the monthly cost of the current capacity in USD, or None if unknown."""
     return _monthly(stored, stored.data.size_gib if stored.data else Decimal(0))
 
 
-def _monthly(stored: Stored, size_gib: Decimal | None) -> Decimal | None:
+def _monthly(stored: TaggedStorage, size_gib: Decimal | None) -> Decimal | None:
     kind = next((kind for kind in KINDS if kind == stored.kind), None)
     if stored.data is None:
         return Decimal(0)
@@ -111,7 +111,7 @@ def _monthly(stored: Stored, size_gib: Decimal | None) -> Decimal | None:
 
 
 def _lost_row(record: StorageRecord) -> StorageRow:
-    """Return the row of a record without tagged resources: its size and cost are unknown."""
+    """Return the row of a record that has no tagged resources. Its size and cost are unknown."""
     return StorageRow(
         name=record.name,
         kind=record.kind,

@@ -1,4 +1,4 @@
-"""Turn the options of `storage create` into a request, and report mistakes before any request to the cloud."""
+"""Convert the options of `storage create` to a storage request, and report mistakes before any cloud request."""
 
 import re
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ _LUSTRE_STEP_GIB: Final = 2400
 
 @dataclass(frozen=True)
 class StorageOptions:
-    """The options of `storage create`; empty text and 0 mean not given."""
+    """The options of `storage create`. An empty string or 0 means that the option was omitted."""
 
     name: str
     kind: StorageKind
@@ -34,7 +34,7 @@ class StorageOptions:
 
 
 def request(typed: StorageOptions, default_region: str, named: Mapping[str, str]) -> StorageRequest:
-    """Return the storage to create. `named` holds the program settings of existing resources to use.
+    """Return the storage to create. `named` contains the program settings for existing resources to use.
 
     Raises:
         UsageError: An option is missing, or does not apply to this kind.
@@ -56,32 +56,32 @@ def request(typed: StorageOptions, default_region: str, named: Mapping[str, str]
     )
 
 
-def price_of(wanted: StorageRequest, kind: StorageKind) -> tuple[StoragePrice | None, Decimal | None]:
-    """Return the price per GiB and per month; None if unknown or dependent on the content."""
-    price = storage_price(kind, wanted.region, wanted.config.get("deployment", ""))
-    size = wanted.config.get("sizeGib")
+def price_of(requested: StorageRequest, kind: StorageKind) -> tuple[StoragePrice | None, Decimal | None]:
+    """Return the price per GiB and the monthly cost; None if unknown or dependent on the content."""
+    price = storage_price(kind, requested.region, requested.config.get("deployment", ""))
+    size = requested.config.get("sizeGib")
     return price, price.monthly_usd(Decimal(size)) if price and size else None
 
 
 def _refuse_foreign(typed: StorageOptions) -> None:
-    given = {
+    specified = {
         "--size": bool(typed.size_gib),
         "--zone": bool(typed.zone),
         "--deployment": typed.deployment is not None,
         "--linked": bool(typed.linked),
         "--from-snapshot": bool(typed.snapshot_id),
     }
-    meant: dict[StorageKind, frozenset[str]] = {
+    allowed: dict[StorageKind, frozenset[str]] = {
         "efs": frozenset(),
         "s3": frozenset(),
         "ebs": frozenset({"--size", "--zone", "--from-snapshot"}),
         "lustre": frozenset({"--size", "--zone", "--deployment", "--linked"}),
     }
-    foreign = [option for option, present in given.items() if present and option not in meant[typed.kind]]
+    foreign = [option for option, present in specified.items() if present and option not in allowed[typed.kind]]
     if foreign:
-        grows = "it grows with its content" if typed.kind in ("efs", "s3") else "it is for another kind"
+        grows = "it grows with its content" if typed.kind in ("efs", "s3") else "the option is for another kind"
         message = f"{', '.join(foreign)} does not apply to {typed.kind}: {grows}"
-        raise UsageError(message, hint="cloudgpu storage create --help")
+        raise UsageError(message, hint="run `cloudgpu storage create --help`")
 
 
 def _check_size(typed: StorageOptions) -> None:
@@ -90,14 +90,14 @@ def _check_size(typed: StorageOptions) -> None:
         message = f"--size {size}: expected a whole number of GiB"
         raise UsageError(message)
     if typed.kind == "lustre" and not (size == _SMALLEST_LUSTRE_GIB or (size and size % _LUSTRE_STEP_GIB == 0)):
-        message = f"--size {size}: Lustre needs {_SMALLEST_LUSTRE_GIB} GiB or a multiple of {_LUSTRE_STEP_GIB}"
-        raise UsageError(message, hint=command("--size", str(_SMALLEST_LUSTRE_GIB)))
+        message = f"--size {size}: Lustre requires {_SMALLEST_LUSTRE_GIB} GiB or a multiple of {_LUSTRE_STEP_GIB}"
+        raise UsageError(message, hint=f"use {command('--size', str(_SMALLEST_LUSTRE_GIB))}")
     if typed.kind == "ebs" and not size and not typed.snapshot_id:
-        message = "a volume needs --size in GiB, or --from-snapshot"
-        raise UsageError(message, hint="--size 500")
+        message = "a volume requires --size in GiB, or --from-snapshot"
+        raise UsageError(message, hint="add an option such as --size 500")
     if typed.kind == "ebs" and size > MAX_VOLUME_GIB:
         message = f"--size {size}: a gp3 volume has at most {MAX_VOLUME_GIB} GiB"
-        raise UsageError(message, hint=command("--size", str(MAX_VOLUME_GIB)))
+        raise UsageError(message, hint=f"use {command('--size', str(MAX_VOLUME_GIB))}")
     if typed.linked and not _S3.fullmatch(typed.linked):
         message = f"--linked {typed.linked}: expected s3://bucket/prefix"
         raise UsageError(message)
@@ -109,5 +109,5 @@ def _region(typed: StorageOptions, default_region: str) -> str:
     match = _ZONE.fullmatch(typed.zone)
     if match is None:
         message = f"{typed.kind} is in one zone: set --zone to the zone of its clusters"
-        raise UsageError(message, hint=command("--zone", f"{default_region}a"))
+        raise UsageError(message, hint=f"use a zone such as {command('--zone', f'{default_region}a')}")
     return match[1]

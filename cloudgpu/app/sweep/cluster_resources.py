@@ -18,33 +18,33 @@ from cloudgpu.text import command
 CLUSTER: Final = "cloudgpu:cluster"
 _EXPIRES: Final = "cloudgpu:expires-at"
 _KEPT: Final = "cloudgpu:storage"
-"""Tag of storage, which holds data and outlives clusters; a sweep never deletes it as part of a cluster."""
+"""Tag of storage, which contains data and outlives clusters. A sweep never deletes storage as part of a cluster."""
 _HOURS_A_MONTH: Final = 730
 _EXACT: Final = Decimal("0.0001")
 _GRACE: Final = timedelta(minutes=10)
-"""Time for the nodes' own timer and the expiry schedule to act first."""
+"""Time in which the nodes' expiry timers and the expiry schedule can act before a sweep does."""
 _RUNNING: Final = frozenset({"pending", "running"})
-_NOT_KNOWN: Final = "yours, and not known to this home"
+_NOT_KNOWN: Final = "yours, with no record in this home"
 _BY_THE_HOUR: Final[Mapping[str, PricedThing]] = {
     "elastic-ip": "public_ipv4_hour_usd",
     "nat-gateway": "nat_gateway_hour_usd",
 }
 BILLED: Final = frozenset({"volume", *_BY_THE_HOUR})
-"""Kinds other than instances that AWS charges for."""
+"""Resource kinds, other than instances, that AWS charges for."""
 
 
 @dataclass(frozen=True)
 class ClusterResources:
-    """One cluster according to the tags of its resources.
+    """A cluster as described by the tags of its resources.
 
     Attributes:
-        expires_at: None if the tag is missing or invalid.
-        since: When its oldest resource was created; None if unknown.
-        hourly_usd: Cost per hour; None if the price of an instance is unknown.
-        spent_usd: Cost so far of the resources that are left; None likewise.
-        unreadable_expiry: An invalid expiry tag, or empty.
-        unpriced: Kinds other than instances that cost money at an unknown price; they are not in the sums.
-        billed_in: Regions of its open ledger rows, if no resource was found.
+        expires_at: Expiry, or None if the tag is missing or invalid.
+        since: Creation time of the oldest resource, or None if unknown.
+        hourly_usd: Cost per hour, or None if the price of an instance is unknown.
+        spent_usd: Cost so far of the remaining resources, or None if the price of an instance is unknown.
+        unreadable_expiry: Value of an invalid expiry tag, or empty.
+        unpriced: Resource kinds, other than instances, with an unknown price. The totals exclude them.
+        billed_in: Regions of the cluster's open ledger rows if no resource was found, otherwise empty.
     """
 
     cluster: str
@@ -86,7 +86,7 @@ class ClusterResources:
         return self.expires_at is not None and self.expires_at + _GRACE <= now
 
     def as_json(self, now: datetime) -> dict[str, Any]:
-        """Return the documented row of `sweep --json`."""
+        """Return the documented entry of `sweep --json`."""
         return {
             "cluster": self.cluster,
             "owner": self.owner or None,
@@ -118,11 +118,11 @@ class ClusterResources:
 
 @dataclass(frozen=True)
 class SweepRequest:
-    """The caller, and what may be deleted besides expired clusters.
+    """The caller, and the clusters that may be deleted in addition to expired clusters.
 
     Attributes:
-        owners: Only consider the clusters of these owners, and delete them.
-        all_mine: Also delete the caller's clusters that are up.
+        owners: Owners whose clusters are deleted. If not empty, clusters of other owners are ignored.
+        all_mine: Whether to delete the caller's running clusters too.
     """
 
     caller: str
@@ -132,12 +132,12 @@ class SweepRequest:
 
 @dataclass(frozen=True)
 class LocalKnowledge:
-    """What this home knows about a cluster with this token.
+    """State of a cluster according to this home's records.
 
     Attributes:
-        known: This home has a record of it.
-        up: The record's state is `up`.
-        busy: Another command of this home is working on a cluster of this name.
+        known: Whether this home has a record with the cluster's token.
+        up: Whether the record's state is `up`.
+        busy: Whether another command of this home is working on a cluster with this name.
     """
 
     known: bool = False
@@ -147,7 +147,7 @@ class LocalKnowledge:
 
 @dataclass(frozen=True)
 class SweepDecision:
-    """Whether a resource may be deleted, and the reason."""
+    """The decision whether a resource may be deleted, with the reason."""
 
     goes: bool
     why: str
@@ -159,8 +159,12 @@ def grouped(found: Iterable[BillableResource], catalog: Catalog, now: datetime) 
     def key(resource: BillableResource) -> tuple[str, str]:
         return resource.tags[CLUSTER], resource.tags.get(TOKEN, "")
 
-    own = sorted((resource for resource in found if CLUSTER in resource.tags and _KEPT not in resource.tags), key=key)
-    clusters = [_cluster(name, token, tuple(things), catalog, now) for (name, token), things in groupby(own, key=key)]
+    tagged = sorted(
+        (resource for resource in found if CLUSTER in resource.tags and _KEPT not in resource.tags), key=key
+    )
+    clusters = [
+        _cluster(name, token, tuple(things), catalog, now) for (name, token), things in groupby(tagged, key=key)
+    ]
     by_cost = sorted(
         clusters, key=lambda cluster: (-(cluster.hourly_usd or Decimal(0)), cluster.cluster, cluster.token)
     )
@@ -168,7 +172,7 @@ def grouped(found: Iterable[BillableResource], catalog: Catalog, now: datetime) 
 
 
 def verdict(cluster: ClusterResources, here: LocalKnowledge, request: SweepRequest, now: datetime) -> SweepDecision:
-    """Decide whether a cluster may be deleted. The first rule that applies decides."""
+    """Decide whether a cluster may be deleted. The first applicable rule decides."""
     by_owner = command("--owner", cluster.owner)
     rules = (
         (here.busy, False, "another command is working on it"),
@@ -193,7 +197,7 @@ def _cluster(
     surcharges = [(resource, _surcharge(resource)) for resource in things if resource.kind in BILLED]
     prices = [
         *((resource.since, _price(resource, catalog)) for resource in running),
-        # AWS reports no age for an address: it was created with the rest.
+        # AWS reports no creation time for an address; assume that it is as old as the cluster.
         *((resource.since or since, price) for resource, price in surcharges if price is not None),
     ]
     return ClusterResources(
@@ -213,9 +217,9 @@ def _cluster(
 
 
 def _expiry(things: Sequence[BillableResource]) -> datetime | None:
-    """Return the latest expiry tag: an interrupted extension may have updated only some of them."""
-    moments = [_utc(resource.tags) for resource in things]
-    return max((at for at in moments if at is not None), default=None)
+    """Return the latest expiry tag, because an interrupted extension may have updated only some of the tags."""
+    expiries = [_utc(resource.tags) for resource in things]
+    return max((at for at in expiries if at is not None), default=None)
 
 
 def _utc(tags: Mapping[str, str]) -> datetime | None:
@@ -234,9 +238,13 @@ def _unreadable_expiry(things: Sequence[BillableResource]) -> str:
 
 
 def _price(instance: BillableResource, catalog: Catalog) -> Decimal | None:
-    """Return the catalogue's price in USD per hour; None for spot, whose current price is unknown offline."""
-    kind = catalog.types.get(instance.instance_type)
-    return kind.on_demand_usd.get(instance.region) if kind is not None and instance.market == "on-demand" else None
+    """Return the catalog price in USD per hour; None if unknown, or for spot, whose price is unknown offline."""
+    instance_type = catalog.types.get(instance.instance_type)
+    return (
+        instance_type.on_demand_usd.get(instance.region)
+        if instance_type is not None and instance.market == "on-demand"
+        else None
+    )
 
 
 def _surcharge(resource: BillableResource) -> Decimal | None:
@@ -257,9 +265,9 @@ def _spent(since: datetime | None, price: Decimal | None, now: datetime) -> Deci
     return (price * hours).quantize(Decimal("0.01"))
 
 
-def _sum(figures: Sequence[Decimal | None]) -> Decimal | None:
-    known = [figure for figure in figures if figure is not None]
-    return sum(known, Decimal(0)) if len(known) == len(figures) else None
+def _sum(amounts: Sequence[Decimal | None]) -> Decimal | None:
+    known = [amount for amount in amounts if amount is not None]
+    return sum(known, Decimal(0)) if len(known) == len(amounts) else None
 
 
 def _text(usd: Decimal | None) -> str | None:

@@ -1,7 +1,7 @@
-"""Clusters with open ledger rows but no tagged resources.
+"""Find clusters with open ledger rows but no tagged resources.
 
-They are left by a command that was killed before its first launch, or by nodes that expired after the home that
-created them was lost.
+Such rows remain if a command was killed before its first launch, or if the nodes expired after the home that created
+them was lost.
 """
 
 from collections.abc import Sequence, Set
@@ -34,7 +34,7 @@ def unbacked(
 ) -> tuple[ClusterResources, ...]:
     """Return the clusters of this account and endpoint that have open ledger rows but no resources.
 
-    A cluster with a row in a region that could not be searched is left out: it may still have resources there.
+    A cluster with a row in a region that could not be searched is omitted, because it may still have resources there.
     """
     here = (identity.target, identity.account(), identity.endpoint)
     rows = [
@@ -57,7 +57,10 @@ def token_of(row: LedgerEntry) -> str:
 
 
 def settled_at(rows: Sequence[LedgerEntry], endpoint: str) -> datetime:
-    """Return when a launch of these rows appears in a search at the latest, even if its caller is still running."""
+    """Return the latest time at which a launch for these rows may first appear in a search.
+
+    The process that launches may still be running.
+    """
     delays = delays_at(endpoint)
     opened = [row.spending.opened_at for row in rows]
     return max(launch_shown_by(at, at + SENT_AGAIN, delays) for at in opened)

@@ -10,21 +10,21 @@ from cloudgpu.app.images.bake import monthly_usd as image_monthly_usd
 from cloudgpu.app.storage.overview import monthly_usd as storage_monthly_usd
 from cloudgpu.app.sweep.cluster_resources import SweepDecision, SweepRequest
 from cloudgpu.aws.ec2.baked_images import OwnImage
-from cloudgpu.aws.storage.storage_tags import Stored
+from cloudgpu.aws.storage.storage_tags import TaggedStorage
 from cloudgpu.text import command
 
 
 @dataclass(frozen=True)
 class RetainedResource:
-    """Storage or an image, which outlives clusters, according to its tags.
+    """Storage or a machine image, which outlives clusters, as described by its tags.
 
     Attributes:
         kind: `efs`, `lustre`, `ebs` or `s3` for storage; the GPU architecture for an image.
-        since: When it was created; None if unknown.
-        size_gib: None if unknown.
-        monthly_usd: None if unknown; an upper bound for an image.
-        made_for: The cluster that it is deleted with, or empty.
-        users: Instances that may be using it.
+        since: Creation time, or None if unknown.
+        size_gib: Size in GiB, or None if unknown.
+        monthly_usd: Cost per month, or None if unknown; an upper bound for an image.
+        made_for: Name of the cluster with which the resource is deleted, or empty.
+        users: Instances that may be using the resource.
     """
 
     noun: Literal["storage", "image"]
@@ -48,12 +48,12 @@ class RetainedResource:
 
     @property
     def ends_by(self) -> str:
-        """The command that deletes it."""
+        """Command that deletes the resource."""
         kept = [] if self.disposable or self.noun == "image" else ["--delete-data"]
         return command("cloudgpu", self.noun, "delete", self.name, "--region", self.region, *kept)
 
     def as_json(self, now: datetime) -> dict[str, Any]:
-        """Return the documented row of `sweep --json`."""
+        """Return the documented entry of `sweep --json`."""
         return {
             "name": self.name,
             "kind": self.kind,
@@ -70,8 +70,8 @@ class RetainedResource:
         }
 
 
-def of_storage(stored: Stored) -> RetainedResource:
-    """Describe storage."""
+def of_storage(stored: TaggedStorage) -> RetainedResource:
+    """Convert storage to a retained resource."""
     data = stored.data
     return RetainedResource(
         noun="storage",
@@ -91,7 +91,7 @@ def of_storage(stored: Stored) -> RetainedResource:
 
 
 def of_image(image: OwnImage) -> RetainedResource:
-    """Describe a machine image."""
+    """Convert a machine image to a retained resource."""
     return RetainedResource(
         noun="image",
         name=image.name,
@@ -107,8 +107,8 @@ def of_image(image: OwnImage) -> RetainedResource:
 
 
 @dataclass(frozen=True)
-class Around:
-    """What is known about the clusters that storage was created for.
+class StorageUsers:
+    """The clusters for which storage may have been created.
 
     Attributes:
         clusters: Names of all clusters with resources, of any owner.
@@ -121,19 +121,27 @@ class Around:
     all_asked: bool
 
 
-def verdict(resource: RetainedResource, around: Around, request: SweepRequest) -> SweepDecision:
-    """Decide whether a resource may be deleted; a sweep never deletes data to be kept. The first rule decides."""
+def verdict(resource: RetainedResource, around: StorageUsers, request: SweepRequest) -> SweepDecision:
+    """Decide whether a resource may be deleted. The first applicable rule decides; data to keep is never deleted."""
     cluster = resource.made_for
-    # Nodes of its own cluster are deleted before it, and its users are checked again then.
+    # Nodes of the storage's own cluster do not count: they are deleted first, and the users are checked again.
     others = [user for user in resource.users if not (cluster and user.endswith(f"(cluster {cluster})"))]
     rules = (
         (resource.noun == "image", False, f"delete it with `{resource.ends_by}`"),
         (bool(others), False, f"in use by {', '.join(others)}"),
-        (not resource.disposable, False, f"holds data to be kept; delete it with `{resource.ends_by}`"),
+        (not resource.disposable, False, f"contains data to keep; delete it with `{resource.ends_by}`"),
         (not cluster, False, f"disposable, and created by name; delete it with `{resource.ends_by}`"),
-        (cluster in around.clusters, False, f"ends with cluster {cluster}, which still exists"),
-        (cluster in around.here, False, f"ends with cluster {cluster}: `{command('cloudgpu', 'down', cluster)}`"),
-        (not around.all_asked, False, f"ends with cluster {cluster}, which may be in a region that was not searched"),
+        (cluster in around.clusters, False, f"will be deleted with cluster {cluster}, which still exists"),
+        (
+            cluster in around.here,
+            False,
+            f"will be deleted with cluster {cluster}: `{command('cloudgpu', 'down', cluster)}`",
+        ),
+        (
+            not around.all_asked,
+            False,
+            f"belongs to cluster {cluster}, which may be in a region that was not searched",
+        ),
         (resource.owner in request.owners, True, f"{resource.owner}'s, as requested, and cluster {cluster} is deleted"),
         (
             resource.owner != request.caller,

@@ -1,4 +1,4 @@
-"""Report what a command leaves running when a signal ends it: clusters with their price, their runs, and storage."""
+"""Report what a command leaves behind when a signal terminates it: clusters, their prices and runs, and storage."""
 
 from collections.abc import Collection, Iterator, Sequence
 
@@ -12,9 +12,9 @@ NOTHING = "nothing that this command started is still running"
 
 
 class StillRunning:
-    """Lists what one command leaves running, from local records only, so that no network is needed.
+    """Lists what a command leaves running. Reads only local records, so that no network is needed.
 
-    Clusters recorded while the command runs are its own; clusters it was asked to use are named.
+    The list contains the clusters recorded since the command started, and the clusters named in `clusters`.
     """
 
     def __init__(self, records: RecordStore, clusters: Collection[str] = ()) -> None:
@@ -23,7 +23,7 @@ class StillRunning:
         self._before = frozenset(record.name for record in records.clusters())
 
     def lines(self) -> list[str]:
-        """Return what runs, what it costs an hour, and the commands that follow, cancel and delete it."""
+        """Return the running clusters and runs, hourly cost, and the commands that follow, cancel and delete them."""
         clusters = [
             cluster
             for cluster in self._records.clusters()
@@ -37,7 +37,7 @@ class StillRunning:
 
 
 def storage_lines(records: StorageRecords, name: str) -> list[str]:
-    """Return whether storage that is being created or deleted may exist, and the command that deletes it."""
+    """Return the state of storage that is being created or deleted, and the command that deletes it."""
     record = records.get(name)
     if record is None:
         return [NOTHING]
@@ -50,7 +50,7 @@ def storage_lines(records: StorageRecords, name: str) -> list[str]:
 
 
 def swept_clusters_lines(clusters: Sequence[ClusterResources]) -> list[str]:
-    """Return the clusters whose deletion by `sweep` was begun and is not confirmed."""
+    """Return the clusters whose deletion by `sweep` was started but not confirmed."""
     lines = [
         f"cluster {printable(cluster.cluster)} may not be deleted yet: {', '.join(cluster.regions)}"
         for cluster in clusters
@@ -60,7 +60,7 @@ def swept_clusters_lines(clusters: Sequence[ClusterResources]) -> list[str]:
 
 def _of(cluster: ClusterRecord, runs: Collection[RunRecord]) -> Iterator[str]:
     for run in runs:
-        state = f"has {run.state}; its outputs may not be here yet" if run.judged else "may still be running"
+        state = f"has {run.state}; its outputs may not be downloaded yet" if run.judged else "may still be running"
         yield f"run {run.run_id} {state}"
         yield f"    follow it: {command('cloudgpu', 'attach', run.run_id)}"
         if not run.judged:

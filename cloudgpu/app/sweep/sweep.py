@@ -7,7 +7,7 @@ from datetime import datetime
 
 from cloudgpu.app.clusters.delete import Teardown
 from cloudgpu.app.clusters.delete_many import lines
-from cloudgpu.app.clusters.ledger_closing import Closing
+from cloudgpu.app.clusters.ledger_closing import LedgerCloser
 from cloudgpu.app.clusters.region_failures import RegionFailures
 from cloudgpu.app.clusters.storage import ClusterStorage
 from cloudgpu.app.clusters.tagged_resources import TOKEN, RecordedInstances, TagSearch, has_token
@@ -23,7 +23,7 @@ from cloudgpu.app.sweep.cluster_resources import (
     verdict,
 )
 from cloudgpu.app.sweep.ledger_only import SearchCoverage, settled_at, unbacked
-from cloudgpu.app.sweep.retained_resources import Around, RetainedResource, of_image, of_storage
+from cloudgpu.app.sweep.retained_resources import RetainedResource, StorageUsers, of_image, of_storage
 from cloudgpu.app.sweep.retained_resources import verdict as decide_retained
 from cloudgpu.backends.base import BillableResource, TaggedResource
 from cloudgpu.backends.billing import ClusterBilling
@@ -35,21 +35,21 @@ from cloudgpu.errors import AuthError, CloudError, CloudGpuError, StateError, Te
 from cloudgpu.run.progress import Note
 
 _AT_ONCE = 8
-"""Regions searched, and clusters deleted, at the same time."""
+"""Number of regions that are searched, and of clusters that are deleted, at the same time."""
 _IAM = "global"
 """Pseudo-region of IAM, which is searched once."""
 
 
 @dataclass(frozen=True)
 class SweepFindings:
-    """The result of a search through the regions.
+    """The result of searching the regions.
 
     Attributes:
         regions: Regions that were searched completely.
-        unknown: Region and why it could not be searched; it may still have resources.
-        clusters: The clusters, each with whether it may be deleted.
-        outliving: Storage and images, likewise.
-        unseen: Region and why the caller may not list its storage and images.
+        unknown: Regions that could not be searched and may still contain resources, each with the reason.
+        clusters: The clusters, each with the decision whether it may be deleted.
+        outliving: Storage and images, each with the decision whether it may be deleted.
+        unseen: Regions in which the caller may not list storage and images, each with the reason.
     """
 
     regions: tuple[str, ...]
@@ -71,7 +71,7 @@ class SweepFindings:
 
 @dataclass(frozen=True)
 class SweepResult:
-    """What was deleted, and the reason for each of the others."""
+    """The deleted resources, and the resources that could not be deleted, with their errors."""
 
     ended: tuple[ClusterResources | RetainedResource, ...]
     failed: tuple[tuple[ClusterResources | RetainedResource, CloudGpuError], ...] = ()
@@ -82,7 +82,7 @@ class SweepResult:
 
 
 class Sweep:
-    """Searches and deletes in one cloud for one home directory."""
+    """Searches for leftover resources in one cloud and deletes them, for one home directory."""
 
     def __init__(self, context: CloudContext, images: ImageStore) -> None:
         self._context = context
@@ -95,7 +95,7 @@ class Sweep:
 
         Raises:
             UsageError: A region is not enabled in the account.
-            CloudError: No region was given and the enabled ones cannot be listed.
+            CloudError: No region was specified and the enabled regions cannot be listed.
         """
         to_search = self._regions_to_search(regions)
         self._context.emit(
@@ -106,7 +106,7 @@ class Sweep:
             results = dict(zip(with_iam, pool.map(self._search_region, with_iam), strict=True))
         unknown = {region: result.unknown for region, result in results.items() if result.unknown}
         if unknown and results.pop(_IAM, None) is not None:
-            # A cluster in a region that cannot be searched may need its role, also for its expiry schedule.
+            # A cluster in a region that cannot be searched may still need its role, also for its expiry schedule.
             unknown.setdefault(_IAM, "left unchanged while a region cannot be searched")
         resources = [resource for result in results.values() for resource in result.tagged]
         searched = tuple(region for region in to_search if region not in unknown)
@@ -128,7 +128,7 @@ class Sweep:
         )
 
     def end_storage(self, storage: Sequence[RetainedResource], clusters: "SweepResult") -> SweepResult:
-        """Delete this storage, unless its cluster could not be deleted. A failure does not stop the others."""
+        """Delete this storage, except storage whose cluster could not be deleted. A failure does not stop the rest."""
         remaining = {cluster.cluster for cluster, _ in clusters.failed if isinstance(cluster, ClusterResources)}
         ended: list[RetainedResource] = []
         failed: list[tuple[RetainedResource, CloudGpuError]] = []
@@ -142,7 +142,7 @@ class Sweep:
         return SweepResult(tuple(ended), tuple(failed))
 
     def end(self, clusters: Sequence[ClusterResources], default_region: str) -> SweepResult:
-        """Delete these clusters concurrently. A failure does not stop the others."""
+        """Delete these clusters concurrently. A failure does not stop the other deletions."""
         end = self._ender(default_region)
         with ThreadPoolExecutor(max(1, min(_AT_ONCE, len(clusters))), thread_name_prefix="sweep") as pool:
             outcomes = list(zip(clusters, pool.map(end, clusters), strict=True))
@@ -152,20 +152,20 @@ class Sweep:
         )
 
     def check_recorded(self, swept: "SweepResult") -> None:
-        """Fail if the end of the costs could not be recorded.
+        """Raise an error if the deletions could not be recorded.
 
         Raises:
-            LedgerError: The ledger could not be read or written.
-            StateError: A record could not be written or removed.
+            LedgerError: The ledger cannot be read or written.
+            StateError: A record cannot be written or removed.
         """
         names = ", ".join(resource.label for resource in swept.ended)
         check_ledger(self._context, f"confirmed deleted: {names}" if names else "the account was swept")
         if self._unsaved:
             message = f"confirmed deleted: {names}, but the records could not be updated: {'; '.join(self._unsaved)}"
-            raise StateError(message, hint="free some disk space, then run `cloudgpu down NAME` to record it")
+            raise StateError(message, hint="free some disk space, then run `cloudgpu down NAME` to update them")
 
     def _regions_to_search(self, regions: Sequence[str]) -> tuple[str, ...]:
-        """Return the regions to search: the given ones, or all that are enabled."""
+        """Return the regions to search: the requested regions, or all enabled regions."""
         try:
             enabled = tuple(self._context.cloud.regions())
         except CloudError:
@@ -176,7 +176,7 @@ class Sweep:
         return tuple(dict.fromkeys(regions)) or enabled
 
     def _search_region(self, region: str) -> "_RegionResult":
-        """Search one region. A failed request does not discard the results of the others."""
+        """Search one region. A failed request does not discard the results of the other requests."""
         result = self._context.cloud.search_all_clusters(region)
         unknown = next((err.message for err in result.failures.values()), "")
         if region == _IAM:
@@ -197,16 +197,16 @@ class Sweep:
         return (*storage, *(of_image(image) for image in self._images.found(region)))
 
     def _unbacked(self, resources: Sequence[BillableResource], searched: Sequence[str]) -> tuple[ClusterResources, ...]:
-        """Return the clusters that are only in the ledger."""
+        """Return the clusters that exist only in the ledger."""
         rows = self._context.ledger.entries(state="open")
         tokens = {resource.tags.get(TOKEN, "") for resource in resources}
         return unbacked(rows, self._context.cloud, SearchCoverage(frozenset(searched), tokens)) if rows else ()
 
-    def _around(self, resources: Sequence[BillableResource], going: Set[str], *, all_asked: bool) -> Around:
-        """Return the clusters that storage may have been created for, without those that are being deleted."""
+    def _around(self, resources: Sequence[BillableResource], going: Set[str], *, all_asked: bool) -> StorageUsers:
+        """Return the clusters for which storage may have been created, except clusters that are being deleted."""
         here = {record.name for record in self._context.records.clusters()}
         clusters = {resource.tags[CLUSTER] for resource in resources if CLUSTER in resource.tags}
-        return Around(clusters - going, here - going, all_asked)
+        return StorageUsers(clusters - going, here - going, all_asked)
 
     def _decide(self, cluster: ClusterResources, request: SweepRequest) -> SweepDecision:
         record = self._context.records.last_known(cluster.cluster)
@@ -244,16 +244,16 @@ class Sweep:
     def _end(self, cluster: ClusterResources, default_region: str) -> None:
         record = self._context.records.last_known(cluster.cluster)
         if record is not None and record.token == cluster.token and record.state != "damaged":
-            # The journal lists more than tag search finds.
+            # The journal may list resources that the tag search does not find.
             self._unsaved += Teardown(self._context).delete(cluster.cluster, default_region).unsaved
             return
         self._end_unknown(cluster)
 
     def _end_unknown(self, cluster: ClusterResources) -> None:
-        """Delete a cluster without a record in this home by its token, region by region.
+        """Delete a cluster that has no record in this home. Its resources are found by token, region by region.
 
         Raises:
-            TeardownError: Something is left, or a region could not be searched.
+            TeardownError: A resource is left, or a region cannot be searched.
         """
         started_at = self._now()
         regions = [region for region in cluster.regions if region != _IAM]
@@ -264,7 +264,7 @@ class Sweep:
 
         tags, launches = TagSearch(self._context), UnansweredLaunches(self._context)
         rows = self._billing.rows_of(cluster.cluster, cluster.token)
-        closing = Closing.started(self._context, rows)
+        closing = LedgerCloser.started(self._context, rows)
         done = tags.end_nodes(cluster.cluster, regions, whose, RecordedInstances())
         failures.add_all(done.errors)
         self._billing.note_launched(rows, done.seen)
@@ -291,42 +291,42 @@ class _RegionResult:
     tagged: Sequence[BillableResource]
     outliving: tuple[RetainedResource, ...] = ()
     denied: str = ""
-    """Why storage and images could not be listed, or empty."""
+    """Reason why storage and images could not be listed, or empty."""
     unknown: str = ""
-    """Why another request failed, or empty."""
+    """Reason why another request failed, or empty."""
 
 
 def check_regions(regions: Sequence[str], enabled: Sequence[str]) -> None:
     """Reject regions that are not enabled in the account.
 
     Raises:
-        UsageError: At least one is not enabled; the hint lists the enabled ones.
+        UsageError: At least one region is not enabled; the hint lists the enabled regions.
     """
     unknown = [region for region in regions if region not in enabled]
     if unknown:
-        message = f"the account has no region {', '.join(unknown)}"
+        message = f"not enabled in the account: {', '.join(unknown)}"
         raise UsageError(message, hint=f"enabled regions: {', '.join(enabled)}")
 
 
 def problem(findings: SweepFindings, swept: SweepResult) -> TeardownError | None:
-    """Return one error for all that is left or unknown, or None."""
+    """Return a single error for everything that is left or unknown, or None if there is nothing."""
     unknown = [f"{region}: unknown: {why}" for region, why in findings.unknown]
     left = [f"{resource.label}: {line}" for resource, err in swept.failed for line in lines(err)]
     if not unknown and not left:
         return None
     unreachable = [region for region, _ in findings.unknown if region != _IAM]
     parts = [
-        _are(
+        _clause(
             sum(isinstance(resource, ClusterResources) for resource, _ in swept.failed),
             "cluster",
             "not confirmed deleted",
         ),
-        _are(
+        _clause(
             sum(isinstance(resource, RetainedResource) for resource, _ in swept.failed),
             "piece of storage",
             "not confirmed deleted",
         ),
-        _are(len(unreachable), "region", "unreachable")
+        _clause(len(unreachable), "region", "unreachable")
         if unreachable
         else "IAM could not be searched"
         if unknown
@@ -334,11 +334,11 @@ def problem(findings: SweepFindings, swept: SweepResult) -> TeardownError | None
     ]
     message = " and ".join(part for part in parts if part)
     return TeardownError(
-        message, left=[*left, *unknown], hint="run `cloudgpu sweep` again; it searches everything again"
+        message, left=[*left, *unknown], hint="run `cloudgpu sweep` again; it repeats the whole search"
     )
 
 
-def _are(count: int, noun: str, what: str) -> str:
+def _clause(count: int, noun: str, what: str) -> str:
     if not count:
         return ""
     several = noun.replace("piece", "pieces") if noun.startswith("piece") else f"{noun}s"

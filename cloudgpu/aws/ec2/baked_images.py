@@ -1,4 +1,4 @@
-"""Custom machine images: created from a node, found by tag, deleted together with their snapshots."""
+"""Create custom machine images from nodes, find them by tag, and delete them with their snapshots."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -15,17 +15,17 @@ from cloudgpu.errors import CloudError, CloudGpuError
 from cloudgpu.text import command
 
 IMAGE = "cloudgpu:image"
-"""The tag that names an image of ours. It carries no cluster's tag, so no cluster's end touches it."""
+"""Tag with the name of a cloudgpu image. Images have no cluster tag, so deleting a cluster never deletes an image."""
 _READY_S = 3600
 _UNKNOWN = datetime.fromtimestamp(0, UTC)
-"""Stands for a time that AWS does not give, or that cannot be."""
+"""Placeholder for a time that AWS does not report or that is implausible."""
 _DEREGISTERED = "InvalidAMIID.Unavailable"
-"""What AWS answers of an image that is gone already."""
+"""Error code of AWS for an image that is already deregistered."""
 
 
 @dataclass(frozen=True)
 class OwnImage:
-    """A custom machine image, or a snapshot whose image no longer exists if `id` is empty.
+    """A custom machine image or, if `id` is empty, a snapshot whose image no longer exists.
 
     `size_gib` is an upper bound on the snapshots' size; AWS bills the blocks in use.
     """
@@ -46,15 +46,15 @@ class OwnImage:
 
 
 def found(clients: Clients, name: str = "") -> tuple[OwnImage, ...]:
-    """Return the account's images with cloudgpu's tag, all or those of one name, oldest first.
+    """Return the account's cloudgpu images, oldest first. If `name` is not empty, return only images of this name.
 
     Raises:
-        CloudError: AWS refused or cannot be reached.
+        CloudError: The AWS request failed or AWS is unreachable.
     """
-    wanted = {"Name": f"tag:{IMAGE}", "Values": [name]} if name else {"Name": "tag-key", "Values": [IMAGE]}
+    aws_filter = {"Name": f"tag:{IMAGE}", "Values": [name]} if name else {"Name": "tag-key", "Values": [IMAGE]}
     with answered(f"looking for machine images in {clients.region}"):
-        answer = clients.client("ec2").describe_images(Owners=["self"], Filters=[wanted])
-        return tuple(sorted(_images(clients.region, answer), key=lambda image: image.made_at))
+        response = clients.client("ec2").describe_images(Owners=["self"], Filters=[aws_filter])
+        return tuple(sorted(_images(clients.region, response), key=lambda image: image.made_at))
 
 
 def orphans(clients: Clients, name: str, images: Iterable[OwnImage]) -> tuple[OwnImage, ...]:
@@ -63,14 +63,16 @@ def orphans(clients: Clients, name: str, images: Iterable[OwnImage]) -> tuple[Ow
     An interrupted deletion leaves them behind, and they are still billed.
 
     Raises:
-        CloudError: AWS refused or cannot be reached.
+        CloudError: The AWS request failed or AWS is unreachable.
     """
-    wanted = {"Name": f"tag:{IMAGE}", "Values": [name]} if name else {"Name": "tag-key", "Values": [IMAGE]}
+    aws_filter = {"Name": f"tag:{IMAGE}", "Values": [name]} if name else {"Name": "tag-key", "Values": [IMAGE]}
     with answered(f"looking for snapshots of machine images in {clients.region}"):
-        pages = clients.client("ec2").get_paginator("describe_snapshots").paginate(OwnerIds=["self"], Filters=[wanted])
+        pages = (
+            clients.client("ec2").get_paginator("describe_snapshots").paginate(OwnerIds=["self"], Filters=[aws_filter])
+        )
         rows = [row for page in pages for row in page["Snapshots"]]
-        known = {snapshot for image in images for snapshot in image.snapshots}
-        return tuple(_orphan(clients.region, row) for row in rows if row["SnapshotId"] not in known)
+        used_snapshots = {snapshot for image in images for snapshot in image.snapshots}
+        return tuple(_orphan(clients.region, row) for row in rows if row["SnapshotId"] not in used_snapshots)
 
 
 def _orphan(region: str, row: Mapping[str, Any]) -> OwnImage:
@@ -79,27 +81,27 @@ def _orphan(region: str, row: Mapping[str, Any]) -> OwnImage:
 
 
 def make(clients: Clients, instance_id: str, name: str, tags: Mapping[str, str]) -> str:
-    """Create an image of an instance, which reboots for it, and return the ID of the image while it is pending.
+    """Start creating an image of an instance, which reboots the instance, and return the ID of the pending image.
 
     Raises:
-        CloudError: AWS refused or cannot be reached.
+        CloudError: The AWS request failed or AWS is unreachable.
     """
-    own = {**tags, IMAGE: name, "Name": f"cloudgpu-{name}"}
-    with answered(f"making a machine image of {instance_id}"):
-        made = clients.client("ec2").create_image(
+    all_tags = {**tags, IMAGE: name, "Name": f"cloudgpu-{name}"}
+    with answered(f"creating a machine image of {instance_id}"):
+        image = clients.client("ec2").create_image(
             InstanceId=instance_id,
             Name=f"cloudgpu-{name}",
             Description=f"cloudgpu image {name}",
-            TagSpecifications=[specification(kind, own) for kind in ("image", "snapshot")],
+            TagSpecifications=[specification(kind, all_tags) for kind in ("image", "snapshot")],
         )
-        return str(made["ImageId"])
+        return str(image["ImageId"])
 
 
 def ready(clients: Clients, clock: Clock, name: str) -> OwnImage:
-    """Wait until the image can be used.
+    """Wait until the image is available, and return it.
 
     Raises:
-        CloudError: AWS could not make it, or took longer than an hour.
+        CloudError: AWS could not create the image, or the image was not available within an hour.
     """
 
     def look() -> OwnImage | None:
@@ -109,7 +111,7 @@ def ready(clients: Clients, clock: Clock, name: str) -> OwnImage:
             if image.state in ("failed", "error", "invalid"):
                 message = f"AWS could not create the image {name} ({image.id} is {image.state})"
                 delete = command("cloudgpu", "image", "delete", name)
-                raise CloudError(message, code="ImageFailed", hint=f"{delete}, then bake it again")
+                raise CloudError(message, code="ImageFailed", hint=f"run `{delete}`, then bake the image again")
         return None
 
     return awaited(clock, look, what=f"image {name} to become available", total_s=_READY_S)
@@ -119,17 +121,18 @@ def end(clients: Clients, image: OwnImage) -> None:
     """Delete an image and then its snapshots. Idempotent.
 
     Raises:
-        CloudError: AWS refused or cannot be reached. Calling again continues the deletion.
+        CloudError: The AWS request failed or AWS is unreachable. A repeated call resumes the deletion.
     """
     ec2 = clients.client("ec2")
-    # The snapshots go last: nobody would find them any more by an image that is gone, but they carry the tag too.
+    # Delete the snapshots last. A deleted image no longer lists them, but they are still found by their own tag.
     if image.id:
-        _unless_gone(lambda: ec2.deregister_image(ImageId=image.id), f"ending image {image.id}")
+        _unless_gone(lambda: ec2.deregister_image(ImageId=image.id), f"deregistering image {image.id}")
     errors: list[CloudGpuError] = []
     for snapshot in image.snapshots:
         try:
             _unless_gone(
-                lambda snapshot_id=snapshot: ec2.delete_snapshot(SnapshotId=snapshot_id), f"ending snapshot {snapshot}"
+                lambda snapshot_id=snapshot: ec2.delete_snapshot(SnapshotId=snapshot_id),
+                f"deleting snapshot {snapshot}",
             )
         except CloudGpuError as err:
             errors.append(err)
@@ -146,8 +149,8 @@ def _unless_gone(call: Any, doing: str) -> None:  # noqa: ANN401 - a call of bot
             raise
 
 
-def _images(region: str, answer: Mapping[str, Any]) -> Iterator[OwnImage]:
-    for row in answer["Images"]:
+def _images(region: str, response: Mapping[str, Any]) -> Iterator[OwnImage]:
+    for row in response["Images"]:
         disks = [mapping["Ebs"] for mapping in row.get("BlockDeviceMappings") or () if "Ebs" in mapping]
         tags = mapped(row.get("Tags"))
         yield OwnImage(

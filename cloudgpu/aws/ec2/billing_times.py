@@ -1,8 +1,8 @@
-"""Report when billed resources started and ended according to AWS, so that the ledger does not use the caller's clock.
+"""Read from AWS when billed resources started and ended, so that the ledger does not depend on the caller's clock.
 
-AWS lists terminated instances and deleted NAT gateways for about an hour. The StateTransitionReason of an instance that
-was terminated through the API has the time to the second; after a shutdown from within or an interruption it has none.
-A released Elastic IP leaves no trace.
+AWS lists terminated instances and deleted NAT gateways for about an hour. If an instance was terminated through the
+API, its StateTransitionReason contains the time to the second; after a shutdown from inside the instance or a spot
+interruption, it contains no time. AWS keeps no record of a released Elastic IP.
 """
 
 import contextlib
@@ -19,7 +19,7 @@ from cloudgpu.aws.session.errors import answered
 from cloudgpu.aws.session.session import Clients
 
 _TRANSITION = re.compile(r"\((\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) (?:GMT|UTC)\)")
-_GONE = frozenset({"deleted", "failed"})
+_DELETED_STATES = frozenset({"deleted", "failed"})
 
 
 @dataclass(frozen=True)
@@ -27,8 +27,8 @@ class Lifetime:
     """The lifetime of one billed resource.
 
     Attributes:
-        alive: True while it is billed.
-        ended_at: None while it is alive, or if AWS does not report the time.
+        alive: Whether the resource is still billed.
+        ended_at: Time of deletion; None while the resource is alive or if AWS does not report the time.
     """
 
     kind: Literal["instance", "nat-gateway", "elastic-ip"]
@@ -39,24 +39,24 @@ class Lifetime:
 
 
 def of_instances(clients: Clients, ids: Sequence[str]) -> Mapping[str, Lifetime]:
-    """Return the lifetimes of these instances by ID, without those that AWS no longer lists.
+    """Return the lifetimes of these instances by ID, omitting instances that AWS no longer lists.
 
     Raises:
-        CloudError: AWS refused or cannot be reached.
+        CloudError: The AWS request failed or AWS is unreachable.
     """
-    with answered(f"asking when instances in {clients.region} ended"):
+    with answered(f"reading the termination times of instances in {clients.region}"):
         return {row["InstanceId"]: _of_instance(row) for row in described(clients, ids)}
 
 
 def of_network(clients: Clients, token: str) -> tuple[Lifetime, ...]:
-    """Return the lifetimes of a cluster's NAT gateways and Elastic IPs; those that AWS has forgotten are left out.
+    """Return the lifetimes of a cluster's NAT gateways and Elastic IPs, omitting resources that AWS no longer lists.
 
     Raises:
-        CloudError: AWS refused or cannot be reached.
+        CloudError: The AWS request failed or AWS is unreachable.
     """
     filters = [{"Name": f"tag:{TOKEN}", "Values": [token]}]
     ec2 = clients.client("ec2")
-    with answered(f"asking when the NAT gateways in {clients.region} ended"):
+    with answered(f"reading the deletion times of NAT gateways in {clients.region}"):
         pages = ec2.get_paginator("describe_nat_gateways").paginate(Filter=filters)
         gateways = [_of_gateway(gateway) for page in pages for gateway in page["NatGateways"]]
     with answered(f"looking for Elastic IPs in {clients.region}"):
@@ -66,33 +66,33 @@ def of_network(clients: Clients, token: str) -> tuple[Lifetime, ...]:
 
 
 def transition_time(reason: str) -> datetime | None:
-    """Return the moment in a StateTransitionReason like `User initiated (2026-11-21 05:00:00 GMT)`, if it has one."""
-    found = _TRANSITION.search(reason)
+    """Return the time in a StateTransitionReason such as `User initiated (2026-11-21 05:00:00 GMT)`, or None."""
+    match = _TRANSITION.search(reason)
     try:
-        return bounds.moment(found[1]) if found else None
+        return bounds.moment(match[1]) if match else None
     except ValueError:
         return None
 
 
-def _known(at: datetime | None) -> datetime | None:
-    """Return a time of AWS's as UTC; None for one that cannot be."""
+def _plausible_utc(at: datetime | None) -> datetime | None:
+    """Convert a time that AWS reported to UTC. Return None if the time is missing or implausible."""
     with contextlib.suppress(ValueError):
         return None if at is None else bounds.within_calendar(at)
     return None
 
 
-def _of_instance(found: Mapping[str, Any]) -> Lifetime:
-    alive = found["State"]["Name"] not in ENDING
-    ended_at = None if alive else transition_time(found.get("StateTransitionReason") or "")
-    return Lifetime("instance", found["InstanceId"], alive, _known(found["LaunchTime"]), ended_at)
+def _of_instance(row: Mapping[str, Any]) -> Lifetime:
+    alive = row["State"]["Name"] not in ENDING
+    ended_at = None if alive else transition_time(row.get("StateTransitionReason") or "")
+    return Lifetime("instance", row["InstanceId"], alive, _plausible_utc(row["LaunchTime"]), ended_at)
 
 
-def _of_gateway(found: Mapping[str, Any]) -> Lifetime:
-    made, deleted = found.get("CreateTime"), found.get("DeleteTime")
+def _of_gateway(row: Mapping[str, Any]) -> Lifetime:
+    created, deleted = row.get("CreateTime"), row.get("DeleteTime")
     return Lifetime(
         "nat-gateway",
-        found["NatGatewayId"],
-        alive=found.get("State") not in _GONE,
-        started_at=_known(made),
-        ended_at=_known(deleted),
+        row["NatGatewayId"],
+        alive=row.get("State") not in _DELETED_STATES,
+        started_at=_plausible_utc(created),
+        ended_at=_plausible_utc(deleted),
     )

@@ -10,16 +10,16 @@ from cloudgpu.errors import CloudGpuError, LaunchError
 
 
 def shortfall(clients: Clients, fleet_id: str, *, got: int, wanted: int) -> CloudGpuError:
-    """Return the error that explains why an `instant` fleet has too few instances, from the launch errors AWS keeps.
+    """Return the error that explains why an `instant` fleet has too few instances, from AWS's launch errors.
 
     Raises:
-        CloudError: AWS cannot be reached.
+        CloudError: The AWS request failed or AWS is unreachable.
     """
-    with answered(f"asking why fleet {fleet_id} is not whole"):
-        answer = clients.client("ec2").describe_fleets(FleetIds=[fleet_id])
-    found: Mapping[str, Any] = next(iter(answer.get("Fleets") or ()), {})
-    err = incomplete(found.get("Errors") or (), got, wanted)
+    with answered(f"reading the launch errors of fleet {fleet_id}"):
+        response = clients.client("ec2").describe_fleets(FleetIds=[fleet_id])
+    fleet: Mapping[str, Any] = next(iter(response.get("Fleets") or ()), {})
+    err = incomplete(fleet.get("Errors") or (), got, wanted)
     if isinstance(err, LaunchError):
-        launched = [instance_id for row in found.get("Instances") or () for instance_id in row.get("InstanceIds") or ()]
+        launched = [instance_id for row in fleet.get("Instances") or () for instance_id in row.get("InstanceIds") or ()]
         err.launched = tuple(sorted(launched))
     return err

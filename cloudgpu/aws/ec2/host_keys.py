@@ -13,14 +13,14 @@ _FINGERPRINT = re.compile(r"\bSHA256:[A-Za-z0-9+/]{43}=?")
 _KEY = re.compile(r"\b(?:ssh|ecdsa)-[a-z0-9-]+ ((?:[A-Za-z0-9+/]{4})+(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?)(?=\s)")
 _BEGIN = "-----BEGIN SSH HOST KEY"
 _NO_LATEST = frozenset({"UnsupportedOperation", "Unsupported", "InvalidParameterCombination", "InvalidParameterValue"})
-"""How AWS refuses `Latest` for examples that do not run on Nitro."""
+"""Error codes of AWS for `Latest` on instances that do not run on Nitro."""
 
 
 def fingerprints(clients: Clients, instance_id: str) -> tuple[str, ...]:
     """Return the `SHA256:...` fingerprints of the host keys on the node's console; empty until they are printed.
 
     Raises:
-        CloudError: AWS refused or cannot be reached.
+        CloudError: The AWS request failed or AWS is unreachable.
     """
     try:
         output = _console(clients, instance_id, Latest=True)
@@ -34,8 +34,8 @@ def fingerprints(clients: Clients, instance_id: str) -> tuple[str, ...]:
 def parsed(console: str) -> tuple[str, ...]:
     """Return the distinct fingerprints in a console output, in the order printed.
 
-    Only the last complete block between cloud-init's markers counts. It belongs to the last boot that created keys; any
-    program can print elsewhere on the console.
+    Only the last complete block between cloud-init's markers counts. It is from the last boot that created keys.
+    Outside of the markers, any program can print to the console.
     """
     text = console.replace("\r", "")
     printed = [fingerprint.rstrip("=") for fingerprint in _FINGERPRINT.findall(_last_block(text, "FINGERPRINTS"))]
@@ -62,7 +62,7 @@ def _console(clients: Clients, instance_id: str, **options: bool) -> str:
 
 
 def _decoded(output: str) -> str:
-    """Decode the console output, also if an endpoint encoded it twice. Botocore has already decoded it once."""
+    """Decode the console output if an endpoint encoded it twice. Botocore has already decoded it once."""
     try:
         return base64.b64decode(output, validate=True).decode("utf-8", errors="replace")
     except (binascii.Error, ValueError):

@@ -1,4 +1,4 @@
-"""Check the resources that a recipe and the settings name before anything is created: datasets, keys, networks."""
+"""Check that the datasets, keys and networks in a recipe and the settings exist, before anything is created."""
 
 from collections.abc import Callable, Mapping
 from itertools import islice
@@ -6,14 +6,14 @@ from typing import Any, Final
 
 from cloudgpu.aws.session.errors import answered, is_gone, typed
 from cloudgpu.aws.session.session import Clients
-from cloudgpu.aws.storage.objects import Address, below, region_of_bucket
+from cloudgpu.aws.storage.objects import S3Location, below, region_of_bucket
 from cloudgpu.errors import CloudGpuError
 from cloudgpu.plan.named_resources import DatasetSeen, NamedKind, Presence
 
 _COUNTED: Final = 10_000
-"""Objects that are added up at most; ten calls."""
+"""Maximum number of objects whose sizes are added up, which takes ten calls."""
 
-_LOOKS: Final[Mapping[NamedKind, Callable[[Clients, str], Any]]] = {
+_DESCRIBE_CALLS: Final[Mapping[NamedKind, Callable[[Clients, str], Any]]] = {
     "key pair": lambda clients, name: clients.client("ec2").describe_key_pairs(KeyNames=[name]),
     "role": lambda clients, name: clients.client("iam").get_role(RoleName=name),
     "VPC": lambda clients, name: clients.client("ec2").describe_vpcs(VpcIds=[name]),
@@ -22,32 +22,32 @@ _LOOKS: Final[Mapping[NamedKind, Callable[[Clients, str], Any]]] = {
 }
 
 Look = tuple[Presence, str]
-"""Whether it is there, and why not or why nobody knows."""
+"""Presence of a resource, and the error if its presence is unknown."""
 
 
 def dataset_seen(clients: Clients, url: str) -> DatasetSeen:
     """Return what is stored under an S3 URL, or `unknown` if it may not be listed."""
     region = ""
     try:
-        address = Address.parse(url)
+        address = S3Location.parse(url)
         region = region_of_bucket(clients.client("s3"), address)
         with answered(f"listing {url}"):
-            found = list(islice(below(clients.client("s3"), address), _COUNTED + 1))
+            objects = list(islice(below(clients.client("s3"), address), _COUNTED + 1))
     except CloudGpuError as err:
         if is_gone(err):
-            return DatasetSeen("missing", f"there is no bucket {Address.parse(url).bucket}")
+            return DatasetSeen("missing", f"there is no bucket {S3Location.parse(url).bucket}")
         return DatasetSeen("unknown", err.message, region=region)
-    if not found:
+    if not objects:
         return DatasetSeen("missing", f"there are no objects under {url}", region=region)
-    counted = found[:_COUNTED]
+    counted = objects[:_COUNTED]
     return DatasetSeen(
-        "there", size_bytes=sum(item.size for item in counted), whole=len(found) <= _COUNTED, region=region
+        "there", size_bytes=sum(item.size for item in counted), whole=len(objects) <= _COUNTED, region=region
     )
 
 
 def named_seen(clients: Clients, kind: NamedKind, name: str) -> Look:
-    """Return whether a resource named in the settings exists in the region or account."""
-    return _seen(f"looking for {kind} {name} in {clients.region}", lambda: _LOOKS[kind](clients, name))
+    """Return whether a resource that the settings specify exists in the region or account."""
+    return _seen(f"looking for {kind} {name} in {clients.region}", lambda: _DESCRIBE_CALLS[kind](clients, name))
 
 
 def _seen(what: str, ask: Callable[[], Any]) -> Look:

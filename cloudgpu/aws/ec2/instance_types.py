@@ -1,4 +1,4 @@
-"""Instance types with NVIDIA GPUs, as EC2 describes them in one region."""
+"""Read from EC2 the instance types with NVIDIA GPUs that a region offers."""
 
 from collections.abc import Iterator, Mapping
 from decimal import Decimal
@@ -10,21 +10,21 @@ from cloudgpu.aws.session.session import Clients
 from cloudgpu.catalog.snapshot import TypeFacts
 
 GPU_FAMILIES: Final = [{"Name": "instance-type", "Values": ["p*", "g*"]}]
-"""EC2 has no filter for GPUs; every NVIDIA GPU that it rents out is in a type that begins so."""
+"""EC2 has no filter for GPUs, but the names of all its instance types with NVIDIA GPUs match these patterns."""
 _PAGE: Final = 100
-_MIB_A_GIB: Final = 1024
+_MIB_PER_GIB: Final = 1024
 
 
 def described(clients: Clients) -> dict[str, TypeFacts]:
-    """Return the types with whole NVIDIA GPUs and x86-64 processors, which cloudgpu's images support.
+    """Return the instance types with whole NVIDIA GPUs and x86-64 processors, which cloudgpu's images require.
 
     Raises:
-        CloudError: EC2 refused or cannot be reached.
+        CloudError: The EC2 request failed or EC2 is unreachable.
     """
-    with answered(f"asking which instance types {clients.region} has"):
-        pages = clients.client("ec2").get_paginator("describe_instance_types")
-        found = pages.paginate(Filters=GPU_FAMILIES, PaginationConfig={"PageSize": _PAGE})
-        return dict(sorted(_rows(found)))
+    with answered(f"listing the GPU instance types in {clients.region}"):
+        paginator = clients.client("ec2").get_paginator("describe_instance_types")
+        pages = paginator.paginate(Filters=GPU_FAMILIES, PaginationConfig={"PageSize": _PAGE})
+        return dict(sorted(_rows(pages)))
 
 
 def _rows(pages: Any) -> Iterator[tuple[str, TypeFacts]]:  # noqa: ANN401
@@ -49,9 +49,9 @@ def _facts(row: Mapping[str, Any], gpu: Mapping[str, Any]) -> TypeFacts:
     return TypeFacts(
         gpu=str(gpu["Name"]),
         gpus=int(gpu["Count"]),
-        gpu_memory_gib=plain((Decimal(gpu["MemoryInfo"]["SizeInMiB"]) / _MIB_A_GIB).quantize(Decimal("0.1"))),
+        gpu_memory_gib=plain((Decimal(gpu["MemoryInfo"]["SizeInMiB"]) / _MIB_PER_GIB).quantize(Decimal("0.1"))),
         vcpus=int(row["VCpuInfo"]["DefaultVCpus"]),
-        memory_gib=int(row["MemoryInfo"]["SizeInMiB"]) // _MIB_A_GIB,
+        memory_gib=int(row["MemoryInfo"]["SizeInMiB"]) // _MIB_PER_GIB,
         efa_interfaces=int(network.get("EfaInfo", {}).get("MaximumEfaInterfaces", 0)),
         network_cards=int(network.get("MaximumNetworkCards", 1)),
         network=str(network.get("NetworkPerformance", "")),

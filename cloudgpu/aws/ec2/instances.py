@@ -13,17 +13,17 @@ from cloudgpu.clock import Clock
 from cloudgpu.errors import CloudGpuError
 
 _FILTER_VALUES = 200
-"""EC2's own limit on the values of one filter."""
-_END_S = 900
+"""EC2's limit on the number of values in one filter."""
+_TERMINATION_S = 900
 ENDED = frozenset({"terminated"})
 ENDING = frozenset({"shutting-down", "terminated"})
-_TO_END = ("pending", "running", "stopping", "stopped")
-_NOT_GONE = (*_TO_END, "shutting-down")
+_TERMINABLE = ("pending", "running", "stopping", "stopped")
+_NOT_TERMINATED = (*_TERMINABLE, "shutting-down")
 
 
 @dataclass(frozen=True)
 class Instance:
-    """An EC2 instance. `reason` is AWS's code for why it left the running state, if reported."""
+    """An EC2 instance. `reason` is the code that AWS reports for its last state change, if any."""
 
     id: str
     type: str
@@ -40,25 +40,25 @@ class Instance:
 
 
 def describe(clients: Clients, ids: Sequence[str]) -> tuple[Instance, ...]:
-    """Return the instances with these IDs, in the same order, without those that AWS does not know.
+    """Return the instances with these IDs in the same order, omitting IDs that AWS does not list.
 
     Raises:
-        CloudError: AWS refused or cannot be reached.
+        CloudError: The AWS request failed or AWS is unreachable.
     """
-    found: dict[str, Instance] = {}
+    by_id: dict[str, Instance] = {}
     for chunk in _chunks(ids):
-        found |= {instance.id: instance for instance in matching(clients, {"instance-id": chunk})}
-    return tuple(found[instance_id] for instance_id in ids if instance_id in found)
+        by_id |= {instance.id: instance for instance in matching(clients, {"instance-id": chunk})}
+    return tuple(by_id[instance_id] for instance_id in ids if instance_id in by_id)
 
 
 def described(clients: Clients, ids: Sequence[str]) -> Iterator[Mapping[str, Any]]:
-    """Yield the instances with these ids as DescribeInstances shows them; one that AWS does not list is left out.
+    """Yield the DescribeInstances entries of the instances with these IDs, omitting IDs that AWS does not list.
 
     Raises:
-        CloudError: AWS refused or cannot be reached.
+        CloudError: The AWS request failed or AWS is unreachable.
     """
     for chunk in _chunks(ids):
-        with answered("looking for examples"):
+        with answered("describing instances"):
             filters = [{"Name": "instance-id", "Values": list(chunk)}]
             pages = clients.client("ec2").get_paginator("describe_instances").paginate(Filters=filters)
             rows = [
@@ -74,43 +74,45 @@ def matching(clients: Clients, filters: Mapping[str, Sequence[str]]) -> tuple[In
     """Return the instances that match all filters, sorted by ID.
 
     Raises:
-        CloudError: AWS refused or cannot be reached.
+        CloudError: The AWS request failed or AWS is unreachable.
     """
-    wanted = [{"Name": name, "Values": list(values)} for name, values in filters.items()]
-    with answered("looking for examples"):
-        pages = clients.client("ec2").get_paginator("describe_instances").paginate(Filters=wanted)
+    aws_filters = [{"Name": name, "Values": list(values)} for name, values in filters.items()]
+    with answered("describing instances"):
+        pages = clients.client("ec2").get_paginator("describe_instances").paginate(Filters=aws_filters)
         return tuple(sorted(_instances(pages), key=lambda instance: instance.id))
 
 
-def terminate(clients: Clients, clock: Clock, ids: Sequence[str], *, total_s: float = _END_S) -> None:
-    """End instances and return when AWS says that every one is terminated. Ending twice is harmless.
+def terminate(clients: Clients, clock: Clock, ids: Sequence[str], *, total_s: float = _TERMINATION_S) -> None:
+    """Terminate instances and wait until AWS reports every instance as terminated. Idempotent.
 
     Raises:
-        CloudError: AWS refused, cannot be reached, or took longer than `total_s`.
+        CloudError: A request failed, AWS is unreachable, or the termination took longer than `total_s` seconds.
     """
     if not ids:
         return
     try:
-        to_end = _in_states(clients, ids, _TO_END)
+        not_terminated = _in_states(clients, ids, _TERMINABLE)
     except CloudGpuError:
-        # Whether they still run is unknown: they are ended all the same, and the wait below reports what is wrong.
-        to_end = set(ids)
-    for instance_ids in _chunks(sorted(to_end)):
+        # It is unknown which instances still run. Terminate all of them; the wait below reports a persistent error.
+        not_terminated = set(ids)
+    for instance_ids in _chunks(sorted(not_terminated)):
         _terminate(clients, instance_ids)
-    what = f"{len(ids)} instances to end"
-    awaited(clock, lambda: not _in_states(clients, ids, _NOT_GONE) or None, what=what, total_s=total_s)
+    what = f"{len(ids)} instances to terminate"
+    awaited(clock, lambda: not _in_states(clients, ids, _NOT_TERMINATED) or None, what=what, total_s=total_s)
 
 
 def _in_states(clients: Clients, ids: Sequence[str], states: Sequence[str]) -> set[str]:
-    """Return the IDs of the instances in one of these states. Responses get shorter as instances terminate."""
-    asked = ({"instance-id": chunk, "instance-state-name": states} for chunk in _chunks(ids))
-    return {instance.id for filters in asked for instance in matching(clients, filters) if instance.state in states}
+    """Return the IDs of the instances in one of these states. Responses become shorter as instances terminate."""
+    filter_sets = ({"instance-id": chunk, "instance-state-name": states} for chunk in _chunks(ids))
+    return {
+        instance.id for filters in filter_sets for instance in matching(clients, filters) if instance.state in states
+    }
 
 
 def _terminate(clients: Clients, ids: Sequence[str]) -> None:
-    """Terminate instances, one by one if the call fails because one of the IDs no longer exists."""
+    """Terminate instances. If the call fails because an ID no longer exists, retry the IDs one by one."""
     try:
-        with typed(f"ending {len(ids)} instances"):
+        with typed(f"terminating {len(ids)} instances"):
             clients.client("ec2").terminate_instances(InstanceIds=list(ids))
     except CloudGpuError as err:
         if not is_gone(err):
@@ -130,20 +132,20 @@ def _instances(pages: Any) -> Iterator[Instance]:  # noqa: ANN401
             yield from map(_instance, reservation["Instances"])
 
 
-def _instance(found: Mapping[str, Any]) -> Instance:
-    reason = found.get("StateReason") or {}
-    interfaces = found.get("NetworkInterfaces") or ()
+def _instance(row: Mapping[str, Any]) -> Instance:
+    reason = row.get("StateReason") or {}
+    interfaces = row.get("NetworkInterfaces") or ()
     return Instance(
-        id=found["InstanceId"],
-        type=found["InstanceType"],
-        zone=found["Placement"]["AvailabilityZone"],
-        state=found["State"]["Name"],
-        public_address=found.get("PublicIpAddress") or "",
-        private_address=found.get("PrivateIpAddress") or "",
-        launched_at=found["LaunchTime"].astimezone(UTC),
-        tags=mapped(found.get("Tags")),
+        id=row["InstanceId"],
+        type=row["InstanceType"],
+        zone=row["Placement"]["AvailabilityZone"],
+        state=row["State"]["Name"],
+        public_address=row.get("PublicIpAddress") or "",
+        private_address=row.get("PrivateIpAddress") or "",
+        launched_at=row["LaunchTime"].astimezone(UTC),
+        tags=mapped(row.get("Tags")),
         interface_types=tuple(interface.get("InterfaceType") or "interface" for interface in interfaces),
-        placement_group=found["Placement"].get("GroupName") or "",
+        placement_group=row["Placement"].get("GroupName") or "",
         reason=reason.get("Code") or "",
         reason_text=reason.get("Message") or "",
     )

@@ -10,19 +10,21 @@ from cloudgpu.errors import AuthError, CloudGpuError
 _AT_ONCE = 8
 
 
-def named(clients_for: Callable[[str], Clients], wanted: Sequence[tuple[str, str]]) -> Mapping[tuple[str, str], str]:
-    """Return the image ID of each (parameter, region), without parameters that are missing or unreadable.
+def named(
+    clients_for: Callable[[str], Clients], parameters: Sequence[tuple[str, str]]
+) -> Mapping[tuple[str, str], str]:
+    """Return the image ID of each (parameter, region), omitting parameters that are missing or unreadable.
 
     Raises:
-        CloudError: AWS cannot be reached in one of the regions.
+        CloudError: A request failed or AWS is unreachable in one of the regions.
     """
     with ThreadPoolExecutor(_AT_ONCE) as workers:
-        found = list(workers.map(lambda pair: _value(clients_for(pair[1]), pair[0]), wanted))
-    return {key: image for key, image in zip(wanted, found, strict=True) if image}
+        image_ids = list(workers.map(lambda pair: _value(clients_for(pair[1]), pair[0]), parameters))
+    return {key: image for key, image in zip(parameters, image_ids, strict=True) if image}
 
 
 def _value(clients: Clients, parameter: str) -> str:
-    """Empty where the launch itself will have to tell what is wrong."""
+    """Return the parameter's value; empty if it is missing or unreadable, which the launch will report."""
     try:
         with answered(f"reading the parameter {parameter} in {clients.region}"):
             return str(clients.client("ssm").get_parameter(Name=parameter)["Parameter"]["Value"])

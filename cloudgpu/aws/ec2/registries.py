@@ -1,4 +1,4 @@
-"""ECR logins from AWS credentials. They last 12 hours and carry the caller's own permissions."""
+"""Get ECR logins with AWS credentials. A login is valid for 12 hours and has the caller's permissions."""
 
 import base64
 from typing import Final
@@ -8,19 +8,20 @@ from cloudgpu.aws.session.session import Clients
 from cloudgpu.clock import Clock
 from cloudgpu.errors import CloudError
 
-_RENEWED_S: Final = 11 * 3600.0
+_RENEW_AFTER_S: Final = 11 * 3600.0
 
 
 def ecr_login(clients: Clients) -> tuple[str, str]:
-    """Return user and password for every ECR registry in this region that the caller may read.
+    """Return a user and password for all ECR registries in this region that the caller may read.
 
     Raises:
-        CloudError: No credentials, no permission, or ECR cannot be reached.
+        CloudError: The credentials or the permission are missing, or ECR is unreachable.
     """
     with answered(f"fetching a login for ECR in {clients.region}"):
-        answer = clients.client("ecr").get_authorization_token()
+        response = clients.client("ecr").get_authorization_token()
         tokens = [
-            str(authorization.get("authorizationToken", "")) for authorization in answer.get("authorizationData") or ()
+            str(authorization.get("authorizationToken", ""))
+            for authorization in response.get("authorizationData") or ()
         ]
         user, colon, password = base64.b64decode(tokens[0]).decode().partition(":") if tokens else ("", "", "")
     if not (colon and password):
@@ -29,7 +30,7 @@ def ecr_login(clients: Clients) -> tuple[str, str]:
 
 
 class EcrLogins:
-    """Caches logins by region and renews them before they expire, because a run may wait longer for capacity."""
+    """Cache of ECR logins by region that renews them before they expire, because runs may wait longer for capacity."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -39,10 +40,10 @@ class EcrLogins:
         """Return a login that is valid for at least another hour.
 
         Raises:
-            CloudError: As `ecr_login`.
+            CloudError: No login can be fetched; see `ecr_login`.
         """
         fetched, login = self._known.get(clients.region, (0.0, ("", "")))
-        if not login[1] or self._clock.monotonic() - fetched > _RENEWED_S:
+        if not login[1] or self._clock.monotonic() - fetched > _RENEW_AFTER_S:
             login = ecr_login(clients)
             self._known[clients.region] = (self._clock.monotonic(), login)
         return login

@@ -1,4 +1,4 @@
-"""Capacity reservations and Capacity Blocks, as AWS describes them."""
+"""Look up capacity reservations and Capacity Blocks."""
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -13,32 +13,32 @@ def look_up(clients_for: Callable[[str], Clients], reservation_id: str, regions:
     """Return the reservation with this ID from the first region that has it, or None.
 
     Raises:
-        CloudError: AWS refused or cannot be reached in one of the regions.
+        CloudError: The request failed or AWS is unreachable in one of the regions.
     """
     filters = [{"Name": "capacity-reservation-id", "Values": [reservation_id]}]
     for region in regions:
         with answered(f"looking for {reservation_id} in {region}"):
             ec2 = clients_for(region).client("ec2")
-            # By filter, never by id: another region answers with an error to an id that it does not know.
-            found = ec2.describe_capacity_reservations(Filters=filters)["CapacityReservations"]
-            if found:
-                return _reservation(found[0], region)
+            # Use a filter, not the ID parameter: for an unknown ID, a region returns an error instead of an empty list.
+            rows = ec2.describe_capacity_reservations(Filters=filters)["CapacityReservations"]
+            if rows:
+                return _reservation(rows[0], region)
     return None
 
 
-def _reservation(found: Mapping[str, Any], region: str) -> Reservation:
-    starts_at = _time(found.get("StartDate"))
-    before = found.get("State") != "active"
+def _reservation(row: Mapping[str, Any], region: str) -> Reservation:
+    starts_at = _time(row.get("StartDate"))
+    is_inactive = row.get("State") != "active"
     return Reservation(
-        id=found["CapacityReservationId"],
-        kind="capacity-block" if found.get("ReservationType") == "capacity-block" else "default",
+        id=row["CapacityReservationId"],
+        kind="capacity-block" if row.get("ReservationType") == "capacity-block" else "default",
         region=region,
-        zone=found["AvailabilityZone"],
-        instance_type=found["InstanceType"],
-        state=found.get("State", ""),
-        free=int(found.get("TotalInstanceCount" if before else "AvailableInstanceCount") or 0),
+        zone=row["AvailabilityZone"],
+        instance_type=row["InstanceType"],
+        state=row.get("State", ""),
+        free=int(row.get("TotalInstanceCount" if is_inactive else "AvailableInstanceCount") or 0),
         starts_at=starts_at,
-        ends_at=_time(found.get("EndDate")),
+        ends_at=_time(row.get("EndDate")),
     )
 
 

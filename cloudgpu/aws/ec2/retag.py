@@ -8,9 +8,9 @@ from cloudgpu.aws.session.errors import typed
 from cloudgpu.aws.session.session import Clients
 
 LAUNCHED: Final = frozenset({"instance", "volume", "network-interface"})
-"""Kinds that the launch tags and no resource of the program stands for."""
+"""Types of resources that the launch creates and tags, and that are not resources of the Pulumi program."""
 _AT_ONCE = 500
-"""EC2 takes a thousand ids a call."""
+"""Resources per call; EC2 accepts up to 1,000."""
 
 
 class TaggedEc2Resource(Protocol):
@@ -29,18 +29,18 @@ class TaggedEc2Resource(Protocol):
         """Tags as last read."""
 
 
-def relabel(clients: Clients, found: Sequence[TaggedEc2Resource], tags: Mapping[str, str]) -> None:
-    """Set these tags on the launched things among them that do not have them yet.
+def relabel(clients: Clients, resources: Sequence[TaggedEc2Resource], tags: Mapping[str, str]) -> None:
+    """Set the tags on every resource of a type in `LAUNCHED` that lacks at least one of the tags.
 
     Raises:
-        CloudError: AWS refused or cannot be reached.
+        CloudError: The AWS request failed or AWS is unreachable.
     """
     ids = sorted(
         resource.id
-        for resource in found
+        for resource in resources
         if resource.kind in LAUNCHED and not tags.items() <= dict(resource.tags).items()
     )
     for start in range(0, len(ids), _AT_ONCE):
         chunk = ids[start : start + _AT_ONCE]
-        with typed(f"tagging {len(chunk)} things"):
+        with typed(f"tagging {len(chunk)} resources"):
             clients.client("ec2").create_tags(Resources=chunk, Tags=listed(tags))

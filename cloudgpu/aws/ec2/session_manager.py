@@ -11,14 +11,14 @@ from cloudgpu.errors import CloudError, ConnectError
 
 DOCUMENT: Final = "AWS-StartSSHSession"
 _RESPONSE: Final = "AWS_SSM_START_SESSION_RESPONSE"
-"""Where the plugin reads the answer of `StartSession` when its first argument says so (from 1.2.497 on): the token in
-it must not stand in a list of processes."""
+"""Environment variable from which the plugin (1.2.497 and later) reads the response of `StartSession` if its first
+argument is the variable's name. Process listings must not show the token in the response."""
 _NOT_CONNECTED: Final = "TargetNotConnected"
 
 
 @dataclass(frozen=True)
-class Started:
-    """A session that is waiting for its plugin.
+class SsmSession:
+    """A session to which the plugin has not connected yet.
 
     Attributes:
         arguments: Arguments of `session-manager-plugin`, as the AWS CLI passes them.
@@ -32,29 +32,29 @@ class Started:
         return f"Started(arguments={self.arguments!r})"
 
 
-def start(clients: Clients, instance_id: str, port: int, profile: str = "") -> Started:
-    """Begin a session that leads to a port of an instance.
+def start(clients: Clients, instance_id: str, port: int, profile: str = "") -> SsmSession:
+    """Start a session to a port of an instance.
 
     Raises:
-        ConnectError: The instance's SSM agent has not called in, or not yet.
-        AuthError: The caller may not start sessions.
-        CloudError: AWS refused, or cannot be reached.
+        ConnectError: The instance's SSM agent is not connected (yet).
+        AuthError: The caller is not allowed to start sessions.
+        CloudError: The AWS request failed or AWS is unreachable.
     """
     request = {"Target": instance_id, "DocumentName": DOCUMENT, "Parameters": {"portNumber": [str(port)]}}
     ssm = clients.client("ssm")
     try:
         with answered(f"starting a session to {instance_id}"):
-            answer = ssm.start_session(**request)
-            response = {key: answer[key] for key in ("SessionId", "TokenValue", "StreamUrl")}
+            raw = ssm.start_session(**request)
+            response = {key: raw[key] for key in ("SessionId", "TokenValue", "StreamUrl")}
     except CloudError as err:
         if err.code == _NOT_CONNECTED:
-            raise ConnectError(f"the SSM agent of {instance_id} is not connected", hint=_WHY) from err
+            raise ConnectError(f"the SSM agent of {instance_id} is not connected", hint=_NOT_CONNECTED_HINT) from err
         raise
     arguments = (_RESPONSE, clients.region, "StartSession", profile, json.dumps(request), ssm.meta.endpoint_url)
-    return Started(arguments, {_RESPONSE: json.dumps(response)})
+    return SsmSession(arguments, {_RESPONSE: json.dumps(response)})
 
 
-_WHY: Final = (
-    "it may still be booting; else its role lacks the Session Manager permissions, its image has no SSM agent, or it "
-    "has no way out to the endpoints ssm and ssmmessages"
+_NOT_CONNECTED_HINT: Final = (
+    "wait if the instance is still booting; otherwise check that its role has the Session Manager permissions, its "
+    "image has the SSM agent, and it can connect to the endpoints ssm and ssmmessages"
 )

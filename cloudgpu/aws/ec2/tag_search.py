@@ -1,4 +1,4 @@
-"""Find and delete everything with a cluster's tag, independently of all records."""
+"""Find and delete all resources with a cluster's tag, independently of local records."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -24,14 +24,14 @@ from cloudgpu.errors import CloudGpuError, TeardownError
 
 _AT_ONCE = 6
 _RELEASE_S = 600
-_NAMED = "cloudgpu-"
-"""Every IAM name of ours starts with it: IAM cannot be searched by tag, and listing all tags of all roles is slow."""
+_NAME_PREFIX = "cloudgpu-"
+"""Prefix of the names of cloudgpu's IAM resources. IAM has no search by tag, and reading every role's tags is slow."""
 
-Question = Callable[[], list[FoundResource]]
+_Query = Callable[[], list[FoundResource]]
 
 _ORDER: Mapping[Kind, int] = {kind: place for place, kind in enumerate(get_args(Kind))}
 
-_HANDLED: Mapping[Kind, str] = {
+_HANDLER_TYPES: Mapping[Kind, str] = {
     "fleet": "aws:ec2/fleet:Fleet",
     "nat-gateway": "aws:ec2/natGateway:NatGateway",
     "elastic-ip": "aws:ec2/eip:Eip",
@@ -51,40 +51,40 @@ _HANDLED: Mapping[Kind, str] = {
 
 
 def everything(clients: Clients, cluster: str, token: str | None = None) -> tuple[FoundResource, ...]:
-    """Return everything with the cluster's tag (and token) in this region and in IAM, in deletion order.
+    """Return all resources with the cluster's tag (and token) in this region and in IAM, in deletion order.
 
-    A fleet whose instances have all terminated is found while AWS still lists them, for about an hour.
+    A fleet whose instances have all terminated is found only while AWS still lists the instances, for about an hour.
 
     Raises:
-        CloudError: A request failed, so nothing may be assumed to be deleted.
+        CloudError: A request failed, so a resource that was not found may still exist.
     """
     return _in_order(search_region(clients, cluster, token).merged(search_iam(clients, cluster, token)).complete())
 
 
 def search_region(clients: Clients, cluster: str = "", token: str | None = None) -> SearchResult:
-    """Search this region for all that carries the cluster's tag (and its token), or the tag of any cluster.
+    """Search this region for resources with the cluster's tag (and token), or with the tag of any cluster.
 
-    A question that is not answered never hides what the others found: its error is in the result.
+    A failed query does not hide the resources that other queries found. Its error is part of the result.
     """
-    wanted = _wanted(cluster, token)
-    filters = [{"Name": f"tag:{key}", "Values": [value]} for key, value in wanted.items()]
+    tags = _required_tags(cluster, token)
+    filters = [{"Name": f"tag:{key}", "Values": [value]} for key, value in tags.items()]
     filters = filters or [{"Name": "tag-key", "Values": [CLUSTER]}]
-    found, errors = _answered(_regional(clients, filters, f"{_NAMED}{cluster}"))
-    living, unsure = _living(clients, found)
-    errors += unsure
+    found, errors = _answered(_regional(clients, filters, f"{_NAME_PREFIX}{cluster}"))
+    existing, fleet_errors = _existing(clients, found)
+    errors += fleet_errors
     return SearchResult(
-        _in_order(_tagged(living, wanted)),
+        _in_order(_tagged(existing, tags)),
         {clients.region: errors[0]} if errors else {},
         tuple(
-            _tagged((resource for resource in found if resource.kind == "instance" and resource.state in ENDED), wanted)
+            _tagged((resource for resource in found if resource.kind == "instance" and resource.state in ENDED), tags)
         ),
     )
 
 
 def search_iam(clients: Clients, cluster: str = "", token: str | None = None) -> SearchResult:
-    """Search IAM, which belongs to no region, likewise."""
-    found, errors = _answered(_in_iam(clients, f"{_NAMED}{cluster}"))
-    tagged = _in_order(_tagged(found, _wanted(cluster, token)))
+    """Search IAM, which is not regional, in the same way as `search_region`."""
+    found, errors = _answered(_in_iam(clients, f"{_NAME_PREFIX}{cluster}"))
+    tagged = _in_order(_tagged(found, _required_tags(cluster, token)))
     return SearchResult(tagged, {GLOBAL: errors[0]} if errors else {})
 
 
@@ -92,104 +92,105 @@ def enabled_regions(clients: Clients) -> tuple[str, ...]:
     """Return every region that is enabled for the account.
 
     Raises:
-        CloudError: AWS refused or cannot be reached.
+        CloudError: The AWS request failed or AWS is unreachable.
     """
-    with answered("asking which regions are enabled"):
+    with answered("listing the enabled regions"):
         return tuple(sorted(region["RegionName"] for region in clients.client("ec2").describe_regions()["Regions"]))
 
 
-def release(clients: Clients, found: Sequence[FoundResource], clock: Clock) -> None:
+def release(clients: Clients, resources: Sequence[FoundResource], clock: Clock) -> None:
     """Delete resources in dependency order. Resources that no longer exist count as deleted.
 
     Raises:
-        TeardownError: Something could not be deleted or confirmed; `left` lists it. The rest was deleted.
+        TeardownError: A resource could not be deleted, or its deletion could not be confirmed; `left` lists all such
+            resources. The other resources were deleted.
     """
-    left: list[str] = []
+    undeleted: list[str] = []
     reasons: list[CloudGpuError] = []
-    ordered = sorted(found, key=lambda resource: (_ORDER[resource.kind], resource.id))
+    ordered = sorted(resources, key=lambda resource: (_ORDER[resource.kind], resource.id))
     for _, same_kind in groupby(ordered, key=lambda resource: resource.kind):
-        for resource, err in _released(clients, list(same_kind), clock):
-            left.append(f"{resource.label}: {err.message}")
+        for resource, err in _delete_all(clients, list(same_kind), clock):
+            undeleted.append(f"{resource.label}: {err.message}")
             reasons.append(err)
-    if left:
-        message = f"{len(left)} of {len(found)} resources could not be deleted"
-        raise TeardownError(message, left=left, hint="run the same command again") from reasons[0]
+    if undeleted:
+        message = f"{len(undeleted)} of {len(resources)} resources could not be deleted"
+        raise TeardownError(message, left=undeleted, hint="run the same command again") from reasons[0]
 
 
-def _regional(clients: Clients, filters: list[dict[str, Any]], prefix: str) -> list[Question]:
+def _regional(clients: Clients, filters: list[dict[str, Any]], prefix: str) -> list[_Query]:
     """Return one query per resource type.
 
-    Resources that cannot be searched by tag have a name that starts with `prefix`.
+    Resource types that cannot be searched by tag are searched by name prefix.
     """
-    questions = [_question(clients, listing, filters) for listing in LISTINGS]
-    return [*questions, lambda: list(_schedule_groups(clients, prefix))]
+    queries = [_query(clients, listing, filters) for listing in LISTINGS]
+    return [*queries, lambda: list(_schedule_groups(clients, prefix))]
 
 
-def _wanted(cluster: str, token: str | None) -> dict[str, str]:
-    named = {CLUSTER: cluster} if cluster else {}
-    return named | ({TOKEN: token} if token else {})
+def _required_tags(cluster: str, token: str | None) -> dict[str, str]:
+    cluster_tag = {CLUSTER: cluster} if cluster else {}
+    return cluster_tag | ({TOKEN: token} if token else {})
 
 
-def _tagged(found: Iterable[FoundResource], wanted: Mapping[str, str]) -> list[FoundResource]:
-    return [resource for resource in found if CLUSTER in resource.tags and wanted.items() <= resource.tags.items()]
+def _tagged(resources: Iterable[FoundResource], tags: Mapping[str, str]) -> list[FoundResource]:
+    return [resource for resource in resources if CLUSTER in resource.tags and tags.items() <= resource.tags.items()]
 
 
-def _living(clients: Clients, found: Sequence[FoundResource]) -> tuple[list[FoundResource], list[CloudGpuError]]:
-    """Return the resources that still exist, including fleets that still exist after their instances terminated.
+def _existing(clients: Clients, resources: Sequence[FoundResource]) -> tuple[list[FoundResource], list[CloudGpuError]]:
+    """Return the resources that still exist, with their fleets, and the errors of fleet queries that failed.
 
-    Also returns the errors of fleet queries that failed.
+    The fleets include active fleets whose instances have all terminated.
     """
-    living = [resource for resource in found if resource.kind != "instance" or resource.state not in ENDED]
-    sure = _fleets(clients, living)
-    known = {resource.id for resource in sure}
-    doubtful = [resource for resource in _fleets(clients, found) if resource.id not in known]
-    empty: list[FoundResource] = []
+    existing = [resource for resource in resources if resource.kind != "instance" or resource.state not in ENDED]
+    known_fleets = _fleets(clients, existing)
+    known_ids = {resource.id for resource in known_fleets}
+    uncertain = [resource for resource in _fleets(clients, resources) if resource.id not in known_ids]
+    active: list[FoundResource] = []
     errors: list[CloudGpuError] = []
-    for resource in doubtful:
+    for resource in uncertain:
         try:
-            empty += [resource] if _is_active(clients, resource.id) else []
+            active += [resource] if _is_active(clients, resource.id) else []
         except CloudGpuError as err:
             errors.append(err)
-    return [*living, *sure, *empty], errors
+    return [*existing, *known_fleets, *active], errors
 
 
-def _in_iam(clients: Clients, prefix: str) -> list[Question]:
+def _in_iam(clients: Clients, prefix: str) -> list[_Query]:
     return [lambda: list(_roles(clients, prefix)), lambda: list(_profiles(clients, prefix))]
 
 
-def _answered(questions: Sequence[Question]) -> tuple[list[FoundResource], list[CloudGpuError]]:
-    """Ask everything at once: the questions are independent, and one after the other they take seconds.
+def _answered(queries: Sequence[_Query]) -> tuple[list[FoundResource], list[CloudGpuError]]:
+    """Run all queries concurrently, because they are independent and take seconds in sequence.
 
-    Where the first of them cannot be reached the later ones are not sent: each would wait for its time-outs again.
+    Once a query finds that AWS is unreachable, skip the remaining queries. Each would wait for the same timeouts.
     """
     unreachable: list[CloudGpuError] = []
 
-    def answer(question: Question) -> list[FoundResource] | CloudGpuError:
+    def run(query: _Query) -> list[FoundResource] | CloudGpuError:
         if unreachable:
             return unreachable[0]
         try:
-            return question()
+            return query()
         except CloudGpuError as err:
             if getattr(err, "code", "") == UNREACHABLE:
                 unreachable.append(err)
             return err
 
     with ThreadPoolExecutor(_AT_ONCE) as workers:
-        answers = list(workers.map(answer, questions))
-    found = [resource for got in answers if not isinstance(got, CloudGpuError) for resource in got]
-    return found, [got for got in answers if isinstance(got, CloudGpuError)]
+        results = list(workers.map(run, queries))
+    resources = [resource for result in results if not isinstance(result, CloudGpuError) for resource in result]
+    return resources, [result for result in results if isinstance(result, CloudGpuError)]
 
 
-def _in_order(found: Iterable[FoundResource]) -> tuple[FoundResource, ...]:
-    return tuple(sorted(found, key=lambda resource: (_ORDER[resource.kind], resource.id)))
+def _in_order(resources: Iterable[FoundResource]) -> tuple[FoundResource, ...]:
+    return tuple(sorted(resources, key=lambda resource: (_ORDER[resource.kind], resource.id)))
 
 
-def _question(clients: Clients, listing: ResourceListing, filters: list[dict[str, Any]]) -> Question:
-    def ask() -> list[FoundResource]:
-        with answered(f"searching {clients.region} for anything of kind {listing.kind}"):
+def _query(clients: Clients, listing: ResourceListing, filters: list[dict[str, Any]]) -> _Query:
+    def run() -> list[FoundResource]:
+        with answered(f"searching {clients.region} for resources of type {listing.kind}"):
             return [_found(clients, listing, entry) for entry in listing.ask(clients.client("ec2"), filters)]
 
-    return ask
+    return run
 
 
 def _found(clients: Clients, listing: ResourceListing, entry: Mapping[str, Any]) -> FoundResource:
@@ -219,11 +220,11 @@ def _within_calendar(since: object) -> datetime | None:
         return None
 
 
-def _fleets(clients: Clients, found: Iterable[FoundResource]) -> list[FoundResource]:
+def _fleets(clients: Clients, resources: Iterable[FoundResource]) -> list[FoundResource]:
     """Find fleets through their instances, because AWS lists `instant` fleets only by ID."""
     of_fleets = {
         resource.tags[FLEET_TAG]: resource
-        for resource in found
+        for resource in resources
         if resource.kind == "instance" and FLEET_TAG in resource.tags
     }
     return [
@@ -234,7 +235,7 @@ def _fleets(clients: Clients, found: Iterable[FoundResource]) -> list[FoundResou
 
 def _is_active(clients: Clients, fleet_id: str) -> bool:
     try:
-        with answered(f"looking at fleet {fleet_id}"):
+        with answered(f"describing fleet {fleet_id}"):
             fleets = clients.client("ec2").describe_fleets(FleetIds=[fleet_id])["Fleets"]
             states = [str(fleet.get("FleetState", "")) for fleet in fleets]
     except CloudGpuError as err:
@@ -257,10 +258,10 @@ def _roles(clients: Clients, prefix: str) -> Iterator[FoundResource]:
 
 def _profiles(clients: Clients, prefix: str) -> Iterator[FoundResource]:
     iam = clients.client("iam")
-    with answered("searching IAM for example profiles"):
+    with answered("searching IAM for instance profiles"):
         pages = iam.get_paginator("list_instance_profiles").paginate()
-        found = [profile["InstanceProfileName"] for page in pages for profile in page["InstanceProfiles"]]
-    for name in (profile for profile in found if profile.startswith(prefix)):
+        names = [profile["InstanceProfileName"] for page in pages for profile in page["InstanceProfiles"]]
+    for name in (profile for profile in names if profile.startswith(prefix)):
         tags = _iam_tags(partial(_profile, iam, name))
         if tags is not None:
             yield FoundResource("instance-profile", name, GLOBAL, name, tags)
@@ -269,9 +270,11 @@ def _profiles(clients: Clients, prefix: str) -> Iterator[FoundResource]:
 def _schedule_groups(clients: Clients, prefix: str) -> Iterator[FoundResource]:
     scheduler = clients.client("scheduler")
     with answered(f"searching {clients.region} for schedule groups"):
-        # A cluster's tag may hold what no name of a group can, and AWS refuses such a prefix.
+        # A cluster tag may contain characters that a group name cannot contain, and AWS rejects such a prefix.
         usable = re.match(r"[0-9A-Za-z_.-]{0,64}", prefix, re.ASCII)
-        pages = scheduler.get_paginator("list_schedule_groups").paginate(NamePrefix=usable[0] if usable else _NAMED)
+        pages = scheduler.get_paginator("list_schedule_groups").paginate(
+            NamePrefix=usable[0] if usable else _NAME_PREFIX
+        )
         groups = [group for page in pages for group in page["ScheduleGroups"] if group.get("State") != DELETING]
         names = [str(group["Name"]) for group in groups]
     for name, group in zip(names, groups, strict=True):
@@ -279,82 +282,90 @@ def _schedule_groups(clients: Clients, prefix: str) -> Iterator[FoundResource]:
 
 
 def _profile(iam: Any, name: str) -> Mapping[str, Any]:  # noqa: ANN401
-    found: Mapping[str, Any] = iam.get_instance_profile(InstanceProfileName=name)["InstanceProfile"]
-    return found
+    profile: Mapping[str, Any] = iam.get_instance_profile(InstanceProfileName=name)["InstanceProfile"]
+    return profile
 
 
-def _iam_tags(ask: Callable[[], Mapping[str, Any]]) -> dict[str, str] | None:
+def _iam_tags(fetch: Callable[[], Mapping[str, Any]]) -> dict[str, str] | None:
     """Return the tags, or None if the resource was deleted after it was listed."""
     try:
-        with answered("reading tags in IAM"):
-            return mapped(ask().get("Tags"))
+        with answered("reading IAM tags"):
+            return mapped(fetch().get("Tags"))
     except CloudGpuError as err:
         if is_gone(err):
             return None
         raise
 
 
-def _released(clients: Clients, found: list[FoundResource], clock: Clock) -> list[tuple[FoundResource, CloudGpuError]]:
-    """End things of one kind; returns those that would not end, and why."""
-    if found[0].kind == "instance":
-        return _tried(found, lambda _: terminate(clients, clock, [resource.id for resource in found]), together=True)
-    if found[0].kind in ("volume", "network-interface"):
-        found = _remaining(clients, found)
-    with ThreadPoolExecutor(_AT_ONCE) as workers:
-        answers = workers.map(
-            lambda resource: _tried([resource], lambda it: _end(clients, it, clock), together=False), found
+def _delete_all(
+    clients: Clients, resources: list[FoundResource], clock: Clock
+) -> list[tuple[FoundResource, CloudGpuError]]:
+    """Delete resources of one type. Return every resource that could not be deleted, with the error."""
+    if resources[0].kind == "instance":
+        return _failures(
+            resources, lambda _: terminate(clients, clock, [resource.id for resource in resources]), together=True
         )
-        return [failure for answer in answers for failure in answer]
+    if resources[0].kind in ("volume", "network-interface"):
+        resources = _remaining(clients, resources)
+    with ThreadPoolExecutor(_AT_ONCE) as workers:
+        results = workers.map(
+            lambda resource: _failures([resource], lambda target: _delete(clients, target, clock), together=False),
+            resources,
+        )
+        return [failure for failures in results for failure in failures]
 
 
-def _tried(
-    found: list[FoundResource], end: Callable[[FoundResource], None], *, together: bool
+def _failures(
+    resources: list[FoundResource], delete: Callable[[FoundResource], None], *, together: bool
 ) -> list[tuple[FoundResource, CloudGpuError]]:
     try:
-        end(found[0])
+        delete(resources[0])
     except CloudGpuError as err:
-        return [(resource, err) for resource in (found if together else found[:1])]
+        return [(resource, err) for resource in (resources if together else resources[:1])]
     return []
 
 
-def _remaining(clients: Clients, found: list[FoundResource]) -> list[FoundResource]:
-    """Return the disks and interfaces that did not disappear with their instances.
+def _remaining(clients: Clients, resources: list[FoundResource]) -> list[FoundResource]:
+    """Return the volumes and network interfaces that were not deleted with their instances.
 
-    This saves one call for each that did.
+    This saves the delete calls for the resources that were.
     """
-    listing = next(listing for listing in LISTINGS if listing.kind == found[0].kind)
+    listing = next(listing for listing in LISTINGS if listing.kind == resources[0].kind)
     name = f"{listing.kind}-id"
-    alive: set[str] = set()
-    for start in range(0, len(found), 200):
-        ids = [resource.id for resource in found[start : start + 200]]
-        with answered(f"looking at what is left of kind {listing.kind}"):
+    existing: set[str] = set()
+    for start in range(0, len(resources), 200):
+        ids = [resource.id for resource in resources[start : start + 200]]
+        with answered(f"checking which resources of type {listing.kind} are left"):
             entries = listing.ask(clients.client("ec2"), [{"Name": name, "Values": ids}])
-            alive |= {entry[listing.id_key] for entry in entries}
-    return [resource for resource in found if resource.id in alive]
+            existing |= {entry[listing.id_key] for entry in entries}
+    return [resource for resource in resources if resource.id in existing]
 
 
-def _end(clients: Clients, resource: FoundResource, clock: Clock) -> None:
-    if resource.kind in _HANDLED:
-        handler(_HANDLED[resource.kind]).delete(HandlerContext(clients, clock, "", {}), resource.id, {})
+def _delete(clients: Clients, resource: FoundResource, clock: Clock) -> None:
+    if resource.kind in _HANDLER_TYPES:
+        handler(_HANDLER_TYPES[resource.kind]).delete(HandlerContext(clients, clock, "", {}), resource.id, {})
         return
     try:
-        retried(clock, lambda: _call(clients, resource), when=_is_held, total_s=_RELEASE_S)
+        retried(clock, lambda: _send_delete(clients, resource), when=_is_attached, total_s=_RELEASE_S)
     except CloudGpuError as err:
         if not is_gone(err):
             raise
     awaited(
-        clock, lambda: not _remaining(clients, [resource]) or None, what=f"{resource.label} to go", total_s=_RELEASE_S
+        clock,
+        lambda: not _remaining(clients, [resource]) or None,
+        what=f"{resource.label} to be deleted",
+        total_s=_RELEASE_S,
     )
 
 
-def _is_held(err: CloudGpuError) -> bool:
+def _is_attached(err: CloudGpuError) -> bool:
     """Return True if an interface is still attached, which AWS reports only in the text of a parameter error."""
     return is_in_use(err) or "is currently in use" in err.message
 
 
-def _call(clients: Clients, resource: FoundResource) -> None:
+def _send_delete(clients: Clients, resource: FoundResource) -> None:
     ec2 = clients.client("ec2")
-    with typed(f"ending {resource.label}"):
+    with typed(f"deleting {resource.label}"):
         if resource.kind == "volume":
             ec2.delete_volume(VolumeId=resource.id)
         else:

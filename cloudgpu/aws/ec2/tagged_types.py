@@ -1,4 +1,4 @@
-"""The resource types of the tag search: how each is listed, and how its entries are read."""
+"""The resource types of the tag search, and the EC2 calls that list them."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -27,10 +27,10 @@ Kind = Literal[
     "internet-gateway",
     "vpc",
 ]
-"""In the order in which they can be ended."""
+"""Resource types, in the order in which the resources can be deleted."""
 
 GLOBAL = "global"
-"""`FoundResource.region` of what belongs to no region."""
+"""`FoundResource.region` of resources that are not regional."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class FoundResource:
     Attributes:
         since: Launch or creation time; None if AWS does not report it.
         instance_type: Instance type; empty for other resources.
-        market: `on-demand`, `spot` or `capacity-block` for examples; empty for other resources.
+        market: `on-demand`, `spot` or `capacity-block` for instances; empty for other resources.
         volume_type: Volume type such as `gp3`; empty for other resources.
         size_gib: Volume size; None for other resources.
     """
@@ -70,9 +70,9 @@ class SearchResult:
 
     Attributes:
         found: Resources in deletion order.
-        failures: Region (`global` for IAM) -> why at least one request failed there. The search of such a region is
-            incomplete, but what was found there exists.
-        terminated: Terminated instances that AWS still lists, for about an hour.
+        failures: Region (`global` for IAM) -> error of a request that failed there. The search of such a region is
+            incomplete, but every resource found there exists.
+        terminated: Terminated instances, which AWS lists for about an hour.
     """
 
     found: tuple[FoundResource, ...] = ()
@@ -83,14 +83,14 @@ class SearchResult:
         """Return everything found.
 
         Raises:
-            CloudGpuError: A question was not answered, so nothing may be called gone.
+            CloudGpuError: A query failed, so a resource that was not found may still exist.
         """
         for err in self.failures.values():
             raise err
         return self.found
 
     def merged(self, other: "SearchResult") -> "SearchResult":
-        """Return both results as one."""
+        """Return the combination of both results."""
         return SearchResult(
             (*self.found, *other.found),
             {**self.failures, **other.failures},
@@ -108,12 +108,12 @@ class ResourceListing:
     id_key: str
     state: Callable[[Mapping[str, Any]], str] = lambda _: ""
     over: frozenset[str] = frozenset()
-    """States in which it is as good as gone: it costs nothing and nobody can use it."""
+    """States that count as deleted: the resource is neither billed nor usable."""
     filters_key: str = "Filters"
-    """What the call names its filters."""
+    """Name of the call's filter parameter."""
 
     def ask(self, ec2: Any, filters: list[dict[str, Any]]) -> Iterator[Mapping[str, Any]]:  # noqa: ANN401
-        """Yield the matching entries that still exist, page by page where AWS paginates."""
+        """Yield the matching entries that still exist, from all pages if the call is paginated."""
         if ec2.can_paginate(self.call):
             pages = ec2.get_paginator(self.call).paginate(**{self.filters_key: filters})
         else:
@@ -142,7 +142,7 @@ def _instance_state(entry: Mapping[str, Any]) -> str:
 
 
 LISTINGS: tuple[ResourceListing, ...] = (
-    # Instances that have ended are listed too: by them alone their fleet is found.
+    # Terminated instances are listed too, because a fleet can only be found through its instances.
     ResourceListing("instance", "describe_instances", "", "InstanceId", _instance_state),
     ResourceListing(
         "nat-gateway",

@@ -9,9 +9,9 @@ from cloudgpu.aws.session.session import Clients
 CLUSTER = "cloudgpu:cluster"
 TOKEN = "cloudgpu:token"  # noqa: S105 the name of a tag
 INTENT = "cloudgpu:intent"
-"""The token of the one call that made this resource: by it a resource is adopted whose id was never recorded."""
+"""Tag with the token of the call that created the resource. It identifies a resource whose ID was never recorded."""
 _AT_ONCE = 500
-"""EC2 takes a thousand ids a call."""
+"""Resources per call; EC2 accepts up to 1,000."""
 
 
 def listed(tags: Mapping[str, str]) -> list[dict[str, str]]:
@@ -20,7 +20,7 @@ def listed(tags: Mapping[str, str]) -> list[dict[str, str]]:
 
 
 def mapped(tags: Iterable[Mapping[str, str]] | None) -> dict[str, str]:
-    """Return the tags as a mapping, as Pulumi shows them."""
+    """Return the tags as a mapping, as in Pulumi."""
     return {tag["Key"]: tag["Value"] for tag in tags or ()}
 
 
@@ -35,13 +35,13 @@ def retag(clients: Clients, resource_id: str, old: Mapping[str, str], new: Mappi
 
 
 def retag_all(clients: Clients, ids: Sequence[str], old: Mapping[str, str], new: Mapping[str, str]) -> None:
-    """Change the tags of EC2 resources that have the same ones, many a call."""
+    """Change the tags of EC2 resources that all have the same tags, with many resources per call."""
     ec2 = clients.client("ec2")
     changed = {key: value for key, value in new.items() if old.get(key) != value}
     removed = [{"Key": key} for key in sorted(old.keys() - new.keys())]
     for start in range(0, len(ids), _AT_ONCE):
         chunk = list(ids[start : start + _AT_ONCE])
-        with typed(f"tagging {chunk[0] if len(chunk) == 1 else f'{len(chunk)} things'}"):
+        with typed(f"tagging {chunk[0] if len(chunk) == 1 else f'{len(chunk)} resources'}"):
             if changed:
                 ec2.create_tags(Resources=chunk, Tags=listed(changed))
             if removed:

@@ -1,1 +1,1 @@
-"""Permissions: what cloudgpu needs, the policies that grant it, and how to find out what the caller has."""
+"""The permissions that cloudgpu needs, the policies that grant them, and checks of the caller's permissions."""

@@ -1,4 +1,4 @@
-"""Arguments for testing permissions with dry runs: they name no existing resource."""
+"""Arguments for testing permissions with dry runs. They refer to no existing resource."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,8 +10,8 @@ _FLEET_TYPE = "g4dn.xlarge"
 _PERMISSIONS = [{"IpProtocol": "tcp", "FromPort": 22, "ToPort": 22, "IpRanges": [{"CidrIp": "192.0.2.1/32"}]}]
 
 
-def _nobody(kind: str) -> str:
-    """Return a well-formed ID that belongs to no resource."""
+def _unused_id(kind: str) -> str:
+    """Return a well-formed ID that no resource has."""
     return f"{kind}-00000000000000000"
 
 
@@ -19,17 +19,17 @@ def _tagged(kind: str) -> dict[str, Any]:
     return {"TagSpecifications": [{"ResourceType": kind, "Tags": [_TAG]}]}
 
 
-_GROUP, _VPC, _SUBNET = _nobody("sg"), _nobody("vpc"), _nobody("subnet")
-_ROUTES, _GATEWAY, _TEMPLATE = _nobody("rtb"), _nobody("igw"), _nobody("lt")
-_ADDRESS, _RULES = _nobody("eipalloc"), {"GroupId": _GROUP, "IpPermissions": _PERMISSIONS}
+_GROUP, _VPC, _SUBNET = _unused_id("sg"), _unused_id("vpc"), _unused_id("subnet")
+_ROUTES, _GATEWAY, _TEMPLATE = _unused_id("rtb"), _unused_id("igw"), _unused_id("lt")
+_ADDRESS, _RULES = _unused_id("eipalloc"), {"GroupId": _GROUP, "IpPermissions": _PERMISSIONS}
 _CAPACITY = {"TotalTargetCapacity": 1, "DefaultTargetCapacityType": "on-demand"}
 
 EC2_ARGUMENTS: Mapping[str, Mapping[str, Any]] = {
-    "GetConsoleOutput": {"InstanceId": _nobody("i")},
+    "GetConsoleOutput": {"InstanceId": _unused_id("i")},
     "AllocateAddress": {"Domain": "vpc", **_tagged("elastic-ip")},
-    "AssociateAddress": {"AllocationId": _ADDRESS, "NetworkInterfaceId": _nobody("eni")},
+    "AssociateAddress": {"AllocationId": _ADDRESS, "NetworkInterfaceId": _unused_id("eni")},
     "AssociateRouteTable": {"RouteTableId": _ROUTES, "SubnetId": _SUBNET},
-    "AttachVolume": {"Device": "/dev/sdf", "InstanceId": _nobody("i"), "VolumeId": _nobody("vol")},
+    "AttachVolume": {"Device": "/dev/sdf", "InstanceId": _unused_id("i"), "VolumeId": _unused_id("vol")},
     "AttachInternetGateway": {"InternetGatewayId": _GATEWAY, "VpcId": _VPC},
     "AuthorizeSecurityGroupEgress": _RULES,
     "AuthorizeSecurityGroupIngress": _RULES,
@@ -39,7 +39,7 @@ EC2_ARGUMENTS: Mapping[str, Mapping[str, Any]] = {
         "Type": "instant",
         **_tagged("fleet"),
     },
-    "CreateImage": {"InstanceId": _nobody("i"), "Name": _NAME, **_tagged("image")},
+    "CreateImage": {"InstanceId": _unused_id("i"), "Name": _NAME, **_tagged("image")},
     "CreateInternetGateway": _tagged("internet-gateway"),
     "CreateLaunchTemplate": {
         "LaunchTemplateName": _NAME,
@@ -53,7 +53,7 @@ EC2_ARGUMENTS: Mapping[str, Mapping[str, Any]] = {
     "CreateRouteTable": {"VpcId": _VPC, **_tagged("route-table")},
     "CreateSecurityGroup": {"GroupName": _NAME, "Description": "doctor", **_tagged("security-group")},
     "CreateSubnet": {"VpcId": _VPC, "CidrBlock": "10.0.0.0/24", **_tagged("subnet")},
-    "CreateTags": {"Resources": [_nobody("i")], "Tags": [_TAG]},
+    "CreateTags": {"Resources": [_unused_id("i")], "Tags": [_TAG]},
     "CreateVpc": {"CidrBlock": "10.0.0.0/16", **_tagged("vpc")},
     "CreateVpcEndpoint": {"VpcId": _VPC, "ServiceName": "com.amazonaws.us-east-1.s3", **_tagged("vpc-endpoint")},
     "CreateVolume": {"AvailabilityZone": "us-east-1a", "Size": 1, **_tagged("volume")},
@@ -61,48 +61,48 @@ EC2_ARGUMENTS: Mapping[str, Mapping[str, Any]] = {
     "DeleteInternetGateway": {"InternetGatewayId": _GATEWAY},
     "DeleteKeyPair": {"KeyName": _NAME},
     "DeleteLaunchTemplate": {"LaunchTemplateId": _TEMPLATE},
-    "DeleteNatGateway": {"NatGatewayId": _nobody("nat")},
-    "DeleteNetworkInterface": {"NetworkInterfaceId": _nobody("eni")},
+    "DeleteNatGateway": {"NatGatewayId": _unused_id("nat")},
+    "DeleteNetworkInterface": {"NetworkInterfaceId": _unused_id("eni")},
     "DeletePlacementGroup": {"GroupName": _NAME},
     "DeleteRoute": {"RouteTableId": _ROUTES, "DestinationCidrBlock": "0.0.0.0/0"},
     "DeleteRouteTable": {"RouteTableId": _ROUTES},
     "DeleteSecurityGroup": {"GroupId": _GROUP},
-    "DeleteSnapshot": {"SnapshotId": _nobody("snap")},
+    "DeleteSnapshot": {"SnapshotId": _unused_id("snap")},
     "DeleteSubnet": {"SubnetId": _SUBNET},
-    "DeleteTags": {"Resources": [_nobody("i")], "Tags": [{"Key": "cloudgpu:run"}]},
-    "DeleteVolume": {"VolumeId": _nobody("vol")},
+    "DeleteTags": {"Resources": [_unused_id("i")], "Tags": [{"Key": "cloudgpu:run"}]},
+    "DeleteVolume": {"VolumeId": _unused_id("vol")},
     "DeleteVpc": {"VpcId": _VPC},
-    "DeleteVpcEndpoints": {"VpcEndpointIds": [_nobody("vpce")]},
-    "DeregisterImage": {"ImageId": _nobody("ami")},
+    "DeleteVpcEndpoints": {"VpcEndpointIds": [_unused_id("vpce")]},
+    "DeregisterImage": {"ImageId": _unused_id("ami")},
     "DetachInternetGateway": {"InternetGatewayId": _GATEWAY, "VpcId": _VPC},
-    "DisassociateAddress": {"AssociationId": _nobody("eipassoc")},
-    "DisassociateRouteTable": {"AssociationId": _nobody("rtbassoc")},
+    "DisassociateAddress": {"AssociationId": _unused_id("eipassoc")},
+    "DisassociateRouteTable": {"AssociationId": _unused_id("rtbassoc")},
     "ImportKeyPair": {"KeyName": _NAME, "PublicKeyMaterial": _KEY, **_tagged("key-pair")},
     "ModifyLaunchTemplate": {"LaunchTemplateId": _TEMPLATE, "DefaultVersion": "1"},
-    "ModifyVpcEndpoint": {"VpcEndpointId": _nobody("vpce"), "AddRouteTableIds": [_ROUTES]},
-    "ModifyVolume": {"VolumeId": _nobody("vol"), "Size": 2},
+    "ModifyVpcEndpoint": {"VpcEndpointId": _unused_id("vpce"), "AddRouteTableIds": [_ROUTES]},
+    "ModifyVolume": {"VolumeId": _unused_id("vol"), "Size": 2},
     "ReleaseAddress": {"AllocationId": _ADDRESS},
     "ReplaceRoute": {"RouteTableId": _ROUTES, "DestinationCidrBlock": "0.0.0.0/0", "GatewayId": _GATEWAY},
     "RevokeSecurityGroupEgress": _RULES,
     "RevokeSecurityGroupIngress": _RULES,
     "RunInstances": {
-        "ImageId": _nobody("ami"),
+        "ImageId": _unused_id("ami"),
         "InstanceType": _FLEET_TYPE,
         "MinCount": 1,
         "MaxCount": 1,
         "TagSpecifications": [{"ResourceType": kind, "Tags": [_TAG]} for kind in ("instance", "volume")],
     },
-    "TerminateInstances": {"InstanceIds": [_nobody("i")]},
+    "TerminateInstances": {"InstanceIds": [_unused_id("i")]},
     "UpdateSecurityGroupRuleDescriptionsEgress": _RULES,
     "UpdateSecurityGroupRuleDescriptionsIngress": _RULES,
 }
-"""EC2 operation -> arguments of its dry run; those that are not here need none."""
+"""EC2 operation -> arguments of its dry run. Operations that are not listed need no arguments."""
 
 WITHOUT = frozenset({"ModifySubnetAttribute", "ModifyVpcAttribute"})
-"""EC2 operations that know no dry run."""
+"""EC2 operations that do not support dry runs."""
 
 IMAGE_PARAMETER = "/aws/service/canonical/ubuntu/server/22.04/stable/current/amd64/hvm/ebs-gp2/ami-id"
-"""A launch is dry-run with a real image: EC2 looks at the image before it looks at the permission."""
+"""A dry run of a launch needs a real image, because EC2 checks the image before the permission."""
 
 HARMLESS: Mapping[str, tuple[str, str, Mapping[str, Any]]] = {
     "sts:GetCallerIdentity": ("sts", "get_caller_identity", {}),
@@ -122,4 +122,4 @@ HARMLESS: Mapping[str, tuple[str, str, Mapping[str, Any]]] = {
         {"Name": IMAGE_PARAMETER},
     ),
 }
-"""Action -> client, method and arguments of a call that only reads."""
+"""Action -> client, method and arguments of a read-only call."""

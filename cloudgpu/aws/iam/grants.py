@@ -7,9 +7,9 @@ from typing import Any
 Conditions = Mapping[str, Mapping[str, Any]]
 
 MADE: Conditions = {"StringLike": {"aws:RequestTag/cloudgpu:owner": "?*"}}
-"""The call that makes it tags it: everything of ours has an owner."""
+"""Condition that the creating call sets the owner tag, which every cloudgpu resource has."""
 OURS: Conditions = {"StringLike": {"aws:ResourceTag/cloudgpu:owner": "?*"}}
-"""It carries our tag already."""
+"""Condition that the resource already has the owner tag."""
 EC2 = "arn:aws:ec2:*:*:"
 
 
@@ -19,7 +19,7 @@ class Grant:
 
     Attributes:
         name: `Sid` in the policy.
-        purpose: What the permission is for, in words such as `launch instances`.
+        purpose: Purpose of the permission, for example `launch instances`.
     """
 
     name: str
@@ -30,38 +30,38 @@ class Grant:
 
     def statement(self) -> dict[str, Any]:
         """Return the grant as a policy statement."""
-        said = {
+        document = {
             "Sid": self.name,
             "Effect": "Allow",
             "Action": _one_or_many(sorted(self.actions)),
             "Resource": _one_or_many(self.resources),
         }
-        return {**said, "Condition": self.conditions} if self.conditions else said
+        return {**document, "Condition": self.conditions} if self.conditions else document
 
 
 def policy(grants: Sequence[Grant]) -> dict[str, Any]:
     """Return the policy document. Unconditional grants on the same resources share a statement to save space."""
-    alike: dict[tuple[str, ...], list[Grant]] = {}
-    for place, grant in enumerate(grants):
-        alike.setdefault((str(place),) if grant.conditions else grant.resources, []).append(grant)
-    return {"Version": "2012-10-17", "Statement": [_joined(some).statement() for some in alike.values()]}
+    groups: dict[tuple[str, ...], list[Grant]] = {}
+    for index, grant in enumerate(grants):
+        groups.setdefault((str(index),) if grant.conditions else grant.resources, []).append(grant)
+    return {"Version": "2012-10-17", "Statement": [_joined(group).statement() for group in groups.values()]}
 
 
 def _joined(grants: Sequence[Grant]) -> Grant:
-    """Merge several grants under the name of the one with the most actions."""
+    """Merge grants, keeping the name of the grant with the most actions."""
     first = max(grants, key=lambda grant: len(grant.actions))
     return replace(first, actions=tuple(sorted({action for grant in grants for action in grant.actions})))
 
 
 def ec2(*kinds: str) -> tuple[str, ...]:
-    """Return the ARN patterns of these kinds of EC2 resources."""
+    """Return the ARN patterns of these EC2 resource types."""
     return tuple(f"{EC2}{kind}/*" for kind in kinds)
 
 
 def actions_for(service: str, operation: str) -> tuple[str, ...]:
     """Return the permissions for a boto3 call, such as `ec2:DescribeVpcs` for `ec2` and `DescribeVpcs`."""
-    found = _RENAMED.get((service, operation))
-    return found or (f"{_PREFIXES.get(service, service)}:{operation}",)
+    renamed = _RENAMED.get((service, operation))
+    return renamed or (f"{_PREFIXES.get(service, service)}:{operation}",)
 
 
 def granted(grants: Sequence[Grant]) -> frozenset[str]:
@@ -87,7 +87,7 @@ _S3: Mapping[str, tuple[str, ...]] = {
     "PutPublicAccessBlock": ("PutBucketPublicAccessBlock",),
     "UploadPart": ("PutObject",),
 }
-"""Calls of S3 whose permissions have other names."""
+"""S3 operation -> permissions, for operations whose permissions have other names."""
 
 _RENAMED: Mapping[tuple[str, str], tuple[str, ...]] = {
     ("s3", operation): tuple(f"s3:{name}" for name in names) for operation, names in _S3.items()

@@ -22,7 +22,7 @@ _WORST: Mapping[State, int] = {"failed": 2, "unknown": 1, "ok": 0}
 
 @dataclass(frozen=True)
 class PermissionResult:
-    """Whether an action is allowed, and how that was determined or why it is unknown."""
+    """The state of an action, and how it was determined or why it is unknown."""
 
     action: str
     state: State
@@ -30,34 +30,34 @@ class PermissionResult:
 
 
 def verdicts(clients: Clients, identity: Identity, grants: Sequence[Grant]) -> tuple[PermissionResult, ...]:
-    """Return one verdict per action, sorted. Nothing is created, changed or deleted."""
+    """Return one result per action, sorted by action. Nothing is created, changed or deleted."""
     if identity.arn.endswith(":root"):
-        return tuple(PermissionResult(action, "ok", "the root user may do everything") for action in _actions(grants))
+        return tuple(PermissionResult(action, "ok", "the root user has all permissions") for action in _actions(grants))
     try:
-        found = _simulated(clients, _principal(clients, identity.arn), grants)
+        results = _simulated(clients, _principal(clients, identity.arn), grants)
     except CloudGpuError:
-        found = _tried(clients, grants)
-    return tuple(_worst(action, found) for action in _actions(grants))
+        results = _tested(clients, grants)
+    return tuple(_worst(action, results) for action in _actions(grants))
 
 
 def _actions(grants: Iterable[Grant]) -> list[str]:
     return sorted({action for grant in grants for action in grant.actions})
 
 
-def _worst(action: str, found: Sequence[PermissionResult]) -> PermissionResult:
-    """Return the worst verdict of an action, because an action granted in several places is needed in all of them."""
-    about = [verdict for verdict in found if verdict.action == action]
-    return max(about, key=lambda verdict: _WORST[verdict.state])
+def _worst(action: str, results: Sequence[PermissionResult]) -> PermissionResult:
+    """Return the worst result of an action, because an action with several grants needs all of them."""
+    matching = [result for result in results if result.action == action]
+    return max(matching, key=lambda result: _WORST[result.state])
 
 
 def _simulated(clients: Clients, principal: str, grants: Sequence[Grant]) -> list[PermissionResult]:
-    """Return IAM's simulated verdict for every grant, with the resources and tags that the grant names.
+    """Return the results of IAM's policy simulator for every grant, with the grant's resources and tags.
 
     Raises:
-        CloudGpuError: IAM refused or cannot be reached.
+        CloudGpuError: The IAM request failed or IAM is unreachable.
     """
-    with typed("asking IAM for the caller's permissions"):
-        return [verdict for grant in grants for verdict in _simulation(clients.client("iam"), principal, grant)]
+    with typed("simulating the caller's permissions"):
+        return [result for grant in grants for result in _simulation(clients.client("iam"), principal, grant)]
 
 
 def _simulation(iam: Any, principal: str, grant: Grant) -> Iterator[PermissionResult]:  # noqa: ANN401
@@ -90,46 +90,48 @@ def _context(grant: Grant) -> Iterator[dict[str, Any]]:
 
 
 def _principal(clients: Clients, arn: str) -> str:
-    """Return the ARN whose policies apply. For a session it is the role, whose path only IAM knows."""
+    """Return the ARN whose policies apply: for a session, the ARN of its role, whose path the session ARN omits."""
     if ":assumed-role/" not in arn:
         return arn
     name = arn.split("/")[1]
-    with typed(f"looking at role {name}"):
+    with typed(f"reading role {name}"):
         return str(clients.client("iam").get_role(RoleName=name)["Role"]["Arn"])
 
 
-def _tried(clients: Clients, grants: Sequence[Grant]) -> list[PermissionResult]:
-    """Test grants with EC2 dry runs and harmless calls to other services; the rest is `unknown`."""
-    asked = [(grant, action) for grant in grants for action in grant.actions]
+def _tested(clients: Clients, grants: Sequence[Grant]) -> list[PermissionResult]:
+    """Test grants with EC2 dry runs and harmless calls to other services. Actions without a test are `unknown`."""
+    pairs = [(grant, action) for grant in grants for action in grant.actions]
     arguments = {**EC2_ARGUMENTS, "RunInstances": {**EC2_ARGUMENTS["RunInstances"], **_image(clients)}}
     with ThreadPoolExecutor(_AT_ONCE) as workers:
-        return list(workers.map(lambda action: _try(clients, action[0], action[1], arguments), asked))
+        return list(workers.map(lambda action: _test(clients, action[0], action[1], arguments), pairs))
 
 
 def _image(clients: Clients) -> dict[str, str]:
     try:
-        with typed("looking for an image"):
-            found = clients.client("ssm").get_parameter(Name=IMAGE_PARAMETER)
+        with typed("reading the ID of an image"):
+            parameter = clients.client("ssm").get_parameter(Name=IMAGE_PARAMETER)
     except CloudGpuError:
         return {}
-    return {"ImageId": str(found["Parameter"]["Value"])}
+    return {"ImageId": str(parameter["Parameter"]["Value"])}
 
 
-def _try(clients: Clients, grant: Grant, action: str, arguments: Mapping[str, Mapping[str, Any]]) -> PermissionResult:
+def _test(clients: Clients, grant: Grant, action: str, arguments: Mapping[str, Mapping[str, Any]]) -> PermissionResult:
     service, _, operation = action.partition(":")
     if service == "ec2" and operation not in WITHOUT:
         return _dry_run(clients, grant, operation, arguments.get(operation, {}))
     if action not in HARMLESS:
-        return PermissionResult(action, "unknown", "cannot be tried without doing it, and IAM may not be asked")
+        return PermissionResult(
+            action, "unknown", "cannot be tested without side effects, and the IAM policy simulator is not allowed"
+        )
     client, method, arguments = HARMLESS[action]
     try:
-        with typed(f"trying {action}"):
+        with typed(f"testing {action}"):
             getattr(clients.client(client), method)(**arguments)
     except AuthError as err:
         return PermissionResult(action, "failed", err.code or err.message)
     except CloudGpuError as err:
         return PermissionResult(action, "unknown", err.message)
-    return PermissionResult(action, "ok", "tried")
+    return PermissionResult(action, "ok", "test call")
 
 
 def _dry_run(clients: Clients, grant: Grant, operation: str, arguments: Mapping[str, Any]) -> PermissionResult:
@@ -138,15 +140,15 @@ def _dry_run(clients: Clients, grant: Grant, operation: str, arguments: Mapping[
         with typed(f"dry run of {action}"):
             getattr(clients.client("ec2"), xform_name(operation))(DryRun=True, **arguments)
     except CloudGpuError as err:
-        return _judged(action, getattr(err, "code", ""), err, grant)
-    return PermissionResult(action, "unknown", "EC2 did not answer the dry run as one")
+        return _classified(action, getattr(err, "code", ""), err, grant)
+    return PermissionResult(action, "unknown", "EC2 did not treat the call as a dry run")
 
 
-def _judged(action: str, code: str, err: CloudGpuError, grant: Grant) -> PermissionResult:
+def _classified(action: str, code: str, err: CloudGpuError, grant: Grant) -> PermissionResult:
     if code == _WOULD_SUCCEED:
         return PermissionResult(action, "ok", "dry run")
-    # What does not exist carries no tag, so a right policy refuses it as a wrong one does.
-    by_tag = any("aws:ResourceTag" in key for operator in grant.conditions.values() for key in operator)
-    if code == "UnauthorizedOperation" and not by_tag:
+    # A nonexistent resource has no tag, so a correct policy denies the call just as an incorrect one does.
+    requires_tag = any("aws:ResourceTag" in key for operator in grant.conditions.values() for key in operator)
+    if code == "UnauthorizedOperation" and not requires_tag:
         return PermissionResult(action, "failed", "dry run: UnauthorizedOperation")
-    return PermissionResult(action, "unknown", f"the dry run ended with {code or err.message}")
+    return PermissionResult(action, "unknown", f"the dry run failed with {code or err.message}")

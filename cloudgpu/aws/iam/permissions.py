@@ -11,7 +11,7 @@ from cloudgpu.aws.iam.grants import EC2, MADE, OURS, Grant, ec2
 
 _ROLES, _PROFILES = "arn:aws:iam::*:role/cloudgpu-*", "arn:aws:iam::*:instance-profile/cloudgpu-*"
 
-_MAKING = (
+_CREATING = (
     "AllocateAddress",
     "CreateFleet",
     "CreateImage",
@@ -26,13 +26,13 @@ _MAKING = (
     "CreateVpcEndpoint",
     "ImportKeyPair",
 )
-"""EC2 calls that make something and tag it at once."""
+"""EC2 calls that create a resource and tag it in the same call."""
 
 GRANTS: tuple[Grant, ...] = (
     Grant("WhoAmI", "identify the caller", ("sts:GetCallerIdentity",)),
     Grant(
         "Look",
-        "look at EC2",
+        "describe EC2 resources",
         (
             "ec2:DescribeAccountAttributes",
             "ec2:DescribeAddresses",
@@ -87,7 +87,7 @@ GRANTS: tuple[Grant, ...] = (
     ),
     Grant(
         "LaunchWith",
-        "launch with what stands already",
+        "launch with existing resources",
         ("ec2:CreateFleet", "ec2:RunInstances"),
         (
             "arn:aws:ec2:*::image/*",
@@ -97,8 +97,8 @@ GRANTS: tuple[Grant, ...] = (
     ),
     Grant(
         "Make",
-        "make networks, keys, templates",
-        tuple(f"ec2:{name}" for name in _MAKING if name != "CreateFleet"),
+        "create tagged resources",
+        tuple(f"ec2:{name}" for name in _CREATING if name != "CreateFleet"),
         ec2(
             "elastic-ip",
             "image",
@@ -118,7 +118,7 @@ GRANTS: tuple[Grant, ...] = (
     ),
     Grant(
         "MakeIn",
-        "make parts of a VPC",
+        "create resources in a VPC",
         (
             "ec2:CreateNatGateway",
             "ec2:CreateRouteTable",
@@ -130,14 +130,14 @@ GRANTS: tuple[Grant, ...] = (
     ),
     Grant(
         "TagMade",
-        "tag what it makes",
+        "tag new resources",
         ("ec2:CreateTags",),
         (f"{EC2}*",),
-        {"StringEquals": {"ec2:CreateAction": [*_MAKING, "RunInstances"]}},
+        {"StringEquals": {"ec2:CreateAction": [*_CREATING, "RunInstances"]}},
     ),
     Grant(
         "ChangeOrEnd",
-        "change and end what is tagged",
+        "change and delete resources",
         (
             "ec2:AssociateAddress",
             "ec2:AssociateRouteTable",
@@ -186,7 +186,7 @@ GRANTS: tuple[Grant, ...] = (
     Grant("ListIdentities", "search IAM", ("iam:ListInstanceProfiles", "iam:ListRoles")),
     Grant(
         "Identities",
-        "give nodes an identity",
+        "manage node roles",
         (
             "iam:AddRoleToInstanceProfile",
             "iam:AttachRolePolicy",
@@ -217,7 +217,7 @@ GRANTS: tuple[Grant, ...] = (
     ),
     Grant(
         "PassIdentity",
-        "hand nodes their identity",
+        "pass roles to nodes",
         ("iam:PassRole",),
         (_ROLES,),
         {"StringEquals": {"iam:PassedToService": ["ec2.amazonaws.com", "scheduler.amazonaws.com"]}},
@@ -225,7 +225,7 @@ GRANTS: tuple[Grant, ...] = (
     Grant("ListSchedules", "search schedules", ("scheduler:ListScheduleGroups",)),
     Grant(
         "Schedules",
-        "schedule the end of nodes",
+        "schedule node termination",
         (
             "scheduler:CreateSchedule",
             "scheduler:CreateScheduleGroup",
@@ -261,15 +261,15 @@ IMPLIED: Mapping[str, str] = {
     "ecr:GetDownloadUrlForLayer": "the nodes pull with the caller's login",
     "ec2:RunInstances": "AWS makes this call for CreateFleet, with the caller's permissions",
     "iam:PassRole": "launching with an instance profile",
-    "scheduler:ListTagsForResource": "a schedule group's tags; Scheduler shares the name with other services",
+    "scheduler:ListTagsForResource": "reading a schedule group's tags; other services share the operation's name",
     "scheduler:TagResource": "CreateScheduleGroup with tags",
-    "scheduler:UntagResource": "a schedule group whose tags change",
-    "s3:AbortMultipartUpload": "an upload in parts that fails",
+    "scheduler:UntagResource": "changing the tags of a schedule group",
+    "s3:AbortMultipartUpload": "a failed multipart upload",
     "iam:UpdateRoleDescription": "UpdateRole with a description",
 }
-"""Actions that no call of ours is named after, and why they are needed."""
+"""Action -> reason why it is needed, for actions that are not named after a call that cloudgpu makes."""
 
 OPTIONAL: Mapping[str, str] = {
-    "iam:SimulatePrincipalPolicy": "`doctor` asks IAM which permissions there are, where it may",
+    "iam:SimulatePrincipalPolicy": "`doctor` simulates the caller's policies, if allowed",
 }
-"""Actions that are tried and done without."""
+"""Action -> purpose, for actions that cloudgpu uses if allowed and does not need."""

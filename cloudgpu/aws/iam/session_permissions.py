@@ -6,7 +6,7 @@ SESSION_GRANTS: tuple[Grant, ...] = (
     Grant("SessionsToNodes", "reach nodes by Session Manager", ("ssm:StartSession",), ec2("instance"), OURS),
     Grant(
         "SessionsBySsh",
-        "carry SSH in sessions",
+        "tunnel SSH through sessions",
         ("ssm:StartSession",),
         ("arn:aws:ssm:*::document/AWS-StartSSHSession",),
     ),

@@ -1,4 +1,4 @@
-"""Additional permissions for `cloudgpu storage`, in a separate policy for those who use it."""
+"""Additional permissions for `cloudgpu storage`, in a separate policy for users who need it."""
 
 from collections.abc import Mapping
 
@@ -11,7 +11,7 @@ _BUCKETS, _OBJECTS = "arn:aws:s3:::cloudgpu-*", "arn:aws:s3:::cloudgpu-*/*"
 STORAGE_GRANTS: tuple[Grant, ...] = (
     Grant(
         "LookAtStorage",
-        "look at storage",
+        "describe storage",
         (
             "elasticfilesystem:DescribeFileSystems",
             "elasticfilesystem:DescribeMountTargetSecurityGroups",
@@ -22,7 +22,7 @@ STORAGE_GRANTS: tuple[Grant, ...] = (
     ),
     Grant(
         "MakeFileSystems",
-        "make file systems",
+        "create file systems",
         (
             "elasticfilesystem:CreateFileSystem",
             "elasticfilesystem:TagResource",
@@ -35,7 +35,7 @@ STORAGE_GRANTS: tuple[Grant, ...] = (
     ),
     Grant(
         "ChangeOrEndFileSystems",
-        "change and end file systems",
+        "change and delete file systems",
         (
             "elasticfilesystem:CreateMountTarget",
             "elasticfilesystem:DeleteFileSystem",
@@ -55,8 +55,8 @@ STORAGE_GRANTS: tuple[Grant, ...] = (
         (f"{_EFS}file-system/*", f"{_FSX}file-system/*", f"{_FSX}association/*"),
         OURS,
     ),
-    Grant("MakeVolumes", "make volumes", ("ec2:CreateVolume",), ec2("volume"), MADE),
-    Grant("VolumesFrom", "make volumes from snapshots", ("ec2:CreateVolume",), ("arn:aws:ec2:*::snapshot/*",)),
+    Grant("MakeVolumes", "create volumes", ("ec2:CreateVolume",), ec2("volume"), MADE),
+    Grant("VolumesFrom", "create volumes from snapshots", ("ec2:CreateVolume",), ("arn:aws:ec2:*::snapshot/*",)),
     Grant(
         "TagVolumes",
         "tag new volumes",
@@ -68,7 +68,7 @@ STORAGE_GRANTS: tuple[Grant, ...] = (
     Grant("ChangeVolumes", "change volumes", ("ec2:ModifyVolume",), ec2("volume"), OURS),
     Grant(
         "Buckets",
-        "make, change and end buckets",
+        "create, change, delete buckets",
         (
             "s3:DeleteBucket",
             "s3:DeleteObject",
@@ -87,9 +87,9 @@ STORAGE_GRANTS: tuple[Grant, ...] = (
 )
 
 STORAGE_IMPLIED: Mapping[str, str] = {
-    "elasticfilesystem:TagResource": "CreateFileSystem with tags, and tags that change",
-    "elasticfilesystem:UntagResource": "tags that go",
-    "fsx:TagResource": "CreateFileSystem with tags, and tags that change",
-    "fsx:UntagResource": "tags that go",
+    "elasticfilesystem:TagResource": "CreateFileSystem with tags, and changed tags",
+    "elasticfilesystem:UntagResource": "removed tags",
+    "fsx:TagResource": "CreateFileSystem with tags, and changed tags",
+    "fsx:UntagResource": "removed tags",
 }
-"""Actions that no call of ours is named after, and why they are needed."""
+"""Action -> reason why it is needed, for actions that are not named after a call that cloudgpu makes."""

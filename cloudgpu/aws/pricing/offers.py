@@ -15,25 +15,25 @@ _FILTER_VALUES = 200
 _DENIED = frozenset({"UnauthorizedOperation", "AccessDenied", "AccessDeniedException"})
 
 
-def quotes(clients_for: Callable[[str], Clients], wanted: Sequence[tuple[str, str]]) -> Quotes:
+def quotes(clients_for: Callable[[str], Clients], pairs: Sequence[tuple[str, str]]) -> Quotes:
     """Return the zones of each (instance type, region); empty if the type is retired or unknown there.
 
-    A region without the required permission is left out, and the reason is returned.
+    A region in which the caller lacks the permission is omitted from the zones, and the result contains the reason.
 
     Raises:
-        CloudError: A region failed for another reason or cannot be reached.
+        CloudError: A request failed for another reason, or a region is unreachable.
     """
-    regions = sorted({region for _, region in wanted})
-    types = {region: sorted({name for name, where in wanted if where == region}) for region in regions}
+    regions = sorted({region for _, region in pairs})
+    types = {region: sorted({name for name, where in pairs if where == region}) for region in regions}
     with ThreadPoolExecutor(_AT_ONCE) as workers:
-        answers = workers.map(lambda region: _offered_or_why(clients_for(region), types[region]), regions)
-        told = dict(zip(regions, answers, strict=True))
-    offered = {region: found for region, found in told.items() if not isinstance(found, str)}
+        results = workers.map(lambda region: _offered_or_error(clients_for(region), types[region]), regions)
+        by_region = dict(zip(regions, results, strict=True))
+    offered = {region: result for region, result in by_region.items() if not isinstance(result, str)}
     zones = {
-        (name, region): tuple(sorted(offered[region].get(name, ()))) for name, region in wanted if region in offered
+        (name, region): tuple(sorted(offered[region].get(name, ()))) for name, region in pairs if region in offered
     }
     return Quotes(
-        zones=zones, live=True, zones_unknown={region: why for region, why in told.items() if isinstance(why, str)}
+        zones=zones, live=True, zones_unknown={region: why for region, why in by_region.items() if isinstance(why, str)}
     )
 
 
@@ -41,39 +41,45 @@ def zones(clients: Clients) -> dict[str, tuple[str, ...]]:
     """Return the zones of every GPU instance type that a region offers.
 
     Raises:
-        CloudError: AWS refused or cannot be reached.
+        CloudError: The AWS request failed or AWS is unreachable.
     """
-    with answered(f"asking which zones of {clients.region} offer GPU instances"):
-        found = _zones(clients, GPU_FAMILIES)
-    return {name: tuple(sorted(where)) for name, where in sorted(found.items())}
+    with answered(f"listing the zones of {clients.region} that offer GPU instances"):
+        offerings = _zones(clients, GPU_FAMILIES)
+    return {name: tuple(sorted(zone_names)) for name, zone_names in sorted(offerings.items())}
 
 
 def free_addresses(clients_for: Callable[[str], Clients], regions: Sequence[str]) -> dict[str, int]:
-    """Return how many more Elastic IPs the account can allocate, by region, without regions that do not report it.
+    """Return how many more Elastic IPs the account can allocate, by region, omitting unknown limits.
 
     Raises:
-        CloudError: AWS cannot be reached in one of the regions.
+        CloudError: A request failed or AWS is unreachable in one of the regions.
     """
     with ThreadPoolExecutor(_AT_ONCE) as workers:
-        answers = workers.map(lambda region: _free(clients_for(region)), regions)
-        return {region: free for region, free in zip(regions, answers, strict=True) if free is not None}
+        limits = workers.map(lambda region: _free_addresses(clients_for(region)), regions)
+        return {region: free for region, free in zip(regions, limits, strict=True) if free is not None}
 
 
-def _free(clients: Clients) -> int | None:
-    """Return the number of free addresses, or None without permission. Planning works without it."""
+def _free_addresses(clients: Clients) -> int | None:
+    """Return how many more Elastic IPs the account can allocate, or None if the caller may not read the limit."""
     ec2 = clients.client("ec2")
     try:
-        with answered(f"asking how many Elastic IPs {clients.region} has"):
-            told = ec2.describe_account_attributes(AttributeNames=["vpc-max-elastic-ips"])["AccountAttributes"]
-            had = len(ec2.describe_addresses()["Addresses"])
-            allowed = [int(value["AttributeValue"]) for attribute in told for value in attribute["AttributeValues"]]
+        with answered(f"reading the Elastic IP limit in {clients.region}"):
+            attributes = ec2.describe_account_attributes(AttributeNames=["vpc-max-elastic-ips"])["AccountAttributes"]
+            in_use = len(ec2.describe_addresses()["Addresses"])
+            allowed = [
+                int(value["AttributeValue"]) for attribute in attributes for value in attribute["AttributeValues"]
+            ]
     except AuthError:
         return None
-    return max(0, allowed[0] - had) if allowed else None
+    return max(0, allowed[0] - in_use) if allowed else None
 
 
-def _offered_or_why(clients: Clients, types: Sequence[str]) -> dict[str, set[str]] | str:
-    """Return the types that a region offers, or why permission is missing. Invalid or expired credentials raise."""
+def _offered_or_error(clients: Clients, types: Sequence[str]) -> dict[str, set[str]] | str:
+    """Return the zones of each type, or the error message if a permission is missing.
+
+    Raises:
+        AuthError: The credentials are invalid or expired.
+    """
     try:
         return _offered(clients, types)
     except AuthError as err:
@@ -86,7 +92,7 @@ def _offered(clients: Clients, types: Sequence[str]) -> dict[str, set[str]]:
     zones: dict[str, set[str]] = {}
     for start in range(0, len(types), _FILTER_VALUES):
         filters = [{"Name": "instance-type", "Values": list(types[start : start + _FILTER_VALUES])}]
-        with answered(f"asking which zones of {clients.region} offer {', '.join(types)}"):
+        with answered(f"listing the zones of {clients.region} that offer {', '.join(types)}"):
             zones |= _zones(clients, filters)
     return zones
 

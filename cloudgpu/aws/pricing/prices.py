@@ -18,49 +18,51 @@ _LINUX: Final[Mapping[str, str]] = {
     "capacitystatus": "Used",
     "marketoption": "OnDemand",
 }
-"""Attributes of the one product of a type that is a plain Linux instance by the hour."""
+"""Product attributes in the price list that select plain Linux instances billed by the hour."""
 _PAGE: Final = 100
 _SPOT_PRODUCT: Final = "Linux/UNIX"
 _SPOT_WINDOW: Final = timedelta(days=1)
 
 
 def on_demand(clients: Clients) -> dict[str, Decimal]:
-    """Return the on-demand USD per hour of every instance type in the region.
+    """Return the on-demand price in USD per hour of every instance type in the region.
 
     Raises:
-        CloudError: The price list refused or cannot be reached.
+        CloudError: The price list request failed or the service is unreachable.
     """
-    asked = {**_LINUX, "regionCode": clients.region}
-    filters = [{"Type": "TERM_MATCH", "Field": name, "Value": value} for name, value in asked.items()]
+    attributes = {**_LINUX, "regionCode": clients.region}
+    filters = [{"Type": "TERM_MATCH", "Field": name, "Value": value} for name, value in attributes.items()]
     with answered(f"reading the price list of {clients.region}"):
-        pages = clients.client("pricing").get_paginator("get_products")
-        found = pages.paginate(ServiceCode="AmazonEC2", Filters=filters, PaginationConfig={"PageSize": _PAGE})
-        return dict(sorted(_priced(product for page in found for product in page["PriceList"])))
+        paginator = clients.client("pricing").get_paginator("get_products")
+        pages = paginator.paginate(ServiceCode="AmazonEC2", Filters=filters, PaginationConfig={"PageSize": _PAGE})
+        return dict(sorted(_priced(product for page in pages for product in page["PriceList"])))
 
 
 def spot(clients: Clients, types: Sequence[str], now: datetime) -> dict[str, tuple[Decimal, Decimal]]:
-    """Return the lowest and highest spot USD per hour of the last day, over all zones of the region.
+    """Return the lowest and highest spot price of each type in USD per hour, over the last day and all zones.
 
     Raises:
-        CloudError: EC2 refused or cannot be reached.
+        CloudError: The EC2 request failed or EC2 is unreachable.
     """
     if not types:
         return {}
     with answered(f"reading the spot prices of {clients.region}"):
-        pages = clients.client("ec2").get_paginator("describe_spot_price_history")
-        found = pages.paginate(
+        paginator = clients.client("ec2").get_paginator("describe_spot_price_history")
+        pages = paginator.paginate(
             InstanceTypes=list(types), ProductDescriptions=[_SPOT_PRODUCT], StartTime=now - _SPOT_WINDOW
         )
-        seen: dict[str, list[Decimal]] = {}
-        for page in found:
+        prices_by_type: dict[str, list[Decimal]] = {}
+        for page in pages:
             for row in page["SpotPriceHistory"]:
-                with contextlib.suppress(ValueError):  # a price that is none is not known
-                    seen.setdefault(row["InstanceType"], []).append(plain(bounds.positive_usd(row["SpotPrice"])))
-    return {name: (min(prices), max(prices)) for name, prices in sorted(seen.items()) if prices}
+                with contextlib.suppress(ValueError):  # skip invalid prices
+                    prices_by_type.setdefault(row["InstanceType"], []).append(
+                        plain(bounds.positive_usd(row["SpotPrice"]))
+                    )
+    return {name: (min(prices), max(prices)) for name, prices in sorted(prices_by_type.items()) if prices}
 
 
 def _priced(products: Iterator[str]) -> Iterator[tuple[str, Decimal]]:
-    """Yield instance types with an hourly price. Products without one, such as announced ones, are skipped."""
+    """Yield instance types with an hourly price. Products without a price, such as announced types, are skipped."""
     for text in products:
         product = json.loads(text)
         usd = [price for price in _hourly(product.get("terms", {}).get("OnDemand", {})) if price > 0]
@@ -72,11 +74,11 @@ def _hourly(terms: Mapping[str, Any]) -> Iterator[Decimal]:
     for term in terms.values():
         for dimension in term["priceDimensions"].values():
             if dimension["unit"] == "Hrs" and "USD" in dimension["pricePerUnit"]:
-                with contextlib.suppress(ValueError):  # a price that is none is not known
+                with contextlib.suppress(ValueError):  # skip invalid prices
                     yield bounds.usd(dimension["pricePerUnit"]["USD"])
 
 
-def plain(figure: Decimal) -> Decimal:
+def plain(value: Decimal) -> Decimal:
     """Strip trailing zeros: `31.2120000000` becomes `31.212`, and `30.0` becomes `30` rather than `3E+1`."""
-    whole = figure.to_integral_value()
-    return whole.quantize(Decimal(1)) if figure == whole else figure.normalize()
+    whole = value.to_integral_value()
+    return whole.quantize(Decimal(1)) if value == whole else value.normalize()

@@ -1,4 +1,4 @@
-"""Read the account's vCPU quotas for GPU instances in a region, and how many vCPUs are in use."""
+"""Read the account's vCPU quotas for GPU instances in a region, and the number of vCPUs in use."""
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
@@ -11,12 +11,12 @@ from cloudgpu.aws.session.session import Clients
 from cloudgpu.catalog import load
 from cloudgpu.catalog.quotas import Quota, quota_of
 
-_MEANT = (("g5", "on-demand"), ("p4d", "on-demand"), ("g5", "spot"), ("p4d", "spot"), ("p5", "spot"))
-"""One family and market of each quota that binds GPU instances."""
+_GPU_QUOTAS = (("g5", "on-demand"), ("p4d", "on-demand"), ("g5", "spot"), ("p4d", "spot"), ("p5", "spot"))
+"""One instance family and market for each quota that applies to GPU instances."""
 
 
 @dataclass(frozen=True)
-class Allowance:
+class QuotaLimit:
     """One quota in one region. `vcpus` is None if AWS does not report it."""
 
     quota: Quota
@@ -24,67 +24,67 @@ class Allowance:
     vcpus: int | None
 
 
-_UNCODED: Final = quota_of("p6", "spot")
-"""Known by the end of its name alone."""
-_MOST_CORES: Final = 1 << 20
+_WITHOUT_CODE: Final = quota_of("p6", "spot")
+"""Quota without a known code, recognized by the end of its name."""
+_MAX_CORES: Final = 1 << 20
 _RUNNING: Final = ("pending", "running")
 """States that count against a quota."""
-_OWN_COUNT: Final = frozenset({"capacity-block", "scheduled"})
-"""Ways to buy instances that no quota on running ones binds; of capacity blocks that is recalled."""
+_UNCOUNTED: Final = frozenset({"capacity-block", "scheduled"})
+"""Lifecycles of instances that do not count against these quotas. There is no source for Capacity Blocks."""
 
 
-def gpu_quotas(clients: Clients) -> tuple[Allowance, ...]:
+def gpu_quotas(clients: Clients) -> tuple[QuotaLimit, ...]:
     """Return the quotas that apply to GPU instances.
 
     Raises:
-        CloudError: Service Quotas refused or cannot be reached.
+        CloudError: The Service Quotas request failed or the service is unreachable.
     """
-    told = limits(clients)
-    quotas = [quota_of(family, market) for family, market in _MEANT]
-    return tuple(Allowance(quota, clients.region, told.get(quota.code)) for quota in quotas)
+    vcpus_by_key = limits(clients)
+    quotas = [quota_of(family, market) for family, market in _GPU_QUOTAS]
+    return tuple(QuotaLimit(quota, clients.region, vcpus_by_key.get(quota.code)) for quota in quotas)
 
 
 def limits(clients: Clients) -> dict[str, int]:
     """Return the vCPU limit of every EC2 quota on running instances, by quota key.
 
-    The key is the quota code. One quota is also listed by name, because public sources disagree about its code. A quota
-    that was never changed may appear only in the list of defaults.
+    The key is the quota code. One quota is also listed under its name, because public sources disagree about its code.
+    A quota that was never changed may appear only in the list of defaults.
 
     Raises:
-        CloudError: Service Quotas refused or cannot be reached.
+        CloudError: The Service Quotas request failed or the service is unreachable.
     """
-    told = _listed(clients, "list_service_quotas")
-    if not {quota_of(family, market).code for family, market in _MEANT} <= told.keys():
-        told = {**_listed(clients, "list_aws_default_service_quotas"), **told}
-    found = {code: vcpus for code, (name, vcpus) in sorted(told.items()) if _is_of_running(name)}
-    for name, vcpus in told.values():
-        if name.endswith(_UNCODED.name):
-            found[_UNCODED.key] = vcpus
-    return found
+    listed = _listed(clients, "list_service_quotas")
+    if not {quota_of(family, market).code for family, market in _GPU_QUOTAS} <= listed.keys():
+        listed = {**_listed(clients, "list_aws_default_service_quotas"), **listed}
+    by_key = {code: vcpus for code, (name, vcpus) in sorted(listed.items()) if _is_of_running(name)}
+    for name, vcpus in listed.values():
+        if name.endswith(_WITHOUT_CODE.name):
+            by_key[_WITHOUT_CODE.key] = vcpus
+    return by_key
 
 
 def shipped_vcpus(instance_type: str) -> int | None:
-    """Return the vCPUs of a type from the bundled catalog. The size of a type never changes."""
-    kind = load().types.get(instance_type)
-    return None if kind is None else kind.vcpus
+    """Return the vCPU count of a type from the bundled catalog. The count of a type never changes."""
+    entry = load().types.get(instance_type)
+    return None if entry is None else entry.vcpus
 
 
 def running(clients: Clients, vcpus_of: Callable[[str], int | None] = shipped_vcpus) -> dict[Quota, int | None]:
     """Return the vCPUs in use by quota, regardless of who launched them.
 
-    Quotas without running instances are left out. None means that the size of an instance is unknown. `vcpus_of` is
-    used for examples that do not report their own size.
+    Quotas without running instances are omitted. None means that the vCPU count of an instance is unknown. `vcpus_of`
+    is used for instances that do not report their vCPU count.
 
     Raises:
-        CloudError: EC2 refused or cannot be reached.
+        CloudError: The EC2 request failed or EC2 is unreachable.
     """
     used: dict[Quota, int | None] = {}
-    with answered(f"counting what runs in {clients.region}"):
+    with answered(f"counting the running instances in {clients.region}"):
         pages = clients.client("ec2").get_paginator("describe_instances")
         filters = [{"Name": "instance-state-name", "Values": list(_RUNNING)}]
         for instance in _instances(pages.paginate(Filters=filters)):
             lifecycle = instance.get("InstanceLifecycle") or "on-demand"
-            if lifecycle not in _OWN_COUNT:
+            if lifecycle not in _UNCOUNTED:
                 quota, vcpus = quota_of(instance["InstanceType"], lifecycle), _vcpus(instance, vcpus_of)
                 before = used.get(quota, 0)
                 used[quota] = None if before is None or vcpus is None else before + vcpus
@@ -93,13 +93,16 @@ def running(clients: Clients, vcpus_of: Callable[[str], int | None] = shipped_vc
 
 def _listed(clients: Clients, operation: str) -> dict[str, tuple[str, int]]:
     """Return the name and value of each quota, by code."""
-    told = {}
+    listed = {}
     with answered(f"reading the quotas of {clients.region}"):
         for page in clients.client("service-quotas").get_paginator(operation).paginate(ServiceCode="ec2"):
             for row in page["Quotas"]:
-                with contextlib.suppress(ValueError):  # a limit that is no number, or a negative one, is not known
-                    told[str(row["QuotaCode"])] = str(row["QuotaName"]), bounds.count(int(bounds.figure(row["Value"])))
-    return told
+                with contextlib.suppress(ValueError):  # skip limits that are not numbers or are negative
+                    listed[str(row["QuotaCode"])] = (
+                        str(row["QuotaName"]),
+                        bounds.count(int(bounds.figure(row["Value"]))),
+                    )
+    return listed
 
 
 def _is_of_running(name: str) -> bool:
@@ -113,9 +116,9 @@ def _instances(pages: Any) -> Iterator[Mapping[str, Any]]:  # noqa: ANN401
 
 
 def _vcpus(instance: Mapping[str, Any], vcpus_of: Callable[[str], int | None]) -> int | None:
-    """Return the vCPUs an instance reports, which may be fewer than its type has, or else those of its type."""
+    """Return the vCPU count that an instance reports, which may be lower than its type's, or else its type's count."""
     options = instance.get("CpuOptions") or {}
-    with contextlib.suppress(ValueError):  # cores that no machine has are not known
-        cores, threads = (bounds.count(options.get(name), 1, _MOST_CORES) for name in ("CoreCount", "ThreadsPerCore"))
+    with contextlib.suppress(ValueError):  # ignore implausible core counts
+        cores, threads = (bounds.count(options.get(name), 1, _MAX_CORES) for name in ("CoreCount", "ThreadsPerCore"))
         return cores * threads
     return vcpus_of(instance["InstanceType"])

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from cloudgpu.aws.resources.base import HandlerContext, Physical, Properties
+from cloudgpu.aws.resources.base import ExistingResource, HandlerContext, Properties
 from cloudgpu.aws.resources.described import DescribedHandler
 from cloudgpu.aws.resources.network_part import NetworkPartHandler
 from cloudgpu.aws.session.errors import is_gone, typed
@@ -22,33 +22,33 @@ class EipHandler(NetworkPartHandler):
     replaced_by = frozenset({"domain"})
 
     def _make(self, ctx: HandlerContext, inputs: Properties, tags: list[dict[str, Any]]) -> str:
-        made = ctx.clients.client("ec2").allocate_address(Domain=inputs["domain"], TagSpecifications=tags)
-        return str(made["AllocationId"])
+        response = ctx.clients.client("ec2").allocate_address(Domain=inputs["domain"], TagSpecifications=tags)
+        return str(response["AllocationId"])
 
     def _unmake(self, clients: Clients, physical_id: str) -> None:
         """Detach the address from its interface, then release it.
 
-        The address of a NAT gateway cannot be detached, which AWS reports as a missing permission; it becomes free when
+        The address of a NAT gateway cannot be detached, which AWS reports as a missing permission; it is detached when
         the gateway is deleted.
         """
-        found = self._by_id(clients, physical_id) or {}
-        if found.get("AssociationId"):
+        address = self._by_id(clients, physical_id) or {}
+        if address.get("AssociationId"):
             try:
-                _take_away(clients, found["AssociationId"])
+                _disassociate(clients, address["AssociationId"])
             except AuthError as err:
                 if err.code != "AuthFailure":
                     raise
         clients.client("ec2").release_address(AllocationId=physical_id)
 
-    def _outputs(self, clients: Clients, found: dict[str, Any]) -> Mapping[str, Any]:  # noqa: ARG002
+    def _outputs(self, clients: Clients, address: dict[str, Any]) -> Mapping[str, Any]:  # noqa: ARG002
         return {
-            "allocationId": found["AllocationId"],
-            "domain": found.get("Domain", "vpc"),
-            "publicIp": found["PublicIp"],
-            "associationId": found.get("AssociationId", ""),
-            "instance": found.get("InstanceId", ""),
-            "networkInterface": found.get("NetworkInterfaceId", ""),
-            "privateIp": found.get("PrivateIpAddress", ""),
+            "allocationId": address["AllocationId"],
+            "domain": address.get("Domain", "vpc"),
+            "publicIp": address["PublicIp"],
+            "associationId": address.get("AssociationId", ""),
+            "instance": address.get("InstanceId", ""),
+            "networkInterface": address.get("NetworkInterfaceId", ""),
+            "privateIp": address.get("PrivateIpAddress", ""),
         }
 
 
@@ -61,46 +61,46 @@ class EipAssociationHandler(DescribedHandler):
     defaults: ClassVar[Properties] = {"allowReassociation": True}
     replaced_by = accepts
 
-    def create(self, ctx: HandlerContext, inputs: Properties) -> Physical:
-        """Associate. Sending it again with the same interface answers with an association of the same two.
+    def create(self, ctx: HandlerContext, inputs: Properties) -> ExistingResource:
+        """Associate the address with the instance or interface. Idempotent.
 
         Raises:
-            BadRequestError: The instance has several interfaces and none is named.
-            CloudError: AWS refused or cannot be reached.
+            BadRequestError: The instance has several interfaces, and no interface is specified.
+            CloudError: The AWS request failed or AWS is unreachable.
         """
         names = {"instanceId": "InstanceId", "networkInterfaceId": "NetworkInterfaceId"}
-        at = {name: inputs[key] for key, name in names.items() if inputs.get(key)}
-        with typed(f"associating address {inputs['allocationId']} with {', '.join(at.values())}"):
+        target = {name: inputs[key] for key, name in names.items() if inputs.get(key)}
+        with typed(f"associating address {inputs['allocationId']} with {', '.join(target.values())}"):
             ctx.clients.client("ec2").associate_address(
-                AllocationId=inputs["allocationId"], AllowReassociation=bool(inputs["allowReassociation"]), **at
+                AllocationId=inputs["allocationId"], AllowReassociation=bool(inputs["allowReassociation"]), **target
             )
-        found = _address(ctx.clients, "allocation-id", inputs["allocationId"]) or {}
-        return _physical(found, inputs)
+        address = _described(ctx.clients, "allocation-id", inputs["allocationId"]) or {}
+        return _physical(address, inputs)
 
-    def find(self, ctx: HandlerContext, inputs: Properties) -> Physical | None:
-        """Return the association of this address and interface."""
-        found = _address(ctx.clients, "allocation-id", inputs["allocationId"])
-        if found is None or not found.get("AssociationId"):
+    def find(self, ctx: HandlerContext, inputs: Properties) -> ExistingResource | None:
+        """Return the association of this address with this instance or interface; None if there is none."""
+        address = _described(ctx.clients, "allocation-id", inputs["allocationId"])
+        if address is None or not address.get("AssociationId"):
             return None
         names = {"networkInterfaceId": "NetworkInterfaceId", "instanceId": "InstanceId"}
-        same = any(inputs.get(key) and inputs[key] == found.get(name) for key, name in names.items())
-        return _physical(found, inputs) if same else None
+        same = any(inputs.get(key) and inputs[key] == address.get(name) for key, name in names.items())
+        return _physical(address, inputs) if same else None
 
-    def read(self, ctx: HandlerContext, physical_id: str) -> Physical | None:
+    def read(self, ctx: HandlerContext, physical_id: str) -> ExistingResource | None:
         """Return the current state."""
-        found = _address(ctx.clients, "association-id", physical_id)
-        return _physical(found, {}) if found else None
+        address = _described(ctx.clients, "association-id", physical_id)
+        return _physical(address, {}) if address else None
 
-    def update(self, ctx: HandlerContext, physical_id: str, old: Properties, new: Properties) -> Physical:  # noqa: ARG002
-        """Never called: no property can change in place."""
-        return Physical(physical_id, dict(new))
+    def update(self, ctx: HandlerContext, physical_id: str, old: Properties, new: Properties) -> ExistingResource:  # noqa: ARG002
+        """Return the new inputs. Never called, because every change forces a replacement."""
+        return ExistingResource(physical_id, dict(new))
 
     def delete(self, ctx: HandlerContext, physical_id: str, outputs: Properties) -> None:  # noqa: ARG002
-        """Take the address away from the interface."""
-        _take_away(ctx.clients, physical_id)
+        """Disassociate the address from the interface."""
+        _disassociate(ctx.clients, physical_id)
 
 
-def _take_away(clients: Clients, association_id: str) -> None:
+def _disassociate(clients: Clients, association_id: str) -> None:
     try:
         with typed(f"deleting address association {association_id}"):
             clients.client("ec2").disassociate_address(AssociationId=association_id)
@@ -109,19 +109,19 @@ def _take_away(clients: Clients, association_id: str) -> None:
             raise
 
 
-def _address(clients: Clients, name: str, value: str) -> dict[str, Any] | None:
-    with typed("looking at Elastic IP addresses"):
-        found = clients.client("ec2").describe_addresses(Filters=[{"Name": name, "Values": [value]}])["Addresses"]
-    return next(iter(found), None)
+def _described(clients: Clients, name: str, value: str) -> dict[str, Any] | None:
+    with typed("describing Elastic IP addresses"):
+        addresses = clients.client("ec2").describe_addresses(Filters=[{"Name": name, "Values": [value]}])["Addresses"]
+    return next(iter(addresses), None)
 
 
-def _physical(found: Mapping[str, Any], inputs: Properties) -> Physical:
+def _physical(address: Mapping[str, Any], inputs: Properties) -> ExistingResource:
     outputs = {
         **inputs,
-        "allocationId": found.get("AllocationId", ""),
-        "instanceId": found.get("InstanceId", ""),
-        "networkInterfaceId": found.get("NetworkInterfaceId", ""),
-        "privateIpAddress": found.get("PrivateIpAddress", ""),
-        "publicIp": found.get("PublicIp", ""),
+        "allocationId": address.get("AllocationId", ""),
+        "instanceId": address.get("InstanceId", ""),
+        "networkInterfaceId": address.get("NetworkInterfaceId", ""),
+        "privateIpAddress": address.get("PrivateIpAddress", ""),
+        "publicIp": address.get("PublicIp", ""),
     }
-    return Physical(str(found.get("AssociationId", "")), outputs)
+    return ExistingResource(str(address.get("AssociationId", "")), outputs)

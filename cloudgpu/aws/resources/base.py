@@ -8,7 +8,7 @@ from cloudgpu.aws.session.session import Clients
 from cloudgpu.clock import Clock
 
 Properties = Mapping[str, Any]
-"""Provider property names in camelCase, as Pulumi sends them over the wire, already plain Python values."""
+"""Provider property names in camelCase, as Pulumi sends them, with plain Python values."""
 
 
 @dataclass(frozen=True)
@@ -19,22 +19,22 @@ class HandlerContext:
     clock: Clock
     token: str
     tags: Mapping[str, str]
-    """The cluster's tags; merged below the resource's own in the call that creates it."""
+    """The cluster's tags. The creating call merges them with the resource's tags, which take precedence."""
 
 
 @dataclass(frozen=True)
-class Physical:
+class ExistingResource:
     """An existing resource: the ID that Pulumi would show, and all output properties."""
 
     id: str
     outputs: Properties
     settled: bool = True
-    """False for an adopted one that AWS refuses to complete: it exists, and is not yet what was asked for."""
+    """False for an adopted resource that AWS refused to finish configuring; it does not match its inputs yet."""
 
 
 @dataclass(frozen=True)
 class Diff:
-    """Changed input properties, and those among them that force a replacement."""
+    """Changed input properties, and the changed properties that force a replacement."""
 
     changed: tuple[str, ...] = ()
     replace: tuple[str, ...] = ()
@@ -47,22 +47,22 @@ class Handler(Protocol):
     """Pulumi type token, for example `aws:ec2/securityGroup:SecurityGroup`."""
 
     def check(self, inputs: Properties) -> Properties:
-        """Refuse unsupported properties (UnsupportedError names them) and fill the provider's defaults."""
+        """Fill in the provider's defaults. Unsupported properties raise an UnsupportedError that names them."""
 
     def diff(self, old: Properties, new: Properties) -> Diff:
         """Compare checked inputs."""
 
-    def create(self, ctx: HandlerContext, inputs: Properties) -> Physical:
+    def create(self, ctx: HandlerContext, inputs: Properties) -> ExistingResource:
         """Create the resource, tagged by the creating call, and wait until it is usable. Idempotent for a token."""
 
-    def find(self, ctx: HandlerContext, inputs: Properties) -> Physical | None:
-        """Adopt what a killed `create` with this token or these tags has made, or None."""
+    def find(self, ctx: HandlerContext, inputs: Properties) -> ExistingResource | None:
+        """Return the resource that an interrupted `create` with this token left, after finishing its setup, or None."""
 
-    def read(self, ctx: HandlerContext, physical_id: str) -> Physical | None:
+    def read(self, ctx: HandlerContext, physical_id: str) -> ExistingResource | None:
         """Return the current state, or None if AWS reports that the resource does not exist."""
 
-    def update(self, ctx: HandlerContext, physical_id: str, old: Properties, new: Properties) -> Physical:
-        """Change it in place."""
+    def update(self, ctx: HandlerContext, physical_id: str, old: Properties, new: Properties) -> ExistingResource:
+        """Change the resource in place."""
 
     def delete(self, ctx: HandlerContext, physical_id: str, outputs: Properties) -> None:
-        """End it and return when AWS confirms the end; already gone is success."""
+        """Delete the resource and wait until AWS confirms the deletion. A missing resource counts as deleted."""

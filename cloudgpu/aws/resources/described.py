@@ -1,4 +1,4 @@
-"""Shared base of the handlers: known properties, and changes that can be made in place."""
+"""Shared base class of the handlers, which checks and compares properties."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
@@ -6,12 +6,12 @@ from functools import wraps
 from typing import Any, ClassVar, Final
 
 from cloudgpu.aws.ec2.tagging import INTENT
-from cloudgpu.aws.resources.base import Diff, HandlerContext, Physical, Properties
+from cloudgpu.aws.resources.base import Diff, ExistingResource, HandlerContext, Properties
 from cloudgpu.aws.session.errors import answered
 from cloudgpu.errors import BadRequestError, CloudError, QuotaError, UnsupportedError
 
 _OPERATIONS: Final = {
-    "create": "making",
+    "create": "creating",
     "find": "looking for",
     "read": "reading",
     "update": "changing",
@@ -19,7 +19,7 @@ _OPERATIONS: Final = {
 }
 
 
-def _answered(operation: Callable[..., Any], doing: str) -> Callable[..., Any]:
+def _with_answered(operation: Callable[..., Any], doing: str) -> Callable[..., Any]:
     @wraps(operation)
     def checked(self: "DescribedHandler", *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - passed on
         with answered(f"{doing} {self.type}"):
@@ -29,51 +29,53 @@ def _answered(operation: Callable[..., Any], doing: str) -> Callable[..., Any]:
 
 
 class DescribedHandler:
-    """Implement `check` and `diff` with four tables. A property that is in no table is rejected."""
+    """Implement `check` and `diff` from class attributes. A property that they do not contain is rejected."""
 
     type: ClassVar[str]
     accepts: ClassVar[frozenset[str]]
-    """Input properties beside `tags`."""
+    """Input properties other than `tags`."""
     requires: ClassVar[frozenset[str]] = frozenset()
     defaults: ClassVar[Properties] = {}
-    """What the provider fills in."""
+    """Default values of the provider."""
     replaced_by: ClassVar[frozenset[str]] = frozenset()
     """Properties that AWS cannot change on an existing resource."""
     nested: ClassVar[Mapping[str, frozenset[str]]] = {}
-    """Property path -> keys accepted in the mapping, or list of mappings, that stands there."""
+    """Property path -> keys accepted in the mapping or list of mappings at this path."""
 
-    def __init_subclass__(cls, **given: Any) -> None:  # noqa: ANN401 - passed on
+    def __init_subclass__(cls, **options: Any) -> None:  # noqa: ANN401 - passed on
         """Wrap every operation of a handler so that malformed responses raise a `CloudError`.
 
         AWS, a proxy or a compatible endpoint may omit fields that botocore does not check. A `KeyError` would abort the
         engine in the middle of a deployment without a record of what the call created.
         """
-        super().__init_subclass__(**given)
+        super().__init_subclass__(**options)
         for name, doing in _OPERATIONS.items():
             operation = cls.__dict__.get(name)
             if operation is not None:
-                setattr(cls, name, _answered(operation, doing))
+                setattr(cls, name, _with_answered(operation, doing))
 
     def check(self, inputs: Properties) -> Properties:
-        """Refuse what is not known and fill in the provider's defaults.
+        """Reject unknown properties and fill in the provider's defaults.
 
         Raises:
             UnsupportedError: A property is not implemented; the message names it.
-            BadRequestError: A property is missing.
+            BadRequestError: A required property is missing.
         """
-        given = {key: value for key, value in inputs.items() if value is not None}
-        self._refuse(given.keys() - self.accepts - {"tags"})
+        properties = {key: value for key, value in inputs.items() if value is not None}
+        self._refuse(properties.keys() - self.accepts - {"tags"})
         for path, keys in self.nested.items():
             self._refuse(
-                f"{path}.{key}" for found in _at(given, path.split(".")) for key in sorted(found.keys() - keys)
+                f"{path}.{key}" for mapping in _at(properties, path.split(".")) for key in sorted(mapping.keys() - keys)
             )
-        missing = sorted(self.requires - given.keys())
+        missing = sorted(self.requires - properties.keys())
         if missing:
-            message = f"{self.type}: {', '.join(missing)} must be given"
+            message = f"{self.type}: {', '.join(missing)} must be set"
             raise BadRequestError(
-                message, code="MissingProperty", hint="the direct engine generates no values or names"
+                message,
+                code="MissingProperty",
+                hint="set the properties: the direct engine generates no values or names",
             )
-        return {**self.defaults, **given}
+        return {**self.defaults, **properties}
 
     def diff(self, old: Properties, new: Properties) -> Diff:
         """Compare checked inputs."""
@@ -88,12 +90,12 @@ class DescribedHandler:
 
 
 def all_tags(ctx: HandlerContext, inputs: Properties) -> dict[str, str]:
-    """Return the tags for creating a resource: the cluster's, overridden by its own, and the call's token."""
+    """Return the tags for creating a resource: the cluster's tags, overridden by its own tags, and the call's token."""
     return {**ctx.tags, **(inputs.get("tags") or {}), INTENT: ctx.token}
 
 
 def is_ours(ctx: HandlerContext, tags: Mapping[str, str]) -> bool:
-    """Return True if the tags show that this call created the resource."""
+    """Return True if the tags contain this call's token: an earlier attempt of the call created the resource."""
     return bool(ctx.token) and tags.get(INTENT) == ctx.token
 
 
@@ -103,15 +105,15 @@ def tag_outputs(inputs: Properties, tags: Mapping[str, str]) -> dict[str, Any]:
 
 
 def changed_tags(ctx: HandlerContext, new: Properties) -> dict[str, str]:
-    """Return the tags after an update, keeping the token of the creating call."""
+    """Return the tags that an update sets, without the creating call's token, which stays on the resource."""
     return {**ctx.tags, **(new.get("tags") or {})}
 
 
-def completed(settle: Callable[[], Physical], as_found: Callable[[], Physical]) -> Physical:
-    """Finish what an interrupted call started.
+def completed(settle: Callable[[], ExistingResource], as_found: Callable[[], ExistingResource]) -> ExistingResource:
+    """Finish configuring a resource that an interrupted call created.
 
-    If AWS refuses, the resource exists all the same. It is adopted as it is, so that it can be deleted, or the next
-    update completes it or reports why it cannot.
+    If AWS refuses, the resource exists nevertheless. Return it unfinished, so that it can be deleted, and the next
+    update finishes it or reports the error.
     """
     try:
         return settle()
@@ -119,16 +121,18 @@ def completed(settle: Callable[[], Physical], as_found: Callable[[], Physical]) 
         return replace(as_found(), settled=False)
 
 
-def existing(found: dict[str, Any] | None, what: str) -> dict[str, Any]:
-    """Return a search result.
+def existing(description: dict[str, Any] | None, what: str) -> dict[str, Any]:
+    """Return the description of a resource that must exist.
 
     Raises:
-        CloudError: The result is None because the resource was deleted in the meantime.
+        CloudError: The description is None, because the resource has been deleted.
     """
-    if found is None:
+    if description is None:
         message = f"{what} no longer exists"
-        raise CloudError(message, code="NotFound", hint="it was deleted by other means: run the same command again")
-    return found
+        raise CloudError(
+            message, code="NotFound", hint="run the same command again: the resource was deleted outside of cloudgpu"
+        )
+    return description
 
 
 def _at(value: Any, path: list[str]) -> Iterable[Mapping[str, Any]]:  # noqa: ANN401

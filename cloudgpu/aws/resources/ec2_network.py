@@ -25,31 +25,31 @@ class VpcHandler(NetworkPartHandler):
 
     def _make(self, ctx: HandlerContext, inputs: Properties, tags: list[dict[str, Any]]) -> str:
         tenancy = inputs["instanceTenancy"]
-        made = ctx.clients.client("ec2").create_vpc(
+        response = ctx.clients.client("ec2").create_vpc(
             CidrBlock=inputs["cidrBlock"], InstanceTenancy=tenancy, TagSpecifications=tags
         )
-        return str(made["Vpc"]["VpcId"])
+        return str(response["Vpc"]["VpcId"])
 
-    def _set(self, ec2: Any, found: dict[str, Any], inputs: Properties) -> None:  # noqa: ANN401
-        vpc_id = found["VpcId"]
+    def _set(self, ec2: Any, vpc: dict[str, Any], inputs: Properties) -> None:  # noqa: ANN401
+        vpc_id = vpc["VpcId"]
         ec2.modify_vpc_attribute(VpcId=vpc_id, EnableDnsSupport={"Value": bool(inputs["enableDnsSupport"])})
         ec2.modify_vpc_attribute(VpcId=vpc_id, EnableDnsHostnames={"Value": bool(inputs["enableDnsHostnames"])})
 
     def _unmake(self, clients: Clients, physical_id: str) -> None:
         clients.client("ec2").delete_vpc(VpcId=physical_id)
 
-    def _outputs(self, clients: Clients, found: dict[str, Any]) -> Mapping[str, Any]:
-        ec2, vpc_id = clients.client("ec2"), found["VpcId"]
+    def _outputs(self, clients: Clients, vpc: dict[str, Any]) -> Mapping[str, Any]:
+        ec2, vpc_id = clients.client("ec2"), vpc["VpcId"]
         within = [{"Name": "vpc-id", "Values": [vpc_id]}]
-        with typed(f"looking at what came with vpc {vpc_id}"):
-            named_default = [*within, {"Name": "group-name", "Values": ["default"]}]
-            groups = ec2.describe_security_groups(Filters=named_default)["SecurityGroups"]
+        with typed(f"reading the defaults of VPC {vpc_id}"):
+            default_filters = [*within, {"Name": "group-name", "Values": ["default"]}]
+            groups = ec2.describe_security_groups(Filters=default_filters)["SecurityGroups"]
             tables = ec2.describe_route_tables(Filters=[*within, {"Name": "association.main", "Values": ["true"]}])
             lists = ec2.describe_network_acls(Filters=[*within, {"Name": "default", "Values": ["true"]}])
         table = next((route_table["RouteTableId"] for route_table in tables["RouteTables"]), "")
         return {
-            "cidrBlock": found["CidrBlock"],
-            "dhcpOptionsId": found.get("DhcpOptionsId", ""),
+            "cidrBlock": vpc["CidrBlock"],
+            "dhcpOptionsId": vpc.get("DhcpOptionsId", ""),
             "defaultSecurityGroupId": next((group["GroupId"] for group in groups), ""),
             "defaultRouteTableId": table,
             "mainRouteTableId": table,
@@ -73,20 +73,20 @@ class SubnetHandler(NetworkPartHandler):
             request["AvailabilityZone"] = inputs["availabilityZone"]
         return str(ctx.clients.client("ec2").create_subnet(**request)["Subnet"]["SubnetId"])
 
-    def _set(self, ec2: Any, found: dict[str, Any], inputs: Properties) -> None:  # noqa: ANN401
-        wanted = bool(inputs["mapPublicIpOnLaunch"])
-        if found.get("MapPublicIpOnLaunch", False) != wanted:
-            ec2.modify_subnet_attribute(SubnetId=found["SubnetId"], MapPublicIpOnLaunch={"Value": wanted})
+    def _set(self, ec2: Any, subnet: dict[str, Any], inputs: Properties) -> None:  # noqa: ANN401
+        requested = bool(inputs["mapPublicIpOnLaunch"])
+        if subnet.get("MapPublicIpOnLaunch", False) != requested:
+            ec2.modify_subnet_attribute(SubnetId=subnet["SubnetId"], MapPublicIpOnLaunch={"Value": requested})
 
     def _unmake(self, clients: Clients, physical_id: str) -> None:
         clients.client("ec2").delete_subnet(SubnetId=physical_id)
 
-    def _outputs(self, clients: Clients, found: dict[str, Any]) -> Mapping[str, Any]:  # noqa: ARG002
+    def _outputs(self, clients: Clients, subnet: dict[str, Any]) -> Mapping[str, Any]:  # noqa: ARG002
         return {
-            "vpcId": found["VpcId"],
-            "cidrBlock": found["CidrBlock"],
-            "availabilityZone": found["AvailabilityZone"],
-            "availabilityZoneId": found.get("AvailabilityZoneId", ""),
+            "vpcId": subnet["VpcId"],
+            "cidrBlock": subnet["CidrBlock"],
+            "availabilityZone": subnet["AvailabilityZone"],
+            "availabilityZoneId": subnet.get("AvailabilityZoneId", ""),
         }
 
 
@@ -98,24 +98,24 @@ class InternetGatewayHandler(NetworkPartHandler):
     accepts = frozenset({"vpcId"})
 
     def _make(self, ctx: HandlerContext, inputs: Properties, tags: list[dict[str, Any]]) -> str:  # noqa: ARG002
-        made = ctx.clients.client("ec2").create_internet_gateway(TagSpecifications=tags)
-        return str(made["InternetGateway"]["InternetGatewayId"])
+        response = ctx.clients.client("ec2").create_internet_gateway(TagSpecifications=tags)
+        return str(response["InternetGateway"]["InternetGatewayId"])
 
-    def _set(self, ec2: Any, found: dict[str, Any], inputs: Properties) -> None:  # noqa: ANN401
-        gateway_id, wanted = found["InternetGatewayId"], inputs.get("vpcId")
-        attached = [attachment["VpcId"] for attachment in found.get("Attachments") or ()]
+    def _set(self, ec2: Any, gateway: dict[str, Any], inputs: Properties) -> None:  # noqa: ANN401
+        gateway_id, requested = gateway["InternetGatewayId"], inputs.get("vpcId")
+        attached = [attachment["VpcId"] for attachment in gateway.get("Attachments") or ()]
         for vpc_id in attached:
-            if vpc_id != wanted:
+            if vpc_id != requested:
                 ec2.detach_internet_gateway(InternetGatewayId=gateway_id, VpcId=vpc_id)
-        if wanted and wanted not in attached:
-            ec2.attach_internet_gateway(InternetGatewayId=gateway_id, VpcId=wanted)
+        if requested and requested not in attached:
+            ec2.attach_internet_gateway(InternetGatewayId=gateway_id, VpcId=requested)
 
     def _unmake(self, clients: Clients, physical_id: str) -> None:
-        found = self._by_id(clients, physical_id) or {}
+        gateway = self._by_id(clients, physical_id) or {}
         ec2 = clients.client("ec2")
-        for attachment in found.get("Attachments") or ():
+        for attachment in gateway.get("Attachments") or ():
             ec2.detach_internet_gateway(InternetGatewayId=physical_id, VpcId=attachment["VpcId"])
         ec2.delete_internet_gateway(InternetGatewayId=physical_id)
 
-    def _outputs(self, clients: Clients, found: dict[str, Any]) -> Mapping[str, Any]:  # noqa: ARG002
-        return {"vpcId": next((attachment["VpcId"] for attachment in found.get("Attachments") or ()), "")}
+    def _outputs(self, clients: Clients, gateway: dict[str, Any]) -> Mapping[str, Any]:  # noqa: ARG002
+        return {"vpcId": next((attachment["VpcId"] for attachment in gateway.get("Attachments") or ()), "")}

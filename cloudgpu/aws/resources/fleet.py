@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 
 from cloudgpu.aws.ec2.instances import ENDING, Instance, describe, matching, terminate
 from cloudgpu.aws.ec2.tagging import INTENT, retag_all, specification
-from cloudgpu.aws.resources.base import HandlerContext, Physical, Properties
+from cloudgpu.aws.resources.base import ExistingResource, HandlerContext, Properties
 from cloudgpu.aws.resources.described import DescribedHandler, all_tags, tag_outputs
 from cloudgpu.aws.resources.fleet_request import NESTED, fleet_request
 from cloudgpu.aws.session.errors import answered, is_gone, refusal, typed
@@ -15,14 +15,14 @@ from cloudgpu.errors import BadRequestError, CapacityError, CloudError, CloudGpu
 from cloudgpu.plan.launch_error_codes import Skips, rule_of
 
 FLEET_TAG = "aws:ec2:fleet-id"
-"""AWS puts it on every instance that a fleet launched. `DescribeFleets` lists an `instant` fleet only by its id."""
+"""Tag that AWS sets on every instance of a fleet. `DescribeFleets` lists an `instant` fleet only by its ID."""
 
 _PROFILE_SPREAD_S = 60
-"""How long a new instance profile may be unknown to EC2."""
+"""Seconds for which EC2 may not know a new instance profile."""
 _THROTTLED_S = 120
 _RUNNING_S = 600
 _WIDEST: tuple[Skips, ...] = ("stop", "type", "region", "pool", "zone", "again")
-"""When a fleet reports several errors: the one that rules out most decides."""
+"""Scopes of launch errors, widest first. If a fleet reports several errors, the widest scope decides."""
 
 
 class FleetHandler(DescribedHandler):
@@ -45,27 +45,29 @@ class FleetHandler(DescribedHandler):
     nested = NESTED
 
     def check(self, inputs: Properties) -> Properties:
-        """Refuse what is not an `instant` fleet whose end is its instances' end.
+        """Reject fleets that are not of type `instant` or do not terminate their instances on deletion.
 
         Raises:
-            UnsupportedError: The type is another one, or `terminateInstances` is not set.
+            UnsupportedError: The type is not `instant`, or `terminateInstances` is not true.
         """
         checked = super().check(inputs)
         if checked["type"] != "instant" or checked["terminateInstances"] is not True:
-            message = f"{self.type}: the direct engine carries out type `instant` with terminateInstances only"
+            message = f"{self.type}: the direct engine supports only type `instant` with terminateInstances"
             raise UnsupportedError(
-                message, code="UnsupportedProperty", hint="other fleet types launch instances asynchronously"
+                message,
+                code="UnsupportedProperty",
+                hint="use type `instant` with terminateInstances: other fleets launch instances asynchronously",
             )
         return checked
 
-    def create(self, ctx: HandlerContext, inputs: Properties) -> Physical:
-        """Launch the gang and wait until every node runs. Whatever was launched of an incomplete gang is released.
+    def create(self, ctx: HandlerContext, inputs: Properties) -> ExistingResource:
+        """Launch the gang and wait until every node is running. The instances of an incomplete gang are terminated.
 
         Raises:
-            CapacityError: The zone has no room for the whole gang now.
-            QuotaError: The account's limit binds.
+            CapacityError: The zone has no capacity for the whole gang.
+            QuotaError: The launch would exceed a quota of the account.
             NotOfferedError: The type is retired or not offered in the zone.
-            CloudError: AWS refused for another reason, or cannot be reached.
+            CloudError: The launch failed for another reason, or AWS is unreachable.
         """
         fleet_id, ids = _launched(ctx, inputs)
         try:
@@ -76,26 +78,26 @@ class FleetHandler(DescribedHandler):
             raise
         return _physical(ctx.clients, fleet_id, instances, inputs)
 
-    def find(self, ctx: HandlerContext, inputs: Properties) -> Physical | None:
-        """Return the fleet whose running instances have this call's token."""
-        ours = [
+    def find(self, ctx: HandlerContext, inputs: Properties) -> ExistingResource | None:
+        """Return the fleet that an interrupted create with this token left; None if no instance of it is left."""
+        instances = [
             instance
             for instance in matching(ctx.clients, {f"tag:{INTENT}": [ctx.token]})
             if instance.state not in ENDING
         ]
-        fleets = sorted({instance.tags[FLEET_TAG] for instance in ours if FLEET_TAG in instance.tags})
+        fleets = sorted({instance.tags[FLEET_TAG] for instance in instances if FLEET_TAG in instance.tags})
         if not fleets:
             return None
-        members = [instance for instance in ours if instance.tags.get(FLEET_TAG) == fleets[0]]
+        members = [instance for instance in instances if instance.tags.get(FLEET_TAG) == fleets[0]]
         return _physical(ctx.clients, fleets[0], members, inputs)
 
-    def read(self, ctx: HandlerContext, physical_id: str) -> Physical | None:
+    def read(self, ctx: HandlerContext, physical_id: str) -> ExistingResource | None:
         """Return the current state. A fleet without running instances no longer exists."""
         members = [instance for instance in _members(ctx.clients, physical_id) if instance.state not in ENDING]
         return _physical(ctx.clients, physical_id, members, {}) if members else None
 
-    def update(self, ctx: HandlerContext, physical_id: str, old: Properties, new: Properties) -> Physical:
-        """Change its tags and those of its instances."""
+    def update(self, ctx: HandlerContext, physical_id: str, old: Properties, new: Properties) -> ExistingResource:
+        """Change the tags of the fleet and its instances."""
         before, after = dict(old.get("tags") or {}), dict(new.get("tags") or {})
         members = [instance for instance in _members(ctx.clients, physical_id) if instance.state not in ENDING]
         retag_all(ctx.clients, [physical_id, *(instance.id for instance in members)], before, after)
@@ -109,21 +111,21 @@ class FleetHandler(DescribedHandler):
 
 
 def _launched(ctx: HandlerContext, inputs: Properties) -> tuple[str, list[str]]:
-    """Send the launch; after an answer that a moment's patience cures, again, under the next token of the series."""
+    """Launch the instances, retrying temporary errors with a new token. Return the fleet ID and instance IDs."""
     deadline = ctx.clock.monotonic() + _PROFILE_SPREAD_S
     for attempt in range(_PROFILE_SPREAD_S):
-        # AWS answers a repeated token with the first answer, so an answer that was "no" needs a new one.
+        # AWS repeats its first response for a token that it has seen, so a retry after a rejection needs a new token.
         token = ctx.token if attempt == 0 else f"{ctx.token[:60]}-{attempt}"
         try:
             return _sent(ctx, inputs, token)
         except CloudGpuError as err:
-            # A call that AWS would not even take in has been sent again, with its own token, for longer than this.
+            # `_sent` has already repeated a throttled call with the same token for longer than this deadline.
             if not (_profile_unknown(err) or is_throttled(err)) or ctx.clock.monotonic() > deadline:
                 raise
         ctx.clock.sleep(min(5.0, 1.0 + attempt))
     message = "EC2 does not know the instance profile"
     raise BadRequestError(
-        message, code="InvalidParameterValue", hint="run the command again: changes in IAM take a while to take effect"
+        message, code="InvalidParameterValue", hint="run the command again: IAM changes take effect after a while"
     )
 
 
@@ -135,20 +137,20 @@ def _sent(ctx: HandlerContext, inputs: Properties, token: str) -> tuple[str, lis
     def send() -> dict[str, Any]:
         with typed("launching the gang"):
             ec2 = ctx.clients.launch_client()
-            answer: dict[str, Any] = ec2.create_fleet(ClientToken=token, TagSpecifications=specifications, **request)
-            return answer
+            response: dict[str, Any] = ec2.create_fleet(ClientToken=token, TagSpecifications=specifications, **request)
+            return response
 
-    # A throttled call had no effect: the same token may go again, and must, in case it had.
-    answer = retried(ctx.clock, send, when=is_throttled, total_s=_THROTTLED_S)
+    # A throttled call has no effect. Repeat the token nevertheless, so that nothing is launched twice if it had one.
+    response = retried(ctx.clock, send, when=is_throttled, total_s=_THROTTLED_S)
     with answered("reading which instances were launched"):
-        fleet_id: str = answer["FleetId"]
+        fleet_id: str = response["FleetId"]
         ids = sorted(
-            instance_id for launched in answer.get("Instances") or () for instance_id in launched["InstanceIds"]
+            instance_id for launched in response.get("Instances") or () for instance_id in launched["InstanceIds"]
         )
-    wanted = request["TargetCapacitySpecification"]["TotalTargetCapacity"]
-    if len(ids) < wanted:
+    requested = request["TargetCapacitySpecification"]["TotalTargetCapacity"]
+    if len(ids) < requested:
         _release(ctx, fleet_id, ids)
-        err = incomplete(answer.get("Errors") or (), len(ids), wanted)
+        err = incomplete(response.get("Errors") or (), len(ids), requested)
         if isinstance(err, LaunchError):
             err.launched = tuple(ids)
         raise err
@@ -158,14 +160,14 @@ def _sent(ctx: HandlerContext, inputs: Properties, token: str) -> tuple[str, lis
 def incomplete(errors: Sequence[Mapping[str, Any]], got: int, wanted: int) -> CloudGpuError:
     """Return the error for a successful response with too few instances."""
     doing = f"launching {wanted} instances"
-    found = [refusal(error.get("ErrorCode", ""), error.get("ErrorMessage", ""), doing) for error in errors]
-    if not found:
+    launch_errors = [refusal(error.get("ErrorCode", ""), error.get("ErrorMessage", ""), doing) for error in errors]
+    if not launch_errors:
         return CapacityError(
             f"{doing}: AWS launched {got} and reported no reason",
             code="UnfulfillableCapacity",
-            hint="another zone may have capacity",
+            hint="try another zone, which may have capacity",
         )
-    return min(found, key=lambda err: _WIDEST.index(rule_of(err).skips))
+    return min(launch_errors, key=lambda err: _WIDEST.index(rule_of(err).skips))
 
 
 def _profile_unknown(err: CloudGpuError) -> bool:
@@ -173,32 +175,36 @@ def _profile_unknown(err: CloudGpuError) -> bool:
 
 
 def _running(ctx: HandlerContext, fleet_id: str, ids: Sequence[str]) -> tuple[Instance, ...]:
-    """Wait until all run; one that ended instead says why.
+    """Wait until all instances are running.
 
     Raises:
-        LaunchError: An instance ended before it ran.
-        CloudError: They did not run in time.
+        LaunchError: An instance terminated instead of starting; the message contains AWS's reason.
+        CloudError: The instances were not running within the time limit.
     """
 
     def look() -> tuple[Instance, ...] | None:
-        seen = describe(ctx.clients, ids)
-        for instance in seen:
+        instances = describe(ctx.clients, ids)
+        for instance in instances:
             if instance.state in ENDING:
-                raise _died(instance)
-        return seen if len(seen) == len(ids) and all(instance.state == "running" for instance in seen) else None
+                raise _launch_failure(instance)
+        return (
+            instances
+            if len(instances) == len(ids) and all(instance.state == "running" for instance in instances)
+            else None
+        )
 
     return awaited(ctx.clock, look, what=f"{len(ids)} instances of {fleet_id} to run", total_s=_RUNNING_S)
 
 
-def _died(instance: Instance) -> LaunchError:
-    """Return a capacity error for `Server.InsufficientInstanceCapacity`, else a launch error."""
-    side, _, code = instance.reason.rpartition(".")
-    err = refusal(code, instance.reason_text or instance.state, f"instance {instance.id} ended while starting")
+def _launch_failure(instance: Instance) -> LaunchError:
+    """Return the error for an instance that did not start. An unknown `Server.` reason becomes a capacity error."""
+    source, _, code = instance.reason.rpartition(".")
+    err = refusal(code, instance.reason_text or instance.state, f"instance {instance.id} terminated while starting")
     if isinstance(err, LaunchError):
         return err
-    # AWS's own fault is no reason to give up: the next zone may be in better health.
-    kind = CapacityError if side == "Server" else LaunchError
-    return kind(err.message, code=instance.reason, hint=err.hint)
+    # Do not give up because of an internal error of AWS: another zone may work.
+    error_class = CapacityError if source == "Server" else LaunchError
+    return error_class(err.message, code=instance.reason, hint=err.hint)
 
 
 def _members(clients: Clients, fleet_id: str) -> tuple[Instance, ...]:
@@ -206,27 +212,27 @@ def _members(clients: Clients, fleet_id: str) -> tuple[Instance, ...]:
 
 
 def _release(ctx: HandlerContext, fleet_id: str, recorded: Sequence[str]) -> None:
-    """Delete the fleet, then terminate its remaining instances, recorded or found by AWS's own tag."""
+    """Delete the fleet, then terminate its remaining instances, both recorded and found by AWS's fleet tag."""
     _delete_fleet(ctx.clients, fleet_id)
-    found = [instance.id for instance in _members(ctx.clients, fleet_id)]
-    terminate(ctx.clients, ctx.clock, sorted({*recorded, *found}))
+    tagged = [instance.id for instance in _members(ctx.clients, fleet_id)]
+    terminate(ctx.clients, ctx.clock, sorted({*recorded, *tagged}))
 
 
 def _delete_fleet(clients: Clients, fleet_id: str) -> None:
     try:
         with typed(f"deleting fleet {fleet_id}"):
-            answer = clients.client("ec2").delete_fleets(FleetIds=[fleet_id], TerminateInstances=True)
+            response = clients.client("ec2").delete_fleets(FleetIds=[fleet_id], TerminateInstances=True)
     except CloudGpuError as err:
         if is_gone(err):
             return
         raise
-    for failure in answer.get("UnsuccessfulFleetDeletions") or ():
-        why = refusal(failure["Error"]["Code"], failure["Error"].get("Message", ""), f"deleting fleet {fleet_id}")
-        if not is_gone(why) and why.code != "fleetNotInDeletableState":
-            raise CloudError(why.message, code=why.code, hint=why.hint or "run `cloudgpu down` again")
+    for failure in response.get("UnsuccessfulFleetDeletions") or ():
+        refused = refusal(failure["Error"]["Code"], failure["Error"].get("Message", ""), f"deleting fleet {fleet_id}")
+        if not is_gone(refused) and refused.code != "fleetNotInDeletableState":
+            raise CloudError(refused.message, code=refused.code, hint=refused.hint or "run `cloudgpu down` again")
 
 
-def _physical(clients: Clients, fleet_id: str, members: Sequence[Instance], inputs: Properties) -> Physical:
+def _physical(clients: Clients, fleet_id: str, members: Sequence[Instance], inputs: Properties) -> ExistingResource:
     types = sorted({instance.type for instance in members})
     lifecycle = (inputs.get("targetCapacitySpecification") or {}).get("defaultTargetCapacityType", "")
     sets = [
@@ -247,4 +253,4 @@ def _physical(clients: Clients, fleet_id: str, members: Sequence[Instance], inpu
         "fleetInstanceSets": sets,
         **tag_outputs(inputs, inputs.get("tags") or {}),
     }
-    return Physical(fleet_id, outputs)
+    return ExistingResource(fleet_id, outputs)

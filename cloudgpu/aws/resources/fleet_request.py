@@ -8,7 +8,7 @@ from cloudgpu.aws.resources.base import Properties
 Convert = Callable[[Any], Any]
 
 _LOWEST_PRICE = {"lowestPrice": "lowest-price"}
-"""The provider's spelling -> the API's."""
+"""Pulumi provider's spelling -> EC2 API's spelling."""
 
 OPTIONS: Mapping[str, tuple[str, Convert]] = {
     "allocationStrategy": ("AllocationStrategy", lambda text: _LOWEST_PRICE.get(text, text)),
@@ -47,24 +47,24 @@ NESTED: Mapping[str, frozenset[str]] = {
 
 
 def fleet_request(inputs: Properties) -> dict[str, Any]:
-    """Return the arguments of `CreateFleet`, without token and tags."""
+    """Return the arguments of `CreateFleet`, except token and tags."""
     request = {
         "Type": inputs["type"],
         "LaunchTemplateConfigs": [_config(config) for config in inputs["launchTemplateConfigs"]],
-        "TargetCapacitySpecification": _by(CAPACITY, inputs["targetCapacitySpecification"]),
+        "TargetCapacitySpecification": _converted(CAPACITY, inputs["targetCapacitySpecification"]),
     }
     for key, name in (("onDemandOptions", "OnDemandOptions"), ("spotOptions", "SpotOptions")):
         if inputs.get(key):
-            request[name] = _by(OPTIONS, inputs[key])
+            request[name] = _converted(OPTIONS, inputs[key])
     return request
 
 
 def _config(row: Mapping[str, Any]) -> dict[str, Any]:
-    specification = _by(SPECIFICATION, row["launchTemplateSpecification"])
-    overrides = [_by(OVERRIDE, override) for override in row.get("overrides") or ()]
+    specification = _converted(SPECIFICATION, row["launchTemplateSpecification"])
+    overrides = [_converted(OVERRIDE, override) for override in row.get("overrides") or ()]
     return {"LaunchTemplateSpecification": specification, "Overrides": overrides}
 
 
-def _by(table: Mapping[str, tuple[str, Convert]], found: Mapping[str, Any]) -> dict[str, Any]:
-    given = {key: value for key, value in found.items() if value is not None}
-    return {table[key][0]: table[key][1](value) for key, value in given.items()}
+def _converted(table: Mapping[str, tuple[str, Convert]], properties: Mapping[str, Any]) -> dict[str, Any]:
+    present = {key: value for key, value in properties.items() if value is not None}
+    return {table[key][0]: table[key][1](value) for key, value in present.items()}

@@ -3,15 +3,15 @@
 from typing import Any, ClassVar
 
 from cloudgpu.aws.ec2.tagging import listed, mapped
-from cloudgpu.aws.resources.base import HandlerContext, Physical, Properties
+from cloudgpu.aws.resources.base import ExistingResource, HandlerContext, Properties
 from cloudgpu.aws.resources.described import DescribedHandler, all_tags, changed_tags, completed, is_ours, tag_outputs
 from cloudgpu.aws.session.errors import is_gone, is_in_use, typed
 from cloudgpu.aws.session.session import Clients
 from cloudgpu.aws.session.waiters import retried
 from cloudgpu.errors import CloudGpuError
 
-_SPREAD_S = 60
-"""How long a new role may be unknown to some of IAM's servers."""
+_ROLE_WAIT_S = 60
+"""Seconds for which some IAM servers may not know a new role."""
 _RELEASE_S = 60
 
 
@@ -24,33 +24,33 @@ class InstanceProfileHandler(DescribedHandler):
     defaults: ClassVar[Properties] = {"path": "/"}
     replaced_by = frozenset({"name", "path"})
 
-    def create(self, ctx: HandlerContext, inputs: Properties) -> Physical:
+    def create(self, ctx: HandlerContext, inputs: Properties) -> ExistingResource:
         """Create the profile and add the role.
 
         Raises:
             BadRequestError: A profile of this name already exists, or the role does not exist.
         """
         name = inputs["name"]
-        with typed(f"making instance profile {name}"):
+        with typed(f"creating instance profile {name}"):
             ctx.clients.client("iam").create_instance_profile(
                 InstanceProfileName=name, Path=inputs["path"], Tags=listed(all_tags(ctx, inputs))
             )
         return self._settled(ctx, name, inputs)
 
-    def find(self, ctx: HandlerContext, inputs: Properties) -> Physical | None:
-        """Return the profile of this name if this call created it, after adding its role."""
-        found = _described(ctx.clients, inputs["name"])
-        if not found or not is_ours(ctx, mapped(found.get("Tags"))):
+    def find(self, ctx: HandlerContext, inputs: Properties) -> ExistingResource | None:
+        """Return the profile that an interrupted create with this token left, after adding its role, or None."""
+        profile = _described(ctx.clients, inputs["name"])
+        if not profile or not is_ours(ctx, mapped(profile.get("Tags"))):
             return None
-        return completed(lambda: self._settled(ctx, inputs["name"], inputs), lambda: _physical(found, inputs))
+        return completed(lambda: self._settled(ctx, inputs["name"], inputs), lambda: _physical(profile, inputs))
 
-    def read(self, ctx: HandlerContext, physical_id: str) -> Physical | None:
+    def read(self, ctx: HandlerContext, physical_id: str) -> ExistingResource | None:
         """Return the current state."""
-        found = _described(ctx.clients, physical_id)
-        return _physical(found, {"tags": mapped(found.get("Tags"))}) if found else None
+        profile = _described(ctx.clients, physical_id)
+        return _physical(profile, {"tags": mapped(profile.get("Tags"))}) if profile else None
 
-    def update(self, ctx: HandlerContext, physical_id: str, old: Properties, new: Properties) -> Physical:
-        """Change its role and tags."""
+    def update(self, ctx: HandlerContext, physical_id: str, old: Properties, new: Properties) -> ExistingResource:
+        """Change the role and the tags."""
         iam = ctx.clients.client("iam")
         before, after = changed_tags(ctx, old), changed_tags(ctx, new)
         with typed(f"tagging instance profile {physical_id}"):
@@ -61,11 +61,11 @@ class InstanceProfileHandler(DescribedHandler):
         return self._settled(ctx, physical_id, new)
 
     def delete(self, ctx: HandlerContext, physical_id: str, outputs: Properties) -> None:  # noqa: ARG002
-        """Take the role out and delete it."""
+        """Remove the role from the profile, then delete the profile."""
 
         def attempt() -> None:
-            found = _described(ctx.clients, physical_id)
-            for role in _roles(found):
+            profile = _described(ctx.clients, physical_id)
+            for role in _roles(profile):
                 _remove(ctx.clients, physical_id, role)
             with typed(f"deleting instance profile {physical_id}"):
                 ctx.clients.client("iam").delete_instance_profile(InstanceProfileName=physical_id)
@@ -76,58 +76,58 @@ class InstanceProfileHandler(DescribedHandler):
             if not is_gone(err):
                 raise
 
-    def _settled(self, ctx: HandlerContext, name: str, inputs: Properties) -> Physical:
-        """Make sure the profile has the requested role, wherever an earlier attempt was interrupted."""
-        wanted = inputs.get("role") or ""
+    def _settled(self, ctx: HandlerContext, name: str, inputs: Properties) -> ExistingResource:
+        """Make the profile's role match the inputs, regardless of where an earlier attempt was interrupted."""
+        requested = inputs.get("role") or ""
         present = _roles(_described(ctx.clients, name))
         for role in present:
-            if role != wanted:
+            if role != requested:
                 _remove(ctx.clients, name, role)
-        if wanted and wanted not in present:
-            retried(ctx.clock, lambda: _add(ctx.clients, name, wanted), when=is_gone, total_s=_SPREAD_S)
-        with typed(f"looking at instance profile {name}"):
-            found = ctx.clients.client("iam").get_instance_profile(InstanceProfileName=name)["InstanceProfile"]
-        return _physical(found, inputs)
+        if requested and requested not in present:
+            retried(ctx.clock, lambda: _add(ctx.clients, name, requested), when=is_gone, total_s=_ROLE_WAIT_S)
+        with typed(f"describing instance profile {name}"):
+            profile = ctx.clients.client("iam").get_instance_profile(InstanceProfileName=name)["InstanceProfile"]
+        return _physical(profile, inputs)
 
 
 def _add(clients: Clients, name: str, role: str) -> None:
-    with typed(f"putting role {role} into instance profile {name}"):
+    with typed(f"adding role {role} to instance profile {name}"):
         clients.client("iam").add_role_to_instance_profile(InstanceProfileName=name, RoleName=role)
 
 
 def _remove(clients: Clients, name: str, role: str) -> None:
     try:
-        with typed(f"taking role {role} out of instance profile {name}"):
+        with typed(f"removing role {role} from instance profile {name}"):
             clients.client("iam").remove_role_from_instance_profile(InstanceProfileName=name, RoleName=role)
     except CloudGpuError as err:
         if not is_gone(err):
             raise
 
 
-def _roles(found: dict[str, Any] | None) -> list[str]:
-    return [role["RoleName"] for role in (found or {}).get("Roles", ())]
+def _roles(profile: dict[str, Any] | None) -> list[str]:
+    return [role["RoleName"] for role in (profile or {}).get("Roles", ())]
 
 
 def _described(clients: Clients, name: str) -> dict[str, Any] | None:
     try:
-        with typed(f"looking at instance profile {name}"):
-            answer = clients.client("iam").get_instance_profile(InstanceProfileName=name)
+        with typed(f"describing instance profile {name}"):
+            response = clients.client("iam").get_instance_profile(InstanceProfileName=name)
     except CloudGpuError as err:
         if is_gone(err):
             return None
         raise
-    found: dict[str, Any] = answer["InstanceProfile"]
-    return found
+    profile: dict[str, Any] = response["InstanceProfile"]
+    return profile
 
 
-def _physical(found: dict[str, Any], inputs: Properties) -> Physical:
+def _physical(profile: dict[str, Any], inputs: Properties) -> ExistingResource:
     outputs = {
-        "arn": found["Arn"],
-        "uniqueId": found["InstanceProfileId"],
-        "createDate": found["CreateDate"].strftime("%Y-%m-%dT%H:%M:%SZ"),
-        "name": found["InstanceProfileName"],
-        "path": found["Path"],
-        "role": next(iter(_roles(found)), ""),
-        **tag_outputs(inputs, mapped(found.get("Tags"))),
+        "arn": profile["Arn"],
+        "uniqueId": profile["InstanceProfileId"],
+        "createDate": profile["CreateDate"].strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "name": profile["InstanceProfileName"],
+        "path": profile["Path"],
+        "role": next(iter(_roles(profile)), ""),
+        **tag_outputs(inputs, mapped(profile.get("Tags"))),
     }
-    return Physical(found["InstanceProfileName"], outputs)
+    return ExistingResource(profile["InstanceProfileName"], outputs)

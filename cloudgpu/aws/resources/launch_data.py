@@ -22,15 +22,15 @@ def _same(value: Any) -> Any:  # noqa: ANN401
 def _mapping(table: Table) -> Convert:
     """Return a converter for mappings, from a table of Pulumi key -> AWS key and value converter."""
 
-    def convert(found: Mapping[str, Any]) -> dict[str, Any]:
-        given = {key: value for key, value in found.items() if value is not None and value != ""}
-        return {table[key][0]: table[key][1](value) for key, value in given.items()}
+    def convert(properties: Mapping[str, Any]) -> dict[str, Any]:
+        present = {key: value for key, value in properties.items() if value is not None and value != ""}
+        return {table[key][0]: table[key][1](value) for key, value in present.items()}
 
     return convert
 
 
 def _each(convert: Convert) -> Convert:
-    return lambda found: [convert(value) for value in found]
+    return lambda values: [convert(value) for value in values]
 
 
 EBS: Table = {

@@ -5,7 +5,7 @@ import json
 from typing import Any, ClassVar
 
 from cloudgpu.aws.ec2.tagging import mapped, retag, specification
-from cloudgpu.aws.resources.base import HandlerContext, Physical, Properties
+from cloudgpu.aws.resources.base import ExistingResource, HandlerContext, Properties
 from cloudgpu.aws.resources.described import DescribedHandler, all_tags, changed_tags, existing, is_ours, tag_outputs
 from cloudgpu.aws.resources.launch_data import DATA, NESTED, launch_template_data
 from cloudgpu.aws.session.errors import is_gone, typed
@@ -13,11 +13,11 @@ from cloudgpu.aws.session.session import Clients
 from cloudgpu.errors import CloudGpuError
 
 _TOKEN_CHARACTERS = 64
-"""EC2 takes no longer ones."""
+"""EC2's limit on the length of a client token."""
 
 
 class LaunchTemplateHandler(DescribedHandler):
-    """Launch template. A change creates a new version; running instances keep theirs."""
+    """Launch template. A change creates a new version, which does not affect running instances."""
 
     type: ClassVar[str] = "aws:ec2/launchTemplate:LaunchTemplate"
     accepts = frozenset({*DATA, "name", "description", "updateDefaultVersion", "defaultVersion"})
@@ -25,7 +25,7 @@ class LaunchTemplateHandler(DescribedHandler):
     replaced_by = frozenset({"name"})
     nested = NESTED
 
-    def create(self, ctx: HandlerContext, inputs: Properties) -> Physical:
+    def create(self, ctx: HandlerContext, inputs: Properties) -> ExistingResource:
         """Create the template with its first version.
 
         Raises:
@@ -39,26 +39,26 @@ class LaunchTemplateHandler(DescribedHandler):
             "TagSpecifications": [specification("launch-template", all_tags(ctx, inputs))],
             **_description(inputs),
         }
-        with typed(f"making launch template {name}"):
-            made = ctx.clients.client("ec2").create_launch_template(**request)["LaunchTemplate"]
-        return _physical(made, inputs, ctx.clients.region)
+        with typed(f"creating launch template {name}"):
+            template = ctx.clients.client("ec2").create_launch_template(**request)["LaunchTemplate"]
+        return _physical(template, inputs, ctx.clients.region)
 
-    def find(self, ctx: HandlerContext, inputs: Properties) -> Physical | None:
-        """Return the template of this name if this call created it."""
-        found = _described(ctx.clients, LaunchTemplateNames=[inputs["name"]])
-        if not found or not is_ours(ctx, mapped(found.get("Tags"))):
+    def find(self, ctx: HandlerContext, inputs: Properties) -> ExistingResource | None:
+        """Return the template that an interrupted create with this token left; None if there is none."""
+        template = _described(ctx.clients, LaunchTemplateNames=[inputs["name"]])
+        if not template or not is_ours(ctx, mapped(template.get("Tags"))):
             return None
-        return _physical(found, inputs, ctx.clients.region)
+        return _physical(template, inputs, ctx.clients.region)
 
-    def read(self, ctx: HandlerContext, physical_id: str) -> Physical | None:
+    def read(self, ctx: HandlerContext, physical_id: str) -> ExistingResource | None:
         """Return the current state."""
-        found = _described(ctx.clients, LaunchTemplateIds=[physical_id])
-        if not found:
+        template = _described(ctx.clients, LaunchTemplateIds=[physical_id])
+        if not template:
             return None
-        return _physical(found, {"tags": mapped(found.get("Tags"))}, ctx.clients.region)
+        return _physical(template, {"tags": mapped(template.get("Tags"))}, ctx.clients.region)
 
-    def update(self, ctx: HandlerContext, physical_id: str, old: Properties, new: Properties) -> Physical:
-        """Add a version where the launch changed, and point the default to it where that was asked for."""
+    def update(self, ctx: HandlerContext, physical_id: str, old: Properties, new: Properties) -> ExistingResource:
+        """Create a version if the launch data changed, and change the default version if requested."""
         ec2 = ctx.clients.client("ec2")
         retag(ctx.clients, physical_id, changed_tags(ctx, old), changed_tags(ctx, new))
         default = new.get("defaultVersion")
@@ -73,11 +73,11 @@ class LaunchTemplateHandler(DescribedHandler):
                 default = version if new.get("updateDefaultVersion") else default
             if default:
                 ec2.modify_launch_template(LaunchTemplateId=physical_id, DefaultVersion=str(int(default)))
-        found = existing(_described(ctx.clients, LaunchTemplateIds=[physical_id]), f"launch template {physical_id}")
-        return _physical(found, new, ctx.clients.region)
+        template = existing(_described(ctx.clients, LaunchTemplateIds=[physical_id]), f"launch template {physical_id}")
+        return _physical(template, new, ctx.clients.region)
 
     def delete(self, ctx: HandlerContext, physical_id: str, outputs: Properties) -> None:  # noqa: ARG002
-        """Delete it with all its versions."""
+        """Delete the template with all its versions."""
         try:
             with typed(f"deleting launch template {physical_id}"):
                 ctx.clients.client("ec2").delete_launch_template(LaunchTemplateId=physical_id)
@@ -98,24 +98,24 @@ def _description(inputs: Properties) -> dict[str, str]:
 
 def _described(clients: Clients, **by: list[str]) -> dict[str, Any] | None:
     try:
-        with typed(f"looking at launch template {next(iter(by.values()))[0]}"):
-            found = clients.client("ec2").describe_launch_templates(**by)["LaunchTemplates"]
+        with typed(f"describing launch template {next(iter(by.values()))[0]}"):
+            templates = clients.client("ec2").describe_launch_templates(**by)["LaunchTemplates"]
     except CloudGpuError as err:
         if is_gone(err):
             return None
         raise
-    return next(iter(found), None)
+    return next(iter(templates), None)
 
 
-def _physical(found: dict[str, Any], inputs: Properties, region: str) -> Physical:
-    template_id = found["LaunchTemplateId"]
-    account = found.get("CreatedBy", "").split(":")[4:5]
+def _physical(template: dict[str, Any], inputs: Properties, region: str) -> ExistingResource:
+    template_id = template["LaunchTemplateId"]
+    account = template.get("CreatedBy", "").split(":")[4:5]
     outputs = {
         **{key: value for key, value in inputs.items() if key != "tags"},
         "arn": f"arn:aws:ec2:{region}:{''.join(account)}:launch-template/{template_id}",
-        "name": found["LaunchTemplateName"],
-        "latestVersion": found.get("LatestVersionNumber", 1),
-        "defaultVersion": found.get("DefaultVersionNumber", 1),
-        **tag_outputs(inputs, mapped(found.get("Tags"))),
+        "name": template["LaunchTemplateName"],
+        "latestVersion": template.get("LatestVersionNumber", 1),
+        "defaultVersion": template.get("DefaultVersionNumber", 1),
+        **tag_outputs(inputs, mapped(template.get("Tags"))),
     }
-    return Physical(template_id, outputs)
+    return ExistingResource(template_id, outputs)

@@ -1,4 +1,4 @@
-"""Data sources of a program: invokes of Pulumi's AWS provider."""
+"""Lookups of a program: invokes of Pulumi's AWS provider."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -18,14 +18,14 @@ def get_vpc(args: Arguments, clients: Clients) -> dict[str, Any]:
     Raises:
         BadRequestError: Not exactly one VPC matches.
     """
-    _accept("aws:ec2/getVpc:getVpc", args, {"default", "id", "cidrBlock", "state", "filters", "tags"})
+    _check_arguments("aws:ec2/getVpc:getVpc", args, {"default", "id", "cidrBlock", "state", "filters", "tags"})
     filters = _filters(args, {"id": "vpc-id", "cidrBlock": "cidr", "state": "state"})
     if args.get("default"):
         filters.append({"Name": "is-default", "Values": ["true"]})
     with typed("looking for the VPC"):
-        found = clients.client("ec2").describe_vpcs(Filters=filters)["Vpcs"]
-    hint = "create one with `aws ec2 create-default-vpc`, name one, or set createVpc"
-    vpc = _only(found, f"VPC in {clients.region}", hint)
+        vpcs = clients.client("ec2").describe_vpcs(Filters=filters)["Vpcs"]
+    hint = "create a default VPC with `aws ec2 create-default-vpc`, set vpcId, or set createVpc"
+    vpc = _single(vpcs, f"VPC in {clients.region}", hint)
     return {
         "id": vpc["VpcId"],
         "cidrBlock": vpc["CidrBlock"],
@@ -42,7 +42,7 @@ def get_vpc(args: Arguments, clients: Clients) -> dict[str, Any]:
 
 def get_subnets(args: Arguments, clients: Clients) -> dict[str, Any]:
     """Implement `aws:ec2/getSubnets:getSubnets`."""
-    _accept("aws:ec2/getSubnets:getSubnets", args, {"filters", "tags"})
+    _check_arguments("aws:ec2/getSubnets:getSubnets", args, {"filters", "tags"})
     ids = sorted(subnet["SubnetId"] for subnet in _subnets(_filters(args, {}), clients))
     return {"id": clients.region, "ids": ids, "region": clients.region, "tags": dict(args.get("tags") or {})}
 
@@ -54,11 +54,11 @@ def get_subnet(args: Arguments, clients: Clients) -> dict[str, Any]:
         BadRequestError: Not exactly one subnet matches.
     """
     names = {"id": "subnet-id", "vpcId": "vpc-id", "availabilityZone": "availability-zone", "cidrBlock": "cidr-block"}
-    _accept("aws:ec2/getSubnet:getSubnet", args, {*names, "filters", "tags", "defaultForAz"})
+    _check_arguments("aws:ec2/getSubnet:getSubnet", args, {*names, "filters", "tags", "defaultForAz"})
     filters = _filters(args, names)
     if args.get("defaultForAz"):
         filters.append({"Name": "default-for-az", "Values": ["true"]})
-    subnet = _only(_subnets(filters, clients), f"subnet in {clients.region}", "check the subnet id and the region")
+    subnet = _single(_subnets(filters, clients), f"subnet in {clients.region}", "check the subnet ID and the region")
     return {
         "id": subnet["SubnetId"],
         "arn": subnet.get("SubnetArn", ""),
@@ -82,11 +82,13 @@ def get_network_interface(args: Arguments, clients: Clients) -> dict[str, Any]:
     Raises:
         BadRequestError: Not exactly one interface matches.
     """
-    _accept("aws:ec2/getNetworkInterface:getNetworkInterface", args, {"id", "filters", "tags"})
+    _check_arguments("aws:ec2/getNetworkInterface:getNetworkInterface", args, {"id", "filters", "tags"})
     filters = _filters(args, {"id": "network-interface-id"})
     with typed("looking for the network interface"):
-        found = clients.client("ec2").describe_network_interfaces(Filters=filters)["NetworkInterfaces"]
-    interface = _only(found, f"network interface in {clients.region}", "the instance may have ended: run it again")
+        interfaces = clients.client("ec2").describe_network_interfaces(Filters=filters)["NetworkInterfaces"]
+    interface = _single(
+        interfaces, f"network interface in {clients.region}", "run the command again: the instance may have terminated"
+    )
     interface_id = interface["NetworkInterfaceId"]
     attachment = interface.get("Attachment") or {}
     return {
@@ -119,18 +121,22 @@ def get_ami(args: Arguments, clients: Clients) -> dict[str, Any]:
     """Implement `aws:ec2/getAmi:getAmi`.
 
     Raises:
-        BadRequestError: No image matches, or several and `mostRecent` is not set.
+        BadRequestError: No image matches, or several images match and `mostRecent` is not set.
     """
-    _accept("aws:ec2/getAmi:getAmi", args, {"filters", "owners", "mostRecent", "executableUsers", "includeDeprecated"})
+    _check_arguments(
+        "aws:ec2/getAmi:getAmi", args, {"filters", "owners", "mostRecent", "executableUsers", "includeDeprecated"}
+    )
     request: dict[str, Any] = {"Filters": _filters(args, {}), "IncludeDeprecated": bool(args.get("includeDeprecated"))}
     for key, name in (("owners", "Owners"), ("executableUsers", "ExecutableUsers")):
         if args.get(key):
             request[name] = list(args[key])
     with typed("looking for the machine image"):
-        found = clients.client("ec2").describe_images(**request)["Images"]
+        images = clients.client("ec2").describe_images(**request)["Images"]
     if args.get("mostRecent"):
-        found = sorted(found, key=lambda image: str(image.get("CreationDate", "")))[-1:]
-    image = _only(found, f"machine image in {clients.region}", "check the image and that it lies in this region")
+        images = sorted(images, key=lambda image: str(image.get("CreationDate", "")))[-1:]
+    image = _single(
+        images, f"machine image in {clients.region}", "check the image ID and that the image is in this region"
+    )
     return {
         "id": image["ImageId"],
         "imageId": image["ImageId"],
@@ -152,18 +158,18 @@ def get_parameter(args: Arguments, clients: Clients) -> dict[str, Any]:
     Raises:
         BadRequestError: The parameter does not exist in the region.
     """
-    _accept("aws:ssm/getParameter:getParameter", args, {"name", "withDecryption"})
+    _check_arguments("aws:ssm/getParameter:getParameter", args, {"name", "withDecryption"})
     decrypt = args.get("withDecryption", True) is not False
     with typed(f"reading the parameter {args['name']} in {clients.region}"):
-        found = clients.client("ssm").get_parameter(Name=args["name"], WithDecryption=decrypt)["Parameter"]
+        parameter = clients.client("ssm").get_parameter(Name=args["name"], WithDecryption=decrypt)["Parameter"]
     return {
-        "id": found["Name"],
-        "name": found["Name"],
-        "arn": found.get("ARN", ""),
-        "type": found.get("Type", ""),
-        "value": found["Value"],
-        "insecureValue": "" if found.get("Type") == "SecureString" else found["Value"],
-        "version": found.get("Version", 0),
+        "id": parameter["Name"],
+        "name": parameter["Name"],
+        "arn": parameter.get("ARN", ""),
+        "type": parameter.get("Type", ""),
+        "value": parameter["Value"],
+        "insecureValue": "" if parameter.get("Type") == "SecureString" else parameter["Value"],
+        "version": parameter.get("Version", 0),
         "withDecryption": decrypt,
         "region": clients.region,
     }
@@ -171,20 +177,20 @@ def get_parameter(args: Arguments, clients: Clients) -> dict[str, Any]:
 
 def get_caller_identity(args: Arguments, clients: Clients) -> dict[str, Any]:
     """Implement `aws:index/getCallerIdentity:getCallerIdentity`."""
-    _accept("aws:index/getCallerIdentity:getCallerIdentity", args, set())
-    with typed("asking whose credentials these are"):
-        found = clients.client("sts").get_caller_identity()
+    _check_arguments("aws:index/getCallerIdentity:getCallerIdentity", args, set())
+    with typed("reading the identity of the credentials"):
+        caller = clients.client("sts").get_caller_identity()
     return {
-        "id": found["Account"],
-        "accountId": found["Account"],
-        "arn": found["Arn"],
-        "userId": found["UserId"],
+        "id": caller["Account"],
+        "accountId": caller["Account"],
+        "arn": caller["Arn"],
+        "userId": caller["UserId"],
     }
 
 
 def get_region(args: Arguments, clients: Clients) -> dict[str, Any]:
     """Implement `aws:index/getRegion:getRegion`."""
-    _accept("aws:index/getRegion:getRegion", args, set())
+    _check_arguments("aws:index/getRegion:getRegion", args, set())
     region = clients.region
     return {"id": region, "name": region, "region": region, "endpoint": f"ec2.{region}.amazonaws.com"}
 
@@ -192,7 +198,7 @@ def get_region(args: Arguments, clients: Clients) -> dict[str, Any]:
 def get_availability_zones(args: Arguments, clients: Clients) -> dict[str, Any]:
     """Implement `aws:index/getAvailabilityZones:getAvailabilityZones`."""
     token = "aws:index/getAvailabilityZones:getAvailabilityZones"  # noqa: S105 a name in Pulumi's schema
-    _accept(token, args, {"state", "filters", "allAvailabilityZones"})
+    _check_arguments(token, args, {"state", "filters", "allAvailabilityZones"})
     request = {
         "Filters": _filters(args, {"state": "state"}),
         "AllAvailabilityZones": bool(args.get("allAvailabilityZones")),
@@ -222,8 +228,8 @@ LOOKUPS: Mapping[str, Lookup] = {
 }
 
 
-def _accept(token: str, args: Arguments, known: set[str]) -> None:
-    unknown = sorted(key for key, value in args.items() if value is not None and key not in known)
+def _check_arguments(token: str, args: Arguments, supported: set[str]) -> None:
+    unknown = sorted(key for key, value in args.items() if value is not None and key not in supported)
     if unknown:
         message = f"{token}: the direct engine does not support {', '.join(unknown)}"
         raise UnsupportedError(message, code="UnsupportedProperty", hint="leave it out, or use the pulumi engine")
@@ -231,10 +237,10 @@ def _accept(token: str, args: Arguments, known: set[str]) -> None:
 
 def _filters(args: Arguments, names: Mapping[str, str]) -> list[dict[str, Any]]:
     """Return the shorthand arguments, tags and explicit filters of a lookup as AWS filters."""
-    short = [{"Name": name, "Values": [args[key]]} for key, name in names.items() if args.get(key)]
+    shorthand = [{"Name": name, "Values": [args[key]]} for key, name in names.items() if args.get(key)]
     tags = [{"Name": f"tag:{key}", "Values": [value]} for key, value in (args.get("tags") or {}).items()]
-    given = [{"Name": entry["name"], "Values": list(entry["values"])} for entry in args.get("filters") or ()]
-    return [*short, *tags, *given]
+    explicit = [{"Name": entry["name"], "Values": list(entry["values"])} for entry in args.get("filters") or ()]
+    return [*shorthand, *tags, *explicit]
 
 
 def _subnets(filters: list[dict[str, Any]], clients: Clients) -> list[dict[str, Any]]:
@@ -243,8 +249,8 @@ def _subnets(filters: list[dict[str, Any]], clients: Clients) -> list[dict[str, 
         return [subnet for page in pages for subnet in page["Subnets"]]
 
 
-def _only(found: list[dict[str, Any]], what: str, hint: str) -> dict[str, Any]:
-    if len(found) != 1:
-        message = f"{len(found) or 'no'} matching {what}, expected one"
+def _single(matches: list[dict[str, Any]], what: str, hint: str) -> dict[str, Any]:
+    if len(matches) != 1:
+        message = f"{len(matches) or 'no'} matching {what}, expected one"
         raise BadRequestError(message, code="NotExactlyOne", hint=hint)
-    return found[0]
+    return matches[0]

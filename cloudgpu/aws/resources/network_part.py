@@ -1,11 +1,11 @@
-"""Base class of network resources that have an ID but no name."""
+"""Base class of the handlers of network resources that have an ID but no name."""
 
 from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from cloudgpu.aws.ec2.tagging import INTENT, mapped, retag, specification
-from cloudgpu.aws.resources.base import HandlerContext, Physical, Properties
+from cloudgpu.aws.resources.base import ExistingResource, HandlerContext, Properties
 from cloudgpu.aws.resources.described import (
     DescribedHandler,
     all_tags,
@@ -24,7 +24,7 @@ _RELEASE_S = 600
 
 
 class NetworkPartHandler(DescribedHandler):
-    """A network resource without a name, so that the creating call is recognized only by its tag."""
+    """Handler of a network resource without a name, so that only a tag identifies the call that created it."""
 
     kind: ClassVar[str]
     """AWS's resource type in tag specifications."""
@@ -32,39 +32,39 @@ class NetworkPartHandler(DescribedHandler):
     """Key of the list in AWS's descriptions."""
     id_key: ClassVar[str]
     describe_call: ClassVar[str] = ""
-    """Method that lists them, where it is not `describe_<kind>s`."""
+    """Method that lists the resources, if it is not `describe_<kind>s`."""
     id_filter: ClassVar[str] = ""
-    """Filter by id, where it is not `<kind>-id`."""
+    """Name of the filter by ID, if it is not `<kind>-id`."""
     appear_s: ClassVar[float] = 60
-    """How long it may take to become usable."""
+    """Seconds that the resource may take to become usable."""
 
-    def create(self, ctx: HandlerContext, inputs: Properties) -> Physical:
-        """Create the resource, wait until it is usable, then set what can only be set on an existing one.
+    def create(self, ctx: HandlerContext, inputs: Properties) -> ExistingResource:
+        """Create the resource, wait until it is usable, then set the properties that the creating call cannot set.
 
         Raises:
-            CloudError: AWS refused or cannot be reached.
+            CloudError: The AWS request failed or AWS is unreachable.
         """
         spec = specification(self.kind, all_tags(ctx, inputs))
-        with typed(f"making {self.kind}"):
+        with typed(f"creating {self.kind}"):
             physical_id = self._make(ctx, inputs, [spec])
         return self._settled(ctx, physical_id, inputs)
 
-    def find(self, ctx: HandlerContext, inputs: Properties) -> Physical | None:
-        """Return the resource that this call created, after completing it."""
-        found = self._described(ctx.clients, [{"Name": f"tag:{INTENT}", "Values": [ctx.token]}])
-        if found is None or not is_ours(ctx, mapped(found.get("Tags"))):
+    def find(self, ctx: HandlerContext, inputs: Properties) -> ExistingResource | None:
+        """Return the resource that an interrupted create with this token left, after finishing its setup, or None."""
+        resource = self._described(ctx.clients, [{"Name": f"tag:{INTENT}", "Values": [ctx.token]}])
+        if resource is None or not is_ours(ctx, mapped(resource.get("Tags"))):
             return None
         return completed(
-            lambda: self._settled(ctx, found[self.id_key], inputs), lambda: self._physical(ctx, found, inputs)
+            lambda: self._settled(ctx, resource[self.id_key], inputs), lambda: self._physical(ctx, resource, inputs)
         )
 
-    def read(self, ctx: HandlerContext, physical_id: str) -> Physical | None:
+    def read(self, ctx: HandlerContext, physical_id: str) -> ExistingResource | None:
         """Return the current state."""
-        found = self._by_id(ctx.clients, physical_id)
-        return self._physical(ctx, found, {"tags": mapped(found.get("Tags"))}) if found else None
+        resource = self._by_id(ctx.clients, physical_id)
+        return self._physical(ctx, resource, {"tags": mapped(resource.get("Tags"))}) if resource else None
 
-    def update(self, ctx: HandlerContext, physical_id: str, old: Properties, new: Properties) -> Physical:
-        """Change its tags and what else can be changed in place."""
+    def update(self, ctx: HandlerContext, physical_id: str, old: Properties, new: Properties) -> ExistingResource:
+        """Change the tags and the other properties that can be changed in place."""
         retag(ctx.clients, physical_id, changed_tags(ctx, old), changed_tags(ctx, new))
         return self._settled(ctx, physical_id, new)
 
@@ -81,17 +81,17 @@ class NetworkPartHandler(DescribedHandler):
             if not is_gone(err):
                 raise
 
-    def _settled(self, ctx: HandlerContext, physical_id: str, inputs: Properties) -> Physical:
+    def _settled(self, ctx: HandlerContext, physical_id: str, inputs: Properties) -> ExistingResource:
         what = f"{self.kind} {physical_id} to become available"
-        found = awaited(ctx.clock, lambda: self._usable(ctx.clients, physical_id), what=what, total_s=self.appear_s)
+        resource = awaited(ctx.clock, lambda: self._usable(ctx.clients, physical_id), what=what, total_s=self.appear_s)
         with typed(f"setting up {self.kind} {physical_id}"):
-            self._set(ctx.clients.client("ec2"), found, inputs)
-        found = existing(self._by_id(ctx.clients, physical_id), f"{self.kind} {physical_id}")
-        return self._physical(ctx, found, inputs)
+            self._set(ctx.clients.client("ec2"), resource, inputs)
+        resource = existing(self._by_id(ctx.clients, physical_id), f"{self.kind} {physical_id}")
+        return self._physical(ctx, resource, inputs)
 
     def _usable(self, clients: Clients, physical_id: str) -> dict[str, Any] | None:
-        found = self._by_id(clients, physical_id)
-        return found if found and str(found.get("State", "available")).lower() == "available" else None
+        resource = self._by_id(clients, physical_id)
+        return resource if resource and str(resource.get("State", "available")).lower() == "available" else None
 
     def _by_id(self, clients: Clients, physical_id: str) -> dict[str, Any] | None:
         return self._described(clients, [{"Name": self.id_filter or f"{self.kind}-id", "Values": [physical_id]}])
@@ -99,31 +99,31 @@ class NetworkPartHandler(DescribedHandler):
     def _described(self, clients: Clients, filters: list[dict[str, Any]]) -> dict[str, Any] | None:
         """Describe the resource by filter, because a missing ID is an error and a filter without matches is not."""
         describe = getattr(clients.client("ec2"), self.describe_call or f"describe_{self.kind.replace('-', '_')}s")
-        with typed(f"looking at {self.kind}"):
+        with typed(f"describing {self.kind}"):
             return next(iter(describe(Filters=filters)[self.plural]), None)
 
-    def _physical(self, ctx: HandlerContext, found: dict[str, Any], inputs: Properties) -> Physical:
-        physical_id, owner = found[self.id_key], found.get("OwnerId", "")
+    def _physical(self, ctx: HandlerContext, resource: dict[str, Any], inputs: Properties) -> ExistingResource:
+        physical_id, owner = resource[self.id_key], resource.get("OwnerId", "")
         outputs = {
             **{key: value for key, value in inputs.items() if key != "tags"},
             "arn": f"arn:aws:ec2:{ctx.clients.region}:{owner}:{self.kind}/{physical_id}",
             "ownerId": owner,
-            **self._outputs(ctx.clients, found),
-            **tag_outputs(inputs, mapped(found.get("Tags"))),
+            **self._outputs(ctx.clients, resource),
+            **tag_outputs(inputs, mapped(resource.get("Tags"))),
         }
-        return Physical(physical_id, outputs)
+        return ExistingResource(physical_id, outputs)
 
     @abstractmethod
     def _make(self, ctx: HandlerContext, inputs: Properties, tags: list[dict[str, Any]]) -> str:
-        """Send the creating call and return the id."""
+        """Send the creating call and return the resource's ID."""
 
-    def _set(self, ec2: Any, found: dict[str, Any], inputs: Properties) -> None:  # noqa: ANN401
-        """Set what the creating call cannot."""
+    def _set(self, ec2: Any, resource: dict[str, Any], inputs: Properties) -> None:  # noqa: ANN401
+        """Set the properties that the creating call cannot set."""
 
     @abstractmethod
     def _unmake(self, clients: Clients, physical_id: str) -> None:
-        """Send the deleting call."""
+        """Send the call that deletes the resource."""
 
-    def _outputs(self, clients: Clients, found: dict[str, Any]) -> Mapping[str, Any]:  # noqa: ARG002
+    def _outputs(self, clients: Clients, resource: dict[str, Any]) -> Mapping[str, Any]:  # noqa: ARG002
         """Return the outputs specific to this type."""
         return {}

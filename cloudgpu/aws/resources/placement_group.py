@@ -3,7 +3,7 @@
 from typing import Any, ClassVar
 
 from cloudgpu.aws.ec2.tagging import mapped, retag, specification
-from cloudgpu.aws.resources.base import HandlerContext, Physical, Properties
+from cloudgpu.aws.resources.base import ExistingResource, HandlerContext, Properties
 from cloudgpu.aws.resources.described import DescribedHandler, all_tags, changed_tags, existing, is_ours, tag_outputs
 from cloudgpu.aws.session.errors import is_gone, is_in_use, typed
 from cloudgpu.aws.session.session import Clients
@@ -22,7 +22,7 @@ class PlacementGroupHandler(DescribedHandler):
     requires = frozenset({"name", "strategy"})
     replaced_by = accepts
 
-    def create(self, ctx: HandlerContext, inputs: Properties) -> Physical:
+    def create(self, ctx: HandlerContext, inputs: Properties) -> ExistingResource:
         """Create the group and wait until it is available.
 
         Raises:
@@ -38,25 +38,25 @@ class PlacementGroupHandler(DescribedHandler):
             request["PartitionCount"] = int(inputs["partitionCount"])
         if inputs.get("spreadLevel"):
             request["SpreadLevel"] = inputs["spreadLevel"]
-        with typed(f"making placement group {name}"):
+        with typed(f"creating placement group {name}"):
             ctx.clients.client("ec2").create_placement_group(**request)
         return self._available(ctx, inputs)
 
-    def find(self, ctx: HandlerContext, inputs: Properties) -> Physical | None:
-        """Return the group of this name if this call created it."""
-        found = _described(ctx.clients, inputs["name"])
-        return self._available(ctx, inputs) if found and is_ours(ctx, mapped(found.get("Tags"))) else None
+    def find(self, ctx: HandlerContext, inputs: Properties) -> ExistingResource | None:
+        """Return the group that an interrupted create with this token left; None if there is none."""
+        group = _described(ctx.clients, inputs["name"])
+        return self._available(ctx, inputs) if group and is_ours(ctx, mapped(group.get("Tags"))) else None
 
-    def read(self, ctx: HandlerContext, physical_id: str) -> Physical | None:
+    def read(self, ctx: HandlerContext, physical_id: str) -> ExistingResource | None:
         """Return the current state."""
-        found = _described(ctx.clients, physical_id)
-        return _physical(found, {"tags": mapped(found.get("Tags"))}) if found else None
+        group = _described(ctx.clients, physical_id)
+        return _physical(group, {"tags": mapped(group.get("Tags"))}) if group else None
 
-    def update(self, ctx: HandlerContext, physical_id: str, old: Properties, new: Properties) -> Physical:
-        """Change its tags."""
-        found = existing(_described(ctx.clients, physical_id), f"placement group {physical_id}")
-        retag(ctx.clients, found["GroupId"], changed_tags(ctx, old), changed_tags(ctx, new))
-        return _physical(_described(ctx.clients, physical_id) or found, new)
+    def update(self, ctx: HandlerContext, physical_id: str, old: Properties, new: Properties) -> ExistingResource:
+        """Change the tags."""
+        group = existing(_described(ctx.clients, physical_id), f"placement group {physical_id}")
+        retag(ctx.clients, group["GroupId"], changed_tags(ctx, old), changed_tags(ctx, new))
+        return _physical(_described(ctx.clients, physical_id) or group, new)
 
     def delete(self, ctx: HandlerContext, physical_id: str, outputs: Properties) -> None:  # noqa: ARG002
         """Delete the group once it has no instances, and wait until it is deleted."""
@@ -70,24 +70,24 @@ class PlacementGroupHandler(DescribedHandler):
         except CloudGpuError as err:
             if not is_gone(err):
                 raise
-        what = f"placement group {physical_id} to go"
+        what = f"placement group {physical_id} to be deleted"
         awaited(ctx.clock, lambda: _described(ctx.clients, physical_id) is None or None, what=what, total_s=_RELEASE_S)
 
-    def _available(self, ctx: HandlerContext, inputs: Properties) -> Physical:
+    def _available(self, ctx: HandlerContext, inputs: Properties) -> ExistingResource:
         name = inputs["name"]
 
         def look() -> dict[str, Any] | None:
-            found = _described(ctx.clients, name)
-            return found if found and found.get("State", "available") == "available" else None
+            group = _described(ctx.clients, name)
+            return group if group and group.get("State", "available") == "available" else None
 
-        found = awaited(ctx.clock, look, what=f"placement group {name} to become available", total_s=_APPEAR_S)
-        return _physical(found, inputs)
+        group = awaited(ctx.clock, look, what=f"placement group {name} to become available", total_s=_APPEAR_S)
+        return _physical(group, inputs)
 
 
 def _described(clients: Clients, name: str) -> dict[str, Any] | None:
-    """Describe a group. One that is deleted stays listed for a while and counts as missing."""
+    """Describe a group. A deleted group stays listed for a while and counts as missing."""
     try:
-        with typed(f"looking at placement group {name}"):
+        with typed(f"describing placement group {name}"):
             groups = clients.client("ec2").describe_placement_groups(GroupNames=[name])["PlacementGroups"]
     except CloudGpuError as err:
         if is_gone(err):
@@ -96,14 +96,14 @@ def _described(clients: Clients, name: str) -> dict[str, Any] | None:
     return next((group for group in groups if group.get("State") != "deleted"), None)
 
 
-def _physical(found: dict[str, Any], inputs: Properties) -> Physical:
+def _physical(group: dict[str, Any], inputs: Properties) -> ExistingResource:
     outputs = {
-        "arn": found.get("GroupArn", ""),
-        "placementGroupId": found.get("GroupId", ""),
-        "name": found["GroupName"],
-        "strategy": found["Strategy"],
-        "partitionCount": found.get("PartitionCount", 0),
-        "spreadLevel": found.get("SpreadLevel", ""),
-        **tag_outputs(inputs, mapped(found.get("Tags"))),
+        "arn": group.get("GroupArn", ""),
+        "placementGroupId": group.get("GroupId", ""),
+        "name": group["GroupName"],
+        "strategy": group["Strategy"],
+        "partitionCount": group.get("PartitionCount", 0),
+        "spreadLevel": group.get("SpreadLevel", ""),
+        **tag_outputs(inputs, mapped(group.get("Tags"))),
     }
-    return Physical(found["GroupName"], outputs)
+    return ExistingResource(group["GroupName"], outputs)

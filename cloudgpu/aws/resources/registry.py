@@ -63,14 +63,14 @@ def handler(type_token: str) -> Handler:
 
 
 def invoke(token: str, args: Mapping[str, Any], clients: Clients) -> dict[str, Any]:
-    """Answer an invoke.
+    """Run the lookup for an invoke of the program.
 
     Raises:
-        UnsupportedError: The direct engine does not know it, or one of its arguments.
-        CloudError: AWS refused or cannot be reached.
+        UnsupportedError: The direct engine does not support the function or one of its arguments.
+        CloudError: The AWS request failed or AWS is unreachable.
     """
     if token not in LOOKUPS:
         message = f"the direct engine does not support the function {token}"
         raise UnsupportedError(message, code="UnsupportedType", hint="use the pulumi engine for this program")
-    with answered(f"asking for {token}"):
+    with answered(f"calling {token}"):
         return LOOKUPS[token](args, clients)

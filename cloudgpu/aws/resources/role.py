@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 from cloudgpu.aws.ec2.tagging import listed, mapped
-from cloudgpu.aws.resources.base import HandlerContext, Physical, Properties
+from cloudgpu.aws.resources.base import ExistingResource, HandlerContext, Properties
 from cloudgpu.aws.resources.described import DescribedHandler, all_tags, changed_tags, completed, is_ours, tag_outputs
 from cloudgpu.aws.session.errors import is_gone, is_in_use, typed
 from cloudgpu.aws.session.session import Clients
@@ -15,7 +15,7 @@ _RELEASE_S = 60
 
 
 class RoleHandler(DescribedHandler):
-    """The IAM role of the nodes. Its Pulumi ID is its name."""
+    """IAM role. Its Pulumi ID is its name."""
 
     type: ClassVar[str] = "aws:iam/role:Role"
     accepts = frozenset(
@@ -36,7 +36,7 @@ class RoleHandler(DescribedHandler):
     replaced_by = frozenset({"name", "path", "permissionsBoundary"})
     nested: ClassVar[Mapping[str, frozenset[str]]] = {"inlinePolicies": frozenset({"name", "policy"})}
 
-    def create(self, ctx: HandlerContext, inputs: Properties) -> Physical:
+    def create(self, ctx: HandlerContext, inputs: Properties) -> ExistingResource:
         """Create the role with its policies.
 
         Raises:
@@ -52,24 +52,24 @@ class RoleHandler(DescribedHandler):
         for key, name in (("description", "Description"), ("permissionsBoundary", "PermissionsBoundary")):
             if inputs.get(key):
                 request[name] = inputs[key]
-        with typed(f"making role {inputs['name']}"):
+        with typed(f"creating role {inputs['name']}"):
             ctx.clients.client("iam").create_role(**request)
         return self._settled(ctx, inputs["name"], inputs)
 
-    def find(self, ctx: HandlerContext, inputs: Properties) -> Physical | None:
-        """Return the role of this name if this call created it, after completing its policies."""
-        found = _described(ctx.clients, inputs["name"])
-        if not found or not is_ours(ctx, mapped(found.get("Tags"))):
+    def find(self, ctx: HandlerContext, inputs: Properties) -> ExistingResource | None:
+        """Return the role that an interrupted create with this token left, after setting its policies, or None."""
+        role = _described(ctx.clients, inputs["name"])
+        if not role or not is_ours(ctx, mapped(role.get("Tags"))):
             return None
-        return completed(lambda: self._settled(ctx, inputs["name"], inputs), lambda: _physical(found, inputs))
+        return completed(lambda: self._settled(ctx, inputs["name"], inputs), lambda: _physical(role, inputs))
 
-    def read(self, ctx: HandlerContext, physical_id: str) -> Physical | None:
+    def read(self, ctx: HandlerContext, physical_id: str) -> ExistingResource | None:
         """Return the current state."""
-        found = _described(ctx.clients, physical_id)
-        return _physical(found, {"tags": mapped(found.get("Tags"))}) if found else None
+        role = _described(ctx.clients, physical_id)
+        return _physical(role, {"tags": mapped(role.get("Tags"))}) if role else None
 
-    def update(self, ctx: HandlerContext, physical_id: str, old: Properties, new: Properties) -> Physical:
-        """Change its trust, description, session length, policies and tags."""
+    def update(self, ctx: HandlerContext, physical_id: str, old: Properties, new: Properties) -> ExistingResource:
+        """Change the trust policy, description, session duration, policies and tags."""
         iam = ctx.clients.client("iam")
         before, after = changed_tags(ctx, old), changed_tags(ctx, new)
         with typed(f"changing role {physical_id}"):
@@ -86,7 +86,7 @@ class RoleHandler(DescribedHandler):
         return self._settled(ctx, physical_id, new)
 
     def delete(self, ctx: HandlerContext, physical_id: str, outputs: Properties) -> None:  # noqa: ARG002
-        """Strip it of its policies, take it out of every profile, delete it."""
+        """Remove the role's policies, remove the role from every instance profile, then delete the role."""
 
         def attempt() -> None:
             strip(ctx.clients, physical_id)
@@ -99,22 +99,22 @@ class RoleHandler(DescribedHandler):
             if not is_gone(err):
                 raise
 
-    def _settled(self, ctx: HandlerContext, name: str, inputs: Properties) -> Physical:
-        """Make the policies match the program exactly. A program that names none leaves them unchanged."""
+    def _settled(self, ctx: HandlerContext, name: str, inputs: Properties) -> ExistingResource:
+        """Make the policies match the program. If the program specifies no policies, leave them unchanged."""
         iam = ctx.clients.client("iam")
         with typed(f"setting the policies of role {name}"):
             if inputs.get("managedPolicyArns") is not None:
                 _set_managed(iam, name, frozenset(inputs["managedPolicyArns"]))
             if inputs.get("inlinePolicies") is not None:
                 _set_inline(iam, name, {policy["name"]: policy["policy"] for policy in inputs["inlinePolicies"]})
-            found = iam.get_role(RoleName=name)["Role"]
-        return _physical(found, inputs)
+            role = iam.get_role(RoleName=name)["Role"]
+        return _physical(role, inputs)
 
 
 def strip(clients: Clients, name: str) -> None:
-    """Take away all that keeps a role from being deleted."""
+    """Remove everything that prevents a role from being deleted."""
     iam = clients.client("iam")
-    with typed(f"taking the policies from role {name}"):
+    with typed(f"removing the policies of role {name}"):
         _set_managed(iam, name, frozenset())
         _set_inline(iam, name, {})
         pages = iam.get_paginator("list_instance_profiles_for_role").paginate(RoleName=name)
@@ -123,28 +123,28 @@ def strip(clients: Clients, name: str) -> None:
             _unless_gone(iam.remove_role_from_instance_profile, InstanceProfileName=profile_name, RoleName=name)
 
 
-def _set_managed(iam: Any, name: str, wanted: frozenset[str]) -> None:  # noqa: ANN401
+def _set_managed(iam: Any, name: str, requested: frozenset[str]) -> None:  # noqa: ANN401
     pages = iam.get_paginator("list_attached_role_policies").paginate(RoleName=name)
     present = {policy["PolicyArn"] for page in pages for policy in page["AttachedPolicies"]}
-    for arn in sorted(wanted - present):
+    for arn in sorted(requested - present):
         iam.attach_role_policy(RoleName=name, PolicyArn=arn)
-    for arn in sorted(present - wanted):
+    for arn in sorted(present - requested):
         _unless_gone(iam.detach_role_policy, RoleName=name, PolicyArn=arn)
 
 
-def _set_inline(iam: Any, name: str, wanted: Mapping[str, str]) -> None:  # noqa: ANN401
+def _set_inline(iam: Any, name: str, requested: Mapping[str, str]) -> None:  # noqa: ANN401
     pages = iam.get_paginator("list_role_policies").paginate(RoleName=name)
     present = {policy_name for page in pages for policy_name in page["PolicyNames"]}
-    for policy_name, document in sorted(wanted.items()):
+    for policy_name, document in sorted(requested.items()):
         iam.put_role_policy(RoleName=name, PolicyName=policy_name, PolicyDocument=document)
-    for policy_name in sorted(present - wanted.keys()):
+    for policy_name in sorted(present - requested.keys()):
         _unless_gone(iam.delete_role_policy, RoleName=name, PolicyName=policy_name)
 
 
 def _unless_gone(call: Callable[..., Any], **arguments: str) -> None:
-    """Ignore that the resource no longer exists, because a concurrent teardown may have deleted it."""
+    """Make a call, ignoring that the resource no longer exists: a concurrent teardown may have deleted it."""
     try:
-        with typed(f"taking away {', '.join(arguments.values())}"):
+        with typed(f"removing {', '.join(arguments.values())}"):
             call(**arguments)
     except CloudGpuError as err:
         if not is_gone(err):
@@ -153,23 +153,23 @@ def _unless_gone(call: Callable[..., Any], **arguments: str) -> None:
 
 def _described(clients: Clients, name: str) -> dict[str, Any] | None:
     try:
-        with typed(f"looking at role {name}"):
-            found: dict[str, Any] = clients.client("iam").get_role(RoleName=name)["Role"]
+        with typed(f"describing role {name}"):
+            role: dict[str, Any] = clients.client("iam").get_role(RoleName=name)["Role"]
     except CloudGpuError as err:
         if is_gone(err):
             return None
         raise
-    return found
+    return role
 
 
-def _physical(found: dict[str, Any], inputs: Properties) -> Physical:
+def _physical(role: dict[str, Any], inputs: Properties) -> ExistingResource:
     outputs = {
         **{key: value for key, value in inputs.items() if key != "tags"},
-        "arn": found["Arn"],
-        "uniqueId": found["RoleId"],
-        "createDate": found["CreateDate"].strftime("%Y-%m-%dT%H:%M:%SZ"),
-        "name": found["RoleName"],
-        "path": found["Path"],
-        **tag_outputs(inputs, mapped(found.get("Tags"))),
+        "arn": role["Arn"],
+        "uniqueId": role["RoleId"],
+        "createDate": role["CreateDate"].strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "name": role["RoleName"],
+        "path": role["Path"],
+        **tag_outputs(inputs, mapped(role.get("Tags"))),
     }
-    return Physical(found["RoleName"], outputs)
+    return ExistingResource(role["RoleName"], outputs)

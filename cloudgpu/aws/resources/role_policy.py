@@ -4,15 +4,15 @@ import json
 from typing import Any, ClassVar
 from urllib.parse import unquote
 
-from cloudgpu.aws.resources.base import HandlerContext, Physical, Properties
+from cloudgpu.aws.resources.base import ExistingResource, HandlerContext, Properties
 from cloudgpu.aws.resources.described import DescribedHandler
 from cloudgpu.aws.session.errors import is_gone, typed
 from cloudgpu.aws.session.session import Clients
 from cloudgpu.aws.session.waiters import retried
 from cloudgpu.errors import CloudGpuError
 
-_SPREAD_S = 60
-"""How long a new role may be unknown to some of IAM's servers."""
+_ROLE_WAIT_S = 60
+"""Seconds for which some IAM servers may not know a new role."""
 
 
 class RolePolicyHandler(DescribedHandler):
@@ -26,38 +26,38 @@ class RolePolicyHandler(DescribedHandler):
     requires = accepts
     replaced_by = frozenset({"name", "role"})
 
-    def create(self, ctx: HandlerContext, inputs: Properties) -> Physical:
-        """Put it in. Sending it again writes the same text again.
+    def create(self, ctx: HandlerContext, inputs: Properties) -> ExistingResource:
+        """Add the policy to the role. Idempotent.
 
         Raises:
             BadRequestError: IAM rejects the policy, or the role does not exist.
         """
-        retried(ctx.clock, lambda: _put(ctx.clients, inputs), when=is_gone, total_s=_SPREAD_S)
+        retried(ctx.clock, lambda: _put(ctx.clients, inputs), when=is_gone, total_s=_ROLE_WAIT_S)
         return _physical(inputs)
 
-    def find(self, ctx: HandlerContext, inputs: Properties) -> Physical | None:
-        """Return the policy of this name in this role, after completing its text."""
+    def find(self, ctx: HandlerContext, inputs: Properties) -> ExistingResource | None:
+        """Return the policy of this name in this role, after updating its text; None if there is none."""
         if _text(ctx.clients, inputs["role"], inputs["name"]) is None:
             return None
         _put(ctx.clients, inputs)
         return _physical(inputs)
 
-    def read(self, ctx: HandlerContext, physical_id: str) -> Physical | None:
+    def read(self, ctx: HandlerContext, physical_id: str) -> ExistingResource | None:
         """Return the current state."""
         role, name = physical_id.split(":", 1)
         text = _text(ctx.clients, role, name)
         return None if text is None else _physical({"role": role, "name": name, "policy": text})
 
-    def update(self, ctx: HandlerContext, physical_id: str, old: Properties, new: Properties) -> Physical:  # noqa: ARG002
-        """Change its text."""
+    def update(self, ctx: HandlerContext, physical_id: str, old: Properties, new: Properties) -> ExistingResource:  # noqa: ARG002
+        """Change the policy text."""
         _put(ctx.clients, new)
         return _physical(new)
 
     def delete(self, ctx: HandlerContext, physical_id: str, outputs: Properties) -> None:  # noqa: ARG002
-        """Take it out."""
+        """Delete the policy from the role."""
         role, name = physical_id.split(":", 1)
         try:
-            with typed(f"taking policy {name} out of role {role}"):
+            with typed(f"deleting policy {name} of role {role}"):
                 ctx.clients.client("iam").delete_role_policy(RoleName=role, PolicyName=name)
         except CloudGpuError as err:
             if not is_gone(err):
@@ -65,7 +65,7 @@ class RolePolicyHandler(DescribedHandler):
 
 
 def _put(clients: Clients, inputs: Properties) -> None:
-    with typed(f"putting policy {inputs['name']} into role {inputs['role']}"):
+    with typed(f"adding policy {inputs['name']} to role {inputs['role']}"):
         clients.client("iam").put_role_policy(
             RoleName=inputs["role"], PolicyName=inputs["name"], PolicyDocument=inputs["policy"]
         )
@@ -73,15 +73,17 @@ def _put(clients: Clients, inputs: Properties) -> None:
 
 def _text(clients: Clients, role: str, name: str) -> str | None:
     try:
-        with typed(f"looking at policy {name} of role {role}"):
-            found: Any = clients.client("iam").get_role_policy(RoleName=role, PolicyName=name)["PolicyDocument"]
+        with typed(f"reading policy {name} of role {role}"):
+            document: Any = clients.client("iam").get_role_policy(RoleName=role, PolicyName=name)["PolicyDocument"]
     except CloudGpuError as err:
         if is_gone(err):
             return None
         raise
-    # botocore decodes the document; one that is no JSON comes as IAM sends it.
-    return unquote(found) if isinstance(found, str) else json.dumps(found, sort_keys=True)
+    # botocore decodes the document, except if it is not JSON.
+    return unquote(document) if isinstance(document, str) else json.dumps(document, sort_keys=True)
 
 
-def _physical(inputs: Properties) -> Physical:
-    return Physical(f"{inputs['role']}:{inputs['name']}", {key: inputs[key] for key in ("name", "role", "policy")})
+def _physical(inputs: Properties) -> ExistingResource:
+    return ExistingResource(
+        f"{inputs['role']}:{inputs['name']}", {key: inputs[key] for key in ("name", "role", "policy")}
+    )

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from cloudgpu.aws.resources.base import HandlerContext, Physical, Properties
+from cloudgpu.aws.resources.base import ExistingResource, HandlerContext, Properties
 from cloudgpu.aws.resources.described import DescribedHandler
 from cloudgpu.aws.resources.network_part import NetworkPartHandler
 from cloudgpu.aws.session.errors import is_gone, typed
@@ -30,30 +30,32 @@ class RouteTableHandler(NetworkPartHandler):
     nested: ClassVar[Mapping[str, frozenset[str]]] = {"routes": frozenset(_ROUTE)}
 
     def _make(self, ctx: HandlerContext, inputs: Properties, tags: list[dict[str, Any]]) -> str:
-        made = ctx.clients.client("ec2").create_route_table(VpcId=inputs["vpcId"], TagSpecifications=tags)
-        return str(made["RouteTable"]["RouteTableId"])
+        response = ctx.clients.client("ec2").create_route_table(VpcId=inputs["vpcId"], TagSpecifications=tags)
+        return str(response["RouteTable"]["RouteTableId"])
 
-    def _set(self, ec2: Any, found: dict[str, Any], inputs: Properties) -> None:  # noqa: ANN401
-        """Set the routes of the program. A program without routes leaves them unchanged.
+    def _set(self, ec2: Any, table: dict[str, Any], inputs: Properties) -> None:  # noqa: ANN401
+        """Make the routes match the program. If the program specifies no routes, leave them unchanged.
 
-        The local route and those of endpoints always belong to AWS.
+        AWS manages the local route and the routes of gateway endpoints.
         """
         if inputs.get("routes") is None:
             return
-        table_id = found["RouteTableId"]
-        wanted = [{_ROUTE[key]: value for key, value in route.items() if value} for route in inputs["routes"]]
-        own = [
-            route for route in found.get("Routes") or () if route.get("GatewayId") != "local" and _destination(route)
+        table_id = table["RouteTableId"]
+        requested = [{_ROUTE[key]: value for key, value in route.items() if value} for route in inputs["routes"]]
+        managed = [
+            route for route in table.get("Routes") or () if route.get("GatewayId") != "local" and _destination(route)
         ]
-        present = {_destination(route): route for route in own}
-        for route in wanted:
-            there = present.get(_destination(route))
-            if there is None:
+        present = {_destination(route): route for route in managed}
+        for route in requested:
+            existing = present.get(_destination(route))
+            if existing is None:
                 ec2.create_route(RouteTableId=table_id, **route)
-            elif not route.items() <= there.items():
+            elif not route.items() <= existing.items():
                 ec2.replace_route(RouteTableId=table_id, **route)
-        kept = {_destination(route) for route in wanted}
-        for key, value in sorted(destination for destination in present.keys() - kept if destination is not None):
+        requested_destinations = {_destination(route) for route in requested}
+        for key, value in sorted(
+            destination for destination in present.keys() - requested_destinations if destination is not None
+        ):
             ec2.delete_route(RouteTableId=table_id, **{key: value})
 
     def _unmake(self, clients: Clients, physical_id: str) -> None:
@@ -61,14 +63,14 @@ class RouteTableHandler(NetworkPartHandler):
 
         Associations have no tags, so a teardown by tag finds them only here.
         """
-        ec2, found = clients.client("ec2"), self._by_id(clients, physical_id) or {}
-        for association in found.get("Associations") or ():
+        ec2, table = clients.client("ec2"), self._by_id(clients, physical_id) or {}
+        for association in table.get("Associations") or ():
             if not association.get("Main"):
                 ec2.disassociate_route_table(AssociationId=association["RouteTableAssociationId"])
         ec2.delete_route_table(RouteTableId=physical_id)
 
-    def _outputs(self, clients: Clients, found: dict[str, Any]) -> Mapping[str, Any]:  # noqa: ARG002
-        return {"vpcId": found["VpcId"]}
+    def _outputs(self, clients: Clients, table: dict[str, Any]) -> Mapping[str, Any]:  # noqa: ARG002
+        return {"vpcId": table["VpcId"]}
 
 
 def _destination(route: Mapping[str, Any]) -> tuple[str, str] | None:
@@ -84,43 +86,43 @@ class RouteTableAssociationHandler(DescribedHandler):
     requires = accepts
     replaced_by = accepts
 
-    def create(self, ctx: HandlerContext, inputs: Properties) -> Physical:
-        """Associate. Sending it again answers with the association that exists.
+    def create(self, ctx: HandlerContext, inputs: Properties) -> ExistingResource:
+        """Associate the subnet with the route table. A repeated call returns the existing association.
 
         Raises:
-            CloudError: AWS refused or cannot be reached.
+            CloudError: The AWS request failed or AWS is unreachable.
         """
         request = {"SubnetId": inputs["subnetId"], "RouteTableId": inputs["routeTableId"]}
         with typed(f"associating {inputs['routeTableId']} with {inputs['subnetId']}"):
             association_id = ctx.clients.client("ec2").associate_route_table(**request)["AssociationId"]
-        return Physical(association_id, dict(inputs))
+        return ExistingResource(association_id, dict(inputs))
 
-    def find(self, ctx: HandlerContext, inputs: Properties) -> Physical | None:
-        """Return the association of this subnet and route table."""
+    def find(self, ctx: HandlerContext, inputs: Properties) -> ExistingResource | None:
+        """Return the association of this subnet with this route table; None if there is none."""
         for association in _associations(ctx.clients, "association.subnet-id", inputs["subnetId"]):
             if (
                 association.get("SubnetId") == inputs["subnetId"]
                 and association.get("RouteTableId") == inputs["routeTableId"]
             ):
-                return Physical(association["RouteTableAssociationId"], dict(inputs))
+                return ExistingResource(association["RouteTableAssociationId"], dict(inputs))
         return None
 
-    def read(self, ctx: HandlerContext, physical_id: str) -> Physical | None:
+    def read(self, ctx: HandlerContext, physical_id: str) -> ExistingResource | None:
         """Return the current state."""
         name = "association.route-table-association-id"
         for association in _associations(ctx.clients, name, physical_id):
             if association["RouteTableAssociationId"] == physical_id:
-                return Physical(
+                return ExistingResource(
                     physical_id, {"subnetId": association.get("SubnetId"), "routeTableId": association["RouteTableId"]}
                 )
         return None
 
-    def update(self, ctx: HandlerContext, physical_id: str, old: Properties, new: Properties) -> Physical:  # noqa: ARG002
-        """Never called: no property can change in place."""
-        return Physical(physical_id, dict(new))
+    def update(self, ctx: HandlerContext, physical_id: str, old: Properties, new: Properties) -> ExistingResource:  # noqa: ARG002
+        """Return the new inputs. Never called, because every change forces a replacement."""
+        return ExistingResource(physical_id, dict(new))
 
     def delete(self, ctx: HandlerContext, physical_id: str, outputs: Properties) -> None:  # noqa: ARG002
-        """Take it away."""
+        """Delete the association."""
         try:
             with typed(f"deleting route table association {physical_id}"):
                 ctx.clients.client("ec2").disassociate_route_table(AssociationId=physical_id)
@@ -130,6 +132,6 @@ class RouteTableAssociationHandler(DescribedHandler):
 
 
 def _associations(clients: Clients, name: str, value: str) -> list[dict[str, Any]]:
-    with typed("looking at route table associations"):
+    with typed("listing route table associations"):
         tables = clients.client("ec2").describe_route_tables(Filters=[{"Name": name, "Values": [value]}])
     return [association for table in tables["RouteTables"] for association in table.get("Associations") or ()]

@@ -1,4 +1,4 @@
-"""Security group rules: convert the nested forms of Pulumi and AWS to a flat one for comparison."""
+"""Security group rules: convert the nested forms of Pulumi and AWS to a flat form for comparison."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -33,16 +33,15 @@ class PortRule:
 
     @property
     def key(self) -> tuple[str, int, int, str, str]:
-        """The fields that make the rule distinct for AWS."""
+        """Fields that identify the rule for AWS."""
         return (self.protocol, self.from_port, self.to_port, self.kind, self.peer)
 
-    @property
-    def shown(self) -> str:
-        """The rule in words, such as `tcp 22 of 0.0.0.0/0`."""
+    def shown(self, preposition: str) -> str:
+        """Return the rule for messages, such as `tcp 22 from 0.0.0.0/0`."""
         if self.protocol == _ANY:
-            return f"all traffic of {self.peer}"
+            return f"all traffic {preposition} {self.peer}"
         ports = str(self.from_port) if self.from_port == self.to_port else f"{self.from_port}-{self.to_port}"
-        return f"{self.protocol} {ports} of {self.peer}"
+        return f"{self.protocol} {ports} {preposition} {self.peer}"
 
     def permission(self) -> dict[str, Any]:
         """Return the rule as an entry of `IpPermissions`."""
@@ -62,12 +61,12 @@ def wanted(rules: Iterable[Mapping[str, Any]] | None, group_id: str) -> frozense
 
 
 def present(permissions: Iterable[Mapping[str, Any]]) -> frozenset[PortRule]:
-    """Convert rules from AWS's description."""
+    """Convert rules from AWS's form."""
     return frozenset(rule for permission in permissions for rule in _from_aws(permission))
 
 
 def shown(permissions: Iterable[Mapping[str, Any]], group_id: str) -> list[dict[str, Any]]:
-    """Convert AWS's description to Pulumi's form: one entry per port range and description, in a fixed order."""
+    """Convert rules from AWS's form to Pulumi's form: one entry per port range and description, in a fixed order."""
     grouped: dict[tuple[str, int, int, str], dict[str, Any]] = {}
     for rule in sorted(present(permissions)):
         head = (rule.protocol, rule.from_port, rule.to_port, rule.description)

@@ -2,15 +2,15 @@
 
 from typing import Any, ClassVar
 
-from cloudgpu.aws.resources.base import HandlerContext, Physical, Properties
+from cloudgpu.aws.resources.base import ExistingResource, HandlerContext, Properties
 from cloudgpu.aws.resources.described import DescribedHandler, completed
 from cloudgpu.aws.session.errors import is_gone, is_taken, typed
 from cloudgpu.aws.session.session import Clients
 from cloudgpu.aws.session.waiters import retried
 from cloudgpu.errors import BadRequestError, CloudGpuError
 
-_SPREAD_S = 90
-"""How long a new role may be unknown to EventBridge Scheduler."""
+_ROLE_WAIT_S = 90
+"""Seconds for which EventBridge Scheduler may not know a new role."""
 _ROLE_UNKNOWN = "must allow aws eventbridge scheduler to assume the role"
 _WIRE = {
     "scheduleExpression": "ScheduleExpression",
@@ -23,7 +23,7 @@ _TARGET = {"arn": "Arn", "roleArn": "RoleArn", "input": "Input"}
 
 
 class ScheduleHandler(DescribedHandler):
-    """A one-time EventBridge schedule that makes one AWS call. Its Pulumi ID is `group/name`."""
+    """One-time EventBridge schedule that makes one AWS call. Its Pulumi ID is `group/name`."""
 
     type: ClassVar[str] = "aws:scheduler/schedule:Schedule"
     accepts = frozenset({"name", "groupName", "flexibleTimeWindow", "target", *_WIRE})
@@ -40,51 +40,51 @@ class ScheduleHandler(DescribedHandler):
         "target": frozenset(_TARGET),
     }
 
-    def create(self, ctx: HandlerContext, inputs: Properties) -> Physical:
-        """Create the schedule, waiting until a newly created role is known.
+    def create(self, ctx: HandlerContext, inputs: Properties) -> ExistingResource:
+        """Create the schedule, retrying until EventBridge Scheduler knows a new role.
 
         Raises:
-            BadRequestError: A schedule of this name already exists in the group, or its role may not be used.
+            BadRequestError: A schedule of this name already exists in the group, or its role cannot be assumed.
         """
 
         def send() -> None:
-            with typed(f"making schedule {inputs['name']}"):
+            with typed(f"creating schedule {inputs['name']}"):
                 ctx.clients.client("scheduler").create_schedule(ClientToken=ctx.token, **_request(inputs))
 
-        retried(ctx.clock, send, when=_role_unknown, total_s=_SPREAD_S)
+        retried(ctx.clock, send, when=_role_unknown, total_s=_ROLE_WAIT_S)
         return _present(ctx.clients, inputs)
 
-    def find(self, ctx: HandlerContext, inputs: Properties) -> Physical | None:
-        """Return the schedule of this name after updating it. Every schedule in the cluster's group is its own."""
-        found = _described(ctx.clients, inputs["groupName"], inputs["name"])
-        if found is None:
+    def find(self, ctx: HandlerContext, inputs: Properties) -> ExistingResource | None:
+        """Return the schedule of this name after updating it, or None. A group contains one cluster's schedules."""
+        schedule = _described(ctx.clients, inputs["groupName"], inputs["name"])
+        if schedule is None:
             return None
-        return completed(lambda: self.update(ctx, physical_id(inputs), {}, inputs), lambda: _physical(found))
+        return completed(lambda: self.update(ctx, physical_id(inputs), {}, inputs), lambda: _physical(schedule))
 
-    def read(self, ctx: HandlerContext, physical_id: str) -> Physical | None:
-        """Return the current state; None also if the schedule has run and deleted itself."""
+    def read(self, ctx: HandlerContext, physical_id: str) -> ExistingResource | None:
+        """Return the current state; None if the schedule does not exist or has run and deleted itself."""
         group, _, name = physical_id.partition("/")
-        found = _described(ctx.clients, group, name)
-        return _physical(found) if found else None
+        schedule = _described(ctx.clients, group, name)
+        return _physical(schedule) if schedule else None
 
-    def update(self, ctx: HandlerContext, physical_id: str, old: Properties, new: Properties) -> Physical:  # noqa: ARG002
-        """Change its time, its target, its state. AWS sets to default whatever is left out, so all is sent."""
+    def update(self, ctx: HandlerContext, physical_id: str, old: Properties, new: Properties) -> ExistingResource:  # noqa: ARG002
+        """Change the time, target and state. AWS resets omitted properties to their defaults, so all are sent."""
 
         def send() -> None:
             with typed(f"changing schedule {physical_id}"):
                 ctx.clients.client("scheduler").update_schedule(**_request(new))
 
-        retried(ctx.clock, send, when=_role_unknown, total_s=_SPREAD_S)
+        retried(ctx.clock, send, when=_role_unknown, total_s=_ROLE_WAIT_S)
         return _present(ctx.clients, new)
 
     def delete(self, ctx: HandlerContext, physical_id: str, outputs: Properties) -> None:  # noqa: ARG002
-        """Delete it; one that was carried out has deleted itself."""
+        """Delete the schedule. A schedule that has run has already deleted itself."""
         group, _, name = physical_id.partition("/")
         try:
             with typed(f"deleting schedule {physical_id}"):
                 ctx.clients.client("scheduler").delete_schedule(GroupName=group, Name=name)
         except CloudGpuError as err:
-            if not is_gone(err) and not is_taken(err):  # its group is just being deleted, and it with it
+            if not is_gone(err) and not is_taken(err):  # the group is being deleted together with its schedules
                 raise
 
 
@@ -110,29 +110,29 @@ def _request(inputs: Properties) -> dict[str, Any]:
 
 def _described(clients: Clients, group: str, name: str) -> dict[str, Any] | None:
     try:
-        with typed(f"looking at schedule {group}/{name}"):
-            found: dict[str, Any] = clients.client("scheduler").get_schedule(GroupName=group, Name=name)
+        with typed(f"describing schedule {group}/{name}"):
+            schedule: dict[str, Any] = clients.client("scheduler").get_schedule(GroupName=group, Name=name)
     except CloudGpuError as err:
         if is_gone(err):
             return None
         raise
-    return found
+    return schedule
 
 
-def _present(clients: Clients, inputs: Properties) -> Physical:
-    """Return the current state, or the requested one if the schedule has already run and deleted itself."""
-    found = _described(clients, inputs["groupName"], inputs["name"])
-    return _physical(found) if found else Physical(physical_id(inputs), dict(inputs))
+def _present(clients: Clients, inputs: Properties) -> ExistingResource:
+    """Return the current state, or the requested state if the schedule has already run and deleted itself."""
+    schedule = _described(clients, inputs["groupName"], inputs["name"])
+    return _physical(schedule) if schedule else ExistingResource(physical_id(inputs), dict(inputs))
 
 
-def _physical(found: dict[str, Any]) -> Physical:
-    target = found["Target"]
+def _physical(schedule: dict[str, Any]) -> ExistingResource:
+    target = schedule["Target"]
     outputs = {
-        **{key: found.get(wire) or "" for key, wire in _WIRE.items()},
-        "arn": found["Arn"],
-        "name": found["Name"],
-        "groupName": found["GroupName"],
-        "flexibleTimeWindow": {"mode": found["FlexibleTimeWindow"]["Mode"]},
+        **{key: schedule.get(wire) or "" for key, wire in _WIRE.items()},
+        "arn": schedule["Arn"],
+        "name": schedule["Name"],
+        "groupName": schedule["GroupName"],
+        "flexibleTimeWindow": {"mode": schedule["FlexibleTimeWindow"]["Mode"]},
         "target": {key: target.get(wire) or "" for key, wire in _TARGET.items()},
     }
-    return Physical(f"{found['GroupName']}/{found['Name']}", outputs)
+    return ExistingResource(f"{schedule['GroupName']}/{schedule['Name']}", outputs)

@@ -3,7 +3,7 @@
 from typing import Any, ClassVar
 
 from cloudgpu.aws.ec2.tagging import listed, mapped
-from cloudgpu.aws.resources.base import HandlerContext, Physical, Properties
+from cloudgpu.aws.resources.base import ExistingResource, HandlerContext, Properties
 from cloudgpu.aws.resources.described import DescribedHandler, all_tags, changed_tags, existing, is_ours, tag_outputs
 from cloudgpu.aws.session.errors import is_gone, is_in_use, typed
 from cloudgpu.aws.session.session import Clients
@@ -15,49 +15,49 @@ DELETING = "DELETING"
 
 
 class ScheduleGroupHandler(DescribedHandler):
-    """Schedule group, which has the tags because schedules cannot be tagged. Its Pulumi ID is its name."""
+    """Schedule group. It carries the tags, because schedules cannot be tagged. Its Pulumi ID is its name."""
 
     type: ClassVar[str] = "aws:scheduler/scheduleGroup:ScheduleGroup"
     accepts = frozenset({"name"})
     requires = frozenset({"name"})
     replaced_by = frozenset({"name"})
 
-    def create(self, ctx: HandlerContext, inputs: Properties) -> Physical:
+    def create(self, ctx: HandlerContext, inputs: Properties) -> ExistingResource:
         """Create the group.
 
         Raises:
             BadRequestError: A group of this name already exists.
         """
         name, tags = inputs["name"], _filled(all_tags(ctx, inputs))
-        with typed(f"making schedule group {name}"):
-            made = ctx.clients.client("scheduler").create_schedule_group(
+        with typed(f"creating schedule group {name}"):
+            response = ctx.clients.client("scheduler").create_schedule_group(
                 Name=name, Tags=listed(tags), ClientToken=ctx.token
             )
-        return _physical({"Name": name, "Arn": made["ScheduleGroupArn"]}, tags, inputs)
+        return _physical({"Name": name, "Arn": response["ScheduleGroupArn"]}, tags, inputs)
 
-    def find(self, ctx: HandlerContext, inputs: Properties) -> Physical | None:
-        """Return the group of this name if this call created it."""
-        found = described(ctx.clients, inputs["name"])
-        tags = tags_of(ctx.clients, found)
-        return _physical(found, tags, inputs) if found and is_ours(ctx, tags) else None
+    def find(self, ctx: HandlerContext, inputs: Properties) -> ExistingResource | None:
+        """Return the group that an interrupted create with this token left; None if there is none."""
+        group = described(ctx.clients, inputs["name"])
+        tags = tags_of(ctx.clients, group)
+        return _physical(group, tags, inputs) if group and is_ours(ctx, tags) else None
 
-    def read(self, ctx: HandlerContext, physical_id: str) -> Physical | None:
+    def read(self, ctx: HandlerContext, physical_id: str) -> ExistingResource | None:
         """Return the current state."""
-        found = described(ctx.clients, physical_id)
-        tags = tags_of(ctx.clients, found)
-        return _physical(found, tags, {"tags": tags}) if found else None
+        group = described(ctx.clients, physical_id)
+        tags = tags_of(ctx.clients, group)
+        return _physical(group, tags, {"tags": tags}) if group else None
 
-    def update(self, ctx: HandlerContext, physical_id: str, old: Properties, new: Properties) -> Physical:
-        """Change its tags."""
-        found = existing(described(ctx.clients, physical_id), f"schedule group {physical_id}")
+    def update(self, ctx: HandlerContext, physical_id: str, old: Properties, new: Properties) -> ExistingResource:
+        """Change the tags."""
+        group = existing(described(ctx.clients, physical_id), f"schedule group {physical_id}")
         before, after = _filled(changed_tags(ctx, old)), _filled(changed_tags(ctx, new))
         scheduler = ctx.clients.client("scheduler")
         with typed(f"tagging schedule group {physical_id}"):
-            scheduler.tag_resource(ResourceArn=found["Arn"], Tags=listed(after))
+            scheduler.tag_resource(ResourceArn=group["Arn"], Tags=listed(after))
             removed = sorted(before.keys() - after.keys())
             if removed:
-                scheduler.untag_resource(ResourceArn=found["Arn"], TagKeys=removed)
-        return _physical(found, tags_of(ctx.clients, found), new)
+                scheduler.untag_resource(ResourceArn=group["Arn"], TagKeys=removed)
+        return _physical(group, tags_of(ctx.clients, group), new)
 
     def delete(self, ctx: HandlerContext, physical_id: str, outputs: Properties) -> None:  # noqa: ARG002
         """Delete the group with every schedule in it, and wait until it is deleted."""
@@ -72,23 +72,28 @@ class ScheduleGroupHandler(DescribedHandler):
             if not is_gone(err):
                 raise
             return
-        what = f"schedule group {physical_id} to go"
-        awaited(ctx.clock, lambda: _asked(ctx.clients, physical_id) is None or None, what=what, total_s=_RELEASE_S)
+        what = f"schedule group {physical_id} to be deleted"
+        awaited(
+            ctx.clock,
+            lambda: _described_in_any_state(ctx.clients, physical_id) is None or None,
+            what=what,
+            total_s=_RELEASE_S,
+        )
 
 
 def described(clients: Clients, name: str) -> dict[str, Any] | None:
-    """Describe the group of this name. One that is being deleted cannot be used and counts as missing."""
-    found = _asked(clients, name)
-    return None if found is None or found.get("State") == DELETING else found
+    """Describe the group of this name. A group that is being deleted cannot be used and counts as missing."""
+    group = _described_in_any_state(clients, name)
+    return None if group is None or group.get("State") == DELETING else group
 
 
-def tags_of(clients: Clients, found: dict[str, Any] | None) -> dict[str, str]:
-    """Return the tags of a group; none if it was deleted in the meantime."""
-    if found is None:
+def tags_of(clients: Clients, group: dict[str, Any] | None) -> dict[str, str]:
+    """Return the tags of a group; empty if the group no longer exists."""
+    if group is None:
         return {}
     try:
-        with typed(f"reading the tags of schedule group {found['Name']}"):
-            return mapped(clients.client("scheduler").list_tags_for_resource(ResourceArn=found["Arn"]).get("Tags"))
+        with typed(f"reading the tags of schedule group {group['Name']}"):
+            return mapped(clients.client("scheduler").list_tags_for_resource(ResourceArn=group["Arn"]).get("Tags"))
     except CloudGpuError as err:
         if is_gone(err):
             return {}
@@ -100,22 +105,22 @@ def _filled(tags: dict[str, str]) -> dict[str, str]:
     return {key: value for key, value in tags.items() if value}
 
 
-def _asked(clients: Clients, name: str) -> dict[str, Any] | None:
+def _described_in_any_state(clients: Clients, name: str) -> dict[str, Any] | None:
     try:
-        with typed(f"looking at schedule group {name}"):
-            found: dict[str, Any] = clients.client("scheduler").get_schedule_group(Name=name)
+        with typed(f"describing schedule group {name}"):
+            group: dict[str, Any] = clients.client("scheduler").get_schedule_group(Name=name)
     except CloudGpuError as err:
         if is_gone(err):
             return None
         raise
-    return found
+    return group
 
 
-def _physical(found: dict[str, Any], tags: dict[str, str], inputs: Properties) -> Physical:
+def _physical(group: dict[str, Any], tags: dict[str, str], inputs: Properties) -> ExistingResource:
     outputs = {
-        "arn": found["Arn"],
-        "name": found["Name"],
-        "state": found.get("State", "ACTIVE"),
+        "arn": group["Arn"],
+        "name": group["Name"],
+        "state": group.get("State", "ACTIVE"),
         **tag_outputs(inputs, tags),
     }
-    return Physical(found["Name"], outputs)
+    return ExistingResource(group["Name"], outputs)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 from cloudgpu.aws.ec2.tagging import mapped, retag, specification
-from cloudgpu.aws.resources.base import HandlerContext, Physical, Properties
+from cloudgpu.aws.resources.base import ExistingResource, HandlerContext, Properties
 from cloudgpu.aws.resources.described import DescribedHandler, all_tags, changed_tags, completed, is_ours, tag_outputs
 from cloudgpu.aws.resources.rules import RULE_KEYS, PortRule, present, shown, wanted
 from cloudgpu.aws.session.errors import is_gone, is_in_use, typed
@@ -13,12 +13,12 @@ from cloudgpu.aws.session.waiters import retried
 from cloudgpu.errors import CloudError, CloudGpuError
 
 _RELEASE_S = 600
-"""How long interfaces of ended instances may hold a group."""
+"""Seconds for which network interfaces of terminated instances may still use a group."""
 _APPEAR_S = 30
 
 
 class SecurityGroupHandler(DescribedHandler):
-    """Security group with exactly the given rules. Without `egress`, it blocks all outgoing traffic, unlike on AWS."""
+    """Security group with exactly the given rules. Unlike in AWS, all outgoing traffic is blocked by default."""
 
     type: ClassVar[str] = "aws:ec2/securityGroup:SecurityGroup"
     accepts = frozenset({"name", "description", "vpcId", "ingress", "egress", "revokeRulesOnDelete"})
@@ -27,7 +27,7 @@ class SecurityGroupHandler(DescribedHandler):
     replaced_by = frozenset({"name", "description", "vpcId"})
     nested: ClassVar[dict[str, frozenset[str]]] = {"ingress": RULE_KEYS, "egress": RULE_KEYS}
 
-    def create(self, ctx: HandlerContext, inputs: Properties) -> Physical:
+    def create(self, ctx: HandlerContext, inputs: Properties) -> ExistingResource:
         """Create the group and set its rules.
 
         Raises:
@@ -40,12 +40,12 @@ class SecurityGroupHandler(DescribedHandler):
         }
         if inputs.get("vpcId"):
             request["VpcId"] = inputs["vpcId"]
-        with typed(f"making security group {inputs['name']}"):
+        with typed(f"creating security group {inputs['name']}"):
             group_id = ctx.clients.client("ec2").create_security_group(**request)["GroupId"]
         return self._settled(ctx, group_id, inputs)
 
-    def find(self, ctx: HandlerContext, inputs: Properties) -> Physical | None:
-        """Return the group that this call created, after completing its rules."""
+    def find(self, ctx: HandlerContext, inputs: Properties) -> ExistingResource | None:
+        """Return the group that an interrupted create with this token left, after setting its rules, or None."""
         filters = [{"Name": "group-name", "Values": [inputs["name"]]}]
         if inputs.get("vpcId"):
             filters.append({"Name": "vpc-id", "Values": [inputs["vpcId"]]})
@@ -61,27 +61,27 @@ class SecurityGroupHandler(DescribedHandler):
             lambda: _physical(_required(ctx.clients, group_id), inputs, region),
         )
 
-    def read(self, ctx: HandlerContext, physical_id: str) -> Physical | None:
+    def read(self, ctx: HandlerContext, physical_id: str) -> ExistingResource | None:
         """Return the current state."""
-        found = _described(ctx.clients, physical_id)
-        return _physical(found, {"tags": mapped(found.get("Tags"))}, ctx.clients.region) if found else None
+        group = _described(ctx.clients, physical_id)
+        return _physical(group, {"tags": mapped(group.get("Tags"))}, ctx.clients.region) if group else None
 
     def drift(self, ctx: HandlerContext, physical_id: str, inputs: Properties) -> tuple[str, ...]:
-        """Describe every rule that was added or removed by other means. Changed descriptions do not count.
+        """Describe every rule that was added or removed outside of cloudgpu. Changed descriptions do not count.
 
         Raises:
-            CloudError: The group no longer exists, or AWS cannot be reached.
+            CloudError: The group no longer exists, or AWS is unreachable.
         """
-        found = _required(ctx.clients, physical_id)
-        sides = (("in", "ingress", "IpPermissions"), ("out", "egress", "IpPermissionsEgress"))
+        group = _required(ctx.clients, physical_id)
+        sides = (("from", "ingress", "IpPermissions"), ("to", "egress", "IpPermissionsEgress"))
         return tuple(
-            f"security group {physical_id}: {what} {side}"
-            for side, key, described in sides
-            for what in _differences(wanted(inputs.get(key), physical_id), present(found[described]))
+            f"security group {physical_id}: {difference}"
+            for preposition, key, described in sides
+            for difference in _differences(wanted(inputs.get(key), physical_id), present(group[described]), preposition)
         )
 
-    def update(self, ctx: HandlerContext, physical_id: str, old: Properties, new: Properties) -> Physical:
-        """Change its rules and tags; a rule that stays is never taken away meanwhile."""
+    def update(self, ctx: HandlerContext, physical_id: str, old: Properties, new: Properties) -> ExistingResource:
+        """Change the rules and tags. Unchanged rules stay in place throughout."""
         retag(ctx.clients, physical_id, changed_tags(ctx, old), changed_tags(ctx, new))
         return self._settled(ctx, physical_id, new)
 
@@ -98,16 +98,16 @@ class SecurityGroupHandler(DescribedHandler):
             if not is_gone(err):
                 raise
 
-    def _settled(self, ctx: HandlerContext, group_id: str, inputs: Properties) -> Physical:
-        """Make the rules match the request, wherever an earlier attempt was interrupted."""
-        # A group that was made a moment ago may not be visible to every server yet.
-        found = retried(ctx.clock, lambda: _required(ctx.clients, group_id), when=is_gone, total_s=_APPEAR_S)
+    def _settled(self, ctx: HandlerContext, group_id: str, inputs: Properties) -> ExistingResource:
+        """Make the rules match the inputs, regardless of where an earlier attempt was interrupted."""
+        # A new group may not be visible to every AWS server yet.
+        group = retried(ctx.clock, lambda: _required(ctx.clients, group_id), when=is_gone, total_s=_APPEAR_S)
         ec2 = ctx.clients.client("ec2")
-        inwards = wanted(inputs.get("ingress"), group_id), present(found["IpPermissions"])
-        outwards = wanted(inputs.get("egress"), group_id), present(found["IpPermissionsEgress"])
+        ingress = wanted(inputs.get("ingress"), group_id), present(group["IpPermissions"])
+        egress = wanted(inputs.get("egress"), group_id), present(group["IpPermissionsEgress"])
         with typed(f"setting the rules of security group {group_id}"):
-            _change(*inwards, group_id, _Side(ec2, "ingress"))
-            _change(*outwards, group_id, _Side(ec2, "egress"))
+            _change(*ingress, group_id, _Side(ec2, "ingress"))
+            _change(*egress, group_id, _Side(ec2, "egress"))
         return _physical(_required(ctx.clients, group_id), inputs, ctx.clients.region)
 
 
@@ -120,21 +120,25 @@ class _Side:
         self.describe: Callable[..., Any] = getattr(ec2, f"update_security_group_rule_descriptions_{direction}")
 
 
-def _change(want: frozenset[PortRule], have: frozenset[PortRule], group_id: str, side: _Side) -> None:
+def _change(requested: frozenset[PortRule], existing: frozenset[PortRule], group_id: str, side: _Side) -> None:
     """Add missing rules before removing extra ones, so that traffic allowed before and after is never interrupted."""
-    wanted_keys, present_keys = {rule.key for rule in want}, {rule.key for rule in have}
-    missing = sorted(rule for rule in want if rule.key not in present_keys)
-    reworded = sorted(rule for rule in want - have if rule.key in present_keys)
-    too_much = sorted(rule for rule in have if rule.key not in wanted_keys)
-    for call, rules in ((side.authorize, missing), (side.describe, reworded), (side.revoke, too_much)):
+    requested_keys, existing_keys = {rule.key for rule in requested}, {rule.key for rule in existing}
+    missing = sorted(rule for rule in requested if rule.key not in existing_keys)
+    redescribed = sorted(rule for rule in requested - existing if rule.key in existing_keys)
+    extra = sorted(rule for rule in existing if rule.key not in requested_keys)
+    for call, rules in ((side.authorize, missing), (side.describe, redescribed), (side.revoke, extra)):
         if rules:
             call(GroupId=group_id, IpPermissions=[rule.permission() for rule in rules])
 
 
-def _differences(want: frozenset[PortRule], have: frozenset[PortRule]) -> list[str]:
-    wanted_keys, present_keys = {rule.key for rule in want}, {rule.key for rule in have}
-    added = [f"{rule.shown} was let" for rule in sorted(have) if rule.key not in wanted_keys]
-    return added + [f"{rule.shown} was no longer let" for rule in sorted(want) if rule.key not in present_keys]
+def _differences(requested: frozenset[PortRule], existing: frozenset[PortRule], preposition: str) -> list[str]:
+    requested_keys, existing_keys = {rule.key for rule in requested}, {rule.key for rule in existing}
+    added = [rule for rule in sorted(existing) if rule.key not in requested_keys]
+    removed = [rule for rule in sorted(requested) if rule.key not in existing_keys]
+    return [
+        *(f"{rule.shown(preposition)} was allowed" for rule in added),
+        *(f"{rule.shown(preposition)} was no longer allowed" for rule in removed),
+    ]
 
 
 def _described(clients: Clients, group_id: str) -> dict[str, Any] | None:
@@ -147,27 +151,27 @@ def _described(clients: Clients, group_id: str) -> dict[str, Any] | None:
 
 
 def _required(clients: Clients, group_id: str) -> dict[str, Any]:
-    with typed(f"looking at security group {group_id}"):
+    with typed(f"describing security group {group_id}"):
         groups = clients.client("ec2").describe_security_groups(GroupIds=[group_id])["SecurityGroups"]
     if not groups:
         message = f"security group {group_id} does not exist"
         raise CloudError(
-            message, code="InvalidGroup.NotFound", hint="`cloudgpu down` and `cloudgpu up` create a new one"
+            message, code="InvalidGroup.NotFound", hint="run `cloudgpu down` and `cloudgpu up` to create a new group"
         )
-    found: dict[str, Any] = groups[0]
-    return found
+    group: dict[str, Any] = groups[0]
+    return group
 
 
-def _physical(found: dict[str, Any], inputs: Properties, region: str) -> Physical:
-    group_id, owner = found["GroupId"], found.get("OwnerId", "")
+def _physical(group: dict[str, Any], inputs: Properties, region: str) -> ExistingResource:
+    group_id, owner = group["GroupId"], group.get("OwnerId", "")
     outputs = {
         "arn": f"arn:aws:ec2:{region}:{owner}:security-group/{group_id}",
         "ownerId": owner,
-        "name": found["GroupName"],
-        "description": found["Description"],
-        "vpcId": found.get("VpcId", ""),
-        "ingress": shown(found["IpPermissions"], group_id),
-        "egress": shown(found["IpPermissionsEgress"], group_id),
-        **tag_outputs(inputs, mapped(found.get("Tags"))),
+        "name": group["GroupName"],
+        "description": group["Description"],
+        "vpcId": group.get("VpcId", ""),
+        "ingress": shown(group["IpPermissions"], group_id),
+        "egress": shown(group["IpPermissionsEgress"], group_id),
+        **tag_outputs(inputs, mapped(group.get("Tags"))),
     }
-    return Physical(group_id, outputs)
+    return ExistingResource(group_id, outputs)

@@ -10,12 +10,12 @@ from cloudgpu.aws.session.session import Clients
 from cloudgpu.aws.session.waiters import awaited
 from cloudgpu.errors import CloudGpuError, UnsupportedError
 
-_END_S = 300
-_GONE = frozenset({"deleted", "Deleted"})
+_DELETION_S = 300
+_DELETED_STATES = frozenset({"deleted", "Deleted"})
 
 
 class VpcEndpointHandler(NetworkPartHandler):
-    """Gateway endpoint for S3: free, and it bypasses NAT gateways, which charge by the gigabyte."""
+    """Gateway endpoint for S3: free, and it bypasses NAT gateways, which are billed per gigabyte."""
 
     type: ClassVar[str] = "aws:ec2/vpcEndpoint:VpcEndpoint"
     kind, plural, id_key = "vpc-endpoint", "VpcEndpoints", "VpcEndpointId"
@@ -26,7 +26,7 @@ class VpcEndpointHandler(NetworkPartHandler):
     replaced_by = frozenset({"vpcId", "serviceName", "vpcEndpointType"})
 
     def check(self, inputs: Properties) -> Properties:
-        """Refuse endpoints that cost money by the hour and need subnets and groups.
+        """Reject interface endpoints, which are billed per hour and need subnets and security groups.
 
         Raises:
             UnsupportedError: The type is not Gateway.
@@ -39,7 +39,7 @@ class VpcEndpointHandler(NetworkPartHandler):
 
     def _make(self, ctx: HandlerContext, inputs: Properties, tags: list[dict[str, Any]]) -> str:
         request = {"PolicyDocument": inputs["policy"]} if inputs.get("policy") else {}
-        made = ctx.clients.client("ec2").create_vpc_endpoint(
+        response = ctx.clients.client("ec2").create_vpc_endpoint(
             ClientToken=ctx.token,
             VpcId=inputs["vpcId"],
             ServiceName=inputs["serviceName"],
@@ -48,50 +48,52 @@ class VpcEndpointHandler(NetworkPartHandler):
             TagSpecifications=tags,
             **request,
         )
-        return str(made["VpcEndpoint"]["VpcEndpointId"])
+        return str(response["VpcEndpoint"]["VpcEndpointId"])
 
-    def _set(self, ec2: Any, found: dict[str, Any], inputs: Properties) -> None:  # noqa: ANN401
-        """Set the route tables. A program that names none leaves them unchanged."""
+    def _set(self, ec2: Any, endpoint: dict[str, Any], inputs: Properties) -> None:  # noqa: ANN401
+        """Set the route tables. If the program specifies none, leave them unchanged."""
         if inputs.get("routeTableIds") is None:
             return
-        wanted, present = set(inputs["routeTableIds"]), set(found.get("RouteTableIds") or ())
-        changes = {"AddRouteTableIds": sorted(wanted - present), "RemoveRouteTableIds": sorted(present - wanted)}
+        requested, present = set(inputs["routeTableIds"]), set(endpoint.get("RouteTableIds") or ())
+        changes = {"AddRouteTableIds": sorted(requested - present), "RemoveRouteTableIds": sorted(present - requested)}
         request = {name: ids for name, ids in changes.items() if ids}
         if request:
-            ec2.modify_vpc_endpoint(VpcEndpointId=found["VpcEndpointId"], **request)
+            ec2.modify_vpc_endpoint(VpcEndpointId=endpoint["VpcEndpointId"], **request)
 
     def delete(self, ctx: HandlerContext, physical_id: str, outputs: Properties) -> None:
-        """Delete it, and wait until its routes are gone from the tables."""
+        """Delete the endpoint and wait until AWS has removed it and its routes."""
         super().delete(ctx, physical_id, outputs)
-        what = f"VPC endpoint {physical_id} to go"
-        awaited(ctx.clock, lambda: self._by_id(ctx.clients, physical_id) is None or None, what=what, total_s=_END_S)
+        what = f"VPC endpoint {physical_id} to be deleted"
+        awaited(
+            ctx.clock, lambda: self._by_id(ctx.clients, physical_id) is None or None, what=what, total_s=_DELETION_S
+        )
 
     def _unmake(self, clients: Clients, physical_id: str) -> None:
-        """Delete the endpoint and raise the error for its ID, which the successful response contains."""
-        answer = clients.client("ec2").delete_vpc_endpoints(VpcEndpointIds=[physical_id])
-        for failure in answer.get("Unsuccessful") or ():
-            said = failure.get("Error") or {}
-            raise refusal(said.get("Code", ""), said.get("Message", ""), f"deleting VPC endpoint {physical_id}")
+        """Delete the endpoint. Raise the error for its ID that a successful response may contain."""
+        response = clients.client("ec2").delete_vpc_endpoints(VpcEndpointIds=[physical_id])
+        for failure in response.get("Unsuccessful") or ():
+            error = failure.get("Error") or {}
+            raise refusal(error.get("Code", ""), error.get("Message", ""), f"deleting VPC endpoint {physical_id}")
 
     def _by_id(self, clients: Clients, physical_id: str) -> dict[str, Any] | None:
         try:
-            with typed(f"looking at VPC endpoint {physical_id}"):
-                found = clients.client("ec2").describe_vpc_endpoints(VpcEndpointIds=[physical_id])[self.plural]
+            with typed(f"describing VPC endpoint {physical_id}"):
+                endpoints = clients.client("ec2").describe_vpc_endpoints(VpcEndpointIds=[physical_id])[self.plural]
         except CloudGpuError as err:
             if is_gone(err):
                 return None
             raise
-        return next((endpoint for endpoint in found if endpoint.get("State") not in _GONE), None)
+        return next((endpoint for endpoint in endpoints if endpoint.get("State") not in _DELETED_STATES), None)
 
     def _described(self, clients: Clients, filters: list[dict[str, Any]]) -> dict[str, Any] | None:
-        found = super()._described(clients, filters)
-        return found if found and found.get("State") not in _GONE else None
+        endpoint = super()._described(clients, filters)
+        return endpoint if endpoint and endpoint.get("State") not in _DELETED_STATES else None
 
-    def _outputs(self, clients: Clients, found: dict[str, Any]) -> Mapping[str, Any]:  # noqa: ARG002
+    def _outputs(self, clients: Clients, endpoint: dict[str, Any]) -> Mapping[str, Any]:  # noqa: ARG002
         return {
-            "vpcId": found["VpcId"],
-            "serviceName": found["ServiceName"],
-            "vpcEndpointType": found.get("VpcEndpointType", "Gateway"),
-            "routeTableIds": sorted(found.get("RouteTableIds") or ()),
-            "state": found.get("State", ""),
+            "vpcId": endpoint["VpcId"],
+            "serviceName": endpoint["ServiceName"],
+            "vpcEndpointType": endpoint.get("VpcEndpointType", "Gateway"),
+            "routeTableIds": sorted(endpoint.get("RouteTableIds") or ()),
+            "state": endpoint.get("State", ""),
         }

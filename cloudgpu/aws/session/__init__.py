@@ -1,1 +1,1 @@
-"""Sessions and clients of boto3: credentials, AWS errors as cloudgpu's, waiters, retries for eventual consistency."""
+"""boto3 sessions and clients: credentials, mapping of AWS errors, waiters, retries for eventual consistency."""

@@ -16,7 +16,7 @@ from cloudgpu.files import FileRefusedError
 from cloudgpu.text import command
 
 EXPIRED = frozenset({"ExpiredToken", "ExpiredTokenException", "UnauthorizedSSOTokenError", "LoginRefreshRequired"})
-"""`AuthError.code` of credentials that were good once."""
+"""Values of `AuthError.code` for expired credentials."""
 
 _SIGN_ON = (boto.SSOError, boto.TokenRetrievalError, boto.NoAuthTokenError)
 _BROKEN = (boto.InvalidConfigError, boto.ConfigParseError, boto.UnknownCredentialError)
@@ -26,7 +26,7 @@ _FILES = {
     "AWS_CA_BUNDLE": "",
     "AWS_WEB_IDENTITY_TOKEN_FILE": "",
 }
-"""Variables that name files which boto3 reads, and where it looks without them."""
+"""Environment variable -> default path of a file that boto3 reads; empty if there is no default."""
 _METHODS = {
     "env": "environment variables",
     "shared-credentials-file": "credentials file",
@@ -39,12 +39,12 @@ _METHODS = {
     "container-role": "container role",
     "iam-role": "instance role",
 }
-"""boto3's own names of the ways in which it finds credentials."""
+"""boto3's name of a credential source -> name in messages."""
 
 
 @dataclass(frozen=True)
 class CredentialSource:
-    """The source of the credentials in use. `profile` is empty for the default profile and for none."""
+    """The source of the credentials in use. `profile` is empty for the default profile or if no profile is used."""
 
     profile: str
     method: str
@@ -57,19 +57,19 @@ class CredentialSource:
 
     @property
     def renewal(self) -> str:
-        """How to renew credentials of this kind."""
+        """Instruction for renewing the credentials."""
         if self.method == "env":
-            return "set AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN anew, or unset them"
+            return "set new values for AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN, or unset them"
         if self.method == "login":
             return self.aws("login")
         if self.method == "sso" or not self.method:
             return self.aws("sso", "login")
         if self.method in ("shared-credentials-file", "config-file"):
-            return f"write new keys with `{self.aws('configure')}`, or `{self.aws('sso', 'login')}`"
+            return f"store new keys with `{self.aws('configure')}`, or run `{self.aws('sso', 'login')}`"
         return f"renew the credentials of the {_METHODS.get(self.method, self.method)}{self._of_profile}"
 
     def aws(self, *words: str) -> str:
-        """Return a command of the AWS command line, for this profile."""
+        """Return an AWS CLI command for this profile."""
         return command("aws", *words, *(["--profile", self.profile] if self.profile else []))
 
     @property
@@ -78,50 +78,52 @@ class CredentialSource:
 
 
 def check_configuration(environ: Mapping[str, str]) -> None:
-    """Refuse files of the AWS configuration that boto3 would never finish reading: it reads them without a limit.
+    """Reject AWS configuration files that boto3, which reads them without a size limit, would never finish reading.
 
     Raises:
-        AuthError: One of them is a named pipe, a device or larger than any configuration.
+        AuthError: A file is a named pipe, a device or larger than any valid configuration.
     """
-    for name, usual in _FILES.items():
-        path = Path(environ.get(name) or usual).expanduser()
+    for name, default in _FILES.items():
+        path = Path(environ.get(name) or default).expanduser()
         if not path.name or str(path) == os.devnull or path.is_dir():
-            continue  # devnull is how people switch a file off; a bundle of authorities may be a directory
+            continue  # users disable a file with /dev/null, and a CA bundle may be a directory
         try:
             files.check(path, files.KEY_BYTES * 4)
         except FileRefusedError as err:
             message = f"the AWS configuration file {path} cannot be read: {err.strerror}"
-            raise AuthError(message, code="InvalidConfig", hint=f"name another file in {name}, or unset it") from err
+            raise AuthError(message, code="InvalidConfig", hint=f"set {name} to another file, or unset it") from err
         except OSError:
-            continue  # a missing or unreadable file is boto3's to judge
+            continue  # boto3 handles missing and unreadable files
 
 
 def open_chain(profile: str, region: str) -> tuple[boto3.Session, CredentialSource]:
-    """Open a boto3 session with the user's credentials and fetch them, so that expired ones are reported at once.
+    """Open a boto3 session and fetch the user's credentials, so that expired credentials are reported at once.
 
     Raises:
         AuthError: There are no credentials, they have expired, or their configuration is wrong.
-        CloudError: The credential provider cannot be reached.
+        CloudError: The credential provider is unreachable.
     """
-    with _told(CredentialSource(profile, ""), "reading the AWS configuration"):
+    with _explain_errors(CredentialSource(profile, ""), "reading the AWS configuration"):
         source = boto3.Session(profile_name=profile or None, region_name=region)
-        found = source.get_credentials()
-    if found is None:
-        which = f"profile {profile} has none" if profile else "neither the environment nor a profile has any"
+        credentials = source.get_credentials()
+    if credentials is None:
+        which = f"profile {profile} has none" if profile else "neither the environment nor a profile contains any"
         message = f"no AWS credentials were found: {which}"
-        raise AuthError(message, code="NoCredentials", hint=_how_to_begin(profile))
-    login = CredentialSource(profile or ("" if found.method == "env" else _named(source)), found.method)
-    with _told(login, f"fetching credentials ({login.label})"):
-        found.get_frozen_credentials()
+        raise AuthError(message, code="NoCredentials", hint=_login_hint(profile))
+    login = CredentialSource(
+        profile or ("" if credentials.method == "env" else _profile_name(source)), credentials.method
+    )
+    with _explain_errors(login, f"fetching credentials ({login.label})"):
+        credentials.get_frozen_credentials()
     return source, login
 
 
 @contextmanager
 def renewable(login: CredentialSource) -> Iterator[None]:
-    """Add the hint for renewing these credentials to an expired-token error, which AWS returns only on use.
+    """Add the hint for renewing these credentials to an expired-token error, which AWS returns only when they are used.
 
     Raises:
-        AuthError: As raised in the block.
+        AuthError: The block raised it. For an expired token, the hint is replaced.
     """
     try:
         yield
@@ -131,34 +133,36 @@ def renewable(login: CredentialSource) -> Iterator[None]:
         raise
 
 
-def _named(source: boto3.Session) -> str:
+def _profile_name(source: boto3.Session) -> str:
     return "" if source.profile_name == "default" else source.profile_name
 
 
-def _how_to_begin(profile: str) -> str:
+def _login_hint(profile: str) -> str:
     login = CredentialSource(profile, "")
-    return f"`{login.aws('configure')}` or `{login.aws('sso', 'login')}`; with no account: --on rehearsal"
+    return (
+        f"run `{login.aws('configure')}` or `{login.aws('sso', 'login')}`; without an AWS account, use --on rehearsal"
+    )
 
 
 @contextmanager
-def _told(login: CredentialSource, doing: str) -> Iterator[None]:
+def _explain_errors(login: CredentialSource, doing: str) -> Iterator[None]:
     """Convert errors of the credential chain and add a hint for each.
 
     Raises:
         AuthError: The credentials are missing or invalid.
-        CloudError: The credential provider cannot be reached.
+        CloudError: The credential provider is unreachable.
     """
     try:
         with typed(doing):
             yield
     except CloudError as err:
-        raise _explained(err, login, doing) from err.__cause__
+        raise _with_explanation(err, login, doing) from err.__cause__
 
 
-def _explained(err: CloudError, login: CredentialSource, doing: str) -> CloudError:
+def _with_explanation(err: CloudError, login: CredentialSource, doing: str) -> CloudError:
     cause = err.__cause__
-    for kinds, explain in _EXPLANATIONS:
-        if isinstance(cause, kinds):
+    for classes, explain in _EXPLANATIONS:
+        if isinstance(cause, classes):
             code, text, hint = explain(cause, login)
             return AuthError(f"{doing}: {text}", code=code, hint=hint)
     if isinstance(err, AuthError) and err.code in EXPIRED:
@@ -171,7 +175,7 @@ Explanation = Callable[[BaseException, CredentialSource], tuple[str, str, str]]
 
 def _sign_on(cause: BaseException, login: CredentialSource) -> tuple[str, str, str]:
     hint = CredentialSource(login.profile, "sso").renewal
-    return "UnauthorizedSSOTokenError", f"credentials expired, single sign-on has to be done again ({cause})", hint
+    return "UnauthorizedSSOTokenError", f"credentials expired, single sign-on is required again ({cause})", hint
 
 
 def _signed_out(cause: BaseException, login: CredentialSource) -> tuple[str, str, str]:
@@ -180,19 +184,23 @@ def _signed_out(cause: BaseException, login: CredentialSource) -> tuple[str, str
 
 
 def _no_profile(cause: BaseException, _: CredentialSource) -> tuple[str, str, str]:
-    known = ", ".join(boto3.Session().available_profiles)
-    return "ProfileNotFound", str(cause), f"known profiles: {known}" if known else "`aws configure` makes one"
+    profiles = ", ".join(boto3.Session().available_profiles)
+    return (
+        "ProfileNotFound",
+        str(cause),
+        f"use one of the profiles: {profiles}" if profiles else "create a profile with `aws configure`",
+    )
 
 
-def _half(cause: BaseException, login: CredentialSource) -> tuple[str, str, str]:
-    return "PartialCredentials", str(cause), f"complete them, for example with `{login.aws('configure')}`"
+def _partial(cause: BaseException, login: CredentialSource) -> tuple[str, str, str]:
+    return "PartialCredentials", str(cause), f"complete the credentials, for example with `{login.aws('configure')}`"
 
 
 def _process(cause: BaseException, _: CredentialSource) -> tuple[str, str, str]:
     return (
         "CredentialRetrievalError",
         str(cause),
-        "run what the profile's credential_process names by hand",
+        "run the command in the profile's credential_process manually to see its error",
     )
 
 
@@ -204,7 +212,7 @@ _EXPLANATIONS: tuple[tuple[tuple[type[BaseException], ...], Explanation], ...] =
     (_SIGN_ON, _sign_on),
     ((boto.LoginError,), _signed_out),
     ((boto.ProfileNotFound,), _no_profile),
-    ((boto.PartialCredentialsError,), _half),
+    ((boto.PartialCredentialsError,), _partial),
     ((boto.CredentialRetrievalError,), _process),
     (_BROKEN, _broken),
 )

@@ -1,4 +1,4 @@
-"""Map AWS error responses to cloudgpu errors. `ClientError` never leaves this package."""
+"""Map AWS error responses to cloudgpu errors. botocore's `ClientError` never leaves the `aws` package."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -25,7 +25,10 @@ _EXPIRED: Mapping[str, str] = {
     "RequestExpired": "credentials expired",
     "AuthFailure": "credentials expired or not valid",
 }
-"""Prefixes for AWS messages that do not mention credentials: EC2 reports an expired session as an expired request."""
+"""Error code -> prefix, for AWS messages that do not mention credentials.
+
+EC2 reports an expired session as an expired request.
+"""
 
 _NO_SUCH_TYPE = re.compile(r"instance ?type", re.IGNORECASE)
 """Matches the message of an `InvalidParameterValue` that was caused by the instance type."""
@@ -35,23 +38,23 @@ _GONE = re.compile(r"NotFound(Exception)?$|^NoSuch|\.Unknown$|^404$|DoesNotExist
 _IN_USE = re.compile(r"^DependencyViolation$|InUse$|^DeleteConflict$|^ResourceInUse|^IncorrectState$")
 
 _HINTS: Mapping[str, str] = {
-    "VcpuLimitExceeded": "ask for more vCPUs in Service Quotas (P on-demand: L-417A185B, G and VT: L-DB2E81BA)",
-    "InstanceLimitExceeded": "ask for more vCPUs in Service Quotas (P on-demand: L-417A185B, G and VT: L-DB2E81BA)",
-    "MaxSpotInstanceCountExceeded": "ask for more spot vCPUs in Service Quotas (P4, P3, P2: L-7212CCBC, "
+    "VcpuLimitExceeded": "request more vCPUs in Service Quotas (P on-demand: L-417A185B, G and VT: L-DB2E81BA)",
+    "InstanceLimitExceeded": "request more vCPUs in Service Quotas (P on-demand: L-417A185B, G and VT: L-DB2E81BA)",
+    "MaxSpotInstanceCountExceeded": "request more spot vCPUs in Service Quotas (P4, P3, P2: L-7212CCBC, "
     "P5: L-C4BD4855, G and VT: L-3819A6DF), or use on-demand",
-    "AddressLimitExceeded": "release unused Elastic IPs, or ask for more in Service Quotas (L-0263D0A3)",
-    "InvalidInstanceType": "AWS has retired this type or never offered it: `cloudgpu plan` lists the offers",
+    "AddressLimitExceeded": "release unused Elastic IPs, or request a higher limit in Service Quotas (L-0263D0A3)",
+    "InvalidInstanceType": "choose a type that `cloudgpu plan` lists: AWS has retired this type or never offered it",
     "Unsupported": "try another zone or type",
     "SpotMaxPriceTooLow": "use on-demand",
-    "AuthFailure.ServiceLinkedRoleCreationNotPermitted": "an administrator has to run once: "
+    "AuthFailure.ServiceLinkedRoleCreationNotPermitted": "ask an administrator to run once: "
     "`aws iam create-service-linked-role --aws-service-name spot.amazonaws.com`",
-    "OptInRequired": "the account has to accept the offer or enable the region first",
-    "PendingVerification": "AWS is still verifying the account for this region; try again in a few hours",
-    "ExpiredToken": "log in again, for example `aws sso login`",
-    "ExpiredTokenException": "log in again, for example `aws sso login`",
-    "RequestExpired": "log in again, for example `aws sso login`; if that is fresh, set this machine's clock",
-    "AuthFailure": "log in again, for example `aws sso login`, or check the keys",
-    "SignatureDoesNotMatch": "check the secret key, and this machine's clock",
+    "OptInRequired": "accept the offer or enable the region for the account first",
+    "PendingVerification": "try again in a few hours: AWS is still verifying the account for this region",
+    "ExpiredToken": "log in again, for example with `aws sso login`",
+    "ExpiredTokenException": "log in again, for example with `aws sso login`",
+    "RequestExpired": "log in again, for example with `aws sso login`; if the login is new, set this machine's clock",
+    "AuthFailure": "log in again, for example with `aws sso login`, or check the keys",
+    "SignatureDoesNotMatch": "check the secret key and this machine's clock",
 }
 
 
@@ -63,16 +66,21 @@ _CREDENTIALS: tuple[tuple[tuple[type[boto.BotoCoreError], ...], str, str, str], 
         "",
         "run `aws configure`, or set AWS_PROFILE",
     ),
-    ((boto.ProfileNotFound,), "ProfileNotFound", "", "see `aws configure list-profiles`"),
+    ((boto.ProfileNotFound,), "ProfileNotFound", "", "list the profiles with `aws configure list-profiles`"),
     (
         (boto.SSOError, boto.TokenRetrievalError, boto.NoAuthTokenError),
         "UnauthorizedSSOTokenError",
         _EXPIRED_PREFIX,
-        "`aws sso login` with your profile, then run it again",
+        "run `aws sso login` with your profile, then run the command again",
     ),
-    ((boto.LoginError,), "LoginRefreshRequired", _EXPIRED_PREFIX, "`aws login` with your profile, then run it again"),
+    (
+        (boto.LoginError,),
+        "LoginRefreshRequired",
+        _EXPIRED_PREFIX,
+        "run `aws login` with your profile, then run the command again",
+    ),
 )
-"""Credential errors raised by boto3 itself: error classes, cloudgpu's code, message prefix, hint."""
+"""Credential errors that boto3 raises without calling AWS: error classes, cloudgpu's code, message prefix, hint."""
 
 
 @contextmanager
@@ -80,29 +88,29 @@ def typed(doing: str) -> Iterator[None]:
     """Convert botocore exceptions in the block to cloudgpu errors. `doing` describes the operation.
 
     Raises:
-        CloudGpuError: The error that `fault` returns.
+        CloudGpuError: The operation failed; `fault` chooses the class.
     """
     try:
         yield
     except (boto.ClientError, boto.BotoCoreError) as err:
         raise fault(err, doing) from err
     except (ValueError, KeyError, TypeError, AttributeError) as err:
-        # botocore's parsers raise these when a response holds, say, text in place of a number.
+        # botocore's parsers raise these errors if a response contains, for example, text instead of a number.
         if isinstance(err, ResponseParserError) or not _is_of_botocore(err):
             raise
         message = f"{doing}: unreadable response ({type(err).__name__})"
         raise CloudError(
-            message, code=UNREACHABLE, hint="AWS or a proxy returned a malformed response; run the command again"
+            message, code=UNREACHABLE, hint="run the command again: AWS or a proxy returned a malformed response"
         ) from err
     except ResponseParserError as err:
         message = f"{doing}: unreadable response: {str(err).splitlines()[0]}"
         raise CloudError(
-            message, code=UNREACHABLE, hint="AWS or a proxy returned a malformed response; run the command again"
+            message, code=UNREACHABLE, hint="run the command again: AWS or a proxy returned a malformed response"
         ) from err
 
 
 def _is_of_botocore(err: Exception) -> bool:
-    """Return True if botocore raised the error, rather than our own code in the block."""
+    """Return True if the error was raised in botocore, not in cloudgpu's code in the block."""
     trace = err.__traceback__
     while trace is not None:
         if str(trace.tb_frame.f_globals.get("__name__", "")).startswith("botocore."):
@@ -119,7 +127,8 @@ def answered(doing: str) -> Iterator[None]:
     bare `ValueError` for a malformed number. Keep other code out of the block, or its bugs are misreported.
 
     Raises:
-        CloudGpuError: As `typed`; code `UNREACHABLE` for a malformed response, because the call may have had an effect.
+        CloudGpuError: The operation failed. For a malformed response the code is `UNREACHABLE`, because the call may
+            have taken effect.
     """
     with typed(doing), malformed_as(partial(_malformed, doing)):
         yield
@@ -132,15 +141,15 @@ def _malformed(doing: str, why: str) -> CloudError:
 def fault(err: boto.ClientError | boto.BotoCoreError, doing: str) -> CloudGpuError:
     """Return the cloudgpu error for a botocore exception."""
     if isinstance(err, boto.ClientError):
-        return _refused(err, doing)
-    return _unanswered(err, doing)
+        return _from_error_response(err, doing)
+    return _without_response(err, doing)
 
 
 def refusal(code: str, message: str, doing: str, *, request_id: str = "") -> LaunchError | CloudError:
-    """Return the error for an AWS error code, from the failover table. An unknown code is a bad request."""
+    """Return the error for an AWS error code, classified by the failover table. An unknown code is a bad request."""
     rule = launch_error_codes.known(_code(code, message)) or launch_error_codes.REFUSED
-    words = message.rstrip(".")
-    text = f"{doing}: {_EXPIRED[code]}: {words} ({code})" if code in _EXPIRED else f"{doing}: {words} ({code})"
+    reason = message.rstrip(".")
+    text = f"{doing}: {_EXPIRED[code]}: {reason} ({code})" if code in _EXPIRED else f"{doing}: {reason} ({code})"
     hint = _HINTS.get(code) or _HINTS.get(_root(_code(code, message))) or _hint(code, rule.error)
     if issubclass(rule.error, LaunchError):
         return rule.error(text, code=_code(code, message), hint=hint)
@@ -148,7 +157,7 @@ def refusal(code: str, message: str, doing: str, *, request_id: str = "") -> Lau
 
 
 def _code(code: str, message: str) -> str:
-    """Return the effective error code. For a launch, an unknown instance type has the code of any invalid parameter."""
+    """Return the effective error code. AWS reports an unknown instance type in a launch as `InvalidParameterValue`."""
     return "InvalidInstanceType" if code == "InvalidParameterValue" and _NO_SUCH_TYPE.search(message) else code
 
 
@@ -173,36 +182,38 @@ def is_taken(err: CloudGpuError) -> bool:
 
 def _hint(code: str, error: type[LaunchError] | type[CloudError]) -> str:
     if _TAKEN.search(code):
-        return "the name is already in use: choose another cluster name, or delete the old cluster with `cloudgpu down`"
+        return "choose another cluster name, or run `cloudgpu down` for the cluster that uses this name"
     if error is AuthError:
         return "check `aws sts get-caller-identity` and the permissions of that identity"
     if error is ThrottledError:
-        return "AWS is throttling requests; run the command again in a minute"
+        return "run the command again in a minute: AWS is throttling requests"
     return ""
 
 
-def _refused(err: boto.ClientError, doing: str) -> LaunchError | CloudError:
+def _from_error_response(err: boto.ClientError, doing: str) -> LaunchError | CloudError:
     error = err.response.get("Error", {})
-    answer = err.response.get("ResponseMetadata", {})
+    metadata = err.response.get("ResponseMetadata", {})
     code, message = str(error.get("Code", "")), str(error.get("Message", ""))
-    request_id = str(answer.get("RequestId", ""))
-    status = answer.get("HTTPStatusCode", 0)
+    request_id = str(metadata.get("RequestId", ""))
+    status = metadata.get("HTTPStatusCode", 0)
     if status >= _SERVER_FAULT and status != _NOT_IMPLEMENTED and launch_error_codes.known(code) is None:
         return ThrottledError(
             f"{doing}: {message} ({code or status})",
             code=code,
             request_id=request_id,
-            hint="AWS returned a server error; try again in a few minutes",
+            hint="try again in a few minutes: AWS returned a server error",
         )
     return refusal(code, message, doing, request_id=request_id)
 
 
-def _unanswered(err: boto.BotoCoreError, doing: str) -> CloudGpuError:
-    for kinds, code, text, hint in _CREDENTIALS:
-        if isinstance(err, kinds):
+def _without_response(err: boto.BotoCoreError, doing: str) -> CloudGpuError:
+    for classes, code, text, hint in _CREDENTIALS:
+        if isinstance(err, classes):
             return AuthError(f"{doing}: {text}{err}", code=code, hint=hint)
     if isinstance(err, (boto.ParamValidationError, boto.UnknownServiceError)):
         return BadRequestError(f"{doing}: {err}", code=type(err).__name__, hint=_REPORT)
     if isinstance(err, (boto.HTTPClientError, boto.ConnectionError)):
-        return CloudError(f"{doing}: no answer: {err}", code=UNREACHABLE, hint="check the network, then run it again")
+        return CloudError(
+            f"{doing}: no response: {err}", code=UNREACHABLE, hint="check the network, then run the command again"
+        )
     return CloudError(f"{doing}: {err}", code=type(err).__name__, hint=_REPORT)

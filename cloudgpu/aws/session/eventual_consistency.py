@@ -1,7 +1,7 @@
 """Retry calls that fail because of eventual consistency.
 
-AWS may answer "not found" for a resource that was just created. That answer is believed only if the ID is older than
-half a minute, or was deleted by this process.
+AWS may report a resource that was just created as not found. Such a response is retried if this process created the
+resource less than half a minute ago and has not deleted it.
 """
 
 import re
@@ -14,15 +14,15 @@ YOUNG_S = 30.0
 _FIRST_S = 0.25
 _LONGEST_S = 3.0
 _ID = re.compile(r"(?:[a-z]{1,12}-[0-9a-f]{8,17}|fleet-[0-9a-f-]{30,40})\Z")
-_MAKING = ("Create", "Run", "Allocate", "Import", "Copy", "Register")
-_ENDING = ("Delete", "Release", "Deregister")
+_CREATING = ("Create", "Run", "Allocate", "Import", "Copy", "Register")
+_DELETING = ("Delete", "Release", "Deregister")
 _NOT_FOUND = re.compile(r"NotFound$|\.NotFound\b")
 
 Now = Callable[[], float]
 
 
-class Newborn:
-    """Resources that a client just created. botocore asks after every response whether to retry the call."""
+class NewResources:
+    """Resources that a client just created, and the retry handler that botocore calls after every response."""
 
     def __init__(self, now: Now = time.monotonic) -> None:
         self._now = now
@@ -41,28 +41,28 @@ class Newborn:
         request_dict: Mapping[str, Any],
         **_: object,
     ) -> float | None:
-        """Return the seconds to wait before retrying the call, or None to accept the response."""
+        """Return the number of seconds to wait before retrying the call, or None to accept the response."""
         if response is None:
             return None
-        named, answer = set(_ids(request_dict.get("body"))), response[1]
-        code = str(answer.get("Error", {}).get("Code", ""))
+        requested_ids, content = set(_ids(request_dict.get("body"))), response[1]
+        code = str(content.get("Error", {}).get("Code", ""))
         if not code:
-            self._note(operation.name, named, answer)
-        elif _NOT_FOUND.search(code) and self._is_young(named):
+            self._note(operation.name, requested_ids, content)
+        elif _NOT_FOUND.search(code) and self._is_young(requested_ids):
             return float(min(_FIRST_S * 2 ** (attempts - 1), _LONGEST_S))
         return None
 
-    def _note(self, name: str, named: set[str], answer: Mapping[str, Any]) -> None:
+    def _note(self, operation: str, requested_ids: set[str], content: Mapping[str, Any]) -> None:
         with self._lock:
-            if name.startswith(_MAKING):
-                self._made |= dict.fromkeys(set(_ids(answer)) - named, self._now())
-            elif name.startswith(_ENDING):
-                for resource_id in named:
+            if operation.startswith(_CREATING):
+                self._made |= dict.fromkeys(set(_ids(content)) - requested_ids, self._now())
+            elif operation.startswith(_DELETING):
+                for resource_id in requested_ids:
                     self._made.pop(resource_id, None)
 
-    def _is_young(self, named: set[str]) -> bool:
+    def _is_young(self, ids: set[str]) -> bool:
         with self._lock:
-            return any(self._now() - self._made.get(resource_id, float("-inf")) < YOUNG_S for resource_id in named)
+            return any(self._now() - self._made.get(resource_id, float("-inf")) < YOUNG_S for resource_id in ids)
 
 
 def _ids(value: Any) -> Iterator[str]:  # noqa: ANN401 - parameters or responses of any shape

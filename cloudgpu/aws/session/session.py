@@ -1,4 +1,4 @@
-"""Sessions and clients. The only module that creates a boto3 session."""
+"""Sessions and clients of AWS and the rehearsal cloud, one session per region."""
 
 import os
 import threading
@@ -12,23 +12,23 @@ from botocore.config import Config
 
 from cloudgpu.aws.session.credentials import CredentialSource, check_configuration, open_chain, renewable
 from cloudgpu.aws.session.errors import typed
-from cloudgpu.aws.session.eventual_consistency import Newborn
+from cloudgpu.aws.session.eventual_consistency import NewResources
 
 _CONNECT_TIMEOUT_S = 5
 _READ_TIMEOUT_S = 60
 _LAUNCH_TIMEOUT_S = 180
-"""CreateFleet answers only when the whole gang was placed."""
+"""CreateFleet responds only after it has placed the whole gang."""
 _ATTEMPTS = 5
 _CONNECTIONS = 32
-_SERVED_IN = {"pricing": "us-east-1"}
-"""Services with an endpoint in few regions, which answers for all of them: the one that is asked."""
-_RECORDED = CredentialSource("", "rehearsal key")
-"""The key of a rehearsal cloud: nothing that a person renews."""
+_ENDPOINT_REGIONS = {"pricing": "us-east-1"}
+"""Service -> region of its endpoint, for services with a few endpoints that serve all regions."""
+_REHEARSAL_KEY = CredentialSource("", "rehearsal key")
+"""Credential source of a rehearsal cloud, whose key never has to be renewed."""
 
 
 @dataclass(frozen=True)
 class CloudEndpoint:
-    """The cloud to talk to.
+    """The endpoint and credentials of a cloud.
 
     Attributes:
         url: Endpoint of the rehearsal cloud; empty for AWS, regardless of `AWS_ENDPOINT_URL`.
@@ -58,7 +58,7 @@ class Clients(Protocol):
 
 @dataclass(frozen=True)
 class ApiCall:
-    """A call with a response, for the debug log. `http_status` is 0 if none arrived."""
+    """An API call, for the debug log. `http_status` is 0 if no response arrived."""
 
     service: str
     operation: str
@@ -88,7 +88,7 @@ class Session:
         endpoint: CloudEndpoint,
         region: str,
         on_call: OnCall | None = None,
-        login: CredentialSource = _RECORDED,
+        login: CredentialSource = _REHEARSAL_KEY,
     ) -> None:
         self.region = region
         self.endpoint = endpoint
@@ -97,7 +97,7 @@ class Session:
         self._login = login
         self._built: dict[tuple[str, bool], Any] = {}
         self._lock = threading.Lock()
-        self._newborn = Newborn()
+        self._newborn = NewResources()
 
     def client(self, service: str) -> Any:  # noqa: ANN401
         """Return a client with standard retries."""
@@ -110,15 +110,15 @@ class Session:
     def in_region(self, region: str) -> "Session":
         """Return a session for another region with the same endpoint and the credentials already fetched."""
         other = Session(self._source, self.endpoint, region, self._on_call, self._login)
-        other._lock = self._lock  # one boto3 session, so one client is built at a time
+        other._lock = self._lock  # both use one boto3 session, which may create only one client at a time
         return other
 
     def account(self) -> str:
         """Return the account ID of the credentials.
 
         Raises:
-            AuthError: There are no credentials, or they are not accepted.
-            CloudError: AWS cannot be reached.
+            AuthError: The credentials are missing or not accepted.
+            CloudError: AWS is unreachable.
         """
         return self.identity().account
 
@@ -127,11 +127,11 @@ class Session:
 
         Raises:
             AuthError: The credentials are not accepted.
-            CloudError: AWS cannot be reached.
+            CloudError: AWS is unreachable.
         """
-        with renewable(self._login), typed("asking whose credentials these are"):
-            found = self.client("sts").get_caller_identity()
-        return Identity(str(found["Account"]), str(found["Arn"]), self._login)
+        with renewable(self._login), typed("reading the identity of the credentials"):
+            caller = self.client("sts").get_caller_identity()
+        return Identity(str(caller["Account"]), str(caller["Arn"]), self._login)
 
     def _client(self, service: str, *, once: bool) -> Any:  # noqa: ANN401
         """Return a cached client. boto3 clients are thread-safe, but creating them is not."""
@@ -142,27 +142,27 @@ class Session:
             return self._built[key]
 
     def _build(self, service: str, *, once: bool) -> Any:  # noqa: ANN401
-        factory: Any = self._source.client  # its stubs know only literal service names
-        with typed(f"setting up the {service} client"):
+        factory: Any = self._source.client  # its type stubs accept only literal service names
+        with typed(f"creating the {service} client"):
             client = factory(
                 service,
-                region_name=_SERVED_IN.get(service, self.region),
+                region_name=_ENDPOINT_REGIONS.get(service, self.region),
                 endpoint_url=self.endpoint.url or None,
                 config=_config(self.endpoint, service, once=once),
             )
         if service == "ec2":
             self._newborn.watch(client)
         if self._on_call is not None:
-            _report(client, service, self._on_call)
+            _report_calls(client, service, self._on_call)
         return client
 
 
 def connect(endpoint: CloudEndpoint, region: str, profile: str | None = None, on_call: OnCall | None = None) -> Session:
-    """Open a session and fetch the user's credentials, so that expired ones are reported at once.
+    """Open a session and fetch the user's credentials, so that expired credentials are reported at once.
 
     Raises:
         AuthError: There are no credentials, they have expired, or the profile does not exist.
-        CloudError: The credential provider cannot be reached.
+        CloudError: The credential provider is unreachable.
     """
     check_configuration(os.environ)
     if not endpoint.url:
@@ -184,32 +184,32 @@ def _config(endpoint: CloudEndpoint, service: str, *, once: bool) -> Config:
         "retries": {"total_max_attempts": 1} if once else {"mode": "standard", "total_max_attempts": _ATTEMPTS},
         "max_pool_connections": _CONNECTIONS,
         "user_agent_extra": "cloudgpu",
-        # The real AWS is meant when no endpoint is given, whatever the environment says.
+        # Without an endpoint, use AWS itself, even if the environment configures another endpoint.
         "ignore_configured_endpoint_urls": True,
     }
     if service == "s3":
-        # Without it, links that are signed for later use an older signature, which many buckets refuse.
+        # By default, presigned URLs use an older signature version, which many buckets reject.
         options["signature_version"] = "s3v4"
     if endpoint.url:
-        # A proxy cannot reach this machine's loopback, and bucket names are no host names there.
+        # A proxy cannot reach this machine's loopback interface, where bucket names do not resolve as host names.
         options |= {"proxies": {}, "s3": {"addressing_style": "path"}}
     return Config(**options)
 
 
-def _report(client: Any, service: str, on_call: OnCall) -> None:  # noqa: ANN401
+def _report_calls(client: Any, service: str, on_call: OnCall) -> None:  # noqa: ANN401
     started = threading.local()
 
     def before(**_: Any) -> None:  # noqa: ANN401
         started.at = time.monotonic()
 
-    def tell(operation: str, request_id: str = "", http_status: int = 0) -> None:
+    def report_call(operation: str, request_id: str = "", http_status: int = 0) -> None:
         on_call(ApiCall(service, operation, request_id, http_status, time.monotonic() - started.at))
 
     def after(model: Any, http_response: Any, parsed: Any, **_: Any) -> None:  # noqa: ANN401
-        tell(model.name, parsed.get("ResponseMetadata", {}).get("RequestId", ""), http_response.status_code)
+        report_call(model.name, parsed.get("ResponseMetadata", {}).get("RequestId", ""), http_response.status_code)
 
     def failed(event_name: str, **_: Any) -> None:  # noqa: ANN401
-        tell(event_name.rsplit(".", maxsplit=1)[-1])
+        report_call(event_name.rsplit(".", maxsplit=1)[-1])
 
     client.meta.events.register("before-call", before)
     client.meta.events.register("after-call", after)

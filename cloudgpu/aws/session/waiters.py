@@ -14,10 +14,10 @@ _GROWTH = 1.4
 
 
 def retried(clock: Clock, call: Callable[[], T], *, when: Callable[[CloudGpuError], bool], total_s: float) -> T:
-    """Call until it succeeds; errors that `when` accepts are tried again, with growing pauses, for `total_s`.
+    """Call until it succeeds. Retry errors that `when` accepts for `total_s` seconds, with growing pauses.
 
     Raises:
-        CloudGpuError: The first error that `when` does not accept, or the last one when time is up.
+        CloudGpuError: The call failed with an error that `when` rejects, or still fails after `total_s` seconds.
     """
     pause_s, deadline = _FIRST_S, clock.monotonic() + total_s
     while True:
@@ -34,15 +34,15 @@ def awaited(clock: Clock, look: Callable[[], T | None], *, what: str, total_s: f
     """Poll with growing pauses until `look` returns a value.
 
     Raises:
-        CloudError: `total_s` seconds passed; the message names `what`.
+        CloudError: `look` returned no value within `total_s` seconds; the message contains `what`.
     """
     pause_s, deadline = _FIRST_S, clock.monotonic() + total_s
     while True:
-        seen = look()
-        if seen is not None:
-            return seen
+        value = look()
+        if value is not None:
+            return value
         if clock.monotonic() + pause_s > deadline:
-            message = f"waited {total_s:.0f} s without success for {what}"
+            message = f"timed out after {total_s:.0f} s waiting for {what}"
             raise CloudError(message, code="TimedOut", hint="run the same command again")
         clock.sleep(pause_s)
         pause_s = min(_LONGEST_S, pause_s * _GROWTH)

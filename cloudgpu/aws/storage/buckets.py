@@ -1,4 +1,4 @@
-"""Operations on whole buckets: tags, size, and deleting the content."""
+"""Operations on whole buckets: read the tags and the size, and delete the content."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
@@ -10,9 +10,9 @@ from cloudgpu.aws.storage.objects import ending
 from cloudgpu.errors import CloudError, CloudGpuError
 
 _AT_ONCE: Final = 1000
-"""Objects that one deleting call takes."""
+"""Maximum number of objects in one delete call."""
 _COUNTED: Final = 10_000
-"""Objects that are counted at most."""
+"""Maximum number of objects to count."""
 _LISTED: Final = ("Versions", "DeleteMarkers")
 _NO_TAGS: Final = "NoSuchTagSet"
 
@@ -21,7 +21,7 @@ def bucket_tags(clients: Clients, name: str) -> dict[str, str] | None:
     """Return the tags of a bucket, or None if the bucket does not exist.
 
     Raises:
-        CloudError: The bucket belongs to another account, or S3 cannot be reached.
+        CloudError: The bucket belongs to another account, or S3 is unreachable.
     """
     try:
         with answered(f"reading the tags of bucket {name}"):
@@ -35,10 +35,10 @@ def bucket_tags(clients: Clients, name: str) -> dict[str, str] | None:
 
 
 def empty(clients: Clients, name: str) -> int:
-    """Delete every object, object version and multipart upload, and return how many there were.
+    """Delete every object, object version and multipart upload, and return the number deleted.
 
     Raises:
-        CloudError: S3 refused some deletions; the error is the first refusal.
+        CloudError: S3 rejected some deletions; the message contains the reason for the first object.
     """
     s3 = clients.client("s3")
     count = 0
@@ -60,10 +60,10 @@ def empty(clients: Clients, name: str) -> int:
 
 
 def holds(clients: Clients, name: str) -> int | None:
-    """Return the bytes in a bucket, or None if there are so many objects that counting them would take minutes.
+    """Return the total size of a bucket in bytes, or None if it has too many objects to add up quickly.
 
     Raises:
-        CloudError: S3 refused or cannot be reached.
+        CloudError: The S3 request failed or S3 is unreachable.
     """
     count = size = 0
     with answered(f"listing bucket {name}"):
@@ -77,17 +77,15 @@ def holds(clients: Clients, name: str) -> int | None:
 
 
 def _keys(page: Mapping[str, Any]) -> Iterator[dict[str, str]]:
-    for kind in _LISTED:
-        for version in page.get(kind) or ():
+    for key in _LISTED:
+        for version in page.get(key) or ():
             yield {"Key": version["Key"], "VersionId": version["VersionId"]}
 
 
 def _delete(s3: Any, name: str, keys: list[dict[str, str]]) -> None:  # noqa: ANN401
-    refused = s3.delete_objects(Bucket=name, Delete={"Objects": keys, "Quiet": True}).get("Errors") or []
-    if refused:
-        first = refused[0]
-        message = (
-            f"{len(refused)} objects of bucket {name} were not deleted: {first.get('Key')}: {first.get('Message')}"
-        )
-        hint = "a retention rule or a missing s3:DeleteObjectVersion permission keeps them"
+    errors = s3.delete_objects(Bucket=name, Delete={"Objects": keys, "Quiet": True}).get("Errors") or []
+    if errors:
+        first = errors[0]
+        message = f"{len(errors)} objects of bucket {name} were not deleted: {first.get('Key')}: {first.get('Message')}"
+        hint = "check the bucket's retention rules and the s3:DeleteObjectVersion permission"
         raise CloudError(message, code=str(first.get("Code") or ""), hint=hint)

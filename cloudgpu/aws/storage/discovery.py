@@ -1,4 +1,4 @@
-"""Find storage by its tags, independently of all records: what exists, its size, its users, and how to delete it."""
+"""Find storage by its tags, independently of local records, with its size and its users, and delete it."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -13,17 +13,17 @@ from cloudgpu.aws.resources.registry import handler
 from cloudgpu.aws.session.errors import UNREACHABLE, answered
 from cloudgpu.aws.session.session import Clients
 from cloudgpu.aws.storage.buckets import bucket_tags, empty, holds
-from cloudgpu.aws.storage.storage_tags import STORAGE, PartKind, StoragePart, Stored
+from cloudgpu.aws.storage.storage_tags import STORAGE, PartKind, StoragePart, TaggedStorage
 from cloudgpu.clock import Clock
 from cloudgpu.errors import CloudError, CloudGpuError
 
 _TOKEN: Final = "cloudgpu:token"  # noqa: S105 the name of a tag
 _GIB: Final = Decimal(1 << 30)
-_NAMED: Final = "cloudgpu-"
+_NAME_PREFIX: Final = "cloudgpu-"
 _AT_ONCE: Final = 5
 
 _ORDER: Final = {kind: place for place, kind in enumerate(get_args(PartKind))}
-_HANDLED: Final[Mapping[PartKind, str]] = {
+_HANDLER_TYPES: Final[Mapping[PartKind, str]] = {
     "link": "aws:fsx/dataRepositoryAssociation:DataRepositoryAssociation",
     "mount-target": "aws:efs/mountTarget:MountTarget",
     "efs": "aws:efs/fileSystem:FileSystem",
@@ -34,13 +34,13 @@ _HANDLED: Final[Mapping[PartKind, str]] = {
 }
 
 
-def stored(clients: Clients, name: str = "") -> tuple[Stored, ...]:
-    """Return the storage in this region, all or of one name.
+def stored(clients: Clients, name: str = "") -> tuple[TaggedStorage, ...]:
+    """Return the storage in this region. If `name` is not empty, return only storage of this name.
 
     Raises:
-        CloudError: A request failed, so nothing may be assumed to be deleted.
+        CloudError: A request failed, so storage that was not found may still exist.
     """
-    questions: list[Callable[[], list[StoragePart]]] = [
+    queries: list[Callable[[], list[StoragePart]]] = [
         lambda: list(_efs(clients)),
         lambda: list(_lustre(clients)),
         lambda: list(_volumes(clients)),
@@ -48,42 +48,42 @@ def stored(clients: Clients, name: str = "") -> tuple[Stored, ...]:
         lambda: list(_groups(clients)),
     ]
     with ThreadPoolExecutor(_AT_ONCE) as workers:
-        parts = [part for answer in workers.map(lambda ask: ask(), questions) for part in answer]
+        parts = [part for result in workers.map(lambda query: query(), queries) for part in result]
     ours = [part for part in parts if STORAGE in part.tags and name in ("", part.tags[STORAGE])]
 
-    def whose(part: StoragePart) -> tuple[str, str]:
+    def owner_key(part: StoragePart) -> tuple[str, str]:
         return part.tags[STORAGE], part.tags.get(_TOKEN, "")
 
-    grouped = groupby(sorted(ours, key=lambda part: (*whose(part), _ORDER[part.kind], part.id)), key=whose)
-    found = [Stored(key[0], key[1], clients.region, tuple(rows)) for key, rows in grouped]
-    return tuple(_with_users(clients, stored) for stored in found)
+    grouped = groupby(sorted(ours, key=lambda part: (*owner_key(part), _ORDER[part.kind], part.id)), key=owner_key)
+    all_storage = [TaggedStorage(key[0], key[1], clients.region, tuple(rows)) for key, rows in grouped]
+    return tuple(_with_users(clients, stored) for stored in all_storage)
 
 
-def end(clients: Clients, stored: Stored, clock: Clock) -> list[str]:
-    """End every part, data included; returns a line for each that would not end."""
-    left: list[str] = []
+def end(clients: Clients, stored: TaggedStorage, clock: Clock) -> list[str]:
+    """Delete every part, including the data. Return a message for each part that could not be deleted."""
+    messages: list[str] = []
     for part in sorted(stored.parts, key=lambda part: (_ORDER[part.kind], part.id)):
         try:
             if part.kind == "s3":
                 empty(clients, part.id)
             outputs = {"deploymentType": part.deployment, "skipFinalBackup": True}
-            handler(_HANDLED[part.kind]).delete(HandlerContext(clients, clock, "", {}), part.id, outputs)
+            handler(_HANDLER_TYPES[part.kind]).delete(HandlerContext(clients, clock, "", {}), part.id, outputs)
         except CloudGpuError as err:
-            left.append(f"{part.label}: {err.message}")
-    return left
+            messages.append(f"{part.label}: {err.message}")
+    return messages
 
 
 def _efs(clients: Clients) -> Iterator[StoragePart]:
     efs = clients.client("efs")
-    with answered(f"looking for file systems in {clients.region}"):
+    with answered(f"listing EFS file systems in {clients.region}"):
         pages = efs.get_paginator("describe_file_systems").paginate()
         systems = [row for page in pages for row in page["FileSystems"]]
         ours = [_file_system(row, clients.region) for row in systems if STORAGE in mapped(row.get("Tags"))]
     for part in ours:
         yield part
-        with answered(f"looking for mount targets of {part.id}"):
+        with answered(f"listing the mount targets of {part.id}"):
             targets = [row["MountTargetId"] for row in efs.describe_mount_targets(FileSystemId=part.id)["MountTargets"]]
-        # They carry no tags: what belongs to a file system of ours is ours.
+        # Mount targets have no tags. They belong to the storage of their file system.
         yield from (StoragePart("mount-target", target, clients.region, part.tags) for target in targets)
 
 
@@ -101,12 +101,12 @@ def _lustre(clients: Clients) -> Iterator[StoragePart]:
         links = list(_links(fsx)) if systems else []
         ours = [row for row in systems if STORAGE in mapped(row.get("Tags"))]
         zones = _zones(clients, {str(subnet) for row in ours for subnet in row["SubnetIds"]})
-        found = [_lustre_system(row, region, zones) for row in ours]
-        found += [
+        parts = [_lustre_system(row, region, zones) for row in ours]
+        parts += [
             StoragePart("link", row["AssociationId"], region, mapped(row.get("Tags")), row["Lifecycle"])
             for row in links
         ]
-    yield from found
+    yield from parts
 
 
 def _lustre_system(row: Mapping[str, Any], region: str, zones: Mapping[str, str]) -> StoragePart:
@@ -126,10 +126,10 @@ def _lustre_system(row: Mapping[str, Any], region: str, zones: Mapping[str, str]
 
 
 def _zones(clients: Clients, subnets: set[str]) -> dict[str, str]:
-    """Return the zone of each subnet, without subnets that no longer exist."""
+    """Return the zone of each subnet, omitting subnets that no longer exist."""
     if not subnets:
         return {}
-    with answered(f"asking for the zones of subnets in {clients.region}"):
+    with answered(f"reading the zones of subnets in {clients.region}"):
         filters = [{"Name": "subnet-id", "Values": sorted(subnets)}]
         rows = clients.client("ec2").describe_subnets(Filters=filters)["Subnets"]
         return {str(row["SubnetId"]): str(row["AvailabilityZone"]) for row in rows}
@@ -137,17 +137,19 @@ def _zones(clients: Clients, subnets: set[str]) -> dict[str, str]:
 
 def _links(fsx: Any) -> Iterator[Mapping[str, Any]]:  # noqa: ANN401
     request: dict[str, str] = {}
-    seen: set[str] = set()
+    seen_tokens: set[str] = set()
     while True:
         page = fsx.describe_data_repository_associations(**request)
         yield from page["Associations"]
         token = str(page.get("NextToken") or "")
         if not token:
             return
-        if token in seen:
-            # As botocore's own paginators do; FSx has none for this call.
-            raise CloudError("the list of FSx's links to buckets does not end", code=UNREACHABLE, hint="run it again")
-        seen.add(token)
+        if token in seen_tokens:
+            # botocore's paginators make the same check, but botocore has no paginator for this call.
+            raise CloudError(
+                "FSx returned an endless list of links to buckets", code=UNREACHABLE, hint="run the command again"
+            )
+        seen_tokens.add(token)
         request = {"NextToken": token}
 
 
@@ -156,8 +158,8 @@ def _volumes(clients: Clients) -> Iterator[StoragePart]:
     with answered(f"looking for volumes in {clients.region}"):
         pages = clients.client("ec2").get_paginator("describe_volumes").paginate(Filters=filters)
         rows = [row for page in pages for row in page["Volumes"] if row["State"] not in ("deleting", "deleted")]
-        found = [_volume(row, clients.region) for row in rows]
-    yield from found
+        parts = [_volume(row, clients.region) for row in rows]
+    yield from parts
 
 
 def _volume(row: Mapping[str, Any], region: str) -> StoragePart:
@@ -170,8 +172,8 @@ def _volume(row: Mapping[str, Any], region: str) -> StoragePart:
 
 
 def _buckets(clients: Clients, name: str) -> Iterator[StoragePart]:
-    """Yield buckets by name, because S3 has no search by tag. Names start with `cloudgpu-` and the storage's name."""
-    prefix = f"{_NAMED}{name}"
+    """Yield buckets by name, because S3 has no search by tag. Names start with `cloudgpu-` and the storage name."""
+    prefix = f"{_NAME_PREFIX}{name}"
     s3 = clients.client("s3")
     with answered("looking for buckets"):
         pages = s3.get_paginator("list_buckets").paginate(Prefix=prefix, BucketRegion=clients.region)
@@ -179,8 +181,8 @@ def _buckets(clients: Clients, name: str) -> Iterator[StoragePart]:
     for bucket, created in rows:
         tags = bucket_tags(clients, bucket) or {}
         if STORAGE in tags:
-            held = holds(clients, bucket)
-            size = None if held is None else Decimal(held) / _GIB
+            size_bytes = holds(clients, bucket)
+            size = None if size_bytes is None else Decimal(size_bytes) / _GIB
             yield StoragePart("s3", bucket, clients.region, tags, "", size, created)
 
 
@@ -188,8 +190,8 @@ def _groups(clients: Clients) -> Iterator[StoragePart]:
     filters = [{"Name": "tag-key", "Values": [STORAGE]}]
     with answered(f"looking for security groups in {clients.region}"):
         pages = clients.client("ec2").get_paginator("describe_security_groups").paginate(Filters=filters)
-        found = [_group(row, clients.region) for page in pages for row in page["SecurityGroups"]]
-    yield from found
+        parts = [_group(row, clients.region) for page in pages for row in page["SecurityGroups"]]
+    yield from parts
 
 
 def _group(row: Mapping[str, Any], region: str) -> StoragePart:
@@ -197,7 +199,7 @@ def _group(row: Mapping[str, Any], region: str) -> StoragePart:
     return StoragePart("security-group", row["GroupId"], region, mapped(row.get("Tags")), peers=tuple(sorted(peers)))
 
 
-def _with_users(clients: Clients, stored: Stored) -> Stored:
+def _with_users(clients: Clients, stored: TaggedStorage) -> TaggedStorage:
     if stored.kind == "s3":
         return replace(stored, users=None)
     attached = {user for part in stored.parts for user in part.attached}
@@ -209,7 +211,7 @@ def _with_users(clients: Clients, stored: Stored) -> Stored:
 def _members(clients: Clients, groups: Iterable[str]) -> set[str]:
     """Return the instances in one of these security groups, which may therefore have mounted the storage."""
     filters = [{"Name": "group-id", "Values": sorted(groups)}]
-    with answered("asking who may mount storage"):
+    with answered("listing the instances that may mount storage"):
         pages = clients.client("ec2").get_paginator("describe_network_interfaces").paginate(Filters=filters)
         rows = [row for page in pages for row in page["NetworkInterfaces"]]
         return {row["Attachment"]["InstanceId"] for row in rows if (row.get("Attachment") or {}).get("InstanceId")}
@@ -220,10 +222,10 @@ def _described(clients: Clients, ids: Sequence[str]) -> Iterator[str]:
     if not ids:
         return
     filters = [{"Name": "instance-id", "Values": list(ids)}]
-    with answered("asking whose instances use storage"):
+    with answered("describing the instances that use storage"):
         pages = clients.client("ec2").get_paginator("describe_instances").paginate(Filters=filters)
         rows = [row for page in pages for group in page["Reservations"] for row in group["Instances"]]
         alive = [row for row in rows if row["State"]["Name"] != "terminated"]
-        known = {str(row["InstanceId"]): mapped(row.get("Tags")).get("cloudgpu:cluster", "") for row in alive}
-    for name, cluster in sorted(known.items()):
-        yield f"{name} (cluster {cluster})" if cluster else name
+        cluster_by_id = {str(row["InstanceId"]): mapped(row.get("Tags")).get("cloudgpu:cluster", "") for row in alive}
+    for instance_id, cluster in sorted(cluster_by_id.items()):
+        yield f"{instance_id} (cluster {cluster})" if cluster else instance_id

@@ -1,4 +1,4 @@
-"""Storage as described by its tags: values that need no connection."""
+"""Storage as described by its tags. Plain values without AWS calls."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ MADE_FOR: Final = "cloudgpu:made-for"
 _KIND: Final = "cloudgpu:kind"
 
 PartKind = Literal["link", "mount-target", "efs", "lustre", "ebs", "s3", "security-group"]
-"""In the order in which they can be ended."""
+"""Types of storage resources, in the order in which they can be deleted."""
 HOLDS_DATA: Final = frozenset({"efs", "lustre", "ebs", "s3"})
 
 
@@ -44,12 +44,12 @@ class StoragePart:
 
     @property
     def ready(self) -> bool:
-        """True if its data is available. A bucket always is, and a volume in use becomes available in time."""
+        """Return True if the data is available. A bucket is always ready, and so is a volume that is in use."""
         return self.state.lower() in ("", "available", "in-use")
 
     @property
     def address(self) -> str:
-        """Source of a mount: the DNS name of a file system, the ID of a volume, or the name of a bucket."""
+        """Source for mounting: the DNS name of a file system, the ID of a volume, or the name of a bucket."""
         service = {"efs": "efs", "lustre": "fsx"}.get(self.kind, "")
         return f"{self.id}.{service}.{self.region}.amazonaws.com" if service else self.id
 
@@ -61,11 +61,11 @@ class StoragePart:
 
 
 @dataclass(frozen=True)
-class Stored:
-    """One storage.
+class TaggedStorage:
+    """One storage with all its parts.
 
     Attributes:
-        users: Instances that may have it mounted or attached, as `i-0abc (cluster demo)`; None if unknown.
+        users: Instances that may use the storage, as `i-0abc (cluster demo)`; None if unknown.
     """
 
     name: str
@@ -76,7 +76,7 @@ class Stored:
 
     @property
     def data(self) -> StoragePart | None:
-        """The part with the data; None if it was deleted or never created."""
+        """The part that contains the data; None if it was deleted or never created."""
         return next((part for part in self.parts if part.kind in HOLDS_DATA), None)
 
     def tag(self, key: str) -> str:
@@ -85,20 +85,20 @@ class Stored:
 
     @property
     def kind(self) -> str:
-        """`efs`, `lustre`, `ebs` or `s3`; empty if the tags do not say."""
+        """`efs`, `lustre`, `ebs` or `s3`; empty if the tag is missing."""
         return self.tag(_KIND)
 
     @property
     def made_for(self) -> str:
-        """The cluster that it was created for and is deleted with; empty for named storage."""
+        """Cluster that the storage was created for and is deleted with; empty for named storage."""
         return self.tag(MADE_FOR)
 
     @property
     def security_group_id(self) -> str:
-        """Security group of nodes that mount it; empty for kinds that need none."""
+        """Security group that a node needs to mount the storage; empty if none is needed."""
         return next((part.id for part in self.parts if part.kind == "security-group"), "")
 
     @property
     def disposable(self) -> bool:
-        """True if its creator allowed its data to be deleted with it."""
+        """Return True if the tags allow the data to be deleted with the storage."""
         return self.tag(KEEP) == "false"

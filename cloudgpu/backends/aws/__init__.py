@@ -1,1 +1,1 @@
-"""The AWS backend. The rehearsal cloud is the same code with another endpoint."""
+"""The AWS backend. The rehearsal cloud uses the same code with a different endpoint."""

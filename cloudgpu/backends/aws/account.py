@@ -1,17 +1,17 @@
-"""Implement the `Account` of `doctor` with an AWS session."""
+"""The `Account` interface of `doctor`, implemented with an AWS session."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from cloudgpu.aws.iam.grants import Grant
 from cloudgpu.aws.iam.permission_probe import PermissionResult, verdicts
-from cloudgpu.aws.pricing.quotas import Allowance, gpu_quotas
+from cloudgpu.aws.pricing.quotas import QuotaLimit, gpu_quotas
 from cloudgpu.aws.session.session import Identity, Session
 
 
 @dataclass(frozen=True)
 class AwsAccount:
-    """Identity, permissions and quotas in one region."""
+    """Identity, permissions and quotas of an AWS account in one region."""
 
     session: Session
 
@@ -19,18 +19,18 @@ class AwsAccount:
         """Return the identity behind the credentials.
 
         Raises:
-            CloudError: The credentials are not accepted, or AWS cannot be reached.
+            CloudError: The credentials are invalid or AWS is unreachable.
         """
         return self.session.identity()
 
     def verdicts(self, identity: Identity, grants: Sequence[Grant]) -> Sequence[PermissionResult]:
-        """Return whether the identity has each permission."""
+        """Return, for each permission, whether the identity has it."""
         return verdicts(self.session, identity, grants)
 
-    def quotas(self) -> Sequence[Allowance]:
+    def quotas(self) -> Sequence[QuotaLimit]:
         """Return the vCPU quotas for GPU instances.
 
         Raises:
-            CloudError: Service Quotas refused or cannot be reached.
+            CloudError: The Service Quotas request failed or AWS is unreachable.
         """
         return gpu_quotas(self.session)

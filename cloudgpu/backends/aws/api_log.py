@@ -1,4 +1,4 @@
-"""The debug log: one line per AWS call with its request ID, for AWS support. No parameters, so no secrets."""
+"""The debug log of AWS calls and their request IDs, for AWS support. It omits parameters, so it has no secrets."""
 
 import json
 import threading
@@ -11,15 +11,15 @@ from cloudgpu.paths import unwritable
 
 
 class LoggedCall(Protocol):
-    """An AWS API call that returned."""
+    """A completed AWS API call."""
 
     @property
     def service(self) -> str:
-        """AWS service: `ec2`."""
+        """AWS service, such as `ec2`."""
 
     @property
     def operation(self) -> str:
-        """AWS operation: `CreateFleet`."""
+        """AWS operation, such as `CreateFleet`."""
 
     @property
     def request_id(self) -> str:
@@ -27,7 +27,7 @@ class LoggedCall(Protocol):
 
     @property
     def http_status(self) -> int:
-        """HTTP status: 200, 400 ..."""
+        """HTTP status code."""
 
     @property
     def seconds(self) -> float:
@@ -35,18 +35,18 @@ class LoggedCall(Protocol):
 
 
 class ApiCallLog:
-    """Append API calls to a file. Does nothing without a file, or once writing to it has failed.
+    """Log file of AWS API calls, which is disabled if there is no path or writing to the file has failed.
 
-    It runs between AWS's response and the caller, so an exception here would lose the response to a launch.
+    Logging must not raise: it runs before the caller gets AWS's response, so an error could lose a launch's response.
     """
 
     def __init__(self, path: Path | None, clock: Clock, *, required: bool = True) -> None:
-        """Prove that the log can be written, while nothing is lost yet.
+        """Check that the log file can be written, before the first AWS call.
 
-        With `required` false a log that cannot be written is none: no deletion waits for it.
+        If `required` is False, an unwritable log is disabled, so that it does not block a deletion.
 
         Raises:
-            StateError: It is required and cannot be written.
+            StateError: The log is required and cannot be written.
         """
         self._path = path
         self._clock = clock
@@ -60,7 +60,7 @@ class ApiCallLog:
                 self._path = None
 
     def __call__(self, call: LoggedCall) -> None:
-        """Note one call."""
+        """Append one call to the log."""
         path = self._path
         if path is None:
             return

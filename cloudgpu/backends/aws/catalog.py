@@ -1,4 +1,4 @@
-"""Implement the `Source` of a catalog refresh with AWS."""
+"""The `Source` interface of a catalog refresh, implemented with AWS."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -22,12 +22,12 @@ class AwsCatalog:
 
     @property
     def target(self) -> Target:
-        """`aws` or `rehearsal`."""
+        """Target of the cloud, `aws` or `rehearsal`."""
         return self.cloud.target
 
     @property
     def endpoint(self) -> str:
-        """Distinguishes this endpoint from others with the same account ID."""
+        """Identity that distinguishes this endpoint from others with the same account ID."""
         return self.cloud.endpoint
 
     def account(self) -> str:
@@ -47,24 +47,24 @@ class AwsCatalog:
         return offers.zones(self.cloud.clients(region))
 
     def on_demand(self, region: str) -> Mapping[str, Decimal]:
-        """Return the on-demand USD per hour of every instance type in the price list."""
+        """Return the on-demand price in USD per hour of every instance type in the price list."""
         return prices.on_demand(self.cloud.clients(region))
 
     def spot(self, region: str, types: Sequence[str]) -> Mapping[str, tuple[Decimal, Decimal]]:
-        """Return the lowest and highest spot USD per hour of the last day, by instance type."""
+        """Return the lowest and highest spot price in USD per hour during the last day, by instance type."""
         return prices.spot(self.cloud.clients(region), types, self.clock.now())
 
     def images(self, region: str, parameters: Sequence[str]) -> Mapping[str, str]:
-        """Return the machine image that each SSM parameter names, without those missing in the region.
+        """Return the machine image of each SSM parameter, leaving out parameters that are missing in the region.
 
         Raises:
-            CloudError: No parameter could be read. They may be missing, or the permission may be.
+            CloudError: No parameter could be read; the parameters or the permission may be missing.
         """
-        found = machine_images.named(self.cloud.clients, [(parameter, region) for parameter in parameters])
-        if parameters and not found:
-            message = f"none of the parameters that name machine images could be read in {region}"
-            raise CloudError(message, hint="the permission is ssm:GetParameter")
-        return {parameter: image for (parameter, _), image in found.items()}
+        images = machine_images.named(self.cloud.clients, [(parameter, region) for parameter in parameters])
+        if parameters and not images:
+            message = f"cannot read any SSM parameter of a machine image in {region}"
+            raise CloudError(message, hint="check that your credentials have the permission ssm:GetParameter")
+        return {parameter: image for (parameter, _), image in images.items()}
 
     def quotas(self, region: str) -> Mapping[str, int]:
         """Return the vCPU limit of each quota, by quota key."""

@@ -43,25 +43,25 @@ from cloudgpu.state.cluster_and_run_records import ClusterRecord
 from cloudgpu.text import command
 
 _POLL_S = 0.5
-_POLL_SLOWEST_S = 10.0
+_MAX_POLL_S = 10.0
 _ADDRESS_SERVICE = "https://checkip.amazonaws.com"
 
-_CONSOLES_AT_ONCE = 8
+_MAX_PARALLEL_CONSOLES = 8
 
 Reach = Callable[[Sequence[Instance], Set[str]], Mapping[str, tuple[str, int]]]
-"""Instance id -> address and port of its SSH server; instances that have none yet are left out.
+"""Function that returns the SSH address and port by instance ID, leaving out instances without an address yet.
 
-The second argument holds the ids of those that have a private address alone.
+The second argument contains the IDs of the instances that have only a private address.
 """
 
 
 @dataclass(frozen=True)
-class Where:
+class CloudTarget:
     """The cloud to connect to.
 
     Attributes:
-        identity: Distinguishes a rehearsal cloud from others with the same account ID; empty for AWS.
-        environ: The caller's environment, for programs that an engine runs.
+        identity: Identity that distinguishes rehearsal clouds, which share an account ID; empty for AWS.
+        environ: The caller's environment, for the programs that an engine runs.
     """
 
     target: Target
@@ -71,9 +71,9 @@ class Where:
 
 
 class AwsCloud:
-    """AWS or the rehearsal cloud, with lazily created sessions for every region."""
+    """AWS or the rehearsal cloud; the session for a region is created when first needed."""
 
-    def __init__(self, where: Where, reach: Reach, settings: Settings, clock: Clock, calls: ApiCallLog) -> None:
+    def __init__(self, where: CloudTarget, reach: Reach, settings: Settings, clock: Clock, calls: ApiCallLog) -> None:
         self._engines = Engines(settings, self._session, where.endpoint, where.environ, clock)
         self._regions = AwsRegions(self._session, settings.region, clock)
         self.target: Target = where.target
@@ -97,9 +97,9 @@ class AwsCloud:
         return self._account
 
     def for_deletion(self) -> "AwsCloud":
-        """Return this cloud after allowing it to query the account ID in other regions if the usual one fails.
+        """Return this cloud, from now on querying the account ID in other regions if the usual region fails.
 
-        Deletion continues where it can. Anything that spends money stops at the first refusal.
+        A deletion must continue as long as any region responds, but a launch must stop at the first error.
         """
         self._deleting = True
         return self
@@ -109,24 +109,24 @@ class AwsCloud:
         return AwsAccount(self._session(self._settings.region))
 
     def images(self, wanted: Sequence[tuple[str, str]]) -> Mapping[tuple[str, str], str]:
-        """Return the machine image that each (SSM parameter, region) names."""
+        """Return the machine image for each (SSM parameter, region) pair, without unreadable parameters."""
         return machine_images.named(self._session, wanted)
 
     def quotes(self, wanted: Sequence[tuple[str, str]]) -> Quotes:
-        """Return the zones that offer each (instance type, region)."""
+        """Return the zones that offer each instance type, by (instance type, region) pair."""
         return offers.quotes(self._session, wanted)
 
     @property
     def engine_asked_for(self) -> str:
-        """Engine selected by the user; empty if none was."""
+        """Engine selected by the user; empty if the user selected none."""
         return self._engines.asked_for
 
     def reservation(self, reservation_id: str, regions: Sequence[str]) -> ReservationLookup:
-        """Look up a capacity reservation and record when it was looked up."""
+        """Look up a capacity reservation and return the result with the time of the lookup."""
         return ReservationLookup(reservations.look_up(self._session, reservation_id, regions), self._clock.now())
 
     def free_addresses(self, regions: Sequence[str]) -> Mapping[str, int]:
-        """Return how many more Elastic IPs the account can allocate, by region."""
+        """Return the number of Elastic IPs that the account can still allocate, by region."""
         return offers.free_addresses(self._session, regions)
 
     def quota_limits(self, region: str) -> Mapping[str, int]:
@@ -134,19 +134,19 @@ class AwsCloud:
         return quotas.limits(self._session(region))
 
     def running_vcpus(self, region: str) -> Mapping[Quota, int | None]:
-        """Return the vCPUs running in a region, by the quota they count against."""
+        """Return the account's running vCPUs in a region, by quota."""
         return quotas.running(self._session(region))
 
     def engine(self, record: ClusterRecord) -> Engine:
         """Return the engine that created the cluster, with the cluster's tags and identity.
 
         Raises:
-            UsageError: The engine is Pulumi, and the Pulumi CLI is not installed.
+            UsageError: The engine is Pulumi, but the Pulumi CLI is not installed.
         """
         return self._engines.engine(record, cluster_tags(record))
 
     def caller_cidr(self) -> str:
-        """Return the CIDR that may reach port 22: the configured one, or this machine's public address.
+        """Return the CIDR that may connect to port 22: the configured one, this machine's, or none for Session Manager.
 
         Raises:
             ConnectError: The public address could not be determined.
@@ -154,46 +154,45 @@ class AwsCloud:
         if self._settings.ssh_cidr:
             return self._settings.ssh_cidr
         if self._settings.reach == "ssm":
-            return ""  # nobody is let in
+            return ""  # Session Manager needs no open port
         return "127.0.0.1/32" if self.target == "rehearsal" else own_address()
 
     def inventory(self, record: ClusterRecord, instance_ids: Sequence[str], emit: Emit) -> Inventory:
         """Wait until every instance has an address and has printed its host keys on its console.
 
         Raises:
-            CloudError: An instance ended meanwhile, or `boot_seconds` passed.
+            CloudError: An instance stopped or was terminated, or `boot_seconds` elapsed.
         """
         deadline = self._clock.monotonic() + self._settings.boot_seconds
         nodes: dict[str, Node] = {}
-        pause = _POLL_S
+        delay_s = _POLL_S
         while True:
             missing = [instance_id for instance_id in instance_ids if instance_id not in nodes]
-            for node in self._reached(record, instance_ids, missing):
+            for node in self._ready_nodes(record, instance_ids, missing):
                 nodes[node.instance_id] = node
                 emit(Note(f"{node.instance_id} is up at {node.address}, host key {node.host_keys[0]}", node.index))
             if len(nodes) == len(instance_ids):
                 return Inventory(record.name, tuple(sorted(nodes.values(), key=lambda node: node.index)))
             if self._clock.monotonic() > deadline:
-                silent = [instance_id for instance_id in missing if instance_id not in nodes]
-                waited = f"after {self._settings.boot_seconds} s"
-                message = f"{waited} {', '.join(silent)} printed no host key on the console"
+                keyless = ", ".join(instance_id for instance_id in missing if instance_id not in nodes)
+                message = f"{keyless} printed no host key on the console within {self._settings.boot_seconds} s"
                 raise CloudError(message, hint=command("cloudgpu", "down", record.name))
-            self._clock.sleep(pause)
-            pause = min(pause * 1.5, _POLL_SLOWEST_S)
+            self._clock.sleep(delay_s)
+            delay_s = min(delay_s * 1.5, _MAX_POLL_S)
 
-    def _reached(self, record: ClusterRecord, gang: Sequence[str], awaited: Sequence[str]) -> list[Node]:
-        """Return the awaited nodes that now have an address and a host key. Their consoles are not read again."""
+    def _ready_nodes(self, record: ClusterRecord, instance_ids: Sequence[str], awaited: Sequence[str]) -> list[Node]:
+        """Return those awaited nodes that now have an address and a host key."""
         clients = self._session(record.region)
-        found = instances.describe(clients, list(awaited))
-        for instance in found:
-            _refuse_ended(record, instance)
-        reached = by_session(found) if by_ssm(record) else self._reach(found, private(record, gang))
-        there = [instance for instance in found if instance.id in reached]
-        with ThreadPoolExecutor(_CONSOLES_AT_ONCE) as consoles:
-            keys = list(consoles.map(lambda instance: host_keys.fingerprints(clients, instance.id), there))
+        described = instances.describe(clients, list(awaited))
+        for instance in described:
+            _require_live(record, instance)
+        addresses = by_session(described) if by_ssm(record) else self._reach(described, private(record, instance_ids))
+        reachable = [instance for instance in described if instance.id in addresses]
+        with ThreadPoolExecutor(_MAX_PARALLEL_CONSOLES) as consoles:
+            keys = list(consoles.map(lambda instance: host_keys.fingerprints(clients, instance.id), reachable))
         return [
-            self._node(record, instance, gang.index(instance.id), reached[instance.id], key)
-            for instance, key in zip(there, keys, strict=True)
+            self._node(record, instance, instance_ids.index(instance.id), addresses[instance.id], key)
+            for instance, key in zip(reachable, keys, strict=True)
             if key
         ]
 
@@ -219,7 +218,7 @@ class AwsCloud:
         )
 
     def nodes_alive(self, region: str, instance_ids: Sequence[str]) -> Mapping[str, str]:
-        """Return the state of each instance; `terminated` if AWS no longer describes it."""
+        """Return the state of each instance, `terminated` for instances that AWS no longer lists."""
         states = dict.fromkeys(instance_ids, "terminated")
         if instance_ids:
             described = instances.describe(self._session(region), list(instance_ids))
@@ -227,19 +226,19 @@ class AwsCloud:
         return states
 
     def lifetimes(self, region: str, instance_ids: Sequence[str]) -> Mapping[str, Lifetime]:
-        """Return when instances started and ended, without those that AWS no longer lists."""
+        """Return start and termination times by instance ID, leaving out instances that AWS no longer lists."""
         return billing_times.of_instances(self._session(region), instance_ids)
 
     def network_lifetimes(self, region: str, token: str) -> Sequence[Lifetime]:
-        """Return when the NAT gateways and Elastic IPs of a cluster started and ended."""
+        """Return the lifetimes of a cluster's NAT gateways and Elastic IPs that AWS still reports."""
         return billing_times.of_network(self._session(region), token)
 
     def search(self, cluster: str, regions: Sequence[str]) -> Sequence[FoundResource]:
-        """Return everything that carries the cluster's tag in these regions and in IAM; all of them have to answer."""
+        """Return all resources with the cluster's tag in these regions and IAM; fail if any search fails."""
         return self._regions.search(cluster, (*regions, GLOBAL)).complete()
 
     def search_each(self, cluster: str, regions: Sequence[str]) -> SearchResult:
-        """Search each of these regions (`global`: IAM) for the cluster's tag, whatever happens in another."""
+        """Search each of these regions (`global`: IAM) for the cluster's tag, even if another search fails."""
         return self._regions.search(cluster, regions)
 
     def regions(self) -> Sequence[str]:
@@ -247,33 +246,33 @@ class AwsCloud:
         return self._regions.names()
 
     def search_all_clusters(self, region: str) -> SearchResult:
-        """Search a region (`global`: IAM) for the tag of any cluster."""
+        """Search a region (`global`: IAM) for resources with any cluster's tag."""
         return self._regions.search("", [region])
 
     def retag(self, found: Sequence[TaggedResource], tags: Mapping[str, str]) -> None:
-        """Set these tags on instances, volumes and interfaces that do not have them yet."""
+        """Set these tags on the instances, volumes and interfaces among these resources that lack them."""
         for region in sorted({resource.region for resource in found} - {GLOBAL}):
             here = [resource for resource in found if resource.region == region]
             relabel(self._session(region), here, tags)
 
     def terminate(self, region: str, instance_ids: Sequence[str]) -> None:
-        """Terminate instances by their ids and wait until AWS confirms it."""
+        """Terminate instances by their IDs and wait until AWS confirms their termination."""
         self._regions.terminate(region, instance_ids)
 
     def release(self, found: Sequence[TaggedResource]) -> None:
-        """Delete tagged resources and wait for confirmation. A failing region does not stop the others.
+        """Delete tagged resources and wait for AWS's confirmation. A failing region does not stop the other regions.
 
         Raises:
-            TeardownError: Something could not be deleted; the error lists all of it.
+            TeardownError: At least one resource could not be deleted; the error lists all of them.
         """
         self._regions.release([resource for resource in found if isinstance(resource, FoundResource)])
 
     def put_objects(self, url: str, source: Path) -> int:
-        """Upload a directory to an S3 URL unless it is already there, and return the bytes sent."""
+        """Upload a directory to an S3 URL, skipping unchanged files, and return the number of bytes sent."""
         return objects.put_files(self._session(self._settings.region), url, source).sent_bytes
 
     def objects(self, url: str, *, expires_s: int) -> Sequence[RemoteFile]:
-        """List an S3 URL with presigned addresses, signed for the region of its bucket."""
+        """List the objects below an S3 URL, with URLs presigned for the bucket's region."""
         clients = self._session(objects.bucket_region(self._session(self._settings.region), url))
         listed = objects.listing(clients, url)
         objects.check_readable(clients, url, listed[0].key)
@@ -281,11 +280,11 @@ class AwsCloud:
         return [RemoteFile(urls[item.key], item.relative, item.size, None, item.etag) for item in listed]
 
     def bucket_service(self, url: str) -> S3Service:
-        """Return the region and endpoint of a bucket, for nodes that read it directly."""
+        """Return the region and endpoint of a bucket, for nodes that access the bucket directly."""
         return S3Service(objects.bucket_region(self._session(self._settings.region), url), self._endpoint.url)
 
     def storage(self) -> AwsStorage:
-        """Return the storage of this cloud."""
+        """Return the storage interface of this cloud."""
         return AwsStorage(self, self._engines, self._clock)
 
     def inspector(self) -> AwsInspector:
@@ -302,19 +301,19 @@ class AwsCloud:
 
     @property
     def session_plugin(self) -> tuple[str, ...]:
-        """Command that replaces AWS's Session Manager plugin; empty for AWS itself."""
+        """Command to run instead of AWS's Session Manager plugin; empty for AWS."""
         return (sys.executable, "-I", "-S", str(PLUGIN)) if self.target == "rehearsal" else ()
 
     def _session(self, region: str) -> Session:
         with self._lock:
             if region not in self._sessions:
-                self._sessions[region] = self._connected(region)
+                self._sessions[region] = self._connect(region)
             return self._sessions[region]
 
-    def _connected(self, region: str) -> Session:
-        """Return a session for a region, reusing credentials that were already fetched.
+    def _connect(self, region: str) -> Session:
+        """Return a session for a region that reuses the credentials of the first session.
 
-        A role with MFA therefore prompts once, not once per region.
+        A role with MFA therefore prompts only once, not once per region.
         """
         if self._first is None:
             profile = self._settings.aws_profile or None
@@ -322,10 +321,10 @@ class AwsCloud:
         return self._first.in_region(region)
 
 
-def _refuse_ended(record: ClusterRecord, instance: Instance) -> None:
+def _require_live(record: ClusterRecord, instance: Instance) -> None:
     if instance.state not in ("pending", "running"):
-        because = f": {instance.reason_text or instance.reason}" if instance.reason_text or instance.reason else ""
-        message = f"instance {instance.id} is {instance.state} before it was reached{because}"
+        reason = f": {instance.reason_text or instance.reason}" if instance.reason_text or instance.reason else ""
+        message = f"instance {instance.id} changed to {instance.state} before it was reachable{reason}"
         raise CloudError(message, hint=command("cloudgpu", "down", record.name))
 
 
@@ -351,7 +350,7 @@ def connect_aws(settings: Settings, environ: Mapping[str, str], clock: Clock, ca
         }
         return {instance_id: (address, 22) for instance_id, address in at.items() if address}
 
-    return AwsCloud(Where("aws", CloudEndpoint(), "", environ), reach, settings, clock, calls)
+    return AwsCloud(CloudTarget("aws", CloudEndpoint(), "", environ), reach, settings, clock, calls)
 
 
 def connect_rehearsal(
@@ -360,18 +359,18 @@ def connect_rehearsal(
     """Connect to the rehearsal cloud of this home, starting it if necessary.
 
     Raises:
-        RehearsalError: The rehearsal cloud does not start.
+        RehearsalError: The rehearsal cloud cannot be started.
     """
     cloud = start_rehearsal(settings, home, clock)
     endpoint = CloudEndpoint(cloud.url, cloud.access_key_id, cloud.secret_access_key)
 
     def reach(found: Sequence[Instance], _private: Set[str]) -> Mapping[str, tuple[str, int]]:
-        wanted = {instance.id for instance in found}
-        nodes = [node for node in rehearsal.nodes(cloud) if node.instance_id in wanted]
+        ids = {instance.id for instance in found}
+        nodes = [node for node in rehearsal.nodes(cloud) if node.instance_id in ids]
         return {node.instance_id: (node.address, node.port) for node in nodes if node.address and node.port}
 
-    # The port changes from one start to the next; the key does not, and no other home has it.
-    where = Where("rehearsal", endpoint, f"rehearsal:{cloud.access_key_id}", environ)
+    # The access key identifies the cloud: unlike the port, it is unique to the home and survives restarts.
+    where = CloudTarget("rehearsal", endpoint, f"rehearsal:{cloud.access_key_id}", environ)
     return AwsCloud(where, reach, settings, clock, calls)
 
 
@@ -379,21 +378,21 @@ def start_rehearsal(settings: Settings, home: Home, clock: Clock) -> rehearsal.R
     """Start the rehearsal cloud of this home if it is not running.
 
     Raises:
-        RehearsalError: The rehearsal cloud does not start.
+        RehearsalError: The rehearsal cloud cannot be started.
     """
     return rehearsal.ensure(home, clock, envs=settings.env_cache, idle_minutes=float(settings.rehearsal_idle_minutes))
 
 
 def own_address() -> str:
-    """Return this machine's public address as AWS sees it, as `a.b.c.d/32`.
+    """Return this machine's public address, as seen by AWS, with the suffix `/32`.
 
     Raises:
-        ConnectError: The service did not answer with an address.
+        ConnectError: The service is unreachable or did not return an IPv4 address.
     """
     try:
-        with urllib.request.urlopen(_ADDRESS_SERVICE, timeout=10) as answer:
-            # An IPv6 address is refused: with /32 behind it, it would let half a continent in.
-            return f"{ipaddress.IPv4Address(answer.read(64).decode().strip())}/32"
+        with urllib.request.urlopen(_ADDRESS_SERVICE, timeout=10) as response:
+            # Reject an IPv6 address: with the suffix /32 it would admit a whole provider.
+            return f"{ipaddress.IPv4Address(response.read(64).decode().strip())}/32"
     except (OSError, ValueError) as err:
         message = f"cannot determine this machine's public address from {_ADDRESS_SERVICE}"
-        raise ConnectError(message, hint="set it: --ssh-cidr 203.0.113.7/32") from err
+        raise ConnectError(message, hint="specify your address: --ssh-cidr 203.0.113.7/32") from err

@@ -1,4 +1,4 @@
-"""Select the engine of a stack: the recorded one from its first call to its last, else the one the user asked for."""
+"""The provisioning engines of one cloud. A stack is always handled by the engine in its record."""
 
 import shlex
 import sys
@@ -13,7 +13,7 @@ from cloudgpu.clock import Clock
 from cloudgpu.engine.base import Engine
 from cloudgpu.engine.direct.engine import DirectEngine, delays_of
 from cloudgpu.engine.direct.journal import JournalAccount
-from cloudgpu.engine.pulumi_cli.engine import Site
+from cloudgpu.engine.pulumi_cli.engine import CloudAccess
 from cloudgpu.engine.pulumi_cli.factory import PulumiOptions, pulumi_engine
 from cloudgpu.engine.pulumi_cli.layout import Layout
 from cloudgpu.paths import Home
@@ -21,7 +21,7 @@ from cloudgpu.settings import Settings
 
 
 def pulumi_lines(home: Home) -> list[str]:
-    """Return shell lines that point the user's own `pulumi` at the rehearsal cloud's plugin, and at no other.
+    """Return shell lines that make the user's own `pulumi` use the rehearsal cloud's plugin and download no other.
 
     Raises:
         StateError: The home cannot be written.
@@ -37,11 +37,11 @@ def pulumi_lines(home: Home) -> list[str]:
 
 
 class StackRecord(Protocol):
-    """The record of a stack: a cluster's or a storage's."""
+    """The record of a stack, which is either a cluster or a storage."""
 
     @property
     def engine(self) -> str:
-        """`direct` or `pulumi`."""
+        """Engine of the stack, `direct` or `pulumi`."""
 
     @property
     def account(self) -> str:
@@ -57,7 +57,7 @@ class Engines:
     """The engines of one cloud.
 
     Attributes:
-        environ: The caller's environment, part of which is passed to the Pulumi CLI.
+        environ: The caller's environment; parts of it are passed to the Pulumi CLI.
     """
 
     settings: Settings
@@ -68,18 +68,18 @@ class Engines:
 
     @property
     def asked_for(self) -> str:
-        """Engine selected by the user; empty if none was."""
+        """Engine selected by the user; empty if the user selected none."""
         return "" if self.settings.explain("engine").origin == "default" else self.settings.engine
 
     def engine(self, record: StackRecord, tags: Mapping[str, str]) -> Engine:
         """Return the engine that created this stack.
 
         Raises:
-            UsageError: The engine is Pulumi, and the Pulumi CLI is not installed.
+            UsageError: The engine is Pulumi, but the Pulumi CLI is not installed.
         """
         identity = JournalAccount(account=record.account, endpoint=record.endpoint)
         if record.engine == "pulumi":
-            site = Site(self.clients_for, registry, tags, delays_of(identity))
+            site = CloudAccess(self.clients_for, registry, tags, delays_of(identity))
             root = Home(self.settings.home).pulumi
             return pulumi_engine(root, self.endpoint, self._choice(), site, self.environ, self.clock)
         return DirectEngine(

@@ -1,4 +1,4 @@
-"""Implement `ImageStore` with AWS."""
+"""The `ImageStore` interface, implemented with AWS."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,25 +11,25 @@ from cloudgpu.clock import Clock
 
 @dataclass(frozen=True)
 class AwsImages:
-    """Custom machine images of AWS or the rehearsal cloud, in any region."""
+    """Custom machine images on AWS or the rehearsal cloud, in any region."""
 
     cloud: AwsCloud
     clock: Clock
 
     def found(self, region: str, name: str = "") -> Sequence[OwnImage]:
-        """Return the images of a region, or those with this name, and snapshots whose image no longer exists."""
+        """Return a region's images, and snapshots whose image is deleted; all of them, or only those named `name`."""
         clients = self.cloud.clients(region)
         images = baked_images.found(clients, name)
         return (*images, *baked_images.orphans(clients, name, images))
 
     def make(self, region: str, instance_id: str, name: str, tags: dict[str, str]) -> str:
-        """Create an image of an instance and return its ID."""
+        """Create an image of an instance and return the image ID."""
         return baked_images.make(self.cloud.clients(region), instance_id, name, tags)
 
     def ready(self, region: str, name: str) -> OwnImage:
-        """Wait until it can be used."""
+        """Wait until the image is available, and return it."""
         return baked_images.ready(self.cloud.clients(region), self.clock, name)
 
     def end(self, image: OwnImage) -> None:
-        """Take it and its snapshots away."""
+        """Delete an image and its snapshots."""
         baked_images.end(self.cloud.clients(image.region), image)

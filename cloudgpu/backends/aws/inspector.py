@@ -1,4 +1,4 @@
-"""Implement `Inspector` with AWS."""
+"""The `Inspector` interface, implemented with AWS."""
 
 from collections.abc import Callable, Sequence
 
@@ -9,17 +9,17 @@ from cloudgpu.plan.named_resources import DatasetSeen, NamedKind, Presence
 
 
 class AwsInspector:
-    """Looks up resources in one account. A refused request is not an error but `unknown`."""
+    """Lookup of one account's resources. A rejected request yields `unknown` instead of an error."""
 
     def __init__(self, session: Callable[[str], Session], region: str) -> None:
         self._session, self._region = session, region
 
     def dataset(self, url: str) -> DatasetSeen:
-        """Return what is stored under an S3 URL."""
+        """Return a summary of the objects below an S3 URL."""
         return input_checks.dataset_seen(self._session(self._region), url)
 
     def named(self, kind: NamedKind, name: str, region: str) -> tuple[Presence, str]:
-        """Return whether a named resource exists, and the reason if that is unknown. Roles belong to no region."""
+        """Return whether a named resource exists and, if unknown, the reason. Roles do not depend on the region."""
         return input_checks.named_seen(self._session(region or self._region), kind, name)
 
     def regions(self) -> Sequence[str]:

@@ -1,4 +1,4 @@
-"""Determine how the nodes of a cluster are reached, from its recorded program settings. Pure."""
+"""Pure functions that determine how to reach a cluster's nodes, from its recorded program settings."""
 
 import re
 from collections.abc import Sequence, Set
@@ -8,20 +8,20 @@ from cloudgpu.errors import StateError
 from cloudgpu.state.cluster_and_run_records import ClusterRecord
 
 HEAD = 0
-"""Index of the node that alone has an Elastic IP where the others stand behind it."""
+"""Index of the only node with an Elastic IP in clusters whose other nodes are reached through it."""
 _SSH_PORT = 22
 _REGION = re.compile(r"[a-z]{2,4}(?:-[a-z]+)+-[0-9]+")
 
 
 def way(record: ClusterRecord) -> str:
-    """Return how the cluster's program exposes its nodes."""
+    """Return how the cluster's nodes are exposed: the `publicAddress` setting of its program."""
     return record.config.get("publicAddress") or "auto"
 
 
-def private(record: ClusterRecord, gang: Sequence[str]) -> Set[str]:
-    """Return the nodes without a public address: all of them, or all but the first."""
-    behind = {"private": gang, "nat": gang[HEAD + 1 :]}
-    return frozenset(behind.get(way(record), ()))
+def private(record: ClusterRecord, instance_ids: Sequence[str]) -> Set[str]:
+    """Return the nodes without a public address: none, all, or all except the first."""
+    by_exposure = {"private": instance_ids, "nat": instance_ids[HEAD + 1 :]}
+    return frozenset(by_exposure.get(way(record), ()))
 
 
 def by_ssm(record: ClusterRecord) -> bool:
@@ -29,19 +29,19 @@ def by_ssm(record: ClusterRecord) -> bool:
     return record.config.get("reach") == "ssm"
 
 
-def by_session(found: Sequence[Instance]) -> dict[str, tuple[str, int]]:
-    """Return the address of each node for Session Manager, which is its instance ID."""
-    return {instance.id: (instance.id, _SSH_PORT) for instance in found if instance.private_address}
+def by_session(instances: Sequence[Instance]) -> dict[str, tuple[str, int]]:
+    """Return the Session Manager address of each node, which is its instance ID, and the SSH port."""
+    return {instance.id: (instance.id, _SSH_PORT) for instance in instances if instance.private_address}
 
 
 def region_of(zone: str) -> str:
     """Return the region of a zone, including local zones such as `us-west-2-lax-1a`.
 
     Raises:
-        StateError: The text is not a zone.
+        StateError: The text is not the name of a zone.
     """
-    found = _REGION.match(zone)
-    if found is None:
+    match = _REGION.match(zone)
+    if match is None:
         message = f"{zone!r} is not a zone"
-        raise StateError(message, hint="`cloudgpu status --refresh` reads the nodes again")
-    return found[0]
+        raise StateError(message, hint="run `cloudgpu status --refresh` to read the nodes again")
+    return match[0]

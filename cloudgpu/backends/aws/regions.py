@@ -1,4 +1,4 @@
-"""Ask and change several regions of one account, each on its own: a region that fails never stops the others."""
+"""Query and change several regions of one account independently: a failing region does not stop the others."""
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -14,21 +14,21 @@ _T = TypeVar("_T")
 
 SessionOf = Callable[[str], Session]
 
-_AT_ONCE: Final = 8
-_STAND_INS: Final[Mapping[str, tuple[str, ...]]] = {
+_MAX_PARALLEL: Final = 8
+_ALTERNATIVES: Final[Mapping[str, tuple[str, ...]]] = {
     "cn": ("cn-north-1", "cn-northwest-1"),
     "us-gov": ("us-gov-west-1", "us-gov-east-1"),
     "": ("us-east-1", "us-west-2", "eu-west-1"),
 }
-"""Partition -> regions that answer questions about the whole account when the usual region does not."""
+"""Mapping from partition to regions for account-wide queries that fail in the usual region."""
 
 
 class AwsRegions:
     """The regions of one account.
 
     Args:
-        session_of: Returns the API clients of a region.
-        usual: The region to ask about the account as a whole.
+        session_of: Function that returns the API clients of a region.
+        usual: The region to use first for account-wide queries.
         clock: Clock for waiting.
     """
 
@@ -37,28 +37,29 @@ class AwsRegions:
         self._usual = usual
         self._clock = clock
 
-    def answered_as_usual(self, question: Callable[[Session], _T]) -> _T:
-        """Ask about the account in the usual region alone.
+    def answered_as_usual(self, query: Callable[[Session], _T]) -> _T:
+        """Run an account-wide query in the usual region only.
 
         Raises:
-            CloudError: It does not answer.
+            CloudError: The query failed.
         """
-        return question(self._session_of(self._usual))
+        return query(self._session_of(self._usual))
 
-    def answered_anywhere(self, question: Callable[[Session], _T]) -> _T:
-        """Ask about the account in the usual region, then in others.
+    def answered_anywhere(self, query: Callable[[Session], _T]) -> _T:
+        """Run an account-wide query in the usual region and, if that fails, in other regions.
 
         Raises:
-            CloudError: No region answers, or the credentials are not valid anywhere; the usual region's error.
+            CloudError: The query failed in every region, or there are no usable credentials. The error is the usual
+                region's.
         """
         try:
-            return question(self._session_of(self._usual))
+            return query(self._session_of(self._usual))
         except CloudError as err:
             if isinstance(err, AuthError) and not err.request_id:
-                raise  # this machine has no usable credentials, whatever the region
-            for region in _stand_ins(self._usual):
+                raise  # this machine has no usable credentials for any region
+            for region in _alternatives(self._usual):
                 try:
-                    return question(self._session_of(region))
+                    return query(self._session_of(region))
                 except CloudError:
                     continue
             raise
@@ -68,9 +69,9 @@ class AwsRegions:
         return self.answered_anywhere(tag_search.enabled_regions)
 
     def search(self, cluster: str, regions: Sequence[str]) -> SearchResult:
-        """Search these regions (`global`: IAM) for the cluster's tag; of an empty name, for the tag of any cluster."""
+        """Search these regions (`global`: IAM) for the cluster's tag, or for any cluster's tag if the name is empty."""
 
-        def ask(region: str) -> SearchResult:
+        def search_one(region: str) -> SearchResult:
             try:
                 if region == GLOBAL:
                     return tag_search.search_iam(self._session_of(self._usual), cluster)
@@ -79,35 +80,35 @@ class AwsRegions:
                 return SearchResult(failures={region: err})
 
         result = SearchResult()
-        for answer in _in_parallel(ask, tuple(dict.fromkeys(regions))):
-            result = result.merged(answer)
+        for region_result in _in_parallel(search_one, tuple(dict.fromkeys(regions))):
+            result = result.merged(region_result)
         return result
 
     def terminate(self, region: str, instance_ids: Sequence[str]) -> None:
-        """Terminate instances by their ids and wait until AWS confirms it.
+        """Terminate instances by their IDs and wait until AWS confirms their termination.
 
         Raises:
-            CloudError: AWS refused, cannot be reached, or took too long.
+            CloudError: The AWS request failed, AWS is unreachable, or the termination took too long.
         """
         instances.terminate(self._session_of(region), self._clock, instance_ids)
 
     def release(self, found: Sequence[FoundResource]) -> None:
-        """Delete tagged resources in all regions in parallel and wait for confirmation.
+        """Delete tagged resources in all regions in parallel and wait until AWS confirms their deletion.
 
-        IAM comes last, once no region uses its resources any more.
+        IAM resources are deleted last, when no region uses them anymore.
 
         Raises:
-            TeardownError: Something could not be deleted; the error lists all of it.
+            TeardownError: At least one resource could not be deleted; the error lists all of them.
         """
         regional = [resource for resource in found if resource.region != GLOBAL]
         regions = sorted({resource.region for resource in regional})
 
         def work(region: str) -> CloudGpuError | None:
-            return self._released(region, [resource for resource in regional if resource.region == region])
+            return self._release_in(region, [resource for resource in regional if resource.region == region])
 
         failures = [err for err in _in_parallel(work, regions) if err is not None]
         in_iam = [resource for resource in found if resource.region == GLOBAL]
-        err = self._released(self._usual, in_iam) if in_iam else None
+        err = self._release_in(self._usual, in_iam) if in_iam else None
         failures += [err] if err is not None else []
         if len(failures) == 1:
             raise failures[0]
@@ -116,7 +117,7 @@ class AwsRegions:
             message = "; ".join(err.message for err in failures)
             raise TeardownError(message, left=left, hint="run the same command again")
 
-    def _released(self, region: str, found: Sequence[FoundResource]) -> CloudGpuError | None:
+    def _release_in(self, region: str, found: Sequence[FoundResource]) -> CloudGpuError | None:
         try:
             tag_search.release(self._session_of(region), found, self._clock)
         except CloudGpuError as err:
@@ -125,14 +126,14 @@ class AwsRegions:
 
 
 def _in_parallel(work: Callable[[str], _T], regions: Sequence[str]) -> list[_T]:
-    """Do this in all regions at once; one region alone needs no thread, so that Ctrl-C interrupts it."""
+    """Call a function for all regions in parallel; for one region without a thread, so that Ctrl-C interrupts it."""
     if len(regions) <= 1:
         return [work(region) for region in regions]
-    with ThreadPoolExecutor(min(_AT_ONCE, len(regions)), thread_name_prefix="region") as pool:
+    with ThreadPoolExecutor(min(_MAX_PARALLEL, len(regions)), thread_name_prefix="region") as pool:
         return list(pool.map(work, regions))
 
 
-def _stand_ins(region: str) -> list[str]:
-    """Return the other regions of its partition that may answer instead."""
-    partition = next((prefix for prefix in _STAND_INS if prefix and region.startswith(f"{prefix}-")), "")
-    return [stand_in for stand_in in _STAND_INS[partition] if stand_in != region]
+def _alternatives(region: str) -> list[str]:
+    """Return regions of the same partition to query instead of this one."""
+    partition = next((prefix for prefix in _ALTERNATIVES if prefix and region.startswith(f"{prefix}-")), "")
+    return [other for other in _ALTERNATIVES[partition] if other != region]

@@ -1,4 +1,4 @@
-"""Implement `StorageCloud` with AWS."""
+"""The `StorageCloud` interface, implemented with AWS."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from cloudgpu.aws.ec2.volumes import attach
 from cloudgpu.aws.session.session import Session
 from cloudgpu.aws.storage import discovery
 from cloudgpu.aws.storage.buckets import empty
-from cloudgpu.aws.storage.storage_tags import MADE_FOR, Stored
+from cloudgpu.aws.storage.storage_tags import MADE_FOR, TaggedStorage
 from cloudgpu.backends.aws.engines import Engines
 from cloudgpu.clock import Clock
 from cloudgpu.engine.base import Engine
@@ -31,7 +31,7 @@ class Regions(Protocol):
 
 @dataclass(frozen=True)
 class AwsStorage:
-    """Storage of AWS or the rehearsal cloud, in any region."""
+    """Storage on AWS or the rehearsal cloud, in any region."""
 
     cloud: Regions
     engines: Engines
@@ -39,12 +39,12 @@ class AwsStorage:
 
     @property
     def target(self) -> Target:
-        """`aws` or `rehearsal`."""
+        """Target of the cloud, `aws` or `rehearsal`."""
         return self.cloud.target
 
     @property
     def endpoint(self) -> str:
-        """Distinguishes this endpoint from others with the same account ID; empty for AWS."""
+        """Identity that distinguishes this endpoint from others with the same account ID; empty for AWS."""
         return self.cloud.endpoint
 
     def account(self) -> str:
@@ -53,40 +53,40 @@ class AwsStorage:
 
     @property
     def engine_asked_for(self) -> str:
-        """Engine selected by the user; empty if none was."""
+        """Engine selected by the user; empty if the user selected none."""
         return self.engines.asked_for
 
     def engine(self, record: StorageRecord) -> Engine:
         """Return the engine that created the storage, with the storage's tags and identity.
 
         Raises:
-            UsageError: The engine is Pulumi, and the Pulumi CLI is not installed.
+            UsageError: The engine is Pulumi, but the Pulumi CLI is not installed.
         """
         return self.engines.engine(record, storage_tags(record))
 
-    def found(self, region: str, name: str = "") -> Sequence[Stored]:
-        """Return the resources with storage tags in a region, of one name or of all."""
+    def found(self, region: str, name: str = "") -> Sequence[TaggedStorage]:
+        """Return the tagged resources of every storage in a region, or only of the storage with this name."""
         return discovery.stored(self.cloud.clients(region), name)
 
-    def empty(self, stored: Stored) -> None:
-        """Delete what its bucket holds, where it has one."""
+    def empty(self, stored: TaggedStorage) -> None:
+        """Delete all objects in the storage's bucket, if it has a bucket."""
         for part in stored.parts:
             if part.kind == "s3":
                 empty(self.cloud.clients(stored.region), part.id)
 
-    def end(self, stored: Stored) -> list[str]:
-        """End every part, data included; returns a line for each that would not end."""
+    def end(self, stored: TaggedStorage) -> list[str]:
+        """Delete all parts of a storage with their data. Return one line per part that could not be deleted."""
         return discovery.end(self.cloud.clients(stored.region), stored, self.clock)
 
     def attach(self, region: str, volume_id: str, instance_id: str, number: int) -> None:
-        """Attach a volume to an instance as its `number`th. Does nothing if it is already attached."""
+        """Attach a volume to an instance as its data volume `number`, counted from 0. Idempotent."""
         attach(self.cloud.clients(region), self.clock, volume_id, instance_id, number)
 
 
 def storage_tags(record: StorageRecord) -> Mapping[str, str]:
     """Return the tags for every resource of a storage.
 
-    No cluster tag is among them, so deleting a cluster does not affect it.
+    They do not include a cluster tag, so deleting a cluster does not delete the storage.
     """
     return {
         "cloudgpu:storage": record.name,

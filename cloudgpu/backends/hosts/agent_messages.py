@@ -1,4 +1,4 @@
-"""The answers of a host's agent as dataclasses, to validate them."""
+"""Dataclasses to validate the responses of a host's agent."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class LeaseRow:
-    """A lease on a host."""
+    """A lease on some of a host's GPUs."""
 
     cluster: str
     owner: str
@@ -18,7 +18,7 @@ class LeaseRow:
 
 @dataclass(frozen=True)
 class ProcessRow:
-    """A process that uses a GPU of a host."""
+    """A process that uses a GPU of the host."""
 
     gpu: int
     told: str
@@ -26,19 +26,19 @@ class ProcessRow:
 
 @dataclass(frozen=True)
 class LeasesResponse:
-    """The answer to `lease` with the action `show`."""
+    """Response to `lease` with the action `show`."""
 
     gpus: tuple[int, ...]
     problem: str
     leases: tuple[LeaseRow, ...]
     processes: tuple[ProcessRow, ...]
     epoch_s: int = 0
-    """The host's clock."""
+    """Time on the host's clock, in seconds since the epoch."""
 
 
 @dataclass(frozen=True)
 class TakenResponse:
-    """The answer to `lease` with the action `take`."""
+    """Response to `lease` with the action `take`."""
 
     devices: tuple[int, ...]
     of: int
@@ -46,14 +46,14 @@ class TakenResponse:
 
 @dataclass(frozen=True)
 class ExtendedResponse:
-    """The answer to `lease` with the action `extend`."""
+    """Response to `lease` with the action `extend`."""
 
     devices: tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class LeaveResponse:
-    """The answer to `leave`."""
+    """Response to `leave`."""
 
     clusters: int
     gpus: tuple[int, ...]
@@ -62,7 +62,7 @@ class LeaveResponse:
 
 @dataclass(frozen=True)
 class HostFacts:
-    """The answer to `describe`."""
+    """Response to `describe`."""
 
     python: str
     hostname: str

@@ -1,4 +1,4 @@
-"""Self-managed hosts as a backend: how to reach and query them. Nothing is launched or billed by a provider."""
+"""The backend for self-managed hosts, which connects to hosts and queries them; no provider launches or bills them."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -26,12 +26,12 @@ from cloudgpu.state.inventories import stored_inventory
 from cloudgpu.text import command
 
 ACCOUNT = "own hosts"
-"""What records and the ledger say in place of an account."""
+"""Text in records and the ledger in place of an account ID."""
 
 _T = TypeVar("_T")
 
 ConnectAll = Callable[[Sequence[Node]], "Mapping[int, Host | CloudGpuError]"]
-"""Connects to hosts, each by itself: index -> connection or why there is none."""
+"""Function that connects to hosts independently and returns a connection or an error by node index."""
 
 
 @dataclass(frozen=True)
@@ -39,10 +39,10 @@ class HostsBackend:
     """The hosts of one inventory, as seen from one home.
 
     Attributes:
-        file: Reads the inventory. Called only when needed; existing clusters work without it.
+        file: Function that reads the inventory. Called only when needed, because existing clusters work without it.
         known_hosts: The caller's OpenSSH known_hosts files.
-        shown_key: Reads the key that an unknown host presents.
-        objects_of: Returns the backend that lists S3, for recipes with data there.
+        shown_key: Function that reads the key that an unknown host presents.
+        objects_of: Function that returns the backend for S3 access, for recipes with data in S3.
     """
 
     home: Home
@@ -55,12 +55,12 @@ class HostsBackend:
 
     @property
     def target(self) -> Target:
-        """`ssh`."""
+        """Target of the backend, `ssh`."""
         return "ssh"
 
     @property
     def endpoint(self) -> str:
-        """Empty, because an inventory file may be moved or renamed without affecting the clusters on its hosts."""
+        """Empty string, because an inventory file may be moved or renamed without affecting its clusters."""
         return ""
 
     def account(self) -> str:
@@ -68,37 +68,37 @@ class HostsBackend:
         return ACCOUNT
 
     def nodes_alive(self, region: str, instance_ids: Sequence[str]) -> Mapping[str, str]:
-        """Return `running` for hosts where the cluster's lease exists, else `terminated`.
+        """Return `running` for each host on which the cluster's lease exists, else `terminated`.
 
         Raises:
-            ConnectError: A host cannot be reached, so the state of its lease is unknown.
+            ConnectError: A host is unreachable, so the state of its lease is unknown.
         """
         del region
-        found: dict[str, str] = {}
+        states: dict[str, str] = {}
         for cluster in dict.fromkeys(instance_id.rpartition("@")[2] for instance_id in instance_ids):
             record = self.records.cluster(cluster)
             if record is None:
                 continue
-            wanted = {instance_id for instance_id in instance_ids if instance_id.endswith(f"@{cluster}")}
-            nodes = [node for node in stored_inventory(self.home, record).nodes if node.instance_id in wanted]
+            ids_of_cluster = {instance_id for instance_id in instance_ids if instance_id.endswith(f"@{cluster}")}
+            nodes = [node for node in stored_inventory(self.home, record).nodes if node.instance_id in ids_of_cluster]
             for node, leases in self.asked(nodes, {"action": "show", "token": record.token}):
-                mine = any(lease["mine"] for lease in leases["leases"])
-                found[node.instance_id] = "running" if mine else "terminated"
-        return found
+                has_lease = any(lease["mine"] for lease in leases["leases"])
+                states[node.instance_id] = "running" if has_lease else "terminated"
+        return states
 
     def put_objects(self, url: str, source: Path) -> int:
-        """Upload a directory to S3. Only rehearsals do this.
+        """Upload a directory to S3. Used only by rehearsals.
 
         Raises:
-            CloudError: S3 refused.
+            CloudError: The S3 request failed.
         """
         return self.objects_of().put_objects(url, source)
 
     def objects(self, url: str, *, expires_s: int) -> Sequence[RemoteFile]:
-        """List an S3 URL with the caller's AWS credentials. The hosts receive presigned URLs.
+        """List an S3 URL with the caller's AWS credentials. The hosts themselves only receive presigned URLs.
 
         Raises:
-            CloudError: S3 refused.
+            CloudError: The S3 request failed.
         """
         return self.objects_of().objects(url, expires_s=expires_s)
 
@@ -106,27 +106,27 @@ class HostsBackend:
         """Return the region and endpoint of a bucket, from the caller's AWS settings.
 
         Raises:
-            CloudError: S3 refused.
+            CloudError: The S3 request failed.
         """
         return self.objects_of().bucket_service(url)
 
     def nodes(self, hosts: Sequence[OwnHost]) -> tuple[Node, ...]:
-        """Return nodes to connect to, in the order of the hosts."""
+        """Return the nodes to connect to, in the order of the hosts."""
         return tuple(node_of(host, self.known_hosts, index=index) for index, host in enumerate(hosts))
 
     def asked(self, nodes: Sequence[Node], request: Mapping[str, Any]) -> list[tuple[Node, dict[str, Any]]]:
-        """Return the agents' answers to a `lease` request, leaving no files on the hosts.
+        """Return the agents' responses to a `lease` request, without leaving files on the hosts.
 
         Raises:
-            ConnectError: A host cannot be reached.
-            RemoteCommandError: A host cannot answer.
+            ConnectError: A host is unreachable.
+            RemoteCommandError: A host's agent failed.
         """
         with self.connected(nodes) as outcomes:
             hosts = all_or_raise(outcomes)
-            answers = all_or_raise(
+            responses = all_or_raise(
                 on_all(hosts.values(), lambda host: ask_once(host, "lease", request, LeasesResponse))
             )
-            return [(hosts[index].node, answer) for index, answer in answers.items()]
+            return [(hosts[index].node, response) for index, response in responses.items()]
 
     @contextmanager
     def connected(self, nodes: Sequence[Node]) -> Iterator[dict[int, Host | CloudGpuError]]:
@@ -140,36 +140,36 @@ class HostsBackend:
             yield {node.index: (outcomes | strangers)[node.index] for node in nodes}
 
     def told(self, nodes: Sequence[Node], ask: Callable[[Host], _T]) -> dict[int, _T | CloudGpuError]:
-        """Query all nodes in parallel and return an answer or an error for each node index."""
+        """Query all nodes in parallel and return a response or an error for each node index."""
         with self.connected(nodes) as outcomes:
             unreached = {index: outcome for index, outcome in outcomes.items() if isinstance(outcome, CloudGpuError)}
             reached = [outcome for outcome in outcomes.values() if not isinstance(outcome, CloudGpuError)]
             return {**unreached, **on_all(reached, ask)}
 
     def look(self, hosts: Sequence[OwnHost]) -> dict[str, HostSeen]:
-        """Return the GPU usage of each host, or why it is unknown."""
+        """Return the GPU usage of each host, or the reason why it is unknown."""
         nodes = self.nodes(hosts)
-        answers = self.told(nodes, lambda host: ask_once(host, "lease", {"action": "show"}, LeasesResponse))
-        return {node.zone: _seen(answers[node.index]) for node in nodes}
+        responses = self.told(nodes, lambda host: ask_once(host, "lease", {"action": "show"}, LeasesResponse))
+        return {node.zone: _seen(responses[node.index]) for node in nodes}
 
 
 def stranger(node: Node) -> HostKeyError:
     """Return the error for a host whose key has not been confirmed."""
-    where = f"{node.zone} ({node.user}@{node.address}:{node.port})"
-    message = f"the host key of {where} is neither in the inventory nor in your known_hosts"
+    host = f"{node.zone} ({node.user}@{node.address}:{node.port})"
+    message = f"the host key of {host} is neither in the inventory nor in your known_hosts"
     scan = command("cloudgpu", "hosts", "scan", node.zone)
-    return HostKeyError(message, hint=f"{scan} shows its fingerprint and asks")
+    return HostKeyError(message, hint=f"run `{scan}` to check and confirm its fingerprint")
 
 
-def _seen(answer: object) -> HostSeen:
-    if isinstance(answer, CloudGpuError):
-        return HostSeen(problem=answer.message)
-    if not isinstance(answer, dict):
-        return HostSeen(problem="it gave no answer")
+def _seen(response: object) -> HostSeen:
+    if isinstance(response, CloudGpuError):
+        return HostSeen(problem=response.message)
+    if not isinstance(response, dict):
+        return HostSeen(problem="its agent sent no response")
     try:
-        state = decoded(LeasesResponse, answer)
+        state = decoded(LeasesResponse, response)
     except ValueError as err:
-        return HostSeen(problem=f"its answer is malformed: {described(err)}")
+        return HostSeen(problem=f"its agent sent a malformed response: {described(err)}")
     leased = {gpu for lease in state.leases for gpu in lease.gpus}
     foreign = [process for process in state.processes if process.gpu not in leased]
     return HostSeen(

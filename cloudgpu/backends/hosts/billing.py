@@ -1,4 +1,4 @@
-"""Ledger rows of a cluster on self-managed hosts: one per host, because hosts are released one by one."""
+"""Ledger rows of a cluster on self-managed hosts: one row per host, because each host is released separately."""
 
 from collections.abc import Iterable
 from datetime import datetime
@@ -15,14 +15,14 @@ from cloudgpu.state.cluster_and_run_records import ClusterRecord
 
 
 def opened(context: HostsContext, record: ClusterRecord, chosen: HostSet) -> None:
-    """Open a row for every host, before its lease is taken."""
+    """Open a row for each host of the chosen set, before any of the hosts is leased."""
     now = context.clock.now()
     for host, rate in zip(chosen.hosts, chosen.rates, strict=True):
         context.ledger.open(_spending(record, chosen.pool, host, rate, now))
 
 
 def launched(context: HostsContext, record: ClusterRecord) -> None:
-    """Start billing: every lease was taken."""
+    """Start billing, after every host has been leased."""
     now = context.clock.now()
     for entry in ClusterBilling(context).rows(record):
         if entry.state == "open" and entry.launched_at is None:
@@ -31,10 +31,10 @@ def launched(context: HostsContext, record: ClusterRecord) -> None:
 
 
 def restored(context: HostsContext, record: ClusterRecord, nodes: Iterable[Node]) -> None:
-    """Write the rows of hosts that have none again: leased since the cluster's record was made, at its price.
+    """Restore the missing rows of hosts, billed from the creation of the cluster's record at the record's price.
 
     Raises:
-        LedgerError: The ledger cannot be written, and is not a lenient one.
+        LedgerError: The ledger is not lenient and cannot be written.
     """
     missing = missing_nodes(record, ClusterBilling(context).rows(record))
     if not missing or unusable(context.ledger):
@@ -45,14 +45,16 @@ def restored(context: HostsContext, record: ClusterRecord, nodes: Iterable[Node]
         if not reopened(context.ledger, row):
             return
         context.ledger.launched(row.entry_id, [f"{host}@{record.name}"], record.created_at)
-    context.emit(Note(f"the ledger had no row for {', '.join(missing)}; written again from the record"))
+    context.emit(Note(f"the ledger had no row for {', '.join(missing)}; restored from the record"))
 
 
 def closed(context: HostsContext, record: ClusterRecord, hosts: Iterable[str]) -> None:
-    """Close the rows of released hosts. A lease that ended at its expiry costs nothing after it."""
-    at, gone = min(context.clock.now(), record.expires_at), frozenset(hosts)
+    """Close the rows of released hosts. An expired lease is billed only until its expiry."""
+    at, released = min(context.clock.now(), record.expires_at), frozenset(hosts)
     rows = [
-        entry for entry in ClusterBilling(context).rows(record) if entry.state == "open" and entry.spending.zone in gone
+        entry
+        for entry in ClusterBilling(context).rows(record)
+        if entry.state == "open" and entry.spending.zone in released
     ]
     for entry in rows:
         context.ledger.close(entry.spending.entry_id, max(at, entry.launched_at or entry.spending.opened_at))
@@ -60,7 +62,7 @@ def closed(context: HostsContext, record: ClusterRecord, hosts: Iterable[str]) -
 
 def _spending(record: ClusterRecord, pool: str, host: str, rate: Decimal | None, at: datetime) -> Spending:
     return Spending(
-        # A second try at the same host opens a row of its own: the first is closed by then.
+        # The time makes the ID unique: a retry on the same host opens a new row, after the first row was closed.
         entry_id=f"{record.token}/{host}/{int(at.timestamp() * 1000)}",
         cluster=record.name,
         run_id=record.run_id,

@@ -1,4 +1,4 @@
-"""Create a cluster on self-managed hosts: lease all hosts of a set or none, each after its ledger row is written."""
+"""Create a cluster on self-managed hosts: lease all hosts of a set or none, after writing their ledger rows."""
 
 import json
 from collections.abc import Mapping
@@ -43,8 +43,8 @@ from cloudgpu.state.cluster_and_run_records import ClusterRecord, write_durably
 from cloudgpu.state.identifiers import new_token
 from cloudgpu.state.inventories import stored_inventory
 
-_LOOK_EVERY_S = 15.0
-_CLOCK_OFF_S = 120.0
+_RETRY_DELAY_S = 15.0
+_MAX_CLOCK_SKEW_S = 120.0
 _TAKEN = frozenset({"leased", "in-use", "no-gpu", "busy"})
 
 
@@ -64,16 +64,16 @@ class HostProvisioning:
         Raises:
             PlanError: The plan has an error finding.
             BusyError: Another process is working on this cluster.
-            CapacityError: The GPUs are in use on every set of hosts.
-            ConnectError: A host cannot be reached, and there is no other set.
+            CapacityError: GPUs are in use or missing on every set of hosts.
+            ConnectError: A host is unreachable, and there is no other set of hosts.
             TeardownError: Creation failed, and a host did not confirm its release.
         """
-        del keep_on_failure  # nothing half-made is worth keeping: the hosts stay anyway
+        del keep_on_failure  # hosts exist independently of the cluster, so there is nothing to keep
         if plan.errors:
             raise PlanError(
                 f"the plan for {name} cannot be applied",
                 findings=[finding.message for finding in plan.errors],
-                hint="`cloudgpu plan` shows what to change",
+                hint="run `cloudgpu plan` to see what to change",
             )
         with ClusterLease(
             self._context.home.cluster(name).root / "lease", self._context.clock, self._context.owner
@@ -82,56 +82,59 @@ class HostProvisioning:
             if record is None or record.state != "up":
                 if record is not None:
                     require_usable(self._context, record)
-                    self._teardown.end(record)  # what a killed `up` left
-                return self._made(plan, name, run_id, retry_s)
+                    self._teardown.end(record)  # left by an interrupted `up`
+                return self._create_with_retries(plan, name, run_id, retry_s)
         return self.reuse(name, plan)
 
     def reuse(self, name: str, plan: Plan) -> ProvisionedCluster:
-        """Return a recorded cluster that matches the plan, after confirming its leases.
+        """Return a recorded cluster that matches the plan, after checking its leases.
 
         Raises:
             UsageError: The cluster does not exist, is not running, or does not match.
             StateError: A lease has expired.
-            ConnectError: A host cannot be reached.
+            ConnectError: A host is unreachable.
         """
         record = find_running_cluster(self._context, name)
         require_matching(plan, record)
         require_all_nodes_running(self._context, record)
         return ProvisionedCluster(record, stored_inventory(self._context.home, record), made=False)
 
-    def _made(self, plan: Plan, name: str, run_id: str, retry_s: int) -> ProvisionedCluster:
+    def _create_with_retries(self, plan: Plan, name: str, run_id: str, retry_s: int) -> ProvisionedCluster:
         clock = self._context.clock
         deadline = clock.monotonic() + retry_s
         while True:
             try:
-                return self._round(plan, name, run_id)
+                return self._try_candidates(plan, name, run_id)
             except CapacityError as err:
                 if clock.monotonic() >= deadline:
                     raise
-                self._context.emit(Note(f"{err.message}; retrying in {_LOOK_EVERY_S:.0f} s"))
-                clock.sleep(_LOOK_EVERY_S)
+                self._context.emit(Note(f"{err.message}; retrying in {_RETRY_DELAY_S:.0f} s"))
+                clock.sleep(_RETRY_DELAY_S)
 
-    def _round(self, plan: Plan, name: str, run_id: str) -> ProvisionedCluster:
-        """Try every set of hosts once, in order."""
-        refused: list[tuple[HostSet, CloudGpuError]] = []
+    def _try_candidates(self, plan: Plan, name: str, run_id: str) -> ProvisionedCluster:
+        """Return a cluster on the first set of hosts that can be leased, trying each set once."""
+        failures: list[tuple[HostSet, CloudGpuError]] = []
         for candidate in plan.candidates:
-            assert isinstance(candidate, HostSet)  # noqa: S101 - a plan of target ssh holds no other
+            assert isinstance(candidate, HostSet)  # noqa: S101 - plans of target ssh contain only host sets
             record = self._new(plan, name, run_id, candidate)
             try:
                 return self._attempt(
-                    record, candidate, [f"{host_set.label}: {why.message}" for host_set, why in refused]
+                    record, candidate, [f"{host_set.label}: {why.message}" for host_set, why in failures]
                 )
             except TeardownError:
                 raise
             except (CapacityError, ConnectError) as err:
-                refused.append((candidate, err))
+                failures.append((candidate, err))
                 self._context.emit(Note(f"{candidate.label}: {err.message}"))
-        if len(refused) == 1:
-            raise refused[0][1]
-        tried = [f"{host_set.label}: {why.message}" for host_set, why in refused]
-        passing = any(isinstance(why, CapacityError) for _, why in refused)
+        if len(failures) == 1:
+            raise failures[0][1]
+        tried = [f"{host_set.label}: {why.message}" for host_set, why in failures]
+        passing = any(isinstance(why, CapacityError) for _, why in failures)
         raise NoCapacityError(
-            f"no set of hosts is available for {name}", tried=tried, passing=passing, hint="cloudgpu hosts check"
+            f"no set of hosts is available for {name}",
+            tried=tried,
+            passing=passing,
+            hint="run `cloudgpu hosts check` to see the state of the hosts",
         )
 
     def _new(self, plan: Plan, name: str, run_id: str, chosen: HostSet) -> ClusterRecord:
@@ -164,66 +167,67 @@ class HostProvisioning:
         )
 
     def _attempt(self, record: ClusterRecord, chosen: HostSet, tried: list[str]) -> ProvisionedCluster:
-        """Lease one set of hosts.
+        """Create the cluster on one set of hosts.
 
-        Record, inventory and ledger rows are written before the first request, so `down` finds everything.
+        Record, inventory and ledger rows are written before the first lease request, so that `down` finds every lease.
         """
         context = self._context
         by_name = context.cloud.file().by_name
         hosts = [by_name[name] for name in chosen.hosts]
-        kind = chosen.instance_type
+        instance_type = chosen.instance_type
         nodes = [
-            member(node, record.name, record.token, kind, chosen.gpus_per_node) for node in context.cloud.nodes(hosts)
+            member(node, record.name, record.token, instance_type, chosen.gpus_per_node)
+            for node in context.cloud.nodes(hosts)
         ]
         record = context.records.save_cluster(record, context.clock.now())
         self._write(record, nodes)
         billing.opened(context, record, chosen)
         context.emit(Note(f"leasing {chosen.gpus_per_node} x {chosen.gpu} on {chosen.label}"))
-        nodes = self._leased(record, nodes)
+        nodes = self._lease_all(record, nodes)
         self._write(record, nodes)
         billing.launched(context, record)
         record = context.records.save_cluster(replace(record, state="up"), context.clock.now())
         return ProvisionedCluster(record, Inventory(record.name, tuple(nodes)), made=True, tried=tuple(tried))
 
-    def _leased(self, record: ClusterRecord, nodes: list[Node]) -> list[Node]:
-        """Return the nodes with their leased GPUs. If one lease fails, release the others.
+    def _lease_all(self, record: ClusterRecord, nodes: list[Node]) -> list[Node]:
+        """Lease the nodes and return them with their leased GPUs. If one lease fails, release all nodes.
 
         Raises:
             CapacityError: The GPUs of a host are in use or missing.
-            ConnectError: A host cannot be reached.
+            ConnectError: A host is unreachable.
         """
         with self._context.cloud.connected(nodes) as outcomes:
             try:
                 hosts = all_or_raise(outcomes).values()
                 all_or_raise(on_all(hosts, self._require_clock))
             except CloudGpuError:
-                self._teardown.forget(record)  # nothing was made anywhere yet
+                self._teardown.forget(record)  # nothing was created on any host yet
                 raise
             try:
                 agents = all_or_raise(on_all(hosts, install))
-                answers = all_or_raise(on_all(hosts, lambda host: self._take(record, agents[host.node.index])))
+                responses = all_or_raise(on_all(hosts, lambda host: self._take(record, agents[host.node.index])))
             except Exception as err:
                 end_after(self._teardown.end, record, err)
                 if isinstance(err, AgentReplyError) and err.code in _TAKEN:
                     raise CapacityError(err.message, code=err.code, hint=err.hint) from err
                 raise
-        return [_with_devices(node, answers[node.index]) for node in nodes]
+        return [_with_devices(node, responses[node.index]) for node in nodes]
 
     def _require_clock(self, host: Host) -> None:
-        """Ask what is leased on a host, and reject one whose clock is wrong: it would end a lease at the wrong time.
+        """Reject a host whose clock is wrong, because its lease would expire at the wrong time.
 
         Raises:
-            RemoteCommandError: Its clock and this machine's differ by minutes.
+            RemoteCommandError: The clocks of the host and this machine differ by more than two minutes.
         """
-        shown = ask_once(host, "lease", {"action": "show"}, LeasesResponse)
-        ahead_s = number(shown, "epoch_s") - self._context.clock.now().timestamp()
-        if abs(ahead_s) > _CLOCK_OFF_S:
+        leases = ask_once(host, "lease", {"action": "show"}, LeasesResponse)
+        ahead_s = number(leases, "epoch_s") - self._context.clock.now().timestamp()
+        if abs(ahead_s) > _MAX_CLOCK_SKEW_S:
             minutes = round(abs(ahead_s) / 60)
-            which = "ahead of" if ahead_s > 0 else "behind"
+            direction = "ahead of" if ahead_s > 0 else "behind"
             raise RemoteCommandError(
-                f"{host.node.zone}: its clock is {minutes:,} minutes {which} this machine's, "
-                "so a lease there would not end at its expiry",
-                hint="set the clock that is wrong; `timedatectl` on either machine shows whether it is synchronized",
+                f"{host.node.zone}: its clock is {minutes:,} minutes {direction} this machine's, "
+                "so a lease on it would expire at the wrong time",
+                hint="run `timedatectl` on both machines to see which clock is not synchronized, and set that clock",
             )
 
     def _take(self, record: ClusterRecord, agent: Agent) -> dict[str, Any]:
@@ -243,11 +247,11 @@ class HostProvisioning:
         write_durably(path, json.dumps(Inventory(record.name, tuple(nodes)).as_json(), indent=1) + "\n")
 
 
-def _with_devices(node: Node, answer: Mapping[str, Any]) -> Node:
-    """Set the leased GPUs of a node; empty if the cluster has all of the host, so nothing must be hidden."""
+def _with_devices(node: Node, response: Mapping[str, Any]) -> Node:
+    """Return the node with its leased GPUs; empty if all the host's GPUs are leased and none must be hidden."""
     try:
-        devices = tuple(bounds.count(device) for device in answer["devices"])
+        devices = tuple(bounds.count(device) for device in response["devices"])
     except (TypeError, ValueError) as err:
         message = f"{node.zone}: its agent reported invalid GPUs: {described(err)}"
         raise RemoteCommandError(message, hint="run the command again") from None
-    return replace(node, devices=() if len(devices) == number(answer, "of") else devices)
+    return replace(node, devices=() if len(devices) == number(response, "of") else devices)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from cloudgpu.backends.billing import ClusterBilling
-from cloudgpu.backends.deletion import Ended, check_identity, check_recorded
+from cloudgpu.backends.deletion import DeletionResult, check_identity, check_recorded
 from cloudgpu.backends.deletion_records import end_runs, forget
 from cloudgpu.backends.hosts import billing
 from cloudgpu.backends.hosts.agent_messages import LeaveResponse
@@ -26,27 +26,27 @@ from cloudgpu.text import command
 
 
 @dataclass(frozen=True)
-class _Left:
-    """Hosts that confirmed their release, and why the others did not."""
+class _ReleaseOutcome:
+    """Hosts that confirmed their release, and the reasons of hosts that did not, one line each."""
 
-    gone: tuple[str, ...]
+    released: tuple[str, ...]
     left: tuple[str, ...]
 
 
 class HostTeardown:
-    """Releases hosts, for one inventory and one home."""
+    """Deletes clusters on the hosts of one inventory, for one home."""
 
     def __init__(self, context: HostsContext) -> None:
         self._context = context
         self._billing = ClusterBilling(context)
 
-    def down(self, name: str, default_region: str) -> Ended:
-        """End a cluster; nothing to end is success.
+    def down(self, name: str, default_region: str) -> DeletionResult:
+        """Delete a cluster. Succeed if there is nothing to delete.
 
         Raises:
-            TeardownError: A host could not be asked, or something is left on it.
-            BusyError: Another process is at this cluster.
-            UsageError: Nothing can be called so, or without a record the inventory is needed and cannot be read.
+            TeardownError: A host could not be queried, or something of the cluster is left on it.
+            BusyError: Another process is working on this cluster.
+            UsageError: The name is not a valid cluster name, or there is no record and the inventory cannot be read.
         """
         del default_region
         path = self._context.home.cluster(checked_cluster(name)).root / "lease"
@@ -54,18 +54,18 @@ class HostTeardown:
             if lease.problem:
                 self._context.emit(Note(f"{lease.problem}; deleting cluster {name} anyway"))
             record = self._recorded(name)
-            ended = self._end_unrecorded(name) if record is None else self.end(record, runs_too=True)
-        check_recorded(self._context, ended, f"cluster {name} is gone, confirmed by its hosts")
+            ended = self._delete_unrecorded(name) if record is None else self.end(record, runs_too=True)
+        check_recorded(self._context, ended, f"cluster {name} is deleted, confirmed by its hosts")
         return ended
 
-    def end(self, record: ClusterRecord, *, runs_too: bool = False) -> Ended:
-        """End a recorded cluster; the caller holds its lease.
+    def end(self, record: ClusterRecord, *, runs_too: bool = False) -> DeletionResult:
+        """Delete a recorded cluster. The caller must hold the cluster's lock.
 
         Raises:
-            TeardownError: A host could not be asked, or something is left on it.
+            TeardownError: A host could not be queried, or something of the cluster is left on it.
         """
         check_identity(record, self._context.cloud)
-        with suppress(StateError):  # a full disk is no reason to keep the hosts
+        with suppress(StateError):  # a full disk must not prevent the release of the hosts
             record = self._context.records.save_cluster(replace(record, state="ending"), self._context.clock.now())
         keep = record.config.get("keep_cache", "").split()
         nodes = self._nodes(record)
@@ -75,20 +75,20 @@ class HostTeardown:
             request = {"token": record.token, "home": home, "keep_cache": host.node.zone in keep}
             return ask_once(host, "leave", request, LeaveResponse)
 
-        found = self._left(nodes, leave)
+        outcome = self._request_release(nodes, leave)
         billing.restored(self._context, record, nodes)
-        billing.closed(self._context, record, found.gone)
-        if found.left:
-            message = f"cluster {record.name} is not gone: {'; '.join(found.left)}"
-            until = f"its leases lapse by themselves at {record.expires_at:%Y-%m-%d %H:%M} UTC"
-            hint = f"`{command('cloudgpu', 'down', record.name)}` again when they answer; {until}"
-            raise TeardownError(message, left=found.left, hint=hint)
+        billing.closed(self._context, record, outcome.released)
+        if outcome.left:
+            message = f"cluster {record.name} is not fully deleted: {'; '.join(outcome.left)}"
+            until = f"its leases expire at {record.expires_at:%Y-%m-%d %H:%M} UTC"
+            hint = f"run `{command('cloudgpu', 'down', record.name)}` again when the hosts are reachable; {until}"
+            raise TeardownError(message, left=outcome.left, hint=hint)
         usd = self._billing.usd(self._billing.rows(record), self._context.clock.now())
         unsaved = end_runs(self._context, record.name) if runs_too else ()
-        return Ended(
+        return DeletionResult(
             record.name,
             known=True,
-            instances=found.gone,
+            instances=outcome.released,
             usd=usd,
             run_id=record.run_id,
             own=True,
@@ -96,7 +96,7 @@ class HostTeardown:
         )
 
     def forget(self, record: ClusterRecord) -> None:
-        """Close the ledger rows of a cluster that no host holds anything of."""
+        """Close the ledger rows and remove the record of a cluster that left nothing on any host."""
         billing.closed(self._context, record, [node.zone for node in self._nodes(record)])
         forget(self._context, record.name)
 
@@ -104,30 +104,30 @@ class HostTeardown:
         try:
             return self._context.records.cluster(name)
         except StateError as err:
-            self._context.emit(Note(f"{err.message}; asking the hosts of the inventory"))
+            self._context.emit(Note(f"{err.message}; querying the hosts of the inventory instead"))
             return None
 
     def _nodes(self, record: ClusterRecord) -> tuple[Node, ...]:
-        """Return the nodes as last written, or else as the inventory has their hosts now.
+        """Return the nodes from the cluster's stored inventory or, if there is none, from the current hosts inventory.
 
         Raises:
-            TeardownError: Neither names a host, so it cannot be asked.
+            TeardownError: A host is in neither inventory, so it cannot be queried.
         """
         if self._context.home.cluster(record.name).inventory.exists():
             return stored_inventory(self._context.home, record).nodes
         known = self._context.cloud.file().by_name
         names = [host_of(instance_id) for instance_id in record.instance_ids]
-        unknown = [f"{name} could not be asked: it is not in the inventory" for name in names if name not in known]
+        unknown = [f"{name} could not be queried: it is not in the inventory" for name in names if name not in known]
         if unknown:
-            message = f"whether cluster {record.name} is gone is not known: {'; '.join(unknown)}"
-            again = f"`{command('cloudgpu', 'down', record.name)}` with an inventory that names them"
-            raise TeardownError(message, left=unknown, hint=again)
+            message = f"cannot confirm that cluster {record.name} is deleted: {'; '.join(unknown)}"
+            hint = f"run `{command('cloudgpu', 'down', record.name)}` with an inventory that contains these hosts"
+            raise TeardownError(message, left=unknown, hint=hint)
         nodes = self._context.cloud.nodes([known[name] for name in names])
-        kind, gpus = record.instance_type, record.gpus_per_node
-        return tuple(member(node, record.name, record.token, kind, gpus) for node in nodes)
+        instance_type, gpus = record.instance_type, record.gpus_per_node
+        return tuple(member(node, record.name, record.token, instance_type, gpus) for node in nodes)
 
-    def _end_unrecorded(self, name: str) -> Ended:
-        """Ask every host of the inventory for what carries this name and is the caller's."""
+    def _delete_unrecorded(self, name: str) -> DeletionResult:
+        """Delete clusters with this name that belong to the caller from every host of the inventory."""
         request = {"cluster": name, "owner": self._context.owner}
         answers: dict[str, Mapping[str, Any]] = {}
 
@@ -135,33 +135,35 @@ class HostTeardown:
             answers[host.node.zone] = answer = ask_once(host, "leave", request, LeaveResponse)
             return answer
 
-        found = self._left(self._context.cloud.nodes(self._context.cloud.file().hosts), leave)
-        if found.left:
-            message = f"whether cluster {name} is gone is not known: {'; '.join(found.left)}"
+        outcome = self._request_release(self._context.cloud.nodes(self._context.cloud.file().hosts), leave)
+        if outcome.left:
+            message = f"cannot confirm that cluster {name} is deleted: {'; '.join(outcome.left)}"
             raise TeardownError(
-                message, left=found.left, hint=f"`{command('cloudgpu', 'down', name)}` again when they answer"
+                message,
+                left=outcome.left,
+                hint=f"run `{command('cloudgpu', 'down', name)}` again when the hosts are reachable",
             )
-        strays = tuple(host for host in found.gone if answers[host]["clusters"])
+        strays = tuple(host for host in outcome.released if answers[host]["clusters"])
         usd = self._billing.settle(self._billing.rows_without_record(name), running=bool(strays))
         unsaved = (*end_runs(self._context, name), *forget(self._context, name))
-        return Ended(name, known=False, strays=strays, usd=usd, own=True, unsaved=unsaved)
+        return DeletionResult(name, known=False, strays=strays, usd=usd, own=True, unsaved=unsaved)
 
-    def _left(self, nodes: Sequence[Node], leave: Callable[[Host], dict[str, Any]]) -> _Left:
-        """Ask all of them at once; one that cannot be asked is never taken for gone."""
-        gone, left = [], []
-        answers = self._context.cloud.told(nodes, leave)
+    def _request_release(self, nodes: Sequence[Node], leave: Callable[[Host], dict[str, Any]]) -> _ReleaseOutcome:
+        """Send the request to all hosts in parallel. A host that cannot be queried does not count as released."""
+        released, left = [], []
+        responses = self._context.cloud.told(nodes, leave)
         for node in nodes:
-            answer = answers[node.index]
-            if isinstance(answer, CloudGpuError):
-                left.append(f"{node.zone} could not be asked: {answer.message}")
+            response = responses[node.index]
+            if isinstance(response, CloudGpuError):
+                left.append(f"{node.zone} could not be queried: {response.message}")
                 continue
             try:
-                still = decoded(LeaveResponse, answer).left
+                remaining = decoded(LeaveResponse, response).left
             except ValueError as err:
-                left.append(f"{node.zone} sent a malformed answer: {described(err)}")
+                left.append(f"{node.zone} sent a malformed response: {described(err)}")
                 continue
-            if still:
-                left.append(f"{node.zone} still has {', '.join(still)}")
+            if remaining:
+                left.append(f"{node.zone} still has {', '.join(remaining)}")
             else:
-                gone.append(node.zone)
-        return _Left(tuple(gone), tuple(left))
+                released.append(node.zone)
+        return _ReleaseOutcome(tuple(released), tuple(left))

@@ -1,10 +1,17 @@
-"""Extend a cluster on self-managed hosts: first the ledger and the record, then the lease on every host."""
+"""Extend a cluster on self-managed hosts: update first the ledger and record, then the lease on every host."""
 
 from dataclasses import replace
 from datetime import datetime, timedelta
 from decimal import Decimal
 
-from cloudgpu.backends.expiry_extension import Extended, confirmed, moments, refuse_costly, to_extend, written_down
+from cloudgpu.backends.expiry_extension import (
+    ExtensionResult,
+    confirmed,
+    moments,
+    refuse_costly,
+    to_extend,
+    written_down,
+)
 from cloudgpu.backends.hosts.agent_messages import ExtendedResponse
 from cloudgpu.backends.hosts.billing import restored
 from cloudgpu.backends.hosts.context import HostsContext
@@ -18,31 +25,31 @@ from cloudgpu.state.inventories import stored_inventory
 
 
 class HostExtending:
-    """Extends leases, for one inventory and one home."""
+    """Extends the leases of clusters, for one inventory and one home."""
 
     def __init__(self, context: HostsContext) -> None:
         self._context = context
 
     def extend(
         self, name: str, *, until: datetime | None = None, by: timedelta | None = None, max_usd: Decimal | None = None
-    ) -> Extended:
-        """Let the cluster live until a moment, or for so much longer than it was to live.
+    ) -> ExtensionResult:
+        """Extend a cluster's expiry until a given time or by a duration.
 
         Raises:
-            UsageError: There is no such cluster that is up, or the moment is not later.
-            BudgetError: The worst case would be more than the recipe's `budget.max_usd`.
-            StateError: A lease has lapsed.
-            ConnectError: A host cannot be reached; the others can have the new expiry.
-            BusyError: Another process is at this cluster.
+            UsageError: The cluster is not running, or the requested expiry is not later than the current one.
+            BudgetError: The worst-case cost until the new expiry exceeds `budget.max_usd`.
+            StateError: A lease has expired.
+            ConnectError: A host is unreachable; other hosts may already have the new expiry.
+            BusyError: Another process is working on this cluster.
         """
         with ClusterLease(
             self._context.home.cluster(name).root / "lease", self._context.clock, self._context.owner
         ).hold(tidy=True):
             record = to_extend(self._context, name, max_usd)
             restored(self._context, record, stored_inventory(self._context.home, record).nodes)
-            before, wanted = moments(record, until, by)
+            before, requested = moments(record, until, by)
             first = record.first_expires_at or before
-            later = replace(record, expires_at=wanted, confirmed_expires_at=before, first_expires_at=first)
+            later = replace(record, expires_at=requested, confirmed_expires_at=before, first_expires_at=first)
             refuse_costly(later)
             later = written_down(self._context, later)
             self._renew(later)

@@ -1,4 +1,4 @@
-"""Convert hosts of an inventory to nodes of a cluster."""
+"""Conversion of inventory hosts to cluster nodes."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -9,15 +9,16 @@ from cloudgpu.launch.inventory import Node
 from cloudgpu.ssh.bastion import known_keys
 
 BASE = ".cloudgpu/hosts"
-"""Below a login user's home: a directory for each cluster, and nothing else."""
+"""Directory in the login user's home that contains one directory per cluster."""
 ASKING = f"{BASE}/-"
-"""The base of a host that is only asked: nothing is ever made there."""
+"""Base directory of hosts that are only queried; it is never created."""
 
 
 def node_of(host: OwnHost, known_hosts: Sequence[Path], *, index: int = 0) -> Node:
     """Return a host as a node to connect to.
 
-    Its keys come from the inventory, else from the caller's known_hosts. A node without keys is never connected to.
+    The host keys come from the inventory or, if it has none, from the caller's known_hosts. No connection is made to a
+    host without keys.
     """
     jump = host.jump
     return Node(
@@ -41,10 +42,10 @@ def node_of(host: OwnHost, known_hosts: Sequence[Path], *, index: int = 0) -> No
     )
 
 
-def member(node: Node, cluster: str, token: str, kind: str, gpus: int) -> Node:
+def member(node: Node, cluster: str, token: str, instance_type: str, gpus: int) -> Node:
     """Return a host's node as a member of a cluster that leases this many of its GPUs."""
     base = f"{BASE}/{cluster}-{token[:8]}"
-    return replace(node, instance_id=f"{node.zone}@{cluster}", instance_type=kind, gpus=gpus, base=base)
+    return replace(node, instance_id=f"{node.zone}@{cluster}", instance_type=instance_type, gpus=gpus, base=base)
 
 
 def host_of(instance_id: str) -> str:

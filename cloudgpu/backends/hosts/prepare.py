@@ -1,4 +1,4 @@
-"""`hosts prepare`: find missing software on hosts, and show and run the commands that install it."""
+"""`hosts prepare`: find missing software on hosts, and show or run the commands that install it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from typing import Any
 
 from cloudgpu.backends.events import Emit
 from cloudgpu.backends.hosts.backend import HostsBackend
-from cloudgpu.backends.hosts.scan import Scanned, scan
+from cloudgpu.backends.hosts.scan import HostScan, scan
 from cloudgpu.catalog import Catalog
 from cloudgpu.errors import RemoteCommandError, UsageError
 from cloudgpu.hosts.host import OwnHost
@@ -28,7 +28,7 @@ _COMMANDS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "yum": ("yum install -y docker", "systemctl enable --now docker"),
         "zypper": ("zypper --non-interactive install docker", "systemctl enable --now docker"),
     },
-    # NVIDIA's own repository must be set up on the host: whose packages a host takes is its owner's decision.
+    # NVIDIA's repository must already be set up: adding package sources to a host is the owner's decision.
     "container-toolkit": {
         tool: (
             f"{tool} install -y nvidia-container-toolkit",
@@ -50,26 +50,30 @@ class InstallStep:
     commands: tuple[str, ...]
 
 
-def lacking(backend: HostsBackend, hosts: Sequence[OwnHost], catalog: Catalog) -> list[tuple[Scanned, tuple[str, ...]]]:
-    """Return each host with the components that it lacks and `prepare` can install."""
-    return [(scanned, _lacks(scanned)) for scanned in scan(backend, hosts, catalog, None)]
+def lacking(
+    backend: HostsBackend, hosts: Sequence[OwnHost], catalog: Catalog
+) -> list[tuple[HostScan, tuple[str, ...]]]:
+    """Return each host with its missing components that `prepare` can install."""
+    return [(scanned, _missing_components(scanned)) for scanned in scan(backend, hosts, catalog, None)]
 
 
-def steps(found: Sequence[tuple[Scanned, tuple[str, ...]]], wanted: Sequence[str]) -> list[InstallStep]:
-    """Return the commands that install the requested components on hosts that lack them.
+def steps(found: Sequence[tuple[HostScan, tuple[str, ...]]], requested: Sequence[str]) -> list[InstallStep]:
+    """Return the commands that install the requested components on the hosts that lack them.
 
     Raises:
         UsageError: A component is not supported, or a host has no supported package manager.
         RemoteCommandError: A host cannot be inspected, or its user may not install packages.
     """
-    for what in wanted:
+    for what in requested:
         if what not in _COMMANDS:
-            raise UsageError(f"--install {what}: not supported by prepare", hint=f"one of: {', '.join(WHAT)}")
+            raise UsageError(
+                f"`hosts prepare` cannot install {what}", hint=f"use --install with one of: {', '.join(WHAT)}"
+            )
     planned = []
-    for scanned, lacks in found if wanted else ():
+    for scanned, missing in found if requested else ():
         if scanned.problem:
             raise RemoteCommandError(f"{scanned.host.name}: {scanned.problem}", hint=scanned.hint)
-        planned += [_step(scanned, what) for what in dict.fromkeys(wanted) if what in lacks]
+        planned += [_step(scanned, what) for what in dict.fromkeys(requested) if what in missing]
     return planned
 
 
@@ -77,7 +81,7 @@ def carry_out(backend: HostsBackend, planned: Sequence[InstallStep], emit: Emit)
     """Run the commands, in parallel across hosts and in order on each host.
 
     Raises:
-        RemoteCommandError: A command failed; the error has its last lines. Earlier commands are not undone.
+        RemoteCommandError: A command failed; the error contains its last lines. Earlier commands are not undone.
     """
     by_host: dict[str, list[str]] = {}
     for step in planned:
@@ -93,7 +97,7 @@ def carry_out(backend: HostsBackend, planned: Sequence[InstallStep], emit: Emit)
         all_or_raise(on_all(all_or_raise(outcomes).values(), install))
 
 
-def _lacks(scanned: Scanned) -> tuple[str, ...]:
+def _missing_components(scanned: HostScan) -> tuple[str, ...]:
     facts = scanned.facts
     if scanned.problem:
         return ()
@@ -105,16 +109,16 @@ def _lacks(scanned: Scanned) -> tuple[str, ...]:
     return tuple(what for what, missing in checks.items() if missing)
 
 
-def _step(scanned: Scanned, what: str) -> InstallStep:
-    name, tool = scanned.host.name, str(scanned.facts["packages"])
-    known = _COMMANDS[what].get(tool)
-    if known is None:
+def _step(scanned: HostScan, what: str) -> InstallStep:
+    name, package_manager = scanned.host.name, str(scanned.facts["packages"])
+    install_commands = _COMMANDS[what].get(package_manager)
+    if install_commands is None:
         message = f"{name} has no supported package manager for {what}"
         raise UsageError(message, hint=f"install {what} on {name} manually")
     if not scanned.facts["root"]:
-        message = f"{scanned.host.user} on {name} is not root and may not use sudo without a password"
-        raise RemoteCommandError(message, hint=f"ask its administrator to run: {'; '.join(known)}")
-    become = "" if scanned.host.user == "root" else "sudo -n "
+        message = f"{scanned.host.user} on {name} is not root and cannot use sudo without a password"
+        raise RemoteCommandError(message, hint=f"ask the host's administrator to run: {'; '.join(install_commands)}")
+    sudo = "" if scanned.host.user == "root" else "sudo -n "
     return InstallStep(
-        scanned.host, what, tuple(f"{become}env DEBIAN_FRONTEND=noninteractive {line}" for line in known)
+        scanned.host, what, tuple(f"{sudo}env DEBIAN_FRONTEND=noninteractive {line}" for line in install_commands)
     )

@@ -17,21 +17,21 @@ from cloudgpu.ssh.base import Host
 from cloudgpu.ssh.host_key import ShownKey
 
 Trust = Callable[[OwnHost, ShownKey], bool]
-"""Asks whoever can tell whether this is the host's own key."""
+"""Function that asks the user whether a key really belongs to the host."""
 _MIB_A_GIB = 1024
 _SLACK_GIB = 1.5
-"""A driver keeps a part of a GPU's memory for itself."""
+"""Tolerance in GiB when matching memory sizes, because drivers reserve part of a GPU's memory."""
 
 
 @dataclass(frozen=True)
-class Scanned:
+class HostScan:
     """The scan of one host.
 
     Attributes:
-        problem: Why the scan failed; empty if it succeeded.
+        problem: Reason why the scan failed; empty if it succeeded.
         pinned: Fingerprint that was confirmed during this scan; empty if it was already known.
         facts: The agent's description of the host; empty if the scan failed.
-        differs: Differences from the inventory, one line each.
+        differs: Differences between the host and the inventory, one line each.
     """
 
     host: OwnHost
@@ -43,13 +43,13 @@ class Scanned:
 
     @property
     def found(self) -> dict[str, Any]:
-        """The inventory fields that the scan determined."""
+        """Inventory fields that the scan determined."""
         key = {"host_key": self.pinned} if self.pinned else {}
         return key | {name: value for name, value in self.facts.get("fields", {}).items() if value}
 
     def as_json(self) -> dict[str, Any]:
         """Return the documented JSON form."""
-        told = {name: value for name, value in self.facts.items() if name != "fields"}
+        facts = {name: value for name, value in self.facts.items() if name != "fields"}
         return {
             "name": self.host.name,
             "address": self.host.address,
@@ -58,39 +58,39 @@ class Scanned:
             "pinned": self.pinned,
             "found": self.found,
             "differs": list(self.differs),
-            "facts": told,
+            "facts": facts,
         }
 
 
-def scan(backend: HostsBackend, hosts: Sequence[OwnHost], catalog: Catalog, trust: Trust | None) -> list[Scanned]:
-    """Scan hosts in parallel, after confirming unknown host keys one after the other.
+def scan(backend: HostsBackend, hosts: Sequence[OwnHost], catalog: Catalog, trust: Trust | None) -> list[HostScan]:
+    """Scan hosts in parallel, after having unknown host keys confirmed one by one.
 
     If `trust` is None, hosts with an unknown key are not scanned.
     """
     nodes: list[Node] = []
     pinned: dict[str, str] = {}
-    refused: dict[str, Scanned] = {}
-    gates: dict[str, str] = {}
+    failures: dict[str, HostScan] = {}
+    confirmed_bastions: dict[str, str] = {}
     for host, known in zip(hosts, backend.nodes(hosts), strict=True):
-        # What was confirmed a moment ago holds for those behind it too.
-        gate = gates.get(known.bastion)
-        node = replace(known, bastion_keys=(gate,)) if gate and not known.bastion_keys else known
+        # A key that was just confirmed is also valid for the hosts behind that host.
+        bastion_key = confirmed_bastions.get(known.bastion)
+        node = replace(known, bastion_keys=(bastion_key,)) if bastion_key and not known.bastion_keys else known
         if node.host_keys or trust is None:
             nodes.append(node)
             continue
         try:
             key = backend.shown_key(node)
         except CloudGpuError as err:
-            refused[host.name] = Scanned(host, err.message, err.hint)
+            failures[host.name] = HostScan(host, err.message, err.hint)
             continue
         if trust(host, key):
             pinned[host.name] = key.fingerprint
-            gates[Jump(host.user, host.address, host.port).spelled] = key.fingerprint
+            confirmed_bastions[Jump(host.user, host.address, host.port).spelled] = key.fingerprint
             nodes.append(replace(node, host_keys=(key.fingerprint,)))
         else:
-            refused[host.name] = Scanned(host, f"its host key {key.fingerprint} was not confirmed")
-    answers = _described(backend, nodes)
-    return [refused.get(host.name) or _scanned(host, answers[host.name], pinned, catalog) for host in hosts]
+            failures[host.name] = HostScan(host, f"its host key {key.fingerprint} was not confirmed")
+    responses = _described(backend, nodes)
+    return [failures.get(host.name) or _scanned(host, responses[host.name], pinned, catalog) for host in hosts]
 
 
 def _described(backend: HostsBackend, nodes: Sequence[Node]) -> dict[str, Mapping[str, Any] | CloudGpuError]:
@@ -102,30 +102,33 @@ def _described(backend: HostsBackend, nodes: Sequence[Node]) -> dict[str, Mappin
             "processes": leases["processes"],
         }
 
-    answers = backend.told(nodes, ask)
-    return {node.zone: answers[node.index] for node in nodes}
+    responses = backend.told(nodes, ask)
+    return {node.zone: responses[node.index] for node in nodes}
 
 
 def _scanned(
-    host: OwnHost, answer: Mapping[str, Any] | CloudGpuError, pinned: Mapping[str, str], catalog: Catalog
-) -> Scanned:
+    host: OwnHost, response: Mapping[str, Any] | CloudGpuError, pinned: Mapping[str, str], catalog: Catalog
+) -> HostScan:
     key = pinned.get(host.name, "")
-    if isinstance(answer, CloudGpuError):
-        return Scanned(host, answer.message, answer.hint, key)
+    if isinstance(response, CloudGpuError):
+        return HostScan(host, response.message, response.hint, key)
     try:
-        fields = fields_of(host, answer, catalog)
-        differs = tuple(_differing(host, answer, catalog))
+        fields = fields_of(host, response, catalog)
+        differs = tuple(_differences(host, response, catalog))
     except AgentReplyError as err:
-        return Scanned(host, err.message, err.hint, key)
+        return HostScan(host, err.message, err.hint, key)
     except MALFORMED as err:
-        return Scanned(
-            host, f"its answer is malformed: {described(err)}", "check that its python3 is 3.8 or newer", key
+        return HostScan(
+            host,
+            f"its agent sent a malformed response: {described(err)}",
+            "check that its python3 is 3.8 or newer",
+            key,
         )
-    return Scanned(host, pinned=key, facts={**answer, "fields": fields}, differs=differs)
+    return HostScan(host, pinned=key, facts={**response, "fields": fields}, differs=differs)
 
 
 def fields_of(host: OwnHost, facts: Mapping[str, Any], catalog: Catalog) -> dict[str, Any]:
-    """Return the inventory fields that a host's description provides."""
+    """Return the inventory fields that follow from a host's description."""
     shown = facts["gpus"]
     addresses = [address["address"] for address in facts["addresses"]]
     inner = addresses[0] if len(addresses) == 1 and addresses[0] != host.address else ""
@@ -153,17 +156,17 @@ def spelled(gpus: Sequence[Mapping[str, Any]], catalog: Catalog) -> str:
     return ""
 
 
-def _differing(host: OwnHost, facts: Mapping[str, Any], catalog: Catalog) -> list[str]:
+def _differences(host: OwnHost, facts: Mapping[str, Any], catalog: Catalog) -> list[str]:
     shown, lines = facts["gpus"], []
     if not shown:
-        lines.append(f"no GPU: {facts['gpu_error'] or 'it has no nvidia-smi'}")
+        lines.append(f"no GPU: {facts['gpu_error'] or 'nvidia-smi is missing'}")
     elif host.gpus and len(shown) != host.gpus:
-        lines.append(f"it shows {len(shown)} GPUs, and the inventory says {host.gpus}")
-    told = spelled(shown, catalog)
-    model = told.partition(":")[0]
-    if told and host.gpu and not f"{model}-".startswith(f"{spec_name(host.gpu)}-"):
-        lines.append(f"it shows {model}, and the inventory says {spec_name(host.gpu)}")
+        lines.append(f"it has {len(shown)} GPUs, but the inventory lists {host.gpus}")
+    gpu_spec = spelled(shown, catalog)
+    model = gpu_spec.partition(":")[0]
+    if gpu_spec and host.gpu and not f"{model}-".startswith(f"{spec_name(host.gpu)}-"):
+        lines.append(f"its GPUs are {model}, but the inventory lists {spec_name(host.gpu)}")
     driver = str(shown[0]["driver"]) if shown else ""
     if host.driver and driver and driver != host.driver:
-        lines.append(f"its driver is {driver}, and the inventory says {host.driver}")
+        lines.append(f"its driver is {driver}, but the inventory lists {host.driver}")
     return lines

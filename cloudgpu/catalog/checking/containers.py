@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import Final
 
-from cloudgpu.catalog.checking.known import DataProblem, Known, version
+from cloudgpu.catalog.checking.known import CatalogData, DataProblem, version
 from cloudgpu.catalog.compatibility import month_of
 from cloudgpu.catalog.hardware import Gpu
 from cloudgpu.catalog.software import FrameworkImage, NgcMonth
@@ -14,19 +14,19 @@ _MONTH: Final = re.compile(r"\d\d\.(0[1-9]|1[0-2])")
 _TAGGED: Final = re.compile(r"[^\s:]+/[^\s:]+:[\w.-]+")
 
 
-def months_sound(given: Known) -> Iterator[DataProblem]:
-    """Check that a month is valid, has a source, and accepts only older drivers besides its own."""
+def months_sound(given: CatalogData) -> Iterator[DataProblem]:
+    """Check that every month is valid, has a source, and lists only older branches as other drivers."""
     for month in given.software.ngc.values():
         if not _MONTH.fullmatch(month.month):
-            yield DataProblem(month.month, "it is no month")
+            yield DataProblem(month.month, "not a valid month")
         if not month.source:
-            yield DataProblem(month.month, "nothing says where it comes from")
+            yield DataProblem(month.month, "it has no source")
         if any(other >= month.driver for other in month.other_drivers):
             yield DataProblem(month.month, f"its other drivers are not all older than R{month.driver}")
 
 
-def months_rise(given: Known) -> Iterator[DataProblem]:
-    """Check that months are in order, and that CUDA, driver and lowest compute capability never decrease."""
+def months_rise(given: CatalogData) -> Iterator[DataProblem]:
+    """Check that months are in order, and that CUDA version, driver and lowest compute capability never decrease."""
     for before, after in pairwise(given.software.ngc.values()):
         if after.month <= before.month:
             yield DataProblem(after.month, f"it comes after {before.month}")
@@ -38,8 +38,8 @@ def months_rise(given: Known) -> Iterator[DataProblem]:
             yield DataProblem(after.month, f"compute capability {after.lowest} after {before.lowest} of {before.month}")
 
 
-def months_serve(given: Known) -> Iterator[DataProblem]:
-    """Check that the months of each GPU agree with what those months support."""
+def months_serve(given: CatalogData) -> Iterator[DataProblem]:
+    """Check that every month in a GPU's supported range can run on the GPU."""
     for gpu in given.catalog.gpus.values():
         for month in given.software.ngc.values():
             if gpu.first_ngc is not None and gpu.first_ngc <= month.month <= (gpu.last_ngc or month.month):
@@ -48,26 +48,26 @@ def months_serve(given: Known) -> Iterator[DataProblem]:
 
 def _misfits(gpu: Gpu, month: NgcMonth) -> Iterator[DataProblem]:
     if month.lowest is not None and version(gpu.compute_capability) < version(month.lowest):
-        yield DataProblem(gpu.name, f"{month.month} is in its window and needs {month.lowest}")
+        yield DataProblem(gpu.name, f"{month.month} is in its range but needs {month.lowest}")
     cuda = version(month.cuda)
     if gpu.first_cuda is not None and cuda[:2] < version(gpu.first_cuda):
         yield DataProblem(
-            gpu.name, f"{month.month} is in its window with CUDA {month.cuda}, and it needs {gpu.first_cuda}"
+            gpu.name, f"{month.month} is in its range with CUDA {month.cuda}, but the GPU needs {gpu.first_cuda}"
         )
     if gpu.last_cuda_major is not None and cuda[0] > gpu.last_cuda_major:
-        yield DataProblem(gpu.name, f"{month.month} is in its window with CUDA {month.cuda}")
+        yield DataProblem(gpu.name, f"{month.month} is in its range with CUDA {month.cuda}")
     if gpu.last_driver is not None and min((month.driver, *month.other_drivers)) > gpu.last_driver:
-        yield DataProblem(gpu.name, f"{month.month} is in its window with driver R{month.driver}")
+        yield DataProblem(gpu.name, f"{month.month} is in its range with driver R{month.driver}")
 
 
-def images_sound(given: Known) -> Iterator[DataProblem]:
-    """Check that an image has a tag, supports the GPUs it is the last one for, and claims no more than its month."""
+def images_sound(given: CatalogData) -> Iterator[DataProblem]:
+    """Check the tag, source and compute capabilities of every image, and the architectures it is the last image for."""
     last: set[tuple[str, str]] = set()
     for image in given.software.images:
         if not _TAGGED.fullmatch(image.image):
-            yield DataProblem(image.image, "it is no image with a tag")
+            yield DataProblem(image.image, "not an image with a tag")
         if not image.source:
-            yield DataProblem(image.image, "nothing says where it comes from")
+            yield DataProblem(image.image, "it has no source")
         if image.lowest and image.highest and version(image.highest) < version(image.lowest):
             yield DataProblem(image.image, f"native code from {image.lowest} to {image.highest}")
         yield from _beyond_its_month(image, given)
@@ -76,13 +76,13 @@ def images_sound(given: Known) -> Iterator[DataProblem]:
                 yield DataProblem(image.image, f"a second last image of {image.framework} for {architecture}")
             last.add((image.framework, architecture))
             if not any(_serves(image, gpu) for gpu in given.catalog.gpus.values() if gpu.architecture == architecture):
-                yield DataProblem(image.image, f"it is the last for {architecture} and has no code for it")
+                yield DataProblem(image.image, f"it is the last for {architecture} but has no code for it")
 
 
-def _beyond_its_month(image: FrameworkImage, given: Known) -> Iterator[DataProblem]:
+def _beyond_its_month(image: FrameworkImage, given: CatalogData) -> Iterator[DataProblem]:
     month = given.software.ngc.get(month_of(image.image))
     if month and month.lowest and image.lowest and version(image.lowest) < version(month.lowest):
-        yield DataProblem(image.image, f"it claims {image.lowest}, and its month starts at {month.lowest}")
+        yield DataProblem(image.image, f"it claims {image.lowest}, but its month starts at {month.lowest}")
 
 
 def _serves(image: FrameworkImage, gpu: Gpu) -> bool:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import fields
 from typing import Final, TypeVar
 
-from cloudgpu.catalog.checking.known import DataProblem, Known, version
+from cloudgpu.catalog.checking.known import CatalogData, DataProblem, version
 from cloudgpu.catalog.hardware import Gpu
 from cloudgpu.catalog.images import driver_for
 from cloudgpu.errors import RecipeError
@@ -12,10 +12,10 @@ from cloudgpu.errors import RecipeError
 Ordered = TypeVar("Ordered", int, str)
 
 _FIRST_OPEN: Final = 75
-"""Open kernel modules need a processor of its own on the GPU, which Turing was the first to have."""
+"""Lowest compute capability (Turing) whose GPUs have the GSP processor that open kernel modules require."""
 
 
-def windows_ordered(given: Known) -> Iterator[DataProblem]:
+def windows_ordered(given: CatalogData) -> Iterator[DataProblem]:
     """Check that no range ends before it begins."""
     for gpu in given.catalog.gpus.values():
         first_cuda = None if gpu.first_cuda is None else version(gpu.first_cuda)[0]
@@ -26,30 +26,30 @@ def windows_ordered(given: Known) -> Iterator[DataProblem]:
         if _crossed(gpu.first_ngc, gpu.last_ngc):
             yield DataProblem(gpu.name, f"NVIDIA's containers from {gpu.first_ngc} to {gpu.last_ngc}")
         if gpu.first_ngc is None and gpu.last_ngc is not None:
-            yield DataProblem(gpu.name, f"NVIDIA's containers end with {gpu.last_ngc} and never begin")
+            yield DataProblem(gpu.name, f"NVIDIA's containers end with {gpu.last_ngc} but have no first month")
 
 
 def _crossed(first: Ordered | None, last: Ordered | None) -> bool:
     return first is not None and last is not None and first > last
 
 
-def gpus_sensible(given: Known) -> Iterator[DataProblem]:
-    """Check memory sizes, kernel modules, link rates and replacements of each GPU."""
-    rented = {kind.gpu for kind in given.catalog.rentable if not kind.retired}
+def gpus_sensible(given: CatalogData) -> Iterator[DataProblem]:
+    """Check the memory sizes, kernel modules, NVLink rate and replacement of every GPU."""
+    available = {instance_type.gpu for instance_type in given.catalog.rentable if not instance_type.retired}
     for gpu in given.catalog.gpus.values():
         sizes = [memory.gib for memory in gpu.memories]
         if not sizes or sizes != sorted(set(sizes)) or sizes[0] <= 0:
-            yield DataProblem(gpu.name, f"its sizes are {', '.join(map(str, sizes)) or 'none'}")
+            yield DataProblem(gpu.name, f"its memory sizes are {', '.join(map(str, sizes)) or 'none'}")
         if not gpu.modules or ("open" in gpu.modules and gpu.sm < _FIRST_OPEN):
             yield DataProblem(gpu.name, f"its kernel modules are {', '.join(gpu.modules) or 'none'}")
         if gpu.nccl_link_gb_s is not None and not gpu.nvlink_links:
-            yield DataProblem(gpu.name, "it has a rate of NVLink and no links")
-        if gpu.replacement is not None and gpu.replacement not in rented:
-            yield DataProblem(gpu.name, f"nobody rents its replacement {gpu.replacement}")
+            yield DataProblem(gpu.name, "it has an NVLink rate but no links")
+        if gpu.replacement is not None and gpu.replacement not in available:
+            yield DataProblem(gpu.name, f"AWS does not offer its replacement {gpu.replacement}")
 
 
-def drivers_fit(given: Known) -> Iterator[DataProblem]:
-    """Check that the driver installed by the bootstrap is in the GPU's range and has suitable kernel modules."""
+def drivers_fit(given: CatalogData) -> Iterator[DataProblem]:
+    """Check that the GPU supports the driver branch and the kernel modules that the bootstrap installs."""
     for gpu in given.catalog.gpus.values():
         try:
             driver = driver_for(gpu.architecture)
@@ -57,15 +57,15 @@ def drivers_fit(given: Known) -> Iterator[DataProblem]:
             yield DataProblem(gpu.name, str(err))
             continue
         if not (gpu.first_driver or 0) <= driver.branch <= (gpu.last_driver or driver.branch):
-            yield DataProblem(gpu.name, f"the bootstrap's driver R{driver.branch} is outside its window")
+            yield DataProblem(gpu.name, f"the bootstrap's driver R{driver.branch} is outside its range")
         if driver.flavour not in gpu.modules:
-            yield DataProblem(gpu.name, f"the bootstrap installs {driver.flavour} modules, which do not drive it")
+            yield DataProblem(gpu.name, f"the bootstrap installs {driver.flavour} modules, which do not support it")
 
 
-def gpus_sourced(given: Known) -> Iterator[DataProblem]:
-    """Check that every figure of a GPU has a source, including unknown ones."""
-    figures = [spec.name for spec in fields(Gpu) if spec.name != "sources"]
+def gpus_sourced(given: CatalogData) -> Iterator[DataProblem]:
+    """Check that every value of a GPU has a source, even if the value is unknown."""
+    names = [spec.name for spec in fields(Gpu) if spec.name != "sources"]
     for gpu in given.catalog.gpus.values():
-        for figure in figures:
-            if not gpu.sources.get(figure):
-                yield DataProblem(gpu.name, f"nothing says where its {figure} comes from")
+        for name in names:
+            if not gpu.sources.get(name):
+                yield DataProblem(gpu.name, f"its {name} has no source")

@@ -10,7 +10,7 @@ Version = tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class Known:
+class CatalogData:
     """All catalog data to check."""
 
     catalog: Catalog
@@ -19,7 +19,7 @@ class Known:
 
 @dataclass(frozen=True)
 class DataProblem:
-    """A row of the data and what is wrong with it."""
+    """An inconsistency in one row of the data."""
 
     where: str
     message: str
@@ -28,12 +28,12 @@ class DataProblem:
         return f"{self.where}: {self.message}"
 
 
-Rule = Callable[[Known], Iterator[DataProblem]]
+Rule = Callable[[CatalogData], Iterator[DataProblem]]
 
 
-def known() -> Known:
+def known() -> CatalogData:
     """Return the catalog bundled with this version of cloudgpu."""
-    return Known(load(), software())
+    return CatalogData(load(), software())
 
 
 def version(text: str) -> Version:

@@ -3,7 +3,7 @@
 from typing import Final
 
 from cloudgpu.catalog.checking import containers, gpus, types, versions, wheels
-from cloudgpu.catalog.checking.known import DataProblem, Known, Rule
+from cloudgpu.catalog.checking.known import CatalogData, DataProblem, Rule
 
 RULES: Final[tuple[Rule, ...]] = (
     versions.versions_readable,
@@ -26,11 +26,11 @@ RULES: Final[tuple[Rule, ...]] = (
 )
 
 
-def problems(given: Known) -> tuple[DataProblem, ...]:
-    """Return the problems that all checks find; none for consistent data.
+def problems(given: CatalogData) -> tuple[DataProblem, ...]:
+    """Return the problems that the checks find; empty for consistent data.
 
-    Unreadable versions are reported alone, because other checks compare versions.
+    If a version is unreadable, only that is reported, because the other checks compare versions.
     """
     first, *others = RULES
     unreadable = tuple(first(given))
-    return unreadable or tuple(found for rule in others for found in rule(given))
+    return unreadable or tuple(problem for rule in others for problem in rule(given))

@@ -1,89 +1,99 @@
-"""Checks of instance types: known hardware, useful replacements, plausible prices."""
+"""Checks of instance types: known hardware, available replacements, plausible prices and a source for every value."""
 
 from collections.abc import Iterator
 from typing import Final
 
-from cloudgpu.catalog.checking.known import DataProblem, Known
+from cloudgpu.catalog.checking.known import CatalogData, DataProblem
 from cloudgpu.catalog.hardware import InstanceType
 
 _ALWAYS: Final = ("hardware", "lifecycle", "network", "nvme", "usage_classes", "gpudirect_rdma", "nvlink")
-_WHERE_GIVEN: Final = ("zones", "on_demand_usd", "spot_usd", "capacity_block_usd", "replacement")
+_IF_PRESENT: Final = ("zones", "on_demand_usd", "spot_usd", "capacity_block_usd", "replacement")
 
 
-def hardware_known(given: Known) -> Iterator[DataProblem]:
+def hardware_known(given: CatalogData) -> Iterator[DataProblem]:
     """Check that every type has a known GPU and memory size, and no more EFA interfaces than network cards."""
-    for kind in given.catalog.types.values():
-        gpu = given.catalog.gpus.get(kind.gpu)
+    for instance_type in given.catalog.types.values():
+        gpu = given.catalog.gpus.get(instance_type.gpu)
         if gpu is None:
-            yield DataProblem(kind.name, f"its GPU {kind.gpu} is not in the catalogue")
+            yield DataProblem(instance_type.name, f"its GPU {instance_type.gpu} is not in the catalog")
             continue
-        if kind.gpu_memory_gib not in [memory.gib for memory in gpu.memories]:
-            yield DataProblem(kind.name, f"{kind.gpu} does not come with {kind.gpu_memory_gib} GiB")
-        if kind.nvlink and gpu.nvlink_links == 0:
-            yield DataProblem(kind.name, f"its GPUs are joined by NVLink, and {kind.gpu} has no links")
-        if min(kind.gpus, kind.vcpus, kind.memory_gib) < 1:
-            yield DataProblem(kind.name, "it has no GPUs, processors or memory")
-        if kind.efa_interfaces > kind.network_cards:
-            yield DataProblem(kind.name, f"{kind.efa_interfaces} EFA interfaces on {kind.network_cards} network cards")
+        if instance_type.gpu_memory_gib not in [memory.gib for memory in gpu.memories]:
+            yield DataProblem(
+                instance_type.name, f"{instance_type.gpu} does not come with {instance_type.gpu_memory_gib} GiB"
+            )
+        if instance_type.nvlink and gpu.nvlink_links == 0:
+            yield DataProblem(instance_type.name, f"NVLink connects its GPUs, but {instance_type.gpu} has no links")
+        if min(instance_type.gpus, instance_type.vcpus, instance_type.memory_gib) < 1:
+            yield DataProblem(instance_type.name, "it has no GPUs, processors or memory")
+        if instance_type.efa_interfaces > instance_type.network_cards:
+            yield DataProblem(
+                instance_type.name,
+                f"{instance_type.efa_interfaces} EFA interfaces on {instance_type.network_cards} network cards",
+            )
 
 
-def end_told(given: Known) -> Iterator[DataProblem]:
-    """Check that retired types have a date and a replacement, and that others are offered somewhere."""
-    for kind in given.catalog.rentable:
-        if not kind.retired:
-            if kind.retired_on is not None:
-                yield DataProblem(kind.name, "it has a day of retirement and is not retired")
-            if not kind.zones:
-                yield DataProblem(kind.name, "it is not retired and is offered nowhere")
+def end_told(given: CatalogData) -> Iterator[DataProblem]:
+    """Check that retired types have a date and a replacement, and that every other type is offered somewhere."""
+    for instance_type in given.catalog.rentable:
+        if not instance_type.retired:
+            if instance_type.retired_on is not None:
+                yield DataProblem(instance_type.name, "it has a retirement date but is not retired")
+            if not instance_type.zones:
+                yield DataProblem(instance_type.name, "it is not retired but is offered nowhere")
             continue
-        if kind.retired_on is None:
-            yield DataProblem(kind.name, "it is retired, and nobody knows since when")
-        if kind.zones:
-            yield DataProblem(kind.name, "it is retired and still offered")
-        instead = given.catalog.types.get(kind.replacement or "")
-        if instead is None or instead.retired or instead.provider != "aws":
-            yield DataProblem(kind.name, f"its replacement {kind.replacement} does not work")
+        if instance_type.retired_on is None:
+            yield DataProblem(instance_type.name, "it is retired but has no retirement date")
+        if instance_type.zones:
+            yield DataProblem(instance_type.name, "it is retired but still offered")
+        replacement = given.catalog.types.get(instance_type.replacement or "")
+        if replacement is None or replacement.retired or replacement.provider != "aws":
+            yield DataProblem(instance_type.name, f"its replacement {instance_type.replacement} is not available")
 
 
-def offers_sound(given: Known) -> Iterator[DataProblem]:
-    """Check that zones and prices are in known regions, and that machines outside AWS are offered nowhere."""
+def offers_sound(given: CatalogData) -> Iterator[DataProblem]:
+    """Check that zones and prices are in known regions, and that machines outside AWS have no AWS offers."""
     regions = frozenset(given.catalog.regions)
-    for kind in given.catalog.types.values():
-        named = {*kind.zones, *kind.on_demand_usd, *kind.spot_usd, *kind.capacity_block_usd}
+    for instance_type in given.catalog.types.values():
+        named = {
+            *instance_type.zones,
+            *instance_type.on_demand_usd,
+            *instance_type.spot_usd,
+            *instance_type.capacity_block_usd,
+        }
         for region in sorted(named - regions):
-            yield DataProblem(kind.name, f"the region {region} is not in the catalogue")
-        for region, zones in kind.zones.items():
+            yield DataProblem(instance_type.name, f"the region {region} is not in the catalog")
+        for region, zones in instance_type.zones.items():
             if not zones or any(zone[:-1] != region for zone in zones):
-                yield DataProblem(kind.name, f"the zones of {region} are {', '.join(zones) or 'none'}")
-        if kind.provider != "aws" and named:
-            yield DataProblem(kind.name, f"{kind.provider} has it, and it has offers of AWS")
+                yield DataProblem(instance_type.name, f"the zones of {region} are {', '.join(zones) or 'none'}")
+        if instance_type.provider != "aws" and named:
+            yield DataProblem(instance_type.name, f"its provider is {instance_type.provider}, but it has AWS offers")
 
 
-def prices_sound(given: Known) -> Iterator[DataProblem]:
-    """Check that prices are positive, spot is at most on-demand, and only suitable types have block prices."""
-    for kind in given.catalog.types.values():
-        for region, usd in (*kind.on_demand_usd.items(), *kind.capacity_block_usd.items()):
+def prices_sound(given: CatalogData) -> Iterator[DataProblem]:
+    """Check that prices are positive, spot prices do not exceed on-demand, and Capacity Block prices fit the type."""
+    for instance_type in given.catalog.types.values():
+        for region, usd in (*instance_type.on_demand_usd.items(), *instance_type.capacity_block_usd.items()):
             if usd <= 0:
-                yield DataProblem(kind.name, f"{usd} USD an hour in {region}")
-        if kind.capacity_block_usd and "capacity-block" not in kind.usage_classes:
-            yield DataProblem(kind.name, "it has prices of Capacity Blocks, and EC2 does not sell it so")
-        for region, (low, high) in kind.spot_usd.items():
-            if not 0 < low <= high <= kind.on_demand_usd.get(region, high):
-                yield DataProblem(kind.name, f"spot from {low} to {high} USD an hour in {region}")
+                yield DataProblem(instance_type.name, f"{usd} USD per hour in {region}")
+        if instance_type.capacity_block_usd and "capacity-block" not in instance_type.usage_classes:
+            yield DataProblem(instance_type.name, "it has Capacity Block prices, but EC2 does not offer it in them")
+        for region, (low, high) in instance_type.spot_usd.items():
+            if not 0 < low <= high <= instance_type.on_demand_usd.get(region, high):
+                yield DataProblem(instance_type.name, f"spot from {low} to {high} USD per hour in {region}")
 
 
-def types_sourced(given: Known) -> Iterator[DataProblem]:
-    """Check that every figure of a type has a source."""
-    for kind in given.catalog.types.values():
-        for figure in _figures(kind):
-            if not kind.sources.get(figure):
-                yield DataProblem(kind.name, f"nothing says where its {figure} comes from")
-        if not kind.source:
-            yield DataProblem(kind.name, "nothing says where its prices come from")
+def types_sourced(given: CatalogData) -> Iterator[DataProblem]:
+    """Check that every value of a type has a source."""
+    for instance_type in given.catalog.types.values():
+        for name in _sourced_fields(instance_type):
+            if not instance_type.sources.get(name):
+                yield DataProblem(instance_type.name, f"its {name} has no source")
+        if not instance_type.source:
+            yield DataProblem(instance_type.name, "its prices have no source")
 
 
-def _figures(kind: InstanceType) -> Iterator[str]:
+def _sourced_fields(instance_type: InstanceType) -> Iterator[str]:
     yield from _ALWAYS
-    for name in _WHERE_GIVEN:
-        if getattr(kind, name):
+    for name in _IF_PRESENT:
+        if getattr(instance_type, name):
             yield name

@@ -4,19 +4,19 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from cloudgpu.catalog.checking.known import DataProblem, Known
+from cloudgpu.catalog.checking.known import CatalogData, DataProblem
 
 _VERSION: Final = re.compile(r"\d+(\.\d+)*", re.ASCII)
 
 
-def versions_readable(given: Known) -> Iterator[DataProblem]:
-    """Check that versions of CUDA, drivers, PyTorch and compute capabilities are numbers separated by dots."""
-    for where, told in _told(given):
-        if told is not None and not _VERSION.fullmatch(told):
-            yield DataProblem(where, f"{told!r} is no version")
+def versions_readable(given: CatalogData) -> Iterator[DataProblem]:
+    """Check that every CUDA, PyTorch and EFA software version and compute capability is numbers separated by dots."""
+    for where, text in _versions(given):
+        if text is not None and not _VERSION.fullmatch(text):
+            yield DataProblem(where, f"{text!r} is not a version")
 
 
-def _told(given: Known) -> Iterator[tuple[str, str | None]]:
+def _versions(given: CatalogData) -> Iterator[tuple[str, str | None]]:
     for gpu in given.catalog.gpus.values():
         yield from _each(gpu.name, gpu.compute_capability, gpu.first_cuda, gpu.first_torch_without, gpu.last_torch)
     for month in given.software.ngc.values():
@@ -27,9 +27,9 @@ def _told(given: Known) -> Iterator[tuple[str, str | None]]:
         yield from _each(
             wheels.cuda, wheels.first, wheels.last, wheels.default_from, wheels.default_to, *wheels.capabilities
         )
-    for least in given.software.fabric.values():
-        yield from _each(least.instance_type, least.efa_installer, least.ofi_nccl, least.nccl, least.cuda)
+    for minimum in given.software.fabric.values():
+        yield from _each(minimum.instance_type, minimum.efa_installer, minimum.ofi_nccl, minimum.nccl, minimum.cuda)
 
 
-def _each(where: str, *told: str | None) -> Iterator[tuple[str, str | None]]:
-    return ((where, text) for text in told)
+def _each(where: str, *texts: str | None) -> Iterator[tuple[str, str | None]]:
+    return ((where, text) for text in texts)

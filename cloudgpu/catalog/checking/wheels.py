@@ -1,24 +1,24 @@
-"""Checks of PyTorch wheels and of minimum versions for EFA: unambiguous, and consistent with the GPUs."""
+"""Checks of PyTorch wheels and EFA minimum versions: no overlapping ranges, and consistent with the GPUs."""
 
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Final
 
-from cloudgpu.catalog.checking.known import DataProblem, Known, Version, runs_on, version
+from cloudgpu.catalog.checking.known import CatalogData, DataProblem, Version, runs_on, version
 from cloudgpu.catalog.hardware import Gpu
 from cloudgpu.catalog.software import TorchWheels
 
 _OPEN: Final[Version] = (9999,)
 
 
-def wheels_apart(given: Known) -> Iterator[DataProblem]:
-    """Check that no PyTorch version has two GPU lists for one CUDA, or two defaults."""
+def wheels_apart(given: CatalogData) -> Iterator[DataProblem]:
+    """Check every row of wheels, and that a PyTorch version has one row per CUDA version and one default."""
     rows = given.software.torch
     for wheels in rows:
         if not wheels.source:
-            yield DataProblem(_name(wheels), "nothing says where it comes from")
+            yield DataProblem(_name(wheels), "it has no source")
         if _end(wheels.last) < version(wheels.first):
-            yield DataProblem(_name(wheels), f"it ends with {wheels.last}")
+            yield DataProblem(_name(wheels), f"its last version is {wheels.last}")
         rising = sorted(set(wheels.capabilities), key=version)
         if list(wheels.capabilities) != rising or not rising:
             yield DataProblem(_name(wheels), "its compute capabilities are not in order")
@@ -30,8 +30,8 @@ def wheels_apart(given: Known) -> Iterator[DataProblem]:
     yield from _overlaps("default wheels", _default_spans(rows))
 
 
-def wheels_agree(given: Known) -> Iterator[DataProblem]:
-    """Check that GPUs and wheels agree about PyTorch support."""
+def wheels_agree(given: CatalogData) -> Iterator[DataProblem]:
+    """Check that the PyTorch versions of each GPU match the wheels."""
     rows = given.software.torch
     for gpu in given.catalog.gpus.values():
         serving = [wheels for wheels in rows if _serves(wheels, gpu)]
@@ -40,24 +40,29 @@ def wheels_agree(given: Known) -> Iterator[DataProblem]:
         if None in ends:
             last = None
         if last != gpu.last_torch:
-            yield DataProblem(gpu.name, f"the wheels end with {last or 'none yet'}, and it says {gpu.last_torch}")
+            yield DataProblem(
+                gpu.name, f"the last wheel is {last or 'none yet'}, but its last_torch is {gpu.last_torch}"
+            )
         without = _first_default_without(rows, gpu)
         if without != gpu.first_torch_without:
-            yield DataProblem(gpu.name, f"default wheels lack it from {without}, and it says {gpu.first_torch_without}")
+            yield DataProblem(
+                gpu.name,
+                f"default wheels lack it from {without}, but its first_torch_without is {gpu.first_torch_without}",
+            )
 
 
-def fabric_sound(given: Known) -> Iterator[DataProblem]:
-    """Check that minimum versions are valid and belong to types with EFA, with a CUDA that supports their GPU."""
+def fabric_sound(given: CatalogData) -> Iterator[DataProblem]:
+    """Check that every EFA minimum has a source, a type with EFA, and a CUDA version that supports the type's GPU."""
     for minimum in given.software.fabric.values():
-        kind = given.catalog.types.get(minimum.instance_type)
-        if kind is None or kind.efa_interfaces == 0:
-            yield DataProblem(minimum.instance_type, "it has a minimum for EFA and no EFA")
+        instance_type = given.catalog.types.get(minimum.instance_type)
+        if instance_type is None or instance_type.efa_interfaces == 0:
+            yield DataProblem(minimum.instance_type, "it has an EFA minimum but no EFA")
             continue
         if not minimum.source:
-            yield DataProblem(minimum.instance_type, "nothing says where its minimum for EFA comes from")
-        gpu = given.catalog.gpus.get(kind.gpu)
+            yield DataProblem(minimum.instance_type, "its EFA minimum has no source")
+        gpu = given.catalog.gpus.get(instance_type.gpu)
         if gpu is not None and _end(minimum.cuda) < version(gpu.first_cuda or "0"):
-            yield DataProblem(minimum.instance_type, f"CUDA {minimum.cuda} does not know {kind.gpu}")
+            yield DataProblem(minimum.instance_type, f"CUDA {minimum.cuda} does not support {instance_type.gpu}")
 
 
 def _name(wheels: TorchWheels) -> str:
@@ -90,11 +95,14 @@ def _serves(wheels: TorchWheels, gpu: Gpu) -> bool:
 
 
 def _first_default_without(rows: Sequence[TorchWheels], gpu: Gpu) -> str | None:
-    """Return the first default build that dropped the GPU. Builds before the GPU was supported do not count."""
-    lost: str | None = None
+    """Return the first PyTorch version whose default wheel dropped the GPU; None if the newest one supports it.
+
+    Versions before the first wheel with support do not count.
+    """
+    dropped: str | None = None
     defaults = [(version(wheels.default_from), wheels) for wheels in rows if wheels.default_from is not None]
     for _, wheels in sorted(defaults, key=lambda pair: pair[0], reverse=True):
         if _serves(wheels, gpu):
-            return lost
-        lost = wheels.default_from
-    return lost
+            return dropped
+        dropped = wheels.default_from
+    return dropped

@@ -1,1 +1,1 @@
-"""One file per command: parse the arguments, call one use case, render its result."""
+"""The commands, one file each: parse the arguments, call one use case, render its result."""

@@ -1,4 +1,4 @@
-"""`cloudgpu attach`: follow a running run and finish it as `train` would have."""
+"""`cloudgpu attach`: reattach to a run and finish it as `train` would have."""
 
 from typing import Annotated
 
@@ -14,8 +14,8 @@ def attach(
 ) -> None:
     """Reattach to a run and finish it.
 
-    Follows the run to its end, downloads its outputs, deletes the cluster that it created and prints the bill. Ctrl-C
-    detaches and leaves the run running.
+    Follows the run until it finishes, downloads its outputs, deletes the cluster if the run created it, and prints the
+    cost. Ctrl-C detaches and leaves the run running.
     """
     from cloudgpu.app.runs.attach import found_run
     from cloudgpu.cli.context.wiring import wire

@@ -1,4 +1,4 @@
-"""`cloudgpu catalog`: show and refresh the catalogue of instance types and prices."""
+"""`cloudgpu catalog`: show and refresh the catalog of instance types and prices."""
 
 from typing import Annotated
 
@@ -10,12 +10,14 @@ from cloudgpu.text import command
 
 app = typer.Typer(help="Show and refresh instance types and prices.", no_args_is_help=True, rich_markup_mode=None)
 
-Regions = Annotated[list[str] | None, typer.Option("--region", help="Region to read (settings: region). Repeatable.")]
+Regions = Annotated[
+    list[str] | None, typer.Option("--region", help="Region to read. Default: the `region` setting. Repeatable.")
+]
 AllRegions = Annotated[bool, typer.Option("--all-regions", help="Read every region enabled for the account.")]
 Number = Annotated[
     int | None,
     typer.Argument(
-        metavar="[NUMBER]", parser=whole(), help="Number from `catalog history`; 0 is the shipped catalogue."
+        metavar="[NUMBER]", parser=whole(), help="Refresh number from `catalog history`; 0 is the bundled catalog."
     ),
 ]
 
@@ -24,8 +26,8 @@ Number = Annotated[
 def refresh(regions: Regions = None, all_regions: AllRegions = False, on: On = None, json: Json = False) -> None:
     """Refresh types, zones, prices, images and quotas.
 
-    Reads them from the cloud and stores them in this home, for this target only; plans use them from then on. Shows
-    what changed; to undo it, use `catalog revert`. If a region or source cannot be read, keeps the previous data and
+    Reads them from the cloud and stores them in this home, for this target only. Later plans use the new data. Prints
+    the changes; to undo them, use `catalog revert`. If a region or source cannot be read, keeps its previous data and
     exits 8.
     """
     from cloudgpu.cli.context.wiring import wire
@@ -48,7 +50,7 @@ def show(
     on: On = None,
     json: Json = False,
 ) -> None:
-    """Show the source and age of the catalogue's data.
+    """Show the source and age of the catalog's data.
 
     Makes no cloud calls.
     """
@@ -90,10 +92,10 @@ def history(number: Number = None, on: On = None, json: Json = False) -> None:
 
 @app.command("revert")
 def revert(number: Number = None, on: On = None, json: Json = False) -> None:
-    """Revert the catalogue to an earlier refresh.
+    """Restore the catalog as of an earlier refresh.
 
-    Without a number, goes back to the catalogue that the current refresh was applied to. 0 is the catalogue shipped
-    with cloudgpu, and works even if files are damaged. To go forward again, revert to a later number.
+    Without a number, undoes the refresh in use. With 0, restores the catalog bundled with cloudgpu, even if the stored
+    data is damaged. To return to a later refresh, give its number.
     """
     from cloudgpu.cli.context.wiring import wire
 
@@ -104,5 +106,5 @@ def revert(number: Number = None, on: On = None, json: Json = False) -> None:
         simulated = target == "rehearsal"
         wiring.screen.document({"target": target, "simulated": simulated, "was": before, "overlay": after})
     else:
-        current = f"overlay {after}" if after else "the catalogue that came with cloudgpu"
+        current = f"overlay {after}" if after else "the catalog bundled with cloudgpu"
         wiring.screen.line(f"{target}: {current} is in use again (was {before})")

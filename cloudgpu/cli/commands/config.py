@@ -7,7 +7,7 @@ from cloudgpu.cli.terminal.table import columns
 def config(json: Json = False) -> None:
     """Show the settings and the source of each.
 
-    Passwords are masked.
+    Values come from options, environment variables and settings files. Passwords are masked.
     """
     from cloudgpu.cli.context.wiring import wire
 

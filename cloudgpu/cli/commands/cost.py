@@ -10,14 +10,14 @@ By = Literal["user", "team", "run", "recipe", "cluster"]
 
 
 def cost(
-    by: Annotated[By, typer.Option("--by", help="Group costs by this.")] = "run",
+    by: Annotated[By, typer.Option("--by", help="Key to group costs by.")] = "run",
     since: Annotated[str | None, typer.Option("--since", help="Start date (2026-11-01) or age (7d, 12h).")] = None,
     json: Json = False,
 ) -> None:
     """Show what was spent, by whom and on what.
 
     Reads only the ledger and makes no cloud calls. Simulated costs are marked and never added to real costs. Exits 13
-    if the ledger is missing an instance that this machine's records say was launched.
+    if this machine's records contain an instance that is missing from the ledger.
     """
     from cloudgpu.backends.missing_rows import gap_error
     from cloudgpu.cli.context.wiring import wire

@@ -4,24 +4,24 @@ from typing import Annotated, Literal
 
 import typer
 
-from cloudgpu.cli.commands.options import Json, Region
+from cloudgpu.cli.commands.options import Json, OneRegion
 
 
 def doctor(
     on: Annotated[
         Literal["aws", "rehearsal"], typer.Option("--on", help="Target whose permissions and quotas to check.")
     ] = "aws",
-    region: Region = None,
+    region: OneRegion = None,
     policy: Annotated[
-        bool, typer.Option("--policy", help="Print the required IAM policy (with --storage: for storage only).")
+        bool, typer.Option("--policy", help="Print the required IAM policy; with --storage, the one for storage.")
     ] = False,
     storage: Annotated[bool, typer.Option("--storage", help="Also check what `cloudgpu storage` needs.")] = False,
     json: Json = False,
 ) -> None:
     """Check credentials, permissions, quotas and this machine.
 
-    Creates, changes and deletes nothing: uses EC2 dry runs, and the IAM policy simulator where allowed. Checks that
-    cannot run, for example without an account, are `unknown`. Exits 15 if a check fails.
+    Creates, changes and deletes nothing: uses EC2 dry runs and, if permitted, the IAM policy simulator. A check that
+    cannot run, for example without credentials, is shown as `unknown`. Exits 15 if a check fails.
     """
     from cloudgpu.cli.context.wiring import wire
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cloudgpu.cli.commands.options import Json, On, Region, Yes
+from cloudgpu.cli.commands.options import Json, On, OneRegion, Yes
 from cloudgpu.cli.terminal.screen import Screen
 from cloudgpu.text import command
 
@@ -16,21 +16,24 @@ if TYPE_CHECKING:
 
 def down(  # noqa: PLR0917
     names: Annotated[
-        list[str] | None, typer.Argument(metavar="[CLUSTER]...", help="Optional if only one cluster is running.")
+        list[str] | None,
+        typer.Argument(metavar="[CLUSTER]...", help="Cluster names. Optional if only one cluster is running."),
     ] = None,
     every: Annotated[bool, typer.Option("--all", help="Delete every cluster recorded on this machine.")] = False,
-    mine: Annotated[bool, typer.Option("--mine", help="Delete only your own clusters (settings: owner).")] = False,
+    mine: Annotated[
+        bool, typer.Option("--mine", help="Delete the clusters whose owner is the `owner` setting.")
+    ] = False,
     run: Annotated[str, typer.Option("--run", metavar="RUN", help="Delete the cluster of this run.")] = "",
     on: On = None,
-    region: Region = None,
+    region: OneRegion = None,
     yes: Yes = False,
     json: Json = False,
 ) -> None:
     """Delete clusters and confirm that nothing is left.
 
-    Deletes every resource with the cluster's tag, in several clusters at a time. Exits 6 until a search for the tags
-    finds nothing; exits 0 if the cluster is already deleted. For clusters that are not recorded on this machine, use
-    `cloudgpu sweep`.
+    Deletes every resource that has a cluster's tag, several clusters in parallel. Exits 6 if a search for the tag
+    still finds a resource, and 0 if the cluster was already deleted. To delete clusters that are not recorded on this
+    machine, use `cloudgpu sweep`.
     """
     from cloudgpu.app.clusters.delete_many import ClusterSelection, chosen
     from cloudgpu.app.runs.stages import Stages
@@ -47,14 +50,14 @@ def down(  # noqa: PLR0917
     if choice.names:
         wiring.questions.confirm(f"Delete {_named(choice.names)}?", yes=yes or choice.asked)
     if every or mine or len(choice.names) > 1:
-        _end_several(wiring, choice.names, stages, json=json)
+        _delete_several(wiring, choice.names, stages, json=json)
     elif choice.names:
-        _end_one(wiring, choice.names[0], stages, json=json)
+        _delete_one(wiring, choice.names[0], stages, json=json)
     else:
-        _say_nothing(wiring.screen, simulated=wiring.settings.target == "rehearsal", json=json)
+        _report_no_cluster(wiring.screen, simulated=wiring.settings.target == "rehearsal", json=json)
 
 
-def _end_one(wiring: "Wiring", cluster: str, stages: "Stages", *, json: bool) -> None:
+def _delete_one(wiring: "Wiring", cluster: str, stages: "Stages", *, json: bool) -> None:
     from cloudgpu.cli.render.cluster import ended_json, ended_lines, unfinished_json
     from cloudgpu.cli.terminal.interruption import reporting_partial_result, tell_what_runs, told_when_interrupted
 
@@ -72,34 +75,34 @@ def _end_one(wiring: "Wiring", cluster: str, stages: "Stages", *, json: bool) ->
         wiring.screen.lines(ended_lines(ended))
 
 
-def _end_several(wiring: "Wiring", clusters: tuple[str, ...], stages: "Stages", *, json: bool) -> None:
+def _delete_several(wiring: "Wiring", clusters: tuple[str, ...], stages: "Stages", *, json: bool) -> None:
     from cloudgpu.app.clusters.delete_many import TeardownResults, end_all
     from cloudgpu.cli.render.cluster import all_ended_json, all_ended_lines
     from cloudgpu.cli.terminal.interruption import reporting_partial_result, tell_what_runs, told_when_interrupted
 
-    came_to = TeardownResults(())
+    results = TeardownResults(())
     tell_what_runs(wiring.records, *clusters)
     unfinished = f"not everything is deleted yet; to continue: {command('cloudgpu', 'down', *clusters)}"
     with (
-        reporting_partial_result(lambda: all_ended_json(came_to, stages)),
+        reporting_partial_result(lambda: all_ended_json(results, stages)),
         told_when_interrupted(wiring.screen, unfinished),
     ):
         with stages.stage("down") if clusters else nullcontext():
-            came_to = end_all(clusters, wiring.teardowns, wiring.settings.region, wiring.emit)
+            results = end_all(clusters, wiring.teardowns, wiring.settings.region, wiring.emit)
         if not json:
-            wiring.screen.lines(all_ended_lines(came_to))
-        failure = came_to.error()
+            wiring.screen.lines(all_ended_lines(results))
+        failure = results.error()
         if failure is not None:
             raise failure
     if json:
-        wiring.screen.document(all_ended_json(came_to, stages))
+        wiring.screen.document(all_ended_json(results, stages))
 
 
 def _named(names: tuple[str, ...]) -> str:
     return f"cluster {names[0]}" if len(names) == 1 else f"{len(names)} clusters: {', '.join(names)}"
 
 
-def _say_nothing(screen: Screen, *, simulated: bool, json: bool) -> None:
+def _report_no_cluster(screen: Screen, *, simulated: bool, json: bool) -> None:
     if not json:
         screen.line("no cluster is running; nothing to delete")
         return

@@ -7,7 +7,7 @@ import typer
 from cloudgpu.cli.commands.options import Json
 
 
-def _fed() -> bytes:
+def _stdin_data() -> bytes:
     from cloudgpu.errors import UsageError
     from cloudgpu.files import read_input
 
@@ -15,7 +15,7 @@ def _fed() -> bytes:
         return read_input()
     except OSError as err:
         message = f"cannot read standard input: {err.strerror}"
-        raise UsageError(message, hint="send files with a recipe's workdir or data instead") from err
+        raise UsageError(message, hint="to send large files, use the recipe's `workdir` or `data` instead") from err
 
 
 def execute(  # noqa: PLR0917
@@ -23,21 +23,21 @@ def execute(  # noqa: PLR0917
     cluster: Annotated[
         str, typer.Argument(metavar="[NAME]", help="Cluster name or run ID. Optional if only one cluster is running.")
     ] = "",
-    node: Annotated[str, typer.Option("--node", help="Run only on these nodes, such as 0,2-3.")] = "",
+    node: Annotated[str, typer.Option("--node", help="Indices of the nodes to run on, such as 0,2-3.")] = "",
     stream: Annotated[
         bool, typer.Option("--stream", help="Print each line as it arrives, prefixed with its node.")
     ] = False,
     stdin: Annotated[bool, typer.Option("--stdin", help="Pass this command's stdin to every node.")] = False,
     command: Annotated[
         list[str] | None,
-        typer.Argument(metavar="-- COMMAND...", help="Command to run. A single argument is run by the shell."),
+        typer.Argument(metavar="-- COMMAND...", help="Command to run. A single argument is run by a shell."),
     ] = None,
     json: Json = False,
 ) -> None:
     """Run a command on every node and group the output.
 
-    Nodes with the same output are shown together. Exits 0 if the command succeeds on every node, 5 if it fails on a
-    node, and 9 if a node cannot be reached. Ctrl-C stops it on every node.
+    Nodes with identical output are shown together. Exits 0 if the command succeeds on every node, 5 if it fails on any
+    node, and 9 if a node cannot be reached. Ctrl-C stops the command on every node.
     """
     from cloudgpu.app.access.cluster_nodes import find_cluster_nodes, reached
     from cloudgpu.app.access.execute import as_json, chosen_indices, exit_code, shell_line
@@ -50,7 +50,7 @@ def execute(  # noqa: PLR0917
     login = wiring.node_access.means
     cluster_nodes = find_cluster_nodes(wiring.records, wiring.home, login, cluster or wiring.only_cluster())
     indices = chosen_indices(node, len(cluster_nodes.nodes))
-    stdin_data = _fed() if stdin else None
+    stdin_data = _stdin_data() if stdin else None
     on_line = show_line(wiring.screen) if stream and not json else None
     with reached(login, cluster_nodes, indices) as nodes:
         outcomes = run(nodes, line, wiring.clock, stdin=stdin_data, on_line=on_line)

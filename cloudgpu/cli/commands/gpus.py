@@ -11,24 +11,24 @@ from cloudgpu.text import command
 
 HELP = """Compare GPUs by memory, speed and price.
 
-Shows one line for each instance type: a machine that AWS rents out, with one or more GPUs of one model. Memory,
-bandwidth (TB/s) and FP16 rate (PFLOP/s) are nominal values of the whole machine. Prices come from this home's
-catalogue; makes no cloud calls. The last lines suggest what to run next.
+Shows one line for each instance type: a machine that AWS offers, with one or more GPUs of one model. Memory, memory
+bandwidth (TB/s) and FP16 rate (PFLOP/s) are nominal values for the whole machine. Prices come from this home's
+catalog; no cloud calls are made. The last lines suggest what to run next.
 
 \b
 8 GPUs with at least 32 GB each:   cloudgpu gpus --count 8 --min-memory 32GB
-All data of one GPU:               cloudgpu gpus show V100
+All data about one GPU:            cloudgpu gpus show V100
 """
 
 
 class Gpus(TyperGroup):
-    """Reject `gpus V100` with a hint at `gpus show V100`."""
+    """A command group that rejects `gpus V100` with a hint to use `gpus show V100`."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # noqa: ANN401 - typer keeps its classes private
         """Return the subcommand.
 
         Raises:
-            UsageError: It does not exist.
+            UsageError: The subcommand does not exist.
         """
         if args and args[0] not in self.commands and not args[0].startswith("-"):
             raise UsageError(
@@ -50,22 +50,22 @@ def gpus(  # noqa: PLR0917
     min_total_memory: Annotated[
         str, typer.Option("--min-total-memory", metavar="SIZE", help="Minimum total GPU memory per instance.")
     ] = "",
-    arch: Annotated[str, typer.Option("--arch", help="Only this architecture, such as volta.")] = "",
+    arch: Annotated[str, typer.Option("--arch", help="Show only this GPU architecture, such as volta.")] = "",
     count: Annotated[
         int | None, typer.Option("--count", parser=whole(1, 999), help="Exact number of GPUs per instance.")
     ] = None,
     region: Annotated[
-        str, typer.Option("--region", help="Only this region's types. Default: each type's cheapest region.")
+        str, typer.Option("--region", help="Region to compare. Default: the cheapest region of each type.")
     ] = "",
     spot: Annotated[
         bool, typer.Option("--spot", help="Show spot prices: spare capacity that AWS can reclaim.")
     ] = False,
     sort: Annotated[
         Literal["usd-per-hour", "memory", "bandwidth", "fp16", "usd-per-pflop-h", "usd-per-tb-s"],
-        typer.Option("--sort", help="Sort by price, size, or price per compute or memory bandwidth."),
+        typer.Option("--sort", help="Sort order; usd-per-pflop-h and usd-per-tb-s relate the price to the speed."),
     ] = "usd-per-hour",
     everything: Annotated[
-        bool, typer.Option("--all", help="Include retired types and machines that AWS does not offer.")
+        bool, typer.Option("--all", help="Include retired types and machines that are not from AWS.")
     ] = False,
     on: On = None,
     json: Json = False,
@@ -89,7 +89,7 @@ def gpus(  # noqa: PLR0917
 
 
 def _refuse_given(context: typer.Context) -> None:
-    """Reject options before `show`, which would otherwise be ignored silently."""
+    """Reject options of `gpus` that precede `show`, because they would be silently ignored."""
     for option in context.command.params:
         if option.name and context.params.get(option.name) != option.get_default(context):
             message = f"{option.opts[0]} is an option of `gpus`, not of `gpus {context.invoked_subcommand}`"
@@ -104,8 +104,8 @@ def show(
 ) -> None:
     """Show everything known about one GPU, with sources.
 
-    Shows its hardware, the drivers, CUDA versions, containers and PyTorch wheels that support it, the instance types
-    that have it, and possible replacements.
+    Shows its hardware data, the drivers, CUDA versions, containers and PyTorch wheels that support it, the instance
+    types that contain it, and possible replacements.
     """
     from cloudgpu.catalog.profile import profile
     from cloudgpu.catalog.software import software

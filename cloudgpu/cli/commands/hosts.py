@@ -18,14 +18,16 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Manage your own hosts, for --on ssh.", no_args_is_help=True, rich_markup_mode=None)
 
 Names = Annotated[list[str] | None, typer.Argument(metavar="[HOST]...", help="Hosts to include. Default: all.")]
-Inventory = Annotated[str | None, typer.Option("--hosts", metavar="FILE", help="Inventory file (settings: hosts).")]
+Inventory = Annotated[
+    str | None, typer.Option("--hosts", metavar="FILE", help="Inventory file. Default: the `hosts` setting.")
+]
 
 
 @app.command("list")
 def show(names: Names = None, hosts: Inventory = None, json: Json = False) -> None:
-    """List the hosts of the inventory.
+    """List the hosts in the inventory.
 
-    Reads only the inventory and connects to no host.
+    Reads only the inventory file and does not connect to the hosts.
     """
     from cloudgpu.cli.context.wiring import wire
     from cloudgpu.cli.render.hosts import inventory_json, inventory_lines
@@ -42,7 +44,7 @@ def show(names: Names = None, hosts: Inventory = None, json: Json = False) -> No
 def check(names: Names = None, hosts: Inventory = None, json: Json = False) -> None:
     """Check the hosts against the inventory.
 
-    Connects to each host, compares its hardware with the inventory, and shows who uses its GPUs. Changes nothing.
+    Connects to each host, compares its hardware with the inventory, and shows who is using its GPUs. Changes nothing.
     Exits 15 if a host cannot be reached or differs from the inventory.
     """
     from cloudgpu.backends.hosts.scan import scan
@@ -72,11 +74,10 @@ def scan(
     hosts: Inventory = None,
     json: Json = False,
 ) -> None:
-    """Update the inventory with what the hosts report.
+    """Add missing data to the inventory from the hosts.
 
-    Adds GPUs, driver, cores, memory and private address where they are missing, and never overwrites existing values.
-    Shows the fingerprint of each unknown host key, and pins it only after you confirm it. Changes nothing on the
-    hosts.
+    Adds missing GPUs, drivers, cores, memory sizes and private addresses, and never overwrites existing values. Shows
+    the fingerprint of each unknown host key, and pins the key only after you confirm it. Changes nothing on the hosts.
     """
     from cloudgpu.backends.hosts import scan as host_scanning
     from cloudgpu.cli.context.wiring import wire
@@ -107,7 +108,9 @@ def prepare(
     install: Annotated[
         list[str] | None,
         typer.Option(
-            "--install", metavar="WHAT", help="Install this: python3-venv, docker or container-toolkit. Repeatable."
+            "--install",
+            metavar="COMPONENT",
+            help="Component to install: python3-venv, docker or container-toolkit. Repeatable.",
         ),
     ] = None,
     yes: Yes = False,
@@ -116,7 +119,7 @@ def prepare(
 ) -> None:
     """Show what is missing on the hosts, and install it.
 
-    Installs only what you list with --install, and shows the commands before running them.
+    Installs only the components that you list with --install, and shows the commands before running them.
     """
     from cloudgpu.backends.hosts.prepare import carry_out, lacking, steps
     from cloudgpu.cli.context.wiring import wire
@@ -154,7 +157,9 @@ def _rewrite(path: "Path", text: str) -> None:
     try:
         write_for_user(path, text.encode())
     except OSError as err:
-        raise StateError(f"cannot write {path}: {err.strerror}", hint="make it writable, then scan again") from err
+        raise StateError(
+            f"cannot write {path}: {err.strerror}", hint="make the file writable, then run `cloudgpu hosts scan` again"
+        ) from err
 
 
 def _chosen(wiring: "Wiring", names: list[str] | None) -> "list[OwnHost]":
@@ -164,17 +169,17 @@ def _chosen(wiring: "Wiring", names: list[str] | None) -> "list[OwnHost]":
     file = wiring.hosts.file
     for name in names or []:
         if name not in file.by_name:
-            message = f"{file.path.name} has no host {name}{suggestion(name, file.by_name)}"
+            message = f"there is no host {name} in {file.path.name}{suggestion(name, file.by_name)}"
             raise UsageError(message, hint="list the hosts: cloudgpu hosts list")
     return [file.by_name[name] for name in dict.fromkeys(names)] if names else list(file.hosts)
 
 
-def _trusting(wiring: "Wiring", given: list[str]) -> "Trust":
+def _trusting(wiring: "Wiring", pairs: list[str]) -> "Trust":
     from cloudgpu.errors import HostKeyError, UsageError
     from cloudgpu.ssh.keys import same_fingerprint
 
     known: dict[str, list[str]] = {}
-    for pair in given:
+    for pair in pairs:
         name, equals, fingerprint = pair.partition("=")
         if not equals or name not in wiring.hosts.file.by_name or not fingerprint.startswith("SHA256:"):
             raise UsageError(
@@ -187,17 +192,18 @@ def _trusting(wiring: "Wiring", given: list[str]) -> "Trust":
         if host.name in known:
             if any(same_fingerprint(fingerprint, key.fingerprint) for fingerprint in known[host.name]):
                 return True
-            message = f"{host.name} shows the host key {key.fingerprint}, not {' or '.join(known[host.name])}"
-            hint = "another host may be answering at this address; nothing was sent to it"
+            message = f"{host.name} presented the host key {key.fingerprint}, not {' or '.join(known[host.name])}"
+            hint = "check whether another host responds at this address; nothing was sent to it"
             raise HostKeyError(message, expected=known[host.name], got=key.fingerprint, hint=hint)
         where = f"{host.user}@{host.address} port {host.port}"
-        wiring.screen.remark(f"{host.name} ({where}) shows the {key.kind} key {key.fingerprint}")
-        # Constants: one of the files below, or a pattern that the shell has to expand.
+        wiring.screen.remark(f"{host.name} ({where}) presented the {key.kind} key {key.fingerprint}")
+        # These are constants: either one of the files below or a pattern that the shell must expand.
         wiring.screen.remark(
-            f"compare it with `ssh-keygen -lf /etc/ssh/{_FILES.get(key.kind, 'ssh_host_*.pub')}` there"
+            f"compare it with `ssh-keygen -lf /etc/ssh/{_FILES.get(key.kind, 'ssh_host_*.pub')}` on the host"
         )
         return wiring.questions.agreed(
-            f"Is this the key of {host.name}?", hint=f"compare it there, then: {command('--trust', f'{host.name}=...')}"
+            f"Is this the key of {host.name}?",
+            hint=f"verify the fingerprint on the host, then add {command('--trust', f'{host.name}=...')}",
         )
 
     return trust

@@ -4,18 +4,18 @@ from typing import Annotated
 
 import typer
 
-from cloudgpu.cli.commands.options import Json, On, RecipeName, Region, Sets, Yes
+from cloudgpu.cli.commands.options import Json, On, OneRegion, RecipeName, Region, Sets, Yes
 
 app = typer.Typer(
     help="""Manage your own machine images for nodes.
 
-    To list framework containers instead, use `cloudgpu images`.
+    To list container images of frameworks, use `cloudgpu images`.
     """,
     no_args_is_help=True,
     rich_markup_mode=None,
 )
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="Name: lowercase letters, digits and dashes.")]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="Image name: lowercase letters, digits and dashes.")]
 
 
 @app.command("bake")
@@ -30,8 +30,8 @@ def bake(  # noqa: PLR0917
 ) -> None:
     """Create a machine image from a recipe's bootstrapped node.
 
-    Launches one node of the recipe's first available type, waits for its bootstrap, checks it, removes its keys,
-    creates an image from it and terminates it. Nodes that boot the image skip the bootstrap steps.
+    Launches one node of the first available instance type, waits for its bootstrap to finish, checks the node, removes
+    its keys, creates an image and terminates the node. Nodes that boot the image skip the bootstrap steps.
     """
     from cloudgpu.app.images.bake import bake_cluster
     from cloudgpu.app.planning.planner import refuse
@@ -58,7 +58,7 @@ def bake(  # noqa: PLR0917
 
 
 @app.command("list")
-def show(on: On = None, region: Region = None, json: Json = False) -> None:
+def show(on: On = None, region: OneRegion = None, json: Json = False) -> None:
     """List the images that cloudgpu has created in a region."""
     from cloudgpu.app.images.bake import image_json
     from cloudgpu.cli.context.wiring import wire
@@ -75,11 +75,11 @@ def show(on: On = None, region: Region = None, json: Json = False) -> None:
 
 
 @app.command("delete")
-def delete(name: Name, on: On = None, region: Region = None, yes: Yes = False, json: Json = False) -> None:
+def delete(name: Name, on: On = None, region: OneRegion = None, yes: Yes = False, json: Json = False) -> None:
     """Delete an image and its snapshots.
 
-    Running clusters are not affected, but new nodes cannot boot the image. Also terminates the node of an interrupted
-    `image bake`.
+    Running clusters are not affected, but new nodes cannot boot the image. If `image bake` was interrupted, also
+    terminates its node.
     """
     from cloudgpu.app.images.bake import delete as delete_image
     from cloudgpu.backends.lenient_ledger import check_ledger

@@ -8,17 +8,22 @@ from cloudgpu.cli.commands.options import Json
 
 
 def images(
-    framework: Annotated[str, typer.Option("--framework", help="Only this framework, such as pytorch.")] = "",
-    gpu: Annotated[str, typer.Option("--gpu", help="Only images that run on this GPU, with how well they run.")] = "",
+    framework: Annotated[str, typer.Option("--framework", help="Show only this framework, such as pytorch.")] = "",
+    gpu: Annotated[
+        str, typer.Option("--gpu", help="Show only images that run on this GPU, and how well each supports it.")
+    ] = "",
     latest_for: Annotated[
-        str, typer.Option("--latest-for", metavar="GPU", help="Latest image of each framework that supports this GPU.")
+        str,
+        typer.Option(
+            "--latest-for", metavar="GPU", help="Show only the latest image of each framework that supports this GPU."
+        ),
     ] = "",
     json: Json = False,
 ) -> None:
     """List framework containers and the GPUs they run on.
 
-    Lists container images of PyTorch, TensorFlow, MXNet and others. For the machine images that nodes boot, use
-    `cloudgpu image`. A container runs on a GPU if it has native code for the GPU's compute capability.
+    Lists container images of PyTorch, TensorFlow, MXNet and other frameworks. A container runs on a GPU if it contains
+    native code for the GPU's compute capability. To manage the machine images that nodes boot, use `cloudgpu image`.
     """
     from cloudgpu.app.planning.image_search import ImageQuery, containers
     from cloudgpu.catalog.software import software

@@ -10,13 +10,16 @@ from cloudgpu.text import command
 
 def logs(
     run: RunName = "",
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Follow the output until the run ends.")] = False,
-    rank: Annotated[int | None, typer.Option("--rank", parser=whole(0, 64_000), help="Show only this rank.")] = None,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Follow the output until the run finishes.")] = False,
+    rank: Annotated[
+        int | None, typer.Option("--rank", parser=whole(0, 64_000), help="Show only the output of this rank.")
+    ] = None,
 ) -> None:
     """Show the output of a run's ranks.
 
-    Prints this machine's copy, one rank after another. With -f, continues from the live run where the copy ends; no
-    line is lost or shown twice. Deletes and downloads nothing: use `cloudgpu attach` to finish the run.
+    Prints the copy on this machine, one rank after another. With -f, continues with live output from the end of that
+    copy; no line is lost or repeated. Does not finish the run: to download outputs and delete the cluster, use
+    `cloudgpu attach`.
     """
     from cloudgpu.app.runs.attach import found_run, no_lines, stored_lines
     from cloudgpu.cli.context.wiring import wire

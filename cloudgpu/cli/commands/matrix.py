@@ -1,4 +1,4 @@
-"""`cloudgpu matrix`: show the results of run matrices, which `train --matrix` runs."""
+"""`cloudgpu matrix`: show the results of run matrices, which `train --matrix` creates."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -15,20 +15,20 @@ if TYPE_CHECKING:
 app = typer.Typer(
     help="""Show the results of run matrices.
 
-    A matrix runs a recipe with every combination of some values, one at a time on one cluster:
+    A matrix runs a recipe with every combination of the given parameter values, one run at a time on one cluster:
     `cloudgpu train RECIPE --matrix NAME=VALUE,VALUE`.
     """,
     no_args_is_help=True,
     rich_markup_mode=None,
 )
-MatrixName = Annotated[str, typer.Argument(metavar="[MATRIX]", help="Matrix name. Default: the latest.")]
+MatrixName = Annotated[str, typer.Argument(metavar="[MATRIX]", help="Matrix name. Default: the latest matrix.")]
 
 
 @app.command("list")
 def list_matrices(json: Json = False) -> None:
-    """List the matrices run from this home.
+    """List the matrices started from this home.
 
-    Shows the recipe, the values, the start and the number of combinations with a result.
+    Shows the recipe, parameter values, start time and number of combinations with a result for each matrix.
     """
     from cloudgpu.cli.context.wiring import wire
     from cloudgpu.cli.render.matrix import list_lines
@@ -48,7 +48,7 @@ def list_matrices(json: Json = False) -> None:
 
 @app.command("show")
 def show(name: MatrixName = "", json: Json = False) -> None:
-    """Show the table of a matrix.
+    """Show the results of a matrix as a table.
 
     Lists every combination with its metrics, duration and cost.
     """
@@ -71,7 +71,7 @@ def csv(
         Path | None, typer.Option("--out", metavar="FILE", help="Write to this file instead of stdout.")
     ] = None,
 ) -> None:
-    """Print the table of a matrix as CSV."""
+    """Print the results of a matrix as CSV."""
     from cloudgpu.cli.context.wiring import wire
     from cloudgpu.state.matrix_records import MatrixRecords
 
@@ -85,7 +85,7 @@ def csv(
 
 
 def write_table(path: Path, text: str) -> None:
-    """Write a table to a file of the user.
+    """Write a results table to a file that the user chose.
 
     Raises:
         UsageError: The file cannot be written.

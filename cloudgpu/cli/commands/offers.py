@@ -1,4 +1,4 @@
-"""`cloudgpu offers`: list the instance offers for a recipe, and why each was kept or rejected."""
+"""`cloudgpu offers`: list the instance offers for a recipe, and why each was accepted or rejected."""
 
 from typing import Annotated
 
@@ -15,14 +15,14 @@ def offers(  # noqa: PLR0917
     all_regions: Annotated[
         bool, typer.Option("--all-regions", help="Search every region enabled for the account.")
     ] = False,
-    offline: Annotated[bool, typer.Option("--offline", help="Use the catalogue only; make no cloud calls.")] = False,
+    offline: Annotated[bool, typer.Option("--offline", help="Use only the catalog; make no cloud calls.")] = False,
     region: Region = None,
     json: Json = False,
 ) -> None:
     """List the instance offers for a recipe, in the order tried.
 
-    Shows the price, zone and quota of every candidate, and the rule that rejected each of the others. Changes
-    nothing. Exits 4 if no candidate is left.
+    Shows the price, zone and quota of every candidate, and the rule that rejected each other offer. Changes nothing.
+    Exits 4 if there is no candidate.
     """
     from cloudgpu.cli.context import plans
     from cloudgpu.cli.context.hosts import refuse_on_hosts

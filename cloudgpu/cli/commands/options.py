@@ -14,18 +14,20 @@ On = Annotated[
     Literal["aws", "rehearsal", "ssh"] | None,
     typer.Option(
         "--on",
-        help="Target: AWS, the rehearsal cloud on this machine, or your own hosts (settings: target).",
+        help="AWS, the simulated AWS on this machine, or your own hosts. Default: the `target` setting.",
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document to stdout; progress goes to stderr.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Skip confirmation prompts.")]
 Sets = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="NAME=VALUE", help="Set a parameter, or a field by its dotted name. Repeatable."),
+    typer.Option(
+        "--set", metavar="NAME=VALUE", help="Set a recipe parameter, or a field by its dotted name. Repeatable."
+    ),
 ]
 PreferOption = Annotated[
     Literal["order", "price", "speed", "region", "spot"] | None,
-    typer.Option("--prefer", help="What to try first. Same as --set resources.prefer=..."),
+    typer.Option("--prefer", help="Order in which to try offers. Same as --set resources.prefer=..."),
 ]
 OptionalRecipe = Annotated[
     str, typer.Argument(metavar="[RECIPE]", help="Recipe folder, file or name. Omit with --plan.")
@@ -37,13 +39,20 @@ PlanFile = Annotated[
     ),
 ]
 RecipeName = Annotated[str, typer.Argument(metavar="RECIPE", help="Recipe folder, file or name.")]
-Region = Annotated[str | None, typer.Option("--region", help="Region for recipes that do not set one.")]
-Owner = Annotated[str | None, typer.Option("--owner", help="Owner to bill (settings: owner).")]
-Team = Annotated[str | None, typer.Option("--team", help="Team to bill (settings: team).")]
-SshCidr = Annotated[str | None, typer.Option("--ssh-cidr", help="CIDR block allowed to reach port 22.")]
+Region = Annotated[
+    str | None,
+    typer.Option("--region", help="Region, if the recipe does not set one. Default: the `region` setting."),
+]
+OneRegion = Annotated[str | None, typer.Option("--region", help="Region to use. Default: the `region` setting.")]
+Owner = Annotated[str | None, typer.Option("--owner", help="Owner to bill. Default: the `owner` setting.")]
+Team = Annotated[str | None, typer.Option("--team", help="Team to bill. Default: the `team` setting.")]
+SshCidr = Annotated[
+    str | None,
+    typer.Option("--ssh-cidr", help="CIDR block that may connect to port 22. Default: the `ssh_cidr` setting."),
+]
 EngineOption = Annotated[
     Literal["direct", "pulumi"] | None,
-    typer.Option("--engine", help="Provisioning engine. A cluster keeps its engine (settings: engine)."),
+    typer.Option("--engine", help="Provisioning engine for new clusters. Default: the `engine` setting."),
 ]
 InstallPulumi = Annotated[
     bool,
@@ -51,21 +60,25 @@ InstallPulumi = Annotated[
 ]
 OnInterrupt = Annotated[
     Literal["ask", "leave", "end"],
-    typer.Option("--on-interrupt", help="On Ctrl-C: ask (without a terminal: leave), leave it running, or delete it."),
+    typer.Option(
+        "--on-interrupt",
+        help="After Ctrl-C: `leave` the cluster running, `end` (delete) the cluster, or `ask` which. "
+        "If there is no terminal, `ask` leaves the cluster running.",
+    ),
 ]
 RetryUntilUp = Annotated[
     str,
     typer.Option(
         "--retry-until-up",
         metavar="[DURATION]",
-        help="If there is no capacity, retry all candidates for this long. Default: 24h.",
+        help="If there is no capacity, keep retrying all candidates for this long: 24h if DURATION is omitted.",
     ),
 ]
 RunName = Annotated[str, typer.Argument(metavar="[RUN]", help="Run ID. Default: the latest run.")]
 
 
 def preferring(sets: list[str] | None, prefer: str | None) -> list[str]:
-    """Return the assignments, with that of `--prefer` last so that it takes precedence."""
+    """Return the assignments of `--set`, followed by the assignment of `--prefer` so that it takes precedence."""
     return [*(sets or []), *([f"resources.prefer={prefer}"] if prefer else [])]
 
 
@@ -75,7 +88,7 @@ _DURATION = re.compile(r"([0-9]+[dhms])+")
 
 
 def spelled_out(arguments: list[str]) -> list[str]:
-    """Insert the default duration of `--retry-until-up`: typer does not support optional option values."""
+    """Insert the default duration after a bare `--retry-until-up`; typer does not support optional option values."""
     completed: list[str] = []
     for position, argument in enumerate(arguments):
         completed.append(argument)
@@ -86,7 +99,7 @@ def spelled_out(arguments: list[str]) -> list[str]:
 
 
 def whole(least: int = 0, most: int = bounds.MAX_COUNT) -> Callable[[str | int], int]:
-    """Return a parser for options that take an integer from `least` to `most`, in ASCII digits.
+    """Return a parser for options whose value is an integer from `least` to `most`, in ASCII digits.
 
     typer's own `int` also accepts `1_000`, `+5` and non-ASCII digits.
     """
@@ -97,7 +110,7 @@ def whole(least: int = 0, most: int = bounds.MAX_COUNT) -> Callable[[str | int],
         except ValueError as err:
             raise typer.BadParameter(str(err)) from None
 
-    parse.__name__ = "INTEGER"  # what `--help` shows
+    parse.__name__ = "INTEGER"  # the type that `--help` shows
     return parse
 
 

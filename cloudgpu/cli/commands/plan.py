@@ -18,24 +18,24 @@ def plan(  # noqa: PLR0917
     on: On = None,
     sets: Sets = None,
     prefer: PreferOption = None,
-    offline: Annotated[bool, typer.Option("--offline", help="Use the catalogue only; make no cloud calls.")] = False,
+    offline: Annotated[bool, typer.Option("--offline", help="Use only the catalog; make no cloud calls.")] = False,
     explain: Annotated[
-        bool, typer.Option("--explain", help="Show the rule that kept or rejected each candidate.")
+        bool, typer.Option("--explain", help="Show the rule that accepted or rejected each offer.")
     ] = False,
     out: Annotated[
         Path | None,
         typer.Option("--out", metavar="FILE", help="Save the plan for `up --plan` and `train --plan`."),
     ] = None,
     resources: Annotated[
-        bool, typer.Option("--resources", help="Also preview the exact resources that would be created.")
+        bool, typer.Option("--resources", help="Also list every resource that would be created.")
     ] = False,
     region: Region = None,
     json: Json = False,
 ) -> None:
     """Show what a recipe would do and cost.
 
-    Shows the candidates in the order they would be tried, prices, the worst case and every finding. Changes nothing.
-    Exits 7 if a finding rules the recipe out, or 3 if only its budget does.
+    Shows the candidates in the order they would be tried, their prices, the worst-case cost and every problem found.
+    Changes nothing. Exits 3 if only the budget prevents the run, and 7 if any other problem does.
     """
     from cloudgpu.app.planning.planner import refuse
     from cloudgpu.cli.context import plans
@@ -46,20 +46,27 @@ def plan(  # noqa: PLR0917
 
     if offline and (out is not None or resources):
         raise UsageError(
-            "--out and --resources query the cloud, so they cannot be used with --offline", hint="remove --offline"
+            "--out and --resources query the cloud, so they cannot be used with --offline",
+            hint="remove --offline, or remove --out and --resources",
         )
     wiring = wire(json=json, target=on, region=region)
     if out is not None or resources or explain:
         refuse_on_hosts(wiring.settings.target, "--out, --resources and --explain")
     assigned = preferring(sets, prefer)
     planned = plans.plan_recipe(wiring, recipe, assigned, offline=offline)
-    made = plans.forecast(wiring, planned.plan) if resources else None
+    forecasts = plans.forecast(wiring, planned.plan) if resources else None
     if json:
         wiring.screen.document(
-            {**planned.plan.as_json(), **_made_json(made), **(_why_json(planned) if explain else {})}
+            {**planned.plan.as_json(), **_resources_json(forecasts), **(_explanation_json(planned) if explain else {})}
         )
     else:
-        wiring.screen.lines([*plan_lines(planned.plan, ""), *_made_lines(made), *(_why(planned) if explain else ())])
+        wiring.screen.lines(
+            [
+                *plan_lines(planned.plan, ""),
+                *_resource_lines(forecasts),
+                *(_explanation_lines(planned) if explain else ()),
+            ]
+        )
     if planned.plan.errors:
         raise typer.Exit(refuse(planned.plan).exit_code)
     if out is not None:
@@ -73,29 +80,29 @@ def plan(  # noqa: PLR0917
             wiring.screen.lines(["", f"plan saved to {out}; to apply it: {apply}"])
 
 
-def _made_json(made: "tuple[ResourceForecast, ...] | None") -> dict[str, Any]:
-    """Return null if the resources were not previewed."""
-    return {"resources": None if made is None else [forecast.as_json() for forecast in made]}
+def _resources_json(forecasts: "tuple[ResourceForecast, ...] | None") -> dict[str, Any]:
+    """Return the field `resources`, which is None if the resources were not previewed."""
+    return {"resources": None if forecasts is None else [forecast.as_json() for forecast in forecasts]}
 
 
-def _made_lines(made: "tuple[ResourceForecast, ...] | None") -> list[str]:
+def _resource_lines(forecasts: "tuple[ResourceForecast, ...] | None") -> list[str]:
     from cloudgpu.cli.terminal.progress import resource
 
     return (
-        ["", "would create:", *(f"    + {resource(forecast.type)} {forecast.name}" for forecast in made)]
-        if made
+        ["", "would create:", *(f"    + {resource(forecast.type)} {forecast.name}" for forecast in forecasts)]
+        if forecasts
         else []
     )
 
 
-def _why(planned: "Planned") -> list[str]:
+def _explanation_lines(planned: "Planned") -> list[str]:
     from cloudgpu.cli.render.offers import explained_lines
     from cloudgpu.plan.explain import explain
 
     return ["", *explained_lines(planned.plan, explain(planned.question))]
 
 
-def _why_json(planned: "Planned") -> dict[str, Any]:
+def _explanation_json(planned: "Planned") -> dict[str, Any]:
     from cloudgpu.cli.render.offers import explained_json
     from cloudgpu.plan.explain import explain
 

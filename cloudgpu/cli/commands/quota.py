@@ -8,10 +8,15 @@ from cloudgpu.cli.commands.options import Json, On, whole
 from cloudgpu.errors import CloudError
 
 Gpu = Annotated[
-    str, typer.Option("--gpu", metavar="GPU", help="GPU, such as V100 or A100-80GB:8. P or G: all types of that quota.")
+    str,
+    typer.Option(
+        "--gpu", metavar="GPU", help="GPU, such as V100 or A100-80GB:8, or a quota family: P or G for all its types."
+    ),
 ]
 Type = Annotated[str, typer.Option("--instance-type", metavar="TYPE", help="Instance type, such as p3dn.24xlarge.")]
-Regions = Annotated[list[str] | None, typer.Option("--region", help="Region to query (settings: region). Repeatable.")]
+Regions = Annotated[
+    list[str] | None, typer.Option("--region", help="Region to query. Default: the `region` setting. Repeatable.")
+]
 
 
 def quota(  # noqa: PLR0917
@@ -23,7 +28,7 @@ def quota(  # noqa: PLR0917
         bool, typer.Option("--all-regions", help="Query every region enabled for the account.")
     ] = False,
     market: Annotated[
-        Literal["on-demand", "spot"] | None, typer.Option("--market", help="Only this market. Default: both.")
+        Literal["on-demand", "spot"] | None, typer.Option("--market", help="Market to show. Default: both.")
     ] = None,
     offline: Annotated[
         bool, typer.Option("--offline", help="Show the last known quotas; make no cloud calls.")
@@ -33,8 +38,8 @@ def quota(  # noqa: PLR0917
 ) -> None:
     """Show how many nodes the account's quotas allow.
 
-    Shows limit, use and headroom in vCPUs, and how to request more. Quotas are per region, with separate ones for
-    on-demand and spot. Quotas that cannot be read are unknown, and the command exits 8.
+    Shows the limit, usage and headroom in vCPUs, and how to request an increase. Quotas apply per region, separately
+    to on-demand and spot instances. If a quota cannot be read, it is shown as unknown and the command exits 8.
     """
     from cloudgpu.app.planning.quota_report import MARKETS, lines, wanted
     from cloudgpu.cli.context.wiring import wire

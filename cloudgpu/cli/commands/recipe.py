@@ -10,12 +10,12 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from cloudgpu.cli.render.recipe import Checked
+    from cloudgpu.cli.render.recipe import CheckedRecipe
 
 app = typer.Typer(
     help="""Create, check, show and list recipes.
 
-    A recipe is a file that defines what to run, on which machines, for how long and at what maximum cost.
+    A recipe is a file that defines what to run, on which machines, for how long and up to what cost.
     """,
     no_args_is_help=True,
     rich_markup_mode=None,
@@ -24,31 +24,36 @@ app = typer.Typer(
 
 @app.command("new")
 def new(  # noqa: PLR0917
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Name: lowercase letters, digits and dashes.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Recipe name: lowercase letters, digits and dashes.")],
     gpu: Annotated[
         str,
         typer.Option(
-            "--gpu", metavar="GPU:COUNT", help="GPU and count per node, as listed by `cloudgpu gpus`: V100-32GB:8."
+            "--gpu",
+            metavar="GPU:COUNT",
+            help="GPU and number per node, such as V100-32GB:8 (see `cloudgpu gpus`), or an instance type.",
         ),
     ],
     nodes: Annotated[int, typer.Option("--nodes", parser=whole(1, 1000), help="Number of nodes.")] = 1,
     region: Annotated[
         str,
         typer.Option(
-            "--region", help="Region. Default: the configured one (settings: region), or the cheapest with this GPU."
+            "--region", help="Region. Default: the `region` setting if it has this GPU, else the cheapest region."
         ),
     ] = "",
     launcher: Annotated[
         Literal["torchrun", "each-node", "head-only", "service"],
-        typer.Option("--launcher", help="One rank per GPU, one process per node, one process in total, or a server."),
+        typer.Option(
+            "--launcher",
+            help="One rank per GPU (torchrun), one process per node, one process on the head node, or a server.",
+        ),
     ] = "torchrun",
     spot: Annotated[bool, typer.Option("--spot", help="Use spot instances, which AWS can reclaim.")] = False,
     json: Json = False,
 ) -> None:
     """Create a recipe that is ready to run.
 
-    Writes recipes/NAME in the current folder: a recipe with comments on what to change, and a script that runs as it
-    is. --gpu also accepts an instance type: --gpu p3dn.24xlarge.
+    Creates recipes/NAME in the current folder: a recipe with comments on what to change, and a script that runs
+    without changes.
     """
     from pathlib import Path
 
@@ -74,7 +79,7 @@ def new(  # noqa: PLR0917
 def check(recipe: RecipeName, sets: Sets = None, json: Json = False) -> None:
     """Check a recipe.
 
-    Reports every problem at once, with file, line and field. For a folder of recipes, checks all of them.
+    Reports all problems, each with its file, line and field. For a folder of recipes, checks every recipe in it.
     """
     from cloudgpu.cli.context.local import recipe_roots
     from cloudgpu.cli.context.wiring import wire
@@ -86,7 +91,7 @@ def check(recipe: RecipeName, sets: Sets = None, json: Json = False) -> None:
     if len(paths) == 1:
         checked = [_checked(paths[0], sets or [])]
     else:
-        checked = [_found_wrong(path, sets or []) for path in paths]
+        checked = [_checked_with_problems(path, sets or []) for path in paths]
         if any(result.problems for result in checked):
             wiring.screen.lines(check_lines(checked))
             raise refusal(checked)
@@ -102,7 +107,7 @@ def check(recipe: RecipeName, sets: Sets = None, json: Json = False) -> None:
 def show(recipe: RecipeName, on: On = None, sets: Sets = None, json: Json = False) -> None:
     """Show a recipe as it would run.
 
-    Fills in the parameters and, with `--on rehearsal`, applies the rehearsal stanza.
+    Substitutes the parameters and, with `--on rehearsal`, applies the recipe's `rehearsal` section.
     """
     from cloudgpu.app.planning.planner import read_sets
     from cloudgpu.cli.context.local import recipe_roots
@@ -125,11 +130,11 @@ def show(recipe: RecipeName, on: On = None, sets: Sets = None, json: Json = Fals
 def list_recipes(json: Json = False) -> None:
     """List the recipes that can be run by name.
 
-    Shows the hardware, launcher, software and reference value of each. Recipes with problems are listed last.
+    Shows the hardware, launcher, software and reference value of each recipe. Invalid recipes are listed last.
     """
     from cloudgpu.cli.context.local import recipe_roots
     from cloudgpu.cli.context.wiring import wire
-    from cloudgpu.cli.render.recipe import Checked, list_lines
+    from cloudgpu.cli.render.recipe import CheckedRecipe, list_lines
     from cloudgpu.errors import RecipeError
     from cloudgpu.recipe import loading
     from cloudgpu.recipe.summary import summary
@@ -140,7 +145,7 @@ def list_recipes(json: Json = False) -> None:
         try:
             summaries.append(summary(loading.load(path).recipe))
         except RecipeError as err:
-            invalid.append(Checked(path, path.parent.name, err.problems or (err.message,)))
+            invalid.append(CheckedRecipe(path, path.parent.name, err.problems or (err.message,)))
     if json:
         damaged = [{"name": recipe.name, "description": "", "problems": list(recipe.problems)} for recipe in invalid]
         wiring.screen.document([*(recipe.as_json() | {"problems": []} for recipe in summaries), *damaged])
@@ -148,31 +153,31 @@ def list_recipes(json: Json = False) -> None:
         wiring.screen.lines(list_lines(summaries, invalid))
 
 
-def _checked(path: "Path", sets: "Sequence[str]") -> "Checked":
-    """Check a recipe, both as written and with its rehearsal stanza.
+def _checked(path: "Path", sets: "Sequence[str]") -> "CheckedRecipe":
+    """Check a recipe, both as written and with its `rehearsal` section applied.
 
     Raises:
         RecipeError: The recipe is invalid.
     """
     from cloudgpu.app.planning.planner import read_sets
-    from cloudgpu.cli.render.recipe import Checked
+    from cloudgpu.cli.render.recipe import CheckedRecipe
     from cloudgpu.recipe import loading
     from cloudgpu.recipe.resolve import resolve
 
     loaded = loading.load(path)
     for rehearsed in (False, True):
         resolve(loaded, sets=read_sets(sets), rehearsal=rehearsed)
-    return Checked(loaded.path, loaded.recipe.name)
+    return CheckedRecipe(loaded.path, loaded.recipe.name)
 
 
-def _found_wrong(path: "Path", sets: "Sequence[str]") -> "Checked":
-    from cloudgpu.cli.render.recipe import Checked
+def _checked_with_problems(path: "Path", sets: "Sequence[str]") -> "CheckedRecipe":
+    from cloudgpu.cli.render.recipe import CheckedRecipe
     from cloudgpu.errors import RecipeError
 
     try:
         return _checked(path, sets)
     except RecipeError as err:
-        return Checked(path, path.parent.name, err.problems or (err.message,))
+        return CheckedRecipe(path, path.parent.name, err.problems or (err.message,))
 
 
 @app.command("schema")

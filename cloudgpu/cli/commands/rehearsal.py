@@ -7,14 +7,21 @@ import typer
 from cloudgpu.cli.commands import rehearsal_conditions, rehearsal_fault
 from cloudgpu.cli.commands.options import Json, Yes
 
-app = typer.Typer(help="Manage the simulated AWS on this machine.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(
+    help="""Manage the simulated AWS on this machine.
+
+    The rehearsal cloud simulates AWS for `--on rehearsal`: its nodes run on this machine, and nothing is charged.
+    """,
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
 
 
 @app.command("start")
 def start(json: Json = False) -> None:
     """Start the simulated cloud of this home.
 
-    Does nothing if it is already running. Commands that need it start it automatically.
+    Does nothing if the cloud is already running. Commands that need the cloud start it automatically.
     """
     from cloudgpu.cli.context.wiring import wire
 
@@ -32,7 +39,7 @@ def start(json: Json = False) -> None:
 def status(json: Json = False) -> None:
     """Show the endpoint and the simulated nodes.
 
-    Lists the instance, type, zone, state, cluster, address, port, user and host key of every node.
+    Shows the instance ID, type, zone, state, cluster, address, port, user and host key of every node.
     """
     from cloudgpu.cli.context.wiring import wire
     from cloudgpu.cli.render.rehearsal import status_json, status_lines
@@ -50,7 +57,7 @@ def status(json: Json = False) -> None:
 def stop(json: Json = False) -> None:
     """Stop the simulated cloud and its nodes.
 
-    Its records are kept, so that `down` can still verify what was deleted.
+    The cloud's records are kept, so that `down` can still verify that resources are deleted.
     """
     from cloudgpu.cli.context.wiring import wire
     from cloudgpu.rehearsal import client
@@ -69,14 +76,14 @@ def stop(json: Json = False) -> None:
 def reset(yes: Yes = False, json: Json = False) -> None:
     """Delete the simulated cloud of this home and start over.
 
-    Stops its server and nodes, and deletes everything simulated: resources, buckets, limits, the clock offset. Works
-    even if its files are damaged. Run `cloudgpu down` to clear the records of clusters that ran on it.
+    Stops the cloud's server and nodes, and deletes all its resources, S3 buckets, limits and its clock offset. Works
+    even if its files are damaged. To clear the records of clusters that ran on it, use `cloudgpu down`.
     """
     from cloudgpu.cli.context.wiring import wire
     from cloudgpu.rehearsal import reset
 
     wiring = wire(json=json, needs_disk=False)
-    wiring.questions.confirm("Delete the simulated cloud of this home, with everything in it?", yes=yes)
+    wiring.questions.confirm("Delete the simulated cloud of this home and everything in it?", yes=yes)
     existed = reset.reset(wiring.home)
     if json:
         wiring.screen.document({"simulated": True, "existed": existed})
@@ -87,13 +94,13 @@ def reset(yes: Yes = False, json: Json = False) -> None:
 @app.command("env")
 def env(
     pulumi: Annotated[
-        bool, typer.Option("--pulumi", help="Also set a separate PULUMI_HOME whose aws plugin uses this cloud.")
+        bool, typer.Option("--pulumi", help="Also set a PULUMI_HOME whose AWS plugin uses the simulated cloud.")
     ] = False,
 ) -> None:
     """Print environment variables for AWS clients.
 
-    They direct AWS clients to the simulated cloud: `eval "$(cloudgpu rehearsal env)"`. The credentials work only
-    there.
+    The variables direct AWS clients to the simulated cloud: `eval "$(cloudgpu rehearsal env)"`. The credentials are
+    valid only there.
     """
     from cloudgpu.cli.context.wiring import wire
     from cloudgpu.rehearsal import client
@@ -104,7 +111,7 @@ def env(
         from cloudgpu.backends.aws.engines import pulumi_lines
 
         lines += pulumi_lines(wiring.home)
-    # For `eval`, so unchanged in a pipe: every value is quoted where the lines are made.
+    # The output is for `eval`, so it is not altered in a pipe; `client.env_lines` quotes every value.
     wiring.screen.raw("".join(f"{line}\n" for line in lines))
 
 

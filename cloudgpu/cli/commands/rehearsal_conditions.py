@@ -15,16 +15,20 @@ from cloudgpu.files import SETTINGS_BYTES, parse_json, read_input, read_text
 
 CapacityRows = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[ZONE/TYPE/MARKET=COUNT]...", help="Number of instances available; parts may be *."),
+    typer.Argument(metavar="[ZONE/TYPE/MARKET=COUNT]...", help="Number of available instances. Each part may be *."),
 ]
 QuotaRows = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[REGION/BUCKET/MARKET=VCPUS]...", help="Number of vCPUs that may run; parts may be *."),
+    typer.Argument(
+        metavar="[REGION/FAMILY/MARKET=VCPUS]...",
+        help="Quota in vCPUs. FAMILY is an EC2 quota family such as p, g or standard. Each part may be *.",
+    ),
 ]
 PriceRows = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="[REGION/TYPE/MARKET=USD]...", help="USD per hour; parts may be *, and the last match wins."
+        metavar="[REGION/TYPE/MARKET=USD]...",
+        help="Price in USD per hour. Each part may be *. The last match applies.",
     ),
 ]
 FaultFile = Annotated[
@@ -32,7 +36,7 @@ FaultFile = Annotated[
 ]
 Back = Annotated[bool, typer.Option("--back", help="Move the clock back instead.")]
 _PRICE = re.compile(r"0*[1-9]\d{0,8}(\.\d{1,12})?|0{1,9}\.0{0,11}[1-9]\d{0,11}", re.ASCII)
-"""Above 0 and below one billion, in decimal notation."""
+"""A price above 0 and below one billion, in decimal notation."""
 _MOST = 1_000_000
 Moved = Annotated[str, typer.Argument(metavar="DURATION", help="Duration, such as 90s, 20m or 8h.")]
 
@@ -40,7 +44,7 @@ Moved = Annotated[str, typer.Argument(metavar="DURATION", help="Duration, such a
 def capacity(rows: CapacityRows = None, json: Json = False) -> None:
     """Limit the capacity of the simulated zones.
 
-    Replaces all limits; without arguments, removes them. Starts the rehearsal cloud.
+    Replaces all capacity limits; without arguments, removes them. Starts the rehearsal cloud if necessary.
     """
     from cloudgpu.cli.context.wiring import wire
     from cloudgpu.rehearsal import client
@@ -55,10 +59,9 @@ def capacity(rows: CapacityRows = None, json: Json = False) -> None:
 
 
 def quota(rows: QuotaRows = None, json: Json = False) -> None:
-    """Limit the simulated account's vCPUs.
+    """Set the vCPU quotas of the simulated account.
 
-    Replaces all limits; without arguments, removes them. Buckets are those of AWS: p, g, standard and so on. Starts
-    the rehearsal cloud.
+    Replaces all quotas; without arguments, removes them. Starts the rehearsal cloud if necessary.
     """
     from cloudgpu.cli.context.wiring import wire
     from cloudgpu.rehearsal import client
@@ -76,8 +79,8 @@ def quota(rows: QuotaRows = None, json: Json = False) -> None:
 def prices(rows: PriceRows = None, json: Json = False) -> None:
     """Change the prices of the simulated instances.
 
-    Replaces all changed prices; without arguments, restores the catalogue's. `catalog refresh --on rehearsal` reads
-    them. Markets are on-demand and spot. Starts the rehearsal cloud.
+    Replaces all changed prices; without arguments, restores the catalog's prices. MARKET is on-demand or spot. Plans
+    use the new prices after `catalog refresh --on rehearsal`. Starts the rehearsal cloud if necessary.
     """
     from cloudgpu.cli.context.wiring import wire
     from cloudgpu.rehearsal import client
@@ -88,7 +91,7 @@ def prices(rows: PriceRows = None, json: Json = False) -> None:
     if json:
         wiring.screen.document({"simulated": True, "prices": table})
     elif not table:
-        wiring.screen.line("simulated prices: the catalogue's")
+        wiring.screen.line("simulated prices: same as in the catalog")
     else:
         wiring.screen.lines(["simulated prices:", *(f"  {key} = {usd} USD/h" for key, usd in table.items())])
 
@@ -96,8 +99,8 @@ def prices(rows: PriceRows = None, json: Json = False) -> None:
 def faults(file: FaultFile = "", json: Json = False) -> None:
     """Inject scripted faults into the simulated API.
 
-    Replaces the fault script: which calls fail, are delayed, held or cut, before or after their effect.
-    docs/reference/faults.md lists the fields of a rule. Starts the rehearsal cloud.
+    Replaces the fault script, whose rules make API calls fail, or delay, hold or cut them, before or after they take
+    effect. docs/reference/faults.md lists the fields of a rule. Starts the rehearsal cloud if necessary.
     """
     from cloudgpu.cli.context.wiring import wire
     from cloudgpu.rehearsal import client
@@ -114,10 +117,10 @@ def faults(file: FaultFile = "", json: Json = False) -> None:
 
 
 def advance(by: Moved, back: Back = False, json: Json = False) -> None:
-    """Move the clock of the nodes' power-off timers.
+    """Move the clock of the nodes' power-off timers forward.
 
-    Nodes whose expiry is reached power off, as they would on AWS. The clock stays ahead, even after a restart, so nodes
-    launched later may power off at boot. To set it back, use --back.
+    Nodes whose expiry is reached power off, as they would on AWS. The clock stays ahead, even after a restart of the
+    cloud, so nodes that are launched later may power off at boot. To move the clock back, use --back.
     """
     from cloudgpu import bounds
     from cloudgpu.cli.context.wiring import wire
@@ -128,7 +131,7 @@ def advance(by: Moved, back: Back = False, json: Json = False) -> None:
     try:
         seconds = bounds.duration_s(by, LIMIT_DAYS * 86400)
     except ValueError as err:
-        hint = f"for example: cloudgpu rehearsal advance 8h; the clock can move by {LIMIT_DAYS} days in total"
+        hint = f"use a duration such as 8h; the clock can move by {LIMIT_DAYS} days in total"
         raise UsageError(f"{by!r} is not a valid duration: {err}", hint=hint) from err
     wiring = wire(json=json)
     moved_s = -seconds if back else seconds
@@ -136,18 +139,18 @@ def advance(by: Moved, back: Back = False, json: Json = False) -> None:
     if json:
         wiring.screen.document({"simulated": True, "advanced_s": moved_s})
     else:
-        wiring.screen.line(f"the simulated nodes' clock moved {'back' if back else 'on'} by {DurationS(seconds)}")
+        wiring.screen.line(f"the simulated nodes' clock moved {'back' if back else 'forward'} by {DurationS(seconds)}")
         if not back:
             wiring.screen.line(
-                "  nodes launched later use this clock too; to set it back, repeat the command with --back"
+                "  nodes launched later use this clock too; to move it back, repeat the command with --back"
             )
 
 
 def read_rows(rows: Sequence[str]) -> dict[str, int]:
-    """Parse rows such as `us-east-1c/p3dn.24xlarge/on-demand=0` into a table.
+    """Parse limits such as `us-east-1c/p3dn.24xlarge/on-demand=0` into a dictionary.
 
     Raises:
-        UsageError: A row is not of that form.
+        UsageError: A limit does not have that form.
     """
     table = {}
     for row in rows:
@@ -155,31 +158,31 @@ def read_rows(rows: Sequence[str]) -> dict[str, int]:
         try:
             table[key] = bounds.whole(count if key.count("/") == 2 else "", most=_MOST)  # noqa: PLR2004
         except ValueError:
-            message = f"{row!r} is not of the form A/B/C=NUMBER"
-            hint = f"for example 'us-east-1c/p3dn.24xlarge/on-demand=0' or '*/*/spot=2'; {_MOST:,} at most"
+            message = f"{row!r} does not have the form A/B/C=NUMBER"
+            hint = f"for example: 'us-east-1c/p3dn.24xlarge/on-demand=0' or '*/*/spot=2'; at most {_MOST:,}"
             raise UsageError(message, hint=hint) from None
     return table
 
 
 def read_prices(rows: Sequence[str]) -> dict[str, str]:
-    """Parse rows such as `us-east-1/p3dn.24xlarge/on-demand=29.5` into a table.
+    """Parse prices such as `us-east-1/p3dn.24xlarge/on-demand=29.5` into a dictionary.
 
     Raises:
-        UsageError: A row is not of that form.
+        UsageError: A price does not have that form.
     """
     table = {}
     for row in rows:
         key, _, usd = row.rpartition("=")
         market = key.rpartition("/")[2]
         if key.count("/") != 2 or not _PRICE.fullmatch(usd) or market not in ("on-demand", "spot", "*"):  # noqa: PLR2004
-            message = f"{row!r} is not of the form REGION/TYPE/MARKET=USD"
-            raise UsageError(message, hint="for example us-east-1/p3dn.24xlarge/on-demand=29.5")
+            message = f"{row!r} does not have the form REGION/TYPE/MARKET=USD"
+            raise UsageError(message, hint="for example: us-east-1/p3dn.24xlarge/on-demand=29.5")
         table[key] = usd
     return table
 
 
 def read_rules(file: str) -> list[Any]:
-    """Return the rules of a fault script, or an empty list without a file.
+    """Return the rules of a fault script, or an empty list if `file` is empty.
 
     Raises:
         UsageError: The file cannot be read, or is not a JSON list.
@@ -189,11 +192,11 @@ def read_rules(file: str) -> list[Any]:
     try:
         rules = parse_json(read_input(SETTINGS_BYTES) if file == "-" else read_text(Path(file), SETTINGS_BYTES))
     except (OSError, ValueError) as err:
-        message = f"the fault script {file} cannot be read: {err}"
-        raise UsageError(message, hint="expected a JSON list of rules; see docs/guides/faults.md") from err
+        message = f"cannot read the fault script {file}: {err}"
+        raise UsageError(message, hint="provide a JSON list of rules; see docs/guides/faults.md") from err
     if not isinstance(rules, list):
-        message = f"the fault script {file} is not a list"
-        raise UsageError(message, hint='for example [{"action": "CreateFleet", "code": "InternalError"}]')
+        message = f"the fault script {file} is not a JSON list"
+        raise UsageError(message, hint='for example: [{"action": "CreateFleet", "code": "InternalError"}]')
     return rules
 
 

@@ -22,17 +22,18 @@ Given = Annotated[
 def apply(names: Names, given: Given = None, json: Json = False) -> None:
     """Apply faults, effective immediately.
 
-    Replaces all previously applied faults, including capacity and quotas. Starts the rehearsal cloud.
+    Replaces all previously applied faults, including limits on capacity and quotas. Starts the rehearsal cloud if
+    necessary.
     """
     from cloudgpu.cli.context.wiring import wire
     from cloudgpu.cli.render.fault import in_force_lines
     from cloudgpu.rehearsal import client
     from cloudgpu.rehearsal.faults import scripts
 
-    found_scripts = [scripts.find(name) for name in names]
-    combined = scripts.combine(found_scripts, read_given(given or []))
+    selected = [scripts.find(name) for name in names]
+    combined = scripts.combine(selected, read_given(given or []))
     wiring = wire(json=json)
-    now = client.put_script(wiring.rehearsal(), {"names": [script.name for script in found_scripts], **combined})
+    now = client.put_script(wiring.rehearsal(), {"names": [script.name for script in selected], **combined})
     wiring.quota_headroom.forget("rehearsal")
     if json:
         wiring.screen.document({"simulated": True, **now})
@@ -44,7 +45,7 @@ def apply(names: Names, given: Given = None, json: Json = False) -> None:
 def list_all(json: Json = False) -> None:
     """List the fault library and the faults in effect.
 
-    Never starts a rehearsal cloud.
+    Does not start the rehearsal cloud.
     """
     from cloudgpu.cli.context.wiring import wire
     from cloudgpu.cli.render.fault import library_json, library_lines
@@ -80,7 +81,7 @@ def show(name: Name, json: Json = False) -> None:
 def clear(json: Json = False) -> None:
     """Clear all faults and all limits on capacity and quotas.
 
-    Nodes that a fault has already affected stay affected. Starts the rehearsal cloud.
+    Nodes that a fault has already affected are not repaired. Starts the rehearsal cloud if necessary.
     """
     from cloudgpu.cli.context.wiring import wire
     from cloudgpu.cli.render.fault import in_force_lines
@@ -96,13 +97,13 @@ def clear(json: Json = False) -> None:
 
 
 def read_given(rows: list[str]) -> dict[str, str]:
-    """Parse rows such as `zone=us-east-1d` into a table.
+    """Parse assignments such as `zone=us-east-1d` into a dictionary.
 
     Raises:
-        UsageError: A row is not of that form.
+        UsageError: An assignment does not have that form.
     """
     for row in rows:
         if not row.partition("=")[0] or "=" not in row:
-            message = f"{row!r} is not of the form NAME=VALUE"
-            raise UsageError(message, hint="for example --set zone=us-east-1d")
+            message = f"{row!r} does not have the form NAME=VALUE"
+            raise UsageError(message, hint="for example: --set zone=us-east-1d")
     return {name: value for name, _, value in (row.partition("=") for row in rows)}

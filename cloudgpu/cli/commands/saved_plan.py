@@ -1,4 +1,4 @@
-"""The plan that `up` and `train` apply: from a recipe on the command line, or from a file with `--plan FILE`."""
+"""The plan that `up` and `train` apply: made from a recipe, or read from a file with `--plan FILE`."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PlanSource:
-    """A recipe with its assignments, or a saved plan."""
+    """The source of a plan: a recipe with its assignments, or a saved plan."""
 
     target: str | None
     region: str | None
@@ -25,11 +25,11 @@ class PlanSource:
     stored: "StoredPlan | None" = None
 
     def planned(self, wiring: "Wiring") -> "Planned":
-        """Return a new plan, or the saved one if it still holds.
+        """Return a new plan, or the saved plan if its inputs have not changed.
 
         Raises:
             PlanError: The inputs of the saved plan have changed.
-            CloudGpuError: The plan cannot be made.
+            CloudGpuError: The recipe cannot be planned.
         """
         from cloudgpu.cli.context.plans import plan_recipe
 
@@ -41,14 +41,14 @@ class PlanSource:
 def asked(
     file: Path | None, recipe: str, sets: list[str] | None, prefer: str | None, **where: str | None
 ) -> PlanSource:
-    """Return what the command line selects. `where` has `on` and `region`.
+    """Return the plan source that the command line selects. `where` contains the options `on` and `region`.
 
     Raises:
-        UsageError: Neither a recipe nor a file is given, or a file and an option that the file already sets.
+        UsageError: Neither a recipe nor a file is given, or an option is given that the file already sets.
     """
     if file is None:
         if not recipe:
-            raise UsageError("missing argument RECIPE", hint="give a recipe, or a saved plan with --plan FILE")
+            raise UsageError("missing argument RECIPE", hint="specify a recipe, or a saved plan with --plan FILE")
         return PlanSource(where["on"], where["region"], recipe, tuple(preferring(sets, prefer)))
     given = {
         "RECIPE": recipe,
@@ -58,7 +58,8 @@ def asked(
     }
     repeated = [name for name, value in given.items() if value]
     if repeated:
-        raise UsageError(f"--plan {file} already sets {', '.join(repeated)}", hint="remove --plan or the others")
+        options = ", ".join(repeated)
+        raise UsageError(f"--plan {file} already sets {options}", hint=f"remove --plan, or remove {options}")
     from cloudgpu.app.planning.plan_files import load
 
     stored = load(file)
@@ -80,7 +81,7 @@ def show(planned: "Planned", cluster: str, wiring: "Wiring") -> None:
 
 
 def world_of(wiring: "Wiring", planned: "Planned", file: Path) -> "PlanInputs":
-    """Return the inputs of a plan, to be saved in this file or compared with it."""
+    """Return the inputs of a plan, to save in the plan file or to compare with it."""
     from cloudgpu.app.planning import plan_files
     from cloudgpu.paths import Home
 
@@ -88,7 +89,11 @@ def world_of(wiring: "Wiring", planned: "Planned", file: Path) -> "PlanInputs":
 
 
 def _agreed(wiring: "Wiring", file: Path, stored: "StoredPlan") -> "Planned":
-    """Return the plan of a file if its inputs have not changed."""
+    """Return the plan of a file.
+
+    Raises:
+        PlanError: The inputs of the plan have changed.
+    """
     from cloudgpu.app.planning import plan_files
     from cloudgpu.cli.context.plans import plan_recipe
 

@@ -19,15 +19,18 @@ def ssh(
     words: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[NODE] [-- COMMAND...]", help="Node index (default 0), and the command (default: a shell)."
+            metavar="[NODE] [-- COMMAND...]", help="Node index (default: 0) and command (default: a login shell)."
         ),
     ] = None,
     carry: Annotated[
-        bool, typer.Option("--carry", hidden=True, help="Act as the ProxyCommand of ssh over Session Manager.")
+        bool, typer.Option("--carry", hidden=True, help="Act as ProxyCommand for ssh over Session Manager.")
     ] = False,
     show: Annotated[bool, typer.Option("--print", help="Print the ssh command line instead of running it.")] = False,
 ) -> None:
-    """Log in to a node, or run a command there."""
+    """Log in to a node, or run a command on it.
+
+    Runs OpenSSH with the node's pinned host key.
+    """
     import shlex
 
     from cloudgpu.app.access.ssh import asked_for, login
@@ -38,9 +41,9 @@ def ssh(
     index, command = asked_for(node, words or [], context.obj or [])
     if carry:
         carrying = wiring.node_access.carrying(name, index)
-        os.execvpe(carrying.argv[0], carrying.argv, dict(carrying.environ))  # noqa: S606 - it takes our place in the pipe
+        os.execvpe(carrying.argv[0], carrying.argv, dict(carrying.environ))  # noqa: S606 - it replaces this process in the pipe
     argv = login(wiring.records, wiring.home, wiring.node_access.means, cluster=name, index=index, command=command)
     if show:
         wiring.screen.raw(f"{shlex.join(argv)}\n")
         return
-    os.execvp(argv[0], argv)  # noqa: S606 - ssh takes the terminal over, as the user expects of `ssh`
+    os.execvp(argv[0], argv)  # noqa: S606 - ssh takes over the terminal, as the user expects

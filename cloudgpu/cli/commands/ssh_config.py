@@ -10,15 +10,15 @@ from cloudgpu.text import command
 
 def ssh_config(
     cluster: Annotated[
-        str, typer.Argument(metavar="[NAME]", help="Cluster name. Optional if only one is running.")
+        str, typer.Argument(metavar="[NAME]", help="Cluster name. Optional if only one cluster is running.")
     ] = "",
     show: Annotated[bool, typer.Option("--print", help="Print the entries without changing ~/.ssh.")] = False,
-    remove: Annotated[bool, typer.Option("--remove", help="Remove the entries. `down` removes them too.")] = False,
+    remove: Annotated[bool, typer.Option("--remove", help="Remove the entries. `down` also removes them.")] = False,
 ) -> None:
     """Add a cluster's nodes to ~/.ssh for ssh, scp and editors.
 
-    Writes ~/.ssh/cloudgpu.d/NAME and, if missing, one Include line at the top of ~/.ssh/config. The nodes are named
-    NAME-0, NAME-1 and so on, the head node also NAME; their host keys are pinned. `down` removes the entries.
+    Writes ~/.ssh/cloudgpu.d/NAME and, if it is missing, one Include line at the top of ~/.ssh/config. The nodes are
+    named NAME-0, NAME-1 and so on, and NAME is the head node. Their host keys are pinned. `down` removes the entries.
     """
     from cloudgpu.app.access.cluster_nodes import find_cluster_nodes, reached
     from cloudgpu.app.access.ssh_config import entries, write
@@ -37,13 +37,13 @@ def ssh_config(
     login = wiring.node_access.means
     cluster_nodes = find_cluster_nodes(wiring.records, wiring.home, login, name)
     with reached(login, cluster_nodes, range(len(cluster_nodes.nodes))) as nodes:
-        made = entries(wiring.home, login, cluster_nodes, nodes)
+        ssh_entries = entries(wiring.home, login, cluster_nodes, nodes)
     name = cluster_nodes.record.name
     if show:
-        wiring.screen.raw(made.text)
+        wiring.screen.raw(ssh_entries.text)
         return
-    included = write(wiring.home, name, made, folder)
-    wiring.screen.line(f"added {', '.join(made.names)} to {folder.ours / name}")
+    included = write(wiring.home, name, ssh_entries, folder)
+    wiring.screen.line(f"added {', '.join(ssh_entries.names)} to {folder.ours / name}")
     if included:
         wiring.screen.line(f"added an Include line at the top of {folder.config}")
-    wiring.screen.line(f"log in: {command('ssh', name)}    removed by: {command('cloudgpu', 'down', name)}")
+    wiring.screen.line(f"log in: {command('ssh', name)}    remove with: {command('cloudgpu', 'down', name)}")

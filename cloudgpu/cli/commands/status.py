@@ -14,7 +14,7 @@ def status(
 ) -> None:
     """List running clusters and their runs.
 
-    Lists every cluster that is not confirmed deleted, from this machine's records, with the age of each record.
+    Lists every cluster in this machine's records whose deletion is not confirmed, with the age of each record.
     """
     from cloudgpu.app.clusters.status import billed, recorded
     from cloudgpu.backends.missing_rows import gap_of
@@ -30,7 +30,7 @@ def status(
         clusters = billed(clusters, now, wiring.billing.lenient())
     for status_row in (status_row for status_row in clusters if status_row.unbilled):
         gap = gap_of(status_row.record, status_row.unbilled)
-        wiring.screen.remark(f"warning: {gap.message}; `{gap.repair}` writes it again")
+        wiring.screen.remark(f"warning: {gap.message}; to restore the ledger row: {gap.repair}")
     past = wiring.records.runs() if runs else []
     damaged = wiring.records.damaged_runs() if runs else []
     reasons = {run_id: wiring.records.run_damage(run_id) for run_id in damaged}

@@ -5,14 +5,17 @@ from typing import Annotated, Literal
 import typer
 
 from cloudgpu.bounds import MAX_SIZE_GIB
-from cloudgpu.cli.commands.options import Json, On, Owner, Region, Team, Yes, whole
+from cloudgpu.cli.commands.options import Json, On, OneRegion, Owner, Team, Yes, whole
 
 app = typer.Typer(help="Manage storage that outlives clusters.", no_args_is_help=True, rich_markup_mode=None)
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="Name: lowercase letters, digits and dashes.")]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="Storage name: lowercase letters, digits and dashes.")]
 Kind = Annotated[
     Literal["efs", "lustre", "ebs", "s3"],
-    typer.Option("--kind", help="Shared files, parallel files in one zone, a single-zone disk, or a bucket."),
+    typer.Option(
+        "--kind",
+        help="Shared file system, parallel file system in one zone, single-zone disk, or S3 bucket.",
+    ),
 ]
 
 
@@ -22,37 +25,42 @@ def create(  # noqa: PLR0917
     kind: Kind,
     size: Annotated[
         int,
-        typer.Option(
-            "--size", metavar="GIB", parser=whole(0, MAX_SIZE_GIB), help="Size of a disk or Lustre file system."
-        ),
+        typer.Option("--size", metavar="GIB", parser=whole(0, MAX_SIZE_GIB), help="Disk or Lustre only: size in GiB."),
     ] = 0,
     zone: Annotated[
-        str, typer.Option("--zone", help="Zone of a disk or Lustre file system. Only clusters in this zone can use it.")
+        str, typer.Option("--zone", help="Disk or Lustre only: zone. Only clusters in this zone can use the storage.")
     ] = "",
     deployment: Annotated[
         Literal["scratch_2", "persistent_2"] | None,
-        typer.Option("--deployment", help="Lustre only: scratch_2 is not replicated and cheaper. Default: scratch_2."),
+        typer.Option(
+            "--deployment",
+            help="Lustre only: scratch_2 (cheaper, data not replicated) or persistent_2 (replicated). "
+            "Default: scratch_2.",
+        ),
     ] = None,
     linked: Annotated[
-        str, typer.Option("--linked", metavar="S3_URL", help="Lustre only: show this bucket or prefix as files.")
+        str,
+        typer.Option(
+            "--linked", metavar="S3_URL", help="Lustre only: show the objects of this S3 bucket or prefix as files."
+        ),
     ] = "",
     from_snapshot: Annotated[
-        str, typer.Option("--from-snapshot", metavar="SNAPSHOT", help="Disk only: create it from this snapshot.")
+        str, typer.Option("--from-snapshot", metavar="SNAPSHOT", help="Disk only: snapshot to create the disk from.")
     ] = "",
     disposable: Annotated[
-        bool, typer.Option("--disposable", help="Let `storage delete` delete its data without --delete-data.")
+        bool, typer.Option("--disposable", help="Allow `storage delete` to delete the data without --delete-data.")
     ] = False,
     on: On = None,
     yes: Yes = False,
-    region: Region = None,
+    region: OneRegion = None,
     owner: Owner = None,
     team: Team = None,
     json: Json = False,
 ) -> None:
     """Create storage that outlives clusters.
 
-    It costs money until you delete it by name. If matching storage already exists, makes no changes. If creation
-    fails, deletes the incomplete storage immediately.
+    Storage costs money until you delete it with `storage delete`. If storage with this name and the same options
+    exists, makes no changes. If creation fails, deletes the incomplete storage immediately.
     """
     from cloudgpu.app.storage.request import StorageOptions, price_of, request
     from cloudgpu.cli.context.wiring import wire
@@ -74,11 +82,11 @@ def create(  # noqa: PLR0917
 
 
 @app.command("list")
-def show(on: On = None, region: Region = None, json: Json = False) -> None:
+def show(on: On = None, region: OneRegion = None, json: Json = False) -> None:
     """List storage with its cost, age and users.
 
-    Queries the cloud for every user's storage, in the configured region and in every region where this home has
-    created storage. Costs cover capacity only.
+    Queries the cloud for the storage of all users, in the configured region and in every region where this home has
+    created storage. Costs include only capacity.
     """
     from cloudgpu.app.storage.overview import overview
     from cloudgpu.cli.context.wiring import wire
@@ -100,17 +108,17 @@ def show(on: On = None, region: Region = None, json: Json = False) -> None:
 def delete(
     name: Name,
     delete_data: Annotated[
-        bool, typer.Option("--delete-data", help="Delete protected data. Prompts for the storage's name.")
+        bool, typer.Option("--delete-data", help="Delete protected data, after you type the name of the storage.")
     ] = False,
     on: On = None,
     yes: Yes = False,
-    region: Region = None,
+    region: OneRegion = None,
     json: Json = False,
 ) -> None:
     """Delete storage and its data, and confirm the deletion.
 
-    Fails while instances use the storage. Requires --delete-data unless the storage was created with --disposable.
-    Exits 6 if something is left.
+    Fails if instances are using the storage. Requires --delete-data unless the storage was created with --disposable.
+    Exits 6 if a resource could not be deleted.
     """
     from cloudgpu.cli.context.wiring import wire
     from cloudgpu.cli.render.storage import deleted_json, deleted_lines, deletion_question

@@ -9,26 +9,28 @@ from cloudgpu.cli.commands.options import Json, On
 
 def sweep(
     regions: Annotated[
-        list[str] | None, typer.Option("--region", help="Search only this region, and skip IAM. Repeatable.")
+        list[str] | None, typer.Option("--region", help="Search only this region, and not IAM. Repeatable.")
     ] = None,
     owners: Annotated[
-        list[str] | None, typer.Option("--owner", help="Only this owner's resources, running or not. Repeatable.")
+        list[str] | None,
+        typer.Option("--owner", help="Include only this owner's resources, even unexpired ones. Repeatable."),
     ] = None,
     all_mine: Annotated[
-        bool, typer.Option("--all-mine", help="With --yes: delete your own running clusters too.")
+        bool, typer.Option("--all-mine", help="With --yes: also delete your own running clusters.")
     ] = False,
     yes: Annotated[
-        bool, typer.Option("--yes", "-y", help="Delete the leftovers, without a prompt. Default: only list them.")
+        bool, typer.Option("--yes", "-y", help="Delete the leftovers without a prompt. Default: only list them.")
     ] = False,
     on: On = None,
     json: Json = False,
 ) -> None:
     """Find tagged clusters in the account and delete leftovers.
 
-    Searches every enabled region and IAM by tag, without local records, and shows owner, expiry and cost. With --yes,
-    deletes every expired cluster, and your own clusters unless this machine's records say that they are running. Other
-    users' unexpired clusters need --owner. Also lists storage and machine images, but deletes only disposable storage
-    whose cluster is deleted. Exits 6 if something is left or a region could not be searched.
+    Searches IAM and every enabled region by tag, independently of local records, and shows the owner, expiry and cost
+    of each cluster. With --yes, deletes every expired cluster, and your own clusters unless they are recorded as
+    running on this machine. To delete unexpired clusters of other users, add --owner. Also lists storage and machine
+    images, but deletes only disposable storage whose cluster is deleted. Exits 6 if a resource is left or a region
+    could not be searched.
     """
     from cloudgpu.app.sweep.cluster_resources import SweepRequest
     from cloudgpu.app.sweep.sweep import Sweep, SweepResult, problem

@@ -31,7 +31,7 @@ MatrixOption = Annotated[
     typer.Option(
         "--matrix",
         metavar="NAME=VALUE,VALUE",
-        help="Run every combination of these values, one at a time on one cluster. Repeatable.",
+        help="Run every combination of these parameter values, one run at a time on one cluster. Repeatable.",
     ),
 ]
 CsvFile = Annotated[
@@ -52,7 +52,7 @@ def train(  # noqa: PLR0917
         bool, typer.Option("--keep-on-failure", help="Keep the cluster running if the run fails.")
     ] = False,
     detach: Annotated[
-        bool, typer.Option("--detach", help="Return once training starts. To finish the run, use `attach`.")
+        bool, typer.Option("--detach", help="Return once training has started. To finish the run, use `attach`.")
     ] = False,
     matrix: MatrixOption = None,
     csv: CsvFile = None,
@@ -60,7 +60,7 @@ def train(  # noqa: PLR0917
         bool, typer.Option("--fail-fast", help="With --matrix: stop after the first failed run.")
     ] = False,
     again: Annotated[
-        bool, typer.Option("--again", help="With --matrix: rerun combinations that have a result.")
+        bool, typer.Option("--again", help="With --matrix: rerun combinations that already have a result.")
     ] = False,
     retry_until_up: RetryUntilUp = "",
     on_interrupt: OnInterrupt = "ask",
@@ -72,10 +72,11 @@ def train(  # noqa: PLR0917
     install_pulumi: InstallPulumi = False,
     json: Json = False,
 ) -> None:
-    """Run a recipe from plan to bill.
+    """Run a recipe: create a cluster, train, then delete it.
 
-    Plans, asks for confirmation, launches the nodes, uploads the code, trains, downloads the outputs and deletes the
-    cluster. A cluster that already existed is kept. To resume a --matrix, run the same command again.
+    Plans the run, asks for confirmation, launches the nodes, uploads the code, trains, downloads the outputs, deletes
+    the cluster and prints the cost. A cluster that already existed is not deleted. To resume an interrupted matrix, run
+    the same command again.
     """
     # Parse this first, so that a missing recipe is reported before the slow imports.
     source = asked(plan, recipe, sets, prefer, on=on, region=region)

@@ -1,4 +1,4 @@
-"""`cloudgpu train RECIPE --matrix`: run every combination of some values, one at a time on one cluster."""
+"""`cloudgpu train RECIPE --matrix`: run every combination of parameter values, one run at a time on one cluster."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class MatrixOptions:
-    """The options of `train --matrix`. Options not listed here mean the same as without a matrix.
+    """The options of `train --matrix`. Fields not described here are options of `train` with their usual meaning.
 
     Attributes:
-        axes: `name=value,value`, one for each parameter or field.
-        table: File to also write the table to, or None.
-        fail_fast: Start no further run after one has failed.
-        again: Rerun combinations that have a result.
+        axes: Axes as `name=value,value`, one for each parameter or field.
+        table: File to which the table is also written, or None.
+        fail_fast: Whether to start no further run after a run has failed.
+        again: Whether to rerun combinations that already have a result.
     """
 
     axes: tuple[str, ...]
@@ -43,7 +43,7 @@ class MatrixOptions:
 
 
 def check_options(options: MatrixOptions, plan: Path | None) -> "tuple[Axis, ...]":
-    """Return the axes, or an empty tuple without `--matrix`. Called before the slow imports.
+    """Return the axes, or an empty tuple if `--matrix` is not used. Called before the slow imports.
 
     Raises:
         UsageError: The options contradict each other, or an axis is invalid.
@@ -56,10 +56,10 @@ def check_options(options: MatrixOptions, plan: Path | None) -> "tuple[Axis, ...
         return ()
     if plan is not None:
         raise UsageError(
-            "--plan applies one run, but --matrix starts several", hint="give the recipe instead of --plan"
+            "--plan applies one run, but --matrix starts several", hint="specify the recipe instead of --plan"
         )
     if options.detach:
-        message = "--detach cannot be used with --matrix: the command starts each run when the one before it has ended"
+        message = "--detach cannot be used with --matrix, because the command starts each run after the previous run"
         hint = "run the command in tmux, or with nohup and --yes; if it is killed, run it again to resume"
         raise UsageError(message, hint=hint)
     if options.table is not None and not options.table.absolute().parent.is_dir():
@@ -71,11 +71,11 @@ def check_options(options: MatrixOptions, plan: Path | None) -> "tuple[Axis, ...
 
 
 def train_matrix(wiring: "Wiring", source: PlanSource, axes: "Sequence[Axis]", options: MatrixOptions) -> None:
-    """Plan the whole matrix, ask once, run the combinations without a result, and show the table.
+    """Plan the whole matrix, ask for confirmation, run the combinations without a result, and show the table.
 
     Raises:
         CloudGpuError: The matrix cannot be planned, or was aborted.
-        typer.Exit: The matrix ended; carries the exit code.
+        typer.Exit: The matrix has finished; contains the exit code.
     """
     from cloudgpu.cli.render.matrix import exit_code, outcome_lines, plan_lines
     from cloudgpu.cli.terminal.interruption import tell_what_runs

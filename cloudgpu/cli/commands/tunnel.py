@@ -16,7 +16,7 @@ def tunnel(
     port: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[[LOCAL:]PORT]...", help="Ports on the node. Default: the ports of its running services."
+            metavar="[[LOCAL:]PORT]...", help="Ports on the node. Default: the ports of the node's running services."
         ),
     ] = None,
     node: Annotated[int, typer.Option("--node", parser=whole(0, 999), help="Node index; 0 is the head node.")] = 0,
@@ -32,7 +32,7 @@ def tunnel(
 ) -> None:
     """Forward local ports to a node until Ctrl-C.
 
-    Listens on 127.0.0.1 only. Reconnects if the connection to the node breaks.
+    Listens only on 127.0.0.1. Reconnects if the connection to the node is lost.
     """
     from cloudgpu.app.access.cluster_nodes import find_cluster_nodes, reached
     from cloudgpu.app.access.tunnels import described, hold, is_port_forward, open_all, parse_port_forwards, ports_of

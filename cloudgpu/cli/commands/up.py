@@ -45,7 +45,7 @@ def up(  # noqa: PLR0917
 ) -> None:
     """Create a cluster from a recipe and keep it running.
 
-    If the cluster already exists, verify it and make no changes.
+    If the cluster already exists, verifies that it matches the recipe and makes no changes.
     """
     # Parse this first, so that a missing recipe is reported before the slow imports.
     source = asked(plan, recipe, sets, prefer, on=on, region=region)

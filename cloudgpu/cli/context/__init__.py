@@ -1,1 +1,1 @@
-"""The composition root: chooses the implementation behind each interface that a use case needs."""
+"""The composition root: choose the implementation of each interface that a use case needs."""

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from cloudgpu.ssh.tcp_connector import TcpConnector
 
 _ANSWER_S = 10.0
-"""Connection timeout. Unlike a new instance, a self-managed host does not have to boot first."""
+"""Connection timeout in seconds. It is short because, unlike a new instance, a self-managed host is already booted."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class HostWiring:
 
     Attributes:
         carrier: Returns the carrier to a node, or None for a direct connection.
-        aws: Connects to AWS, for the S3 buckets that a recipe uses.
+        aws: Connects to AWS, to use the S3 buckets of a recipe.
     """
 
     local: LocalContext
@@ -74,7 +74,7 @@ class HostWiring:
         return known_hosts()
 
     def connect_all(self, nodes: "Sequence[Node]") -> "Mapping[int, Host | CloudGpuError]":
-        """Connect to every node and return the connection or the error of each."""
+        """Connect to every node and return a connection or an error for each node."""
         from cloudgpu.ssh.fanout import connect_all
 
         local = self.local
@@ -96,11 +96,11 @@ class HostWiring:
 
 
 def refuse_on_hosts(target: Target, feature: str) -> None:
-    """Reject a feature that needs a cloud.
+    """Reject a feature that requires a cloud.
 
     Raises:
         UsageError: The target is self-managed hosts.
     """
     if target == "ssh":
-        message = f"{feature}: not available for self-managed hosts, because it is about renting instances"
+        message = f"{feature}: not available for self-managed hosts, because no cloud instances are launched"
         raise UsageError(message, hint="use --on aws or --on rehearsal; see docs/reference/hosts.md")

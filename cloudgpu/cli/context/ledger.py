@@ -1,4 +1,4 @@
-"""The part of the composition root for the ledger and its comparison with the records of a home."""
+"""The part of the composition root for the ledger, and for comparing the ledger with the records of a home."""
 
 from contextlib import suppress
 from dataclasses import dataclass
@@ -11,12 +11,12 @@ from cloudgpu.cli.context.resources import opened
 from cloudgpu.errors import CloudGpuError
 
 if TYPE_CHECKING:
-    from cloudgpu.backends.missing_rows import Gap
+    from cloudgpu.backends.missing_rows import MissingRows
 
 
 @dataclass(frozen=True)
 class LedgerWiring:
-    """The ledger of one command."""
+    """The ledger as used by one command."""
 
     local: LocalContext
 
@@ -26,7 +26,7 @@ class LedgerWiring:
 
         Raises:
             LedgerError: The ledger cannot be used.
-            StateError: The command must write to the state home, and cannot.
+            StateError: The command must write to the state home, but the home is not writable.
         """
         from cloudgpu.ledger.store import open_ledger
 
@@ -36,13 +36,13 @@ class LedgerWiring:
         return opened.enter_context(open_ledger(local.settings.ledger_url, may_read_only=not local.needs_disk))
 
     def lenient(self) -> CostLedger:
-        """Return a ledger whose failures do not stop the command. It is opened on first use."""
+        """Return a wrapper of the ledger whose failures do not stop the command; the ledger is opened on first use."""
         from cloudgpu.backends.lenient_ledger import LenientLedger
 
         return LenientLedger(lambda: self.ledger)
 
-    def gaps(self) -> "tuple[Gap, ...]":
-        """Return the resources that cost money according to this home's records but have no ledger row.
+    def gaps(self) -> "tuple[MissingRows, ...]":
+        """Return the resources that cost money according to this home's records but are missing from the ledger.
 
         Raises:
             LedgerError: The ledger cannot be read.
@@ -53,13 +53,13 @@ class LedgerWiring:
         return gaps(self.local.records, self.local.storage_records.all(), self.ledger)
 
     def warn_of_gaps(self) -> None:
-        """Print a warning to stderr for every missing row. Errors of the ledger itself are reported elsewhere."""
+        """Print a warning to stderr for every missing ledger row. The ledger's own errors are not reported here."""
         with suppress(CloudGpuError):
             for gap in self.gaps():
-                self.local.screen.remark(f"warning: {gap.message}; `{gap.repair}` writes it again")
+                self.local.screen.remark(f"warning: {gap.message}; to restore the ledger row: {gap.repair}")
 
     def restore_storage_rows(self) -> None:
-        """Restore missing ledger rows of storage from the records."""
+        """Restore missing ledger rows of storage from the storage records."""
         from cloudgpu.app.storage.manage import retained_spending
         from cloudgpu.backends.retained_billing import RetainedBilling
 

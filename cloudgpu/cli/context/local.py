@@ -1,4 +1,4 @@
-"""What every command uses on this machine: settings, screen, clock, and the records in its state home."""
+"""The local collaborators of every command: settings, screen, clock, and the records in the state home."""
 
 import os
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cloudgpu.backends.events import Emit
-from cloudgpu.cli.terminal.prompts import Questions
+from cloudgpu.cli.terminal.prompts import Prompts
 from cloudgpu.cli.terminal.screen import Screen
 from cloudgpu.clock import Clock
 from cloudgpu.errors import UsageError
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class LocalContext:
-    """The collaborators of a command that need neither a cloud, nor a node, nor the ledger.
+    """The collaborators of a command that require no cloud, node or ledger.
 
     Attributes:
         needs_disk: Whether the command must be able to write to the state home. Commands that only show or delete
-            things also work with a full or read-only disk.
+            resources also work if the disk is full or read-only.
     """
 
     settings: Settings
@@ -38,62 +38,62 @@ class LocalContext:
 
     @cached_property
     def home(self) -> Home:
-        """The state home, checked to be writable if the command needs that."""
+        """The state home, verified to be writable if the command must write to it."""
         home = Home(self.settings.home)
         return home.ensure() if self.needs_disk else home
 
     @cached_property
     def records(self) -> RecordStore:
-        """The clusters and runs of this home."""
+        """The cluster and run records of this home."""
         return RecordStore(self.home)
 
     @property
     def storage_records(self) -> "StorageRecords":
-        """The storage of this home."""
+        """The storage records of this home."""
         from cloudgpu.state.storage_records import StorageRecords
 
         return StorageRecords(self.home)
 
     @property
-    def questions(self) -> Questions:
-        """The prompts that ask the user."""
-        return Questions(self.screen)
+    def questions(self) -> Prompts:
+        """The interface for prompting the user."""
+        return Prompts(self.screen)
 
     @property
     def emit(self) -> Emit:
-        """The receiver of progress events."""
+        """The function that shows a progress event."""
         return self.screen.emit
 
     @cached_property
     def catalog(self) -> "Catalog":
-        """The GPUs, types and prices of this command's target, as this home knows them."""
+        """The GPUs, instance types and prices of this command's target, from the latest catalog in this home."""
         from cloudgpu.state.known_catalog import known_catalog
 
         return known_catalog(Home(self.settings.home), self.settings.target)
 
     @property
     def catalog_snapshots(self) -> "CatalogSnapshots":
-        """The catalogue data that was read from this command's target."""
+        """The stored catalog snapshots of this command's target."""
         from cloudgpu.state.catalog_snapshots import CatalogSnapshots
 
         return CatalogSnapshots(Home(self.settings.home), self.settings.target)
 
     @property
     def quota_headroom(self) -> "QuotaHeadroom":
-        """The account's quotas, as far as this home knows them."""
+        """The account's quotas, queried from the cloud or cached in this home."""
         from cloudgpu.app.planning.quota_headroom import QuotaHeadroom
 
         return QuotaHeadroom(Home(self.settings.home), self.clock)
 
     @property
     def existing_storage_resources(self) -> dict[str, str]:
-        """Existing resources that the settings name for storage, under the names that the storage program uses."""
+        """Existing resources that the settings specify for storage, keyed by their names in the storage program."""
         from cloudgpu.app.clusters.existing_resources import for_storage
 
         return for_storage(self.settings)
 
     def storage_target(self, name: str) -> Target:
-        """Return the target that storage was created on, or by default the configured one."""
+        """Return the target on which storage was created, or the configured target if there is no record of it."""
         recorded = next((record.target for record in self.storage_records.all() if record.name == name), "")
         return as_target(recorded) if recorded else self.settings.target
 
@@ -105,20 +105,20 @@ class LocalContext:
         """
         names = [record.name for record in self.records.clusters()]
         if len(names) > 1:
-            raise UsageError(f"several clusters are running: {', '.join(names)}", hint="specify one of them by name")
+            raise UsageError(f"several clusters are running: {', '.join(names)}", hint="specify the name of a cluster")
         return names[0] if names else ""
 
 
 def recipe_roots() -> tuple[Path, ...]:
-    """Return the folders searched for recipe names: the current one first, then the shipped recipes."""
+    """Return the folders that are searched for recipe names: `recipes` here first, then the bundled recipes."""
     return (Path.cwd() / "recipes", bundled("recipes"))
 
 
 def environ() -> dict[str, str]:
-    """Return a copy of the caller's environment, for the secrets of recipes and the programs that engines run."""
+    """Return a copy of the caller's environment, for recipe secrets and for the programs that engines run."""
     return dict(os.environ)
 
 
 def as_target(text: str) -> Target:
-    """Return a record's target as a literal type."""
+    """Convert the target of a record to its literal type."""
     return "aws" if text == "aws" else "ssh" if text == "ssh" else "rehearsal"

@@ -42,7 +42,7 @@ class NodeAccess:
         cloud: Connects to a target.
         backend: Returns the backend of a cluster: its cloud, or self-managed hosts.
         context: Returns the deletion context of a target.
-        environ: The caller's environment, for the programs that carry connections.
+        environ: The caller's environment, passed to programs that carry connections.
     """
 
     settings: Settings
@@ -57,14 +57,14 @@ class NodeAccess:
 
     @property
     def connect(self) -> Connect:
-        """The function that connects to all nodes of an inventory."""
+        """The function that connects to the nodes of an inventory."""
         from cloudgpu.app.access.node_connections import connector
 
         return connector(self.settings.ssh_key, self.clock, float(self.settings.boot_seconds), self.ways)
 
     @cached_property
     def ways(self) -> "NodeCarriers":
-        """The carriers to nodes without a direct connection."""
+        """The carriers of connections to nodes that cannot be reached directly."""
         from cloudgpu.app.access.node_connections import NodeCarriers
 
         return NodeCarriers(
@@ -72,7 +72,7 @@ class NodeAccess:
         )
 
     def check(self) -> None:
-        """Check that new nodes will be reachable, before any are launched.
+        """Check, before any nodes are launched, that they will be reachable.
 
         Raises:
             HostKeyError: The host key of the jump host is unknown.
@@ -94,7 +94,7 @@ class NodeAccess:
         return NodeLogin(self.settings.ssh_key, self.clock, self.ways, self._carrying_line, self.authorize_caller)
 
     def authorize_caller(self, record: ClusterRecord) -> None:
-        """Authorize SSH from the caller's address. Notes go to stderr, so that stdout holds only data."""
+        """Authorize SSH from the caller's address. Notes are printed to stderr, because stdout is for data."""
         from cloudgpu.app.clusters.ssh_access import authorize_ssh_if_possible
 
         def emit(event: ProgressEvent) -> None:
@@ -107,7 +107,7 @@ class NodeAccess:
         authorize_ssh_if_possible(replace(self.context(target), emit=emit), record)
 
     def refreshed(self, clusters: "Sequence[ClusterStatus]") -> "tuple[ClusterStatus, ...]":
-        """Query the state of each cluster's nodes, and authorize SSH from here to the running ones."""
+        """Query the state of each cluster's nodes, and authorize SSH from this machine to running clusters."""
         return tuple(self._refreshed(cluster) for cluster in clusters)
 
     def _refreshed(self, cluster: "ClusterStatus") -> "ClusterStatus":
@@ -122,24 +122,24 @@ class NodeAccess:
             if refreshed.state == "up":
                 self.authorize_caller(refreshed.record)
         except CloudGpuError as err:
-            # A failure for one cluster must not stop the query of the others.
+            # A failure for one cluster must not prevent querying the other clusters.
             return replace(cluster, state="unknown", problem=err.message)
         return refreshed
 
     def _bill(self, record: ClusterRecord) -> None:
-        """Update the ledger from the cloud: restore lost rows, and close those of terminated nodes."""
+        """Update the ledger from the cloud: restore missing rows, and record the end of terminated nodes."""
         from cloudgpu.app.clusters.ledger_closing import note_ends
         from cloudgpu.backends.missing_rows import restore, rows_of
 
         if record.target == "ssh" or not record.instance_ids:
             return
         context = self.context("aws" if record.target == "aws" else "rehearsal")
-        with suppress(CloudGpuError):  # the state of the nodes is shown even if the ledger fails
+        with suppress(CloudGpuError):  # the state of the nodes is still shown if the ledger fails
             restore(context, record)
             note_ends(context, rows_of(context.ledger, record.name, record.token))
 
     def carrying(self, cluster: str, index: int) -> "CarryingCommand":
-        """Return the program that carries SSH to a node by Session Manager."""
+        """Return the command that carries SSH to a node through Session Manager."""
         from cloudgpu.app.access.ssh import chosen, recorded
         from cloudgpu.state.inventories import stored_inventory
 
@@ -148,7 +148,7 @@ class NodeAccess:
         return self._sessions(node).command(node)
 
     def _carrying_line(self, cluster: str, index: int) -> list[str]:
-        """Return the ProxyCommand for OpenSSH. It names the home, because OpenSSH may run it elsewhere."""
+        """Return the ProxyCommand for OpenSSH. It sets the home, because OpenSSH may run in another environment."""
         home = f"CLOUDGPU_HOME={self.settings.home}"
         return ["env", home, sys.executable, "-m", "cloudgpu", "ssh", cluster, "--node", str(index), "--carry"]
 
@@ -159,6 +159,6 @@ class NodeAccess:
         if target not in self._clouds:
             self._clouds[target] = self.cloud(target)
         cloud, settings = self._clouds[target], self.settings
-        named = settings.session_manager_plugin
-        plugin = session_plugin(named) if named or not cloud.session_plugin else cloud.session_plugin
+        configured = settings.session_manager_plugin
+        plugin = session_plugin(configured) if configured or not cloud.session_plugin else cloud.session_plugin
         return SessionManager(lambda peer: cloud.clients_at(peer.zone), plugin, settings.aws_profile, self.environ)

@@ -1,4 +1,4 @@
-"""The part of the composition root that makes plans, for clouds and for self-managed hosts."""
+"""The part of the composition root for planning, on clouds and on self-managed hosts."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -22,8 +22,8 @@ def plan_recipe(
     from cloudgpu.state.cooldowns import Cooldowns
 
     target, settings = wiring.settings.target, wiring.settings
-    asks = not offline and target != "rehearsal"  # rehearsal nodes run no containers
-    surveyor = Preflight(settings, environ(), wiring.registries.images if asks else None)
+    checks_images = not offline and target != "rehearsal"  # rehearsal nodes run no containers
+    surveyor = Preflight(settings, environ(), wiring.registries.images if checks_images else None)
     today = wiring.clock.now().date()
     if target == "ssh":
         from cloudgpu.app.planning.hosts import make_host_plan
@@ -57,7 +57,7 @@ def plan_recipe(
 
 
 def forecast(wiring: "Wiring", plan: "Plan") -> "tuple[ResourceForecast, ...]":
-    """Preview the resources that a plan would create at its first candidate. Changes nothing, not even SSH keys."""
+    """Preview the resources that a plan would create for its first candidate. Changes nothing, not even SSH keys."""
     from cloudgpu.app.clusters.existing_resources import for_clusters
     from cloudgpu.app.planning.forecast import forecast
     from cloudgpu.backends.launch_request import Requester
@@ -69,7 +69,7 @@ def forecast(wiring: "Wiring", plan: "Plan") -> "tuple[ResourceForecast, ...]":
 
 
 def find_reusable_cluster(wiring: "Wiring", plan: "Plan") -> str:
-    """Return the running cluster that `train` reuses for this plan, or an empty string if it creates a new one."""
+    """Return the name of the running cluster that `train` would reuse for this plan; empty if there is none."""
     from cloudgpu.backends.reuse import matches
 
     record = wiring.records.cluster(plan.recipe.name)

@@ -23,14 +23,14 @@ class RegistryWiring:
 
     @cached_property
     def logins(self) -> "RegistryLogins":
-        """Logins to AWS container registries."""
+        """The provider of logins to AWS container registries."""
         from cloudgpu.app.runs.registry_logins import RegistryLogins
 
         return RegistryLogins(self.clients, self.clock)
 
     @cached_property
     def images(self) -> "RegistryImages":
-        """Return the client that looks images up in their registries before any nodes are launched."""
+        """The client that looks up container images in their registries before any nodes are launched."""
         from cloudgpu.app.planning.registry.images import RegistryImages
 
         return RegistryImages(self.environ, self.logins)

@@ -1,6 +1,6 @@
-"""Resources that a command opens, and that `main` closes when the command has ended or failed."""
+"""Resources that a command opens and that `main` closes when the command returns or fails."""
 
 from contextlib import ExitStack
 
 opened = ExitStack()
-"""Shared by the whole process, which runs one command at a time."""
+"""The open resources. They are shared by the whole process, which runs one command at a time."""

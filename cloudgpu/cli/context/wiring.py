@@ -1,4 +1,4 @@
-"""The composition root: build the adapters that a command uses. Heavy imports happen only in here."""
+"""The composition root: build the adapters that a command uses. Heavy modules are imported only inside functions."""
 
 import os
 from dataclasses import replace
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     from cloudgpu.app.clusters.delete_many import TeardownOf
     from cloudgpu.app.clusters.factory import ClusterDeleter
     from cloudgpu.app.diagnostics.check import DiagnosticReport
-    from cloudgpu.app.images.bake import Baking, ImageStore
-    from cloudgpu.app.matrix.train import Matrices
+    from cloudgpu.app.images.bake import ImageBaker, ImageStore
+    from cloudgpu.app.matrix.train import MatrixRunner
     from cloudgpu.app.planning.catalog_refresh import CatalogRefresh
-    from cloudgpu.app.runs.attach import Watching
+    from cloudgpu.app.runs.attach import RunWatcher
     from cloudgpu.app.runs.stages import Stages
-    from cloudgpu.app.runs.train import Training
+    from cloudgpu.app.runs.train import TrainingRun
     from cloudgpu.app.storage.manage import StorageManager
     from cloudgpu.backends.aws.api_log import ApiCallLog
     from cloudgpu.backends.aws.cloud import AwsCloud
@@ -53,13 +53,13 @@ class Wiring(LocalContext):
 
     @cached_property
     def billing(self) -> "LedgerWiring":
-        """The ledger, and its comparison with the records of this home."""
+        """The ledger, and the comparison of the ledger with the records of this home."""
         from cloudgpu.cli.context.ledger import LedgerWiring
 
         return LedgerWiring(self)
 
     def cloud(self, target: Target) -> Cloud:
-        """Connect to the target, and start its rehearsal cloud if it is not running."""
+        """Connect to the target. For `rehearsal`, start the rehearsal cloud if it is not running."""
         return self._aws_cloud(target)
 
     def catalog_refresh(self) -> "CatalogRefresh":
@@ -72,7 +72,7 @@ class Wiring(LocalContext):
         return CatalogRefresh(source, self.catalog_snapshots, load_catalog(), self.clock, self.emit)
 
     def diagnose(self, *, storage: bool) -> "DiagnosticReport":
-        """Check what a run on this command's target needs, and with `storage` also what `storage` needs."""
+        """Check the requirements of a run on this command's target and, if `storage` is true, of `cloudgpu storage`."""
         from cloudgpu.app.diagnostics import local_checks
         from cloudgpu.app.diagnostics.doctor import examine
         from cloudgpu.aws.iam.permissions import GRANTS
@@ -80,12 +80,12 @@ class Wiring(LocalContext):
         from cloudgpu.aws.iam.storage_permissions import STORAGE_GRANTS
 
         settings = self.settings
-        further = (*(STORAGE_GRANTS if storage else ()), *(SESSION_GRANTS if settings.reach == "ssm" else ()))
+        extra_grants = (*(STORAGE_GRANTS if storage else ()), *(SESSION_GRANTS if settings.reach == "ssm" else ()))
         return examine(
             target=settings.target,
             region=settings.region,
             account=lambda: self._aws_cloud(settings.target).examined(),
-            grants=(*GRANTS, *further),
+            grants=(*GRANTS, *extra_grants),
             machine=local_checks.of(settings, Home(settings.home)),
         )
 
@@ -93,7 +93,7 @@ class Wiring(LocalContext):
         from cloudgpu.backends.aws.cloud import connect_aws, connect_rehearsal
 
         if target == "ssh":
-            message = "self-managed hosts are not a cloud, so they have no such resources"
+            message = "this command requires a cloud, but the target is self-managed hosts"
             raise UsageError(
                 message, hint="use --on aws or --on rehearsal, or manage your own hosts with `cloudgpu hosts`"
             )
@@ -102,21 +102,21 @@ class Wiring(LocalContext):
         return connect_rehearsal(self.settings, self.home, environ(), self.clock, self.calls)
 
     def rehearsal(self) -> "RehearsalCloud":
-        """Return this home's rehearsal cloud, and start it if it is not running."""
+        """Return the client of this home's rehearsal cloud, after starting the cloud if it is not running."""
         from cloudgpu.backends.aws.cloud import start_rehearsal
 
         return start_rehearsal(self.settings, self.home, self.clock)
 
     @cached_property
     def calls(self) -> "ApiCallLog":
-        """The log of AWS calls, which is written only with `--debug`."""
+        """The log of AWS calls, which is written only if `--debug` is set."""
         from cloudgpu.backends.aws.api_log import ApiCallLog
 
         return ApiCallLog(self.home.debug_log if self.settings.debug else None, self.clock, required=self.needs_disk)
 
     @cached_property
     def requester(self) -> "Requester":
-        """The owner and team to bill, with the public key that nodes authorize."""
+        """The owner and team to bill, the public key that nodes authorize, and existing resources to use."""
         from cloudgpu.app.clusters.create import Requester
         from cloudgpu.app.clusters.existing_resources import for_clusters
         from cloudgpu.ssh.keys import ensure_key
@@ -164,32 +164,35 @@ class Wiring(LocalContext):
 
         return CloudContext(cloud, self.ledger, self.records, self.home, self.clock, self.settings.owner, self.emit)
 
-    def training(self, target: Target) -> "Training":
+    def training(self, target: Target) -> "TrainingRun":
         """Return the use case `train` for a target."""
-        from cloudgpu.app.runs.train import Training
+        from cloudgpu.app.runs.train import TrainingRun
 
-        return Training(self.context(target), self.requester, self.connect, self.registries.logins)
+        return TrainingRun(self.context(target), self.requester, self.connect, self.registries.logins)
 
     @cached_property
     def registries(self) -> RegistryWiring:
         """The access to container registries."""
         return RegistryWiring(lambda region: self._aws_cloud("aws").clients(region), self.clock, environ())
 
-    def matrices(self, target: Target) -> "Matrices":
+    def matrices(self, target: Target) -> "MatrixRunner":
         """Return the use case `train --matrix` for a target."""
-        from cloudgpu.app.matrix.train import Matrices
+        from cloudgpu.app.matrix.train import MatrixRunner
 
-        return Matrices(self.context(target), self.training(target), self.requester, self.connect)
+        return MatrixRunner(self.context(target), self.training(target), self.requester, self.connect)
 
-    def watching(self, record: RunRecord, *, only_rank: int | None = None) -> "Watching":
-        """Return the use cases `logs -f`, `attach` and `cancel` for the target of a run."""
-        from cloudgpu.app.runs.attach import Watching
+    def watching(self, record: RunRecord, *, only_rank: int | None = None) -> "RunWatcher":
+        """Return the use cases `logs -f`, `attach` and `cancel` for the target of a run.
+
+        If `only_rank` is set, the output of other ranks is not shown.
+        """
+        from cloudgpu.app.runs.attach import RunWatcher
 
         def emit(event: ProgressEvent) -> None:
             if only_rank is None or not isinstance(event, RankLine) or event.rank == only_rank:
                 self.emit(event)
 
-        return Watching(replace(self.context(as_target(record.target)), emit=emit), self.connect)
+        return RunWatcher(replace(self.context(as_target(record.target)), emit=emit), self.connect)
 
     def images(self, target: Target) -> "ImageStore":
         """Return the store of machine images of a target."""
@@ -197,11 +200,13 @@ class Wiring(LocalContext):
 
         return AwsImages(self._aws_cloud(target), self.clock)
 
-    def baking(self, target: Target, stages: "Stages") -> "Baking":
+    def baking(self, target: Target, stages: "Stages") -> "ImageBaker":
         """Return the use case `image bake` for a target."""
-        from cloudgpu.app.images.bake import Baking
+        from cloudgpu.app.images.bake import ImageBaker
 
-        return Baking(self.cloud_context(self.cloud(target)), self.requester, self.connect, self.images(target), stages)
+        return ImageBaker(
+            self.cloud_context(self.cloud(target)), self.requester, self.connect, self.images(target), stages
+        )
 
     def teardown(self, cluster: str) -> "ClusterDeleter":
         """Return the use case `down` for the target of a cluster."""
@@ -211,7 +216,7 @@ class Wiring(LocalContext):
         return cluster_deleter(self.cleanup_context(as_target(recorded) if recorded else self.settings.target))
 
     def cleanup_context(self, target: Target) -> "Context":
-        """Return the context for deletions: an unusable ledger must not keep nodes running."""
+        """Return the context for deletions, which work even if the ledger is unusable."""
         if target == "ssh":
             return self.hosts.context(self.billing.lenient())
         return self.cloud_cleanup_context(target)
@@ -225,7 +230,7 @@ class Wiring(LocalContext):
 
     @property
     def teardowns(self) -> "TeardownOf":
-        """Return `down` for several threads at once, which share one context per target."""
+        """A factory of the use case `down` for several concurrent threads, which share one context per target."""
         from cloudgpu.app.clusters.factory import cluster_deleter
 
         contexts: dict[Target, Context] = {}
@@ -268,7 +273,7 @@ _debug = False
 
 
 def set_debug() -> None:
-    """Remember `--debug`, which is parsed before the command."""
+    """Store the option `--debug`, which is parsed before the command."""
     global _debug  # noqa: PLW0603
     _debug = True
 
@@ -278,9 +283,9 @@ def wire(*, json: bool = False, quits: bool = False, needs_disk: bool = True, **
 
     Args:
         json: Print one JSON document to stdout, and everything else to stderr.
-        quits: The command only shows things, so it may exit when the reader of its output closes the pipe.
-        needs_disk: See `LocalContext`.
-        flags: Settings from the command line.
+        quits: The command only displays data, so it may exit when the reader of its output closes the pipe.
+        needs_disk: The command must be able to write to the state home; see `LocalContext`.
+        flags: Settings from the command line, by name.
 
     Raises:
         UsageError: A setting is invalid.

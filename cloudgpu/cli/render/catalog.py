@@ -1,4 +1,4 @@
-"""The catalogue's data and the changes of a refresh, as text and as JSON."""
+"""The data of the catalog and the changes made by a refresh, as text and as JSON."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, time
@@ -13,20 +13,21 @@ from cloudgpu.state.catalog_snapshots import History, SnapshotEntry
 from cloudgpu.text import command
 
 _SHOWN: Final = 20
-"""Lines of spot prices, which move all day, and of first readings, which are many."""
+"""Maximum number of lines for each kind of change in `_MANY`."""
 _NAMED: Final = 4
-"""Regions that are named one by one."""
+"""Maximum number of regions that are listed by name."""
 _MANY: Final = ("spot", "spot-new", "spot-gone", "price-new", "zone-new")
+"""Kinds of change that are numerous: spot prices, which change all day, and data that is read for the first time."""
 _WORDS: Final = {"on_demand": "on-demand"}
 
 
 def refreshed_lines(result: RefreshResult) -> list[str]:
-    """Return the changes line by line, and what could not be read."""
+    """Return one line per change, and one per part of the data that was skipped or could not be read."""
     where = _where(result.entry.regions)
     simulated = "  [simulated]" if result.simulated else ""
     lines = [f"{result.target} {where}: {result.entry.summary} (overlay {result.entry.number}){simulated}"]
     lines += [f"  {change}" for change in _shown(result.changes, result.entry.number)]
-    lines += [f"left out: {name} has the unknown GPU {gpu}" for name, gpu in result.left_out.items()]
+    lines += [f"skipped: {name} has the unknown GPU {gpu}" for name, gpu in result.left_out.items()]
     for unread in result.unread:
         part = _WORDS.get(unread.part, unread.part)
         lines.append(f"unknown: {unread.region} {part}: {unread.reason}; keeping the previous data")
@@ -42,7 +43,7 @@ def _refresh(target: str) -> str:
 
 
 def _shown(changes: Sequence[Change], number: int) -> list[str]:
-    """Return the changes, limited to the first ones of kinds with hundreds of changes."""
+    """Return one line per change, limited to the first `_SHOWN` changes of each kind in `_MANY`."""
     lines: list[str] = []
     for kind in dict.fromkeys(change.kind for change in changes):
         changed = [line(change) for change in changes if change.kind == kind]
@@ -72,12 +73,12 @@ def refreshed_json(result: RefreshResult) -> dict[str, Any]:
 
 
 def knowledge_lines(status: CatalogStatus, now: datetime) -> list[str]:
-    """Return what was read, with age and source, and then what is bundled."""
+    """Return the data that was read from the target, with its age and source, and a summary of the bundled data."""
     first, last = status.shipped_priced_on
     simulated = "  [simulated]" if status.simulated else ""
     lines = []
     if status.entry is None:
-        lines.append(f"{status.target}: no data has been read yet; {_refresh(status.target)} reads it")
+        lines.append(f"{status.target}: no data has been read yet; to read it: {_refresh(status.target)}")
     else:
         read = f"overlay {status.entry.number}, read {moment(status.entry.at)} by account {status.entry.account}"
         lines += [f"{status.target}: {read}{simulated}", ""]
@@ -97,7 +98,7 @@ def knowledge_lines(status: CatalogStatus, now: datetime) -> list[str]:
     old = age((now - datetime.combine(first, time(), UTC)).total_seconds())
     span = str(first) if first == last else f"{first} to {last}"
     what = "everything" if status.entry is None else "everything else"
-    lines += ["", f"{what} came with cloudgpu: {status.shipped_types} types, prices read {span} ({old} ago)"]
+    lines += ["", f"{what} is bundled with cloudgpu: {status.shipped_types} types, prices read {span} ({old} ago)"]
     return lines + [f"  {source}" for source in status.sources]
 
 
@@ -131,27 +132,27 @@ def knowledge_json(status: CatalogStatus, now: datetime) -> dict[str, Any]:
 
 
 def history_lines(history: History, target: str) -> list[str]:
-    """Return one line per refresh, latest last, with a star at the active one."""
+    """Return one line per refresh, latest last; a star marks the refresh in use."""
     if not history.entries:
-        return [f"{target}: no data has been read yet; {_refresh(target)} reads it"]
-    rows = [_history_row(entry, holds=entry.number == history.current) for entry in history.entries]
+        return [f"{target}: no data has been read yet; to read it: {_refresh(target)}"]
+    rows = [_history_row(entry, in_use=entry.number == history.current) for entry in history.entries]
     lines = columns([("", "overlay", "read", "over", "regions", "changed"), *rows], right={1, 3})
-    return lines if history.current else [*lines, f"{target}: the catalogue shipped with cloudgpu is in use"]
+    return lines if history.current else [*lines, f"{target}: the catalog bundled with cloudgpu is in use"]
 
 
-def _history_row(entry: SnapshotEntry, *, holds: bool) -> tuple[str, ...]:
+def _history_row(entry: SnapshotEntry, *, in_use: bool) -> tuple[str, ...]:
     where = _where(entry.regions)
-    return "*" if holds else "", str(entry.number), moment(entry.at), str(entry.after), where, entry.summary
+    return "*" if in_use else "", str(entry.number), moment(entry.at), str(entry.after), where, entry.summary
 
 
 def entry_lines(entry: SnapshotEntry) -> list[str]:
-    """Return all changes of one refresh."""
+    """Return the summary and all changes of one refresh."""
     head = f"overlay {entry.number}, read {moment(entry.at)} from {_where(entry.regions)}: {entry.summary}"
     return [head, *(f"  {text}" for text in entry.lines)]
 
 
 def history_json(history: History, target: str, selected: SnapshotEntry | None) -> dict[str, Any]:
-    """Return the documented `catalog history --json` form, with changes only for the selected refresh."""
+    """Return the documented `catalog history --json` form; only a selected refresh includes its changes."""
     entries = history.entries if selected is None else (selected,)
     return {
         "target": target,

@@ -25,11 +25,11 @@ def read_since(text: str | None, now: datetime) -> datetime | None:
         return bounds.age(text, now) if _AGE.fullmatch(text) else bounds.moment(text)
     except ValueError:
         message = f"--since {text}: expected a date such as 2026-11-01, or an age such as 7d, 12h or 30m"
-        raise UsageError(message, hint="both reach back to the year 2000") from None
+        raise UsageError(message, hint="use a date or an age that is not before the year 2000") from None
 
 
 def report_json(report: CostReport, by: str) -> dict[str, Any]:
-    """Return the documented `cost --json` form, with money as strings."""
+    """Return the documented `cost --json` form, with amounts as strings."""
     return {
         "by": by,
         "rows": [
@@ -51,7 +51,7 @@ def report_json(report: CostReport, by: str) -> dict[str, Any]:
 
 
 def report_lines(report: CostReport, by: str) -> list[str]:
-    """Return a table and the two totals, which are never added up."""
+    """Return a table and the totals of real and simulated costs, which are never added together."""
     since = "" if report.since is None else f" since {moment(report.since)}"
     if not report.rows:
         return [f"nothing was spent{since}"]
@@ -61,7 +61,7 @@ def report_lines(report: CostReport, by: str) -> list[str]:
 
 
 def _row(row: ReportRow) -> tuple[str, ...]:
-    words = {"simulated": row.simulated, "still costing": row.open_entries, "without what has no price": row.unpriced}
+    words = {"simulated": row.simulated, "still accruing": row.open_entries, "excludes unknown prices": row.unpriced}
     words["estimated, at most"] = row.estimated
     marks = ", ".join(word for word, on in words.items() if on)
     return row.key, f"{row.node_hours:.3f}", money(row.usd), marks

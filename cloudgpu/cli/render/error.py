@@ -7,7 +7,7 @@ from cloudgpu.errors import CloudGpuError, HostKeyError, NoCapacityError
 
 _ATTEMPT = re.compile(r"(\S+ \S+ \S+: [^:()]+ \([\w.]+\)): ")
 
-# Not by class: an error of another package may have a list, too, and its class would have to be loaded for that.
+# Look up attributes by name, not by class, because testing for classes of other packages would require importing them.
 _LISTS = ("problems", "findings", "tried", "left", "tail")
 
 
@@ -20,19 +20,19 @@ def error_json(err: CloudGpuError) -> dict[str, Any]:
 
 
 def failure_json(kind: str, message: str, hint: str, exit_code: int, about: list[str]) -> dict[str, Any]:
-    """Return the same form for other failures: an invalid option, Ctrl-C."""
+    """Return the `--json` form of a failure that is not a `CloudGpuError`: an invalid option or Ctrl-C."""
     return {"error": {"type": kind, "message": message, "hint": hint, "exit_code": exit_code, "details": about}}
 
 
 def details(err: CloudGpuError) -> list[str]:
-    """Return all problems, findings, candidates or leftovers of an error, unabridged."""
+    """Return the full details of an error: its problems, findings, candidates, leftovers or output."""
     if isinstance(err, HostKeyError):
         return _fingerprints(err)
     return [str(detail) for name in _LISTS for detail in getattr(err, name, ())]
 
 
 def detail_lines(err: CloudGpuError) -> list[str]:
-    """Return the details for the terminal, without repeating the message, and with only the code of each candidate."""
+    """Return the details for the terminal: candidates shortened to their error code, and nothing from the message."""
     if isinstance(err, NoCapacityError):
         return [short_attempt(detail) for detail in err.tried]
     if isinstance(err, HostKeyError):
@@ -41,7 +41,7 @@ def detail_lines(err: CloudGpuError) -> list[str]:
 
 
 def short_attempt(tried: str) -> str:
-    """Shorten AWS's text to `us-east-1a g4dn.xlarge on-demand: no capacity (InsufficientInstanceCapacity)`."""
+    """Shorten a failed attempt to `us-east-1a g4dn.xlarge on-demand: no capacity (InsufficientInstanceCapacity)`."""
     match = _ATTEMPT.match(tried)
     return match[1] if match else tried
 

@@ -3,12 +3,12 @@
 from datetime import datetime
 from typing import Any
 
-from cloudgpu.backends.expiry_extension import Extended
+from cloudgpu.backends.expiry_extension import ExtensionResult
 from cloudgpu.cli.terminal.number_format import distance, moment, money
 from cloudgpu.text import command
 
 
-def extended_json(extended: Extended) -> dict[str, Any]:
+def extended_json(extended: ExtensionResult) -> dict[str, Any]:
     """Return the documented `extend --json` form."""
     record = extended.record
     return {
@@ -21,13 +21,12 @@ def extended_json(extended: Extended) -> dict[str, Any]:
     }
 
 
-def extended_lines(extended: Extended, now: datetime) -> list[str]:
-    """Return the lines with the new expiry and its worst-case cost."""
+def extended_lines(extended: ExtensionResult, now: datetime) -> list[str]:
+    """Return the lines with the new expiry and the worst-case cost until then."""
     record = extended.record
     until = f"{moment(record.expires_at)} ({distance(record.expires_at, now)})"
-    costs = f"AWS would charge {money(extended.worst_case_usd)} at most" if record.simulated else "it costs at most"
-    worst = costs if record.simulated else f"{costs} {money(extended.worst_case_usd)}"
+    worst = f"{money(extended.worst_case_usd)} at most{' (simulated; nothing is charged)' if record.simulated else ''}"
     return [
         f"cluster {record.name} now expires {until}, not {moment(extended.before)}; confirmed by every node",
-        f"  {worst} by then; `{command('cloudgpu', 'down', record.name)}` ends it earlier",
+        f"  cost until then: {worst}; to delete it earlier: {command('cloudgpu', 'down', record.name)}",
     ]

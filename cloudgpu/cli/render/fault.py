@@ -12,9 +12,9 @@ _PARTS = ("rules", "capacity", "quotas", "cloud", "nodes")
 
 
 def library_lines(library: Sequence[FaultScript], applied: Sequence[str]) -> list[str]:
-    """Return one line per fault, marking the active ones."""
+    """Return one line per fault; a star marks the active faults."""
     rows = [("*" if script.name in applied else "", script.name, script.description) for script in library]
-    now = f"in force (*): {', '.join(applied)}" if applied else "in force: none"
+    now = f"active (*): {', '.join(applied)}" if applied else "active: none"
     return [*columns(rows), now]
 
 
@@ -28,7 +28,7 @@ def library_json(library: Sequence[FaultScript], applied: Sequence[str]) -> dict
 
 
 def script_lines(script: FaultScript) -> list[str]:
-    """Return the description, the parameters with defaults, and the parts, one JSON value per line."""
+    """Return the description of a fault, its parameters with their defaults, and its parts, one JSON value per line."""
     lines = [f"{script.name}: {script.description}".rstrip(": ")]
     lines += [f"  {command('--set', f'{name}={value}')}" for name, value in script.parameters.items()]
     return [*lines, *_part_lines(script.parts)]
@@ -46,10 +46,10 @@ def script_json(script: FaultScript) -> dict[str, Any]:
 
 
 def in_force_lines(now: Mapping[str, Any]) -> list[str]:
-    """Return the active faults."""
+    """Return the names and parts of the active faults."""
     if not any(now[part] for part in _PARTS):
         return ["simulated faults: none"]
-    return [f"simulated faults: {', '.join(now['names']) or 'without a name'}", *_part_lines(now)]
+    return [f"simulated faults: {', '.join(now['names']) or 'unnamed'}", *_part_lines(now)]
 
 
 def _part_lines(parts: Mapping[str, Any]) -> list[str]:

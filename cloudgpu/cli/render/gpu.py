@@ -28,19 +28,19 @@ _LABELS = {
     "first_torch_without": "PyTorch's default wheels",
     "last_torch": "last PyTorch",
     "nvlink_links": "NVLink",
-    "nccl_link_gb_s": "NCCL's rate of a link",
+    "nccl_link_gb_s": "NCCL link rate",
     "pcie": "PCIe",
     "tdp_w": "power",
     "ecc": "ECC",
-    "replacement": "nearest that AWS still rents",
+    "replacement": "nearest that AWS still offers",
     "image": "machine image",
 }
-"""How sources name the fields of a GPU, where they do not by their own name."""
+"""Labels of a GPU's fields in the list of sources. Fields that are not listed here are labeled by their name."""
 _RATES = ("fp32", "tf32", "fp16", "bf16", "fp8", "int8")
 
 
 def profile_lines(profile: Profile, today: date) -> list[str]:
-    """Return hardware, software, containers, wheels, types, replacements and sources, one block each."""
+    """Return one block each for hardware, software, containers, wheels, types, replacements and sources of a GPU."""
     gpu = profile.gpu
     return [
         f"{gpu.name}: {gpu.architecture}, compute capability {gpu.compute_capability} (sm_{gpu.sm})",
@@ -53,7 +53,7 @@ def profile_lines(profile: Profile, today: date) -> list[str]:
             [_type(offer, today) for offer in profile.offers],
         ),
         *_table(
-            "in its place",
+            "replacements",
             [
                 *_successor(profile.gpu),
                 *(row for replacement in profile.replacements for row in _replaced(replacement)),
@@ -65,7 +65,7 @@ def profile_lines(profile: Profile, today: date) -> list[str]:
 
 
 def profile_json(profile: Profile) -> dict[str, Any]:
-    """Return the same as JSON. Null is unknown, or no upper bound where docs/reference/json.md says so."""
+    """Return the profile as JSON. Null means unknown, or no upper bound for fields that json.md describes so."""
     gpu = profile.gpu
     return {
         "gpu": gpu.name,
@@ -105,7 +105,7 @@ def profile_json(profile: Profile) -> dict[str, Any]:
 
 
 def sources_by_figure(profile: Profile) -> dict[tuple[str, str], list[str]]:
-    """Return the source of every figure: (kind of figure, source text) -> the figures."""
+    """Map each kind of value and source text to the names of the values from that source."""
     rows = [
         *(("", _LABELS.get(name, name.replace("_", " ")), text) for name, text in profile.gpu.sources.items()),
         *(("container of ", container.framework, container.source) for container in profile.containers),
@@ -124,9 +124,9 @@ def _hardware(gpu: Gpu) -> Iterator[Row]:
     have = [(name, getattr(gpu.rates, name)) for name in _RATES]
     known = [f"{name.upper()} {rate:f}" for name, rate in have if rate is not None]
     missing = [name.upper() for name, rate in have if rate is None]
-    yield "rates", f"{', '.join(known)} (1e12 a second, dense)" if known else UNKNOWN
+    yield "rates", f"{', '.join(known)} (1e12 operations per second, dense)" if known else UNKNOWN
     if known and missing:
-        yield "", f"no unit for, or unknown: {', '.join(missing)}"
+        yield "", f"not supported or unknown: {', '.join(missing)}"
     yield "NVLink", _nvlink(gpu)
     yield "PCIe", gpu.pcie or UNKNOWN
     yield "power", UNKNOWN if gpu.tdp_w is None else f"{gpu.tdp_w} W"
@@ -138,7 +138,7 @@ def _nvlink(gpu: Gpu) -> str:
         return UNKNOWN
     if not gpu.nvlink_links:
         return "none"
-    each = "" if gpu.nccl_link_gb_s is None else f", {gpu.nccl_link_gb_s:f} GB/s each way of each as NCCL reckons"
+    each = "" if gpu.nccl_link_gb_s is None else f", each {gpu.nccl_link_gb_s:f} GB/s per direction in NCCL's model"
     return f"{gpu.nvlink_links} links{each}"
 
 
@@ -157,7 +157,7 @@ def _torch(gpu: Gpu) -> str:
     if gpu.first_torch_without is None:
         return "pip's default wheels run on it" if gpu.last_torch is None else f"up to {gpu.last_torch}"
     others = gpu.last_torch is not None and _version(gpu.last_torch) >= _version(gpu.first_torch_without)
-    last = f", those of other indexes up to {gpu.last_torch}" if others else ""
+    last = f", wheels of other indexes up to {gpu.last_torch}" if others else ""
     return f"pip's default wheels below {gpu.first_torch_without}{last}"
 
 
@@ -166,7 +166,7 @@ def _version(text: str) -> tuple[int, ...]:
 
 
 def window(first: str | None, last: str | None) -> str:
-    """Format a version range: `R384 to R580`, `R450 and later`, or with an unknown start."""
+    """Format a version range: `R384 to R580`, `R450 and later`, or `unknown to R580`."""
     begin = UNKNOWN if first is None else first
     if begin == last:
         return begin
@@ -189,17 +189,17 @@ def _wheels(wheels: TorchWheels) -> tuple[str, ...]:
 
 
 def _type(offer: Offer, today: date) -> tuple[str, ...]:
-    kind = offer.kind
+    instance_type = offer.kind
     read = "" if offer.priced_on is None else f"read {days(offer.priced_on, today)} ago"
-    size = f"{kind.gpus} x {amount(kind.gpu_memory_gib)} GiB"
+    size = f"{instance_type.gpus} x {amount(instance_type.gpu_memory_gib)} GiB"
     hourly = f"{UNKNOWN} price" if offer.hourly_usd is None else f"{price(offer)}/h"
     block = "" if offer.block_usd is None else f", {money(offer.block_usd)}/h in a Capacity Block"
-    return kind.name, size, f"{hourly}{block}", offer.region or "", read, remark(offer)
+    return instance_type.name, size, f"{hourly}{block}", offer.region or "", read, remark(offer)
 
 
 def _successor(gpu: Gpu) -> Iterator[tuple[str, ...]]:
     if gpu.replacement is not None:
-        yield "", "nearest that AWS still rents", gpu.replacement, "", ""
+        yield "", "nearest that AWS still offers", gpu.replacement, "", ""
 
 
 def _replaced(replacement: Replacement) -> Iterator[tuple[str, ...]]:
@@ -209,7 +209,7 @@ def _replaced(replacement: Replacement) -> Iterator[tuple[str, ...]]:
 
 def _stand_in(offer: Offer | None) -> tuple[str, str, str]:
     if offer is None or offer.usd_per_gpu_h is None:
-        return "none that can be had at a known price", "", ""
+        return "none available at a known price", "", ""
     what = f"{offer.gpu.name} {amount(offer.kind.gpu_memory_gib)} GiB ({offer.gpu.architecture})"
     return what, f"{money(offer.usd_per_gpu_h)} a GPU-hour", f"{offer.kind.name} in {offer.region}"
 
@@ -234,9 +234,9 @@ def _next(profile: Profile) -> Iterator[str]:
     yield "next:"
     rows = [(command("cloudgpu", "images", "--latest-for", spec_name(profile.gpu.name)), "containers that run on it")]
     if use is not None:
-        about = "begin a recipe for it" if best is not None else "nobody can rent it any more: begin one for this"
-        begin = command("cloudgpu", "recipe", "new", "my-run", "--gpu", use.spec, "--region", str(use.region))
-        rows.append((begin, about))
+        about = "create a recipe for it" if best is not None else "create a recipe for a replacement"
+        create = command("cloudgpu", "recipe", "new", "my-run", "--gpu", use.spec, "--region", str(use.region))
+        rows.append((create, about))
     yield from columns(rows, indent="  ")
 
 
@@ -250,7 +250,7 @@ def _table(title: str, rows: Sequence[tuple[str, ...]]) -> list[str]:
 
 
 def _sources(profile: Profile) -> list[str]:
-    """Return each source once, with the figures it covers."""
+    """Return each source once, with the names of the values that are from it."""
     lines = [
         line
         for (kind, text), names in sources_by_figure(profile).items()

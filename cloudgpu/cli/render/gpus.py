@@ -39,7 +39,7 @@ _LESS = {
     "TB/s": "bandwidth",
     "PFLOP/s": "fp16",
 }
-"""Columns that a narrow terminal does without, the first one first, and the order in which each is needed."""
+"""Columns to hide on a narrow terminal, in this order, each with the sort order that requires it (empty if none)."""
 _ORDERS = {
     "usd-per-hour": "the cheapest first",
     "memory": "the most memory first",
@@ -53,9 +53,9 @@ OLD_DAYS = 30
 
 
 def answer_lines(answer: GpuSearchResult, today: date, width: int | None = None) -> list[str]:
-    """Return one line per type, then notes, near misses and what to type next.
+    """Return one line per type, followed by notes, near matches and suggested commands.
 
-    Columns that do not fit the terminal's `width` are left out and listed.
+    Columns that do not fit the terminal's `width` are hidden, and a note lists them.
     """
     if not answer.found.offers:
         return [*_nothing(answer), *_nearly(answer)]
@@ -63,7 +63,7 @@ def answer_lines(answer: GpuSearchResult, today: date, width: int | None = None)
     return [
         *table,
         "",
-        *([f"no room for: {', '.join(left_out)}"] if left_out else []),
+        *([f"hidden columns: {', '.join(left_out)}"] if left_out else []),
         *_legend(answer),
         *_old(answer, today),
         *_nearly(answer),
@@ -72,7 +72,7 @@ def answer_lines(answer: GpuSearchResult, today: date, width: int | None = None)
 
 
 def answer_json(answer: GpuSearchResult) -> dict[str, Any]:
-    """Return the same with exact figures as JSON."""
+    """Return the search result as JSON, with exact values."""
     return {
         "market": answer.asked.market,
         "sort": answer.asked.sort,
@@ -83,16 +83,16 @@ def answer_json(answer: GpuSearchResult) -> dict[str, Any]:
 
 
 def offer_json(offer: Offer) -> dict[str, Any]:
-    """Return an instance type at its price as JSON; null is unknown."""
-    kind = offer.kind
+    """Return an instance type with its price as JSON; null means unknown."""
+    instance_type = offer.kind
     return {
-        "instance_type": kind.name,
-        "provider": kind.provider,
-        "gpu": kind.gpu,
-        "gpus": kind.gpus,
+        "instance_type": instance_type.name,
+        "provider": instance_type.provider,
+        "gpu": instance_type.gpu,
+        "gpus": instance_type.gpus,
         "wish": offer.spec,
-        "gpu_memory_gib": amount(kind.gpu_memory_gib),
-        "gpu_memory_total_gib": amount(kind.gpu_memory_total_gib),
+        "gpu_memory_gib": amount(instance_type.gpu_memory_gib),
+        "gpu_memory_total_gib": amount(instance_type.gpu_memory_total_gib),
         "bandwidth_tb_s": _text(offer.bandwidth_tb_s),
         "fp16_pflop_s": _text(offer.fp16_pflop_s),
         "region": offer.region,
@@ -102,22 +102,22 @@ def offer_json(offer: Offer) -> dict[str, Any]:
         "usd_per_pflop_h": _text(offer.usd_per_pflop_h, places=4),
         "usd_per_tb_s": _text(offer.usd_per_tb_s, places=4),
         "priced_on": None if offer.priced_on is None else offer.priced_on.isoformat(),
-        "source": kind.source,
-        "lifecycle": kind.lifecycle,
-        "retired_on": None if kind.retired_on is None else kind.retired_on.isoformat(),
-        "usage_classes": list(kind.usage_classes),
+        "source": instance_type.source,
+        "lifecycle": instance_type.lifecycle,
+        "retired_on": None if instance_type.retired_on is None else instance_type.retired_on.isoformat(),
+        "usage_classes": list(instance_type.usage_classes),
     }
 
 
 def row(offer: Offer, today: date) -> tuple[str, ...]:
-    """Return the cells of one type."""
-    kind = offer.kind
+    """Return the table cells for one instance type."""
+    instance_type = offer.kind
     return (
-        kind.name,
-        kind.gpu,
-        str(kind.gpus),
-        amount(kind.gpu_memory_gib),
-        amount(kind.gpu_memory_total_gib),
+        instance_type.name,
+        instance_type.gpu,
+        str(instance_type.gpus),
+        amount(instance_type.gpu_memory_gib),
+        amount(instance_type.gpu_memory_total_gib),
         shown(offer.bandwidth_tb_s, lambda figure: f"{figure:.2f}"),
         shown(offer.fp16_pflop_s, lambda figure: f"{figure:.3f}"),
         price(offer),
@@ -131,7 +131,7 @@ def row(offer: Offer, today: date) -> tuple[str, ...]:
 
 
 def price(offer: Offer) -> str:
-    """Format a price as `$31.21`; for spot as the range observed."""
+    """Format a price as `$31.21`, or a spot price as the observed range."""
     if offer.hourly_usd is None:
         return UNKNOWN
     if offer.lowest_usd is None or offer.lowest_usd == offer.hourly_usd:
@@ -145,24 +145,24 @@ def days(read_on: date | None, today: date) -> str:
 
 
 def remark(offer: Offer) -> str:
-    """Return a remark on availability: being retired, retired, in another region, or not sold by the hour."""
-    kind = offer.kind
-    if kind.retired:
-        return "retired" if kind.retired_on is None else f"retired {kind.retired_on.isoformat()}"
-    if kind.provider != "aws":
-        return {"own": "hosts of your own", "alibaba": "Alibaba Cloud"}[kind.provider]
-    if "on-demand" not in kind.usage_classes:
-        return f"only {' and '.join(kind.usage_classes)}"
-    return "previous generation" if kind.lifecycle == "previous" else ""
+    """Return a remark on a type's availability or provider: retired, previous generation, or not offered on demand."""
+    instance_type = offer.kind
+    if instance_type.retired:
+        return "retired" if instance_type.retired_on is None else f"retired {instance_type.retired_on.isoformat()}"
+    if instance_type.provider != "aws":
+        return {"own": "your own hosts", "alibaba": "Alibaba Cloud"}[instance_type.provider]
+    if "on-demand" not in instance_type.usage_classes:
+        return f"only {' and '.join(instance_type.usage_classes)}"
+    return "previous generation" if instance_type.lifecycle == "previous" else ""
 
 
 def shown(figure: Decimal | None, text: Callable[[Decimal], str]) -> str:
-    """Format a figure that may be unknown."""
+    """Format a number that may be unknown."""
     return UNKNOWN if figure is None else text(figure)
 
 
 def _table(answer: GpuSearchResult, today: date, width: int | None) -> tuple[list[str], list[str]]:
-    """Return the table, and the headings of columns that did not fit. The sort column always stays."""
+    """Return the table, and the headings of the columns that do not fit. The column sorted by is never hidden."""
     rows = [row(offer, today) for offer in answer.found.offers]
     blocks = answer.asked.market == "on-demand" and any(offer.block_usd is not None for offer in answer.found.offers)
     headings = [heading for heading in _HEADINGS if blocks or heading != _BLOCK]
@@ -182,24 +182,24 @@ def _legend(answer: GpuSearchResult) -> Iterator[str]:
     where = f"in {asked.region}" if asked.region else "in each type's cheapest region"
     yield f"{plural(len(offers), 'instance type')}, {_ORDERS[asked.sort]}; {asked.market} prices {where}"
     if asked.market == "spot":
-        yield "spot prices are the lowest and the highest seen; what is reckoned with them takes the highest"
-    yield "GiB, TB/s (memory bandwidth) and PFLOP/s (FP16) are of the whole instance, peaks on paper;"
-    yield "a PFLOP-h, a TB/s-h: USD for that much for an hour; read: the price's age; -: unknown, or there is none"
+        yield "spot prices: the lowest and highest price observed; calculations use the highest"
+    yield "GiB, TB/s (memory bandwidth) and PFLOP/s (FP16): nominal values of the whole instance"
+    yield "a PFLOP-h, a TB/s-h: USD per hour for that rate; read: age of the price; -: unknown or none"
     if any(offer.block_usd is not None for offer in offers) and asked.market == "on-demand":
-        yield "in a block: an hour in a Capacity Block of the same region, bought in advance for some days"
+        yield "in a block: USD per hour in a Capacity Block, reserved in advance for days in the same region"
     if not asked.everything:
-        yield "retired types and machines that AWS does not have: --all"
+        yield "to include retired types and machines that are not from AWS: --all"
 
 
 def _old(answer: GpuSearchResult, today: date) -> Iterator[str]:
-    """Yield a note for prices that a plan would also report as old."""
+    """Yield a note if any price is so old that a plan would also report its age."""
     ages = [(today - offer.priced_on).days for offer in answer.found.offers if offer.priced_on is not None]
     if max(ages, default=0) > OLD_DAYS:
-        yield f"prices are up to {max(ages)} days old: cloudgpu catalog refresh reads those of your region anew"
+        yield f"prices are up to {max(ages)} days old; to refresh your region's prices: cloudgpu catalog refresh"
 
 
 def _nothing(answer: GpuSearchResult) -> Iterator[str]:
-    yield "no instance type fits all of this"
+    yield "no instance type matches all of these options"
     for option in answer.loosened:
         yield f"  {option.change}: {plural(option.types, 'type')}"
 
@@ -207,15 +207,15 @@ def _nothing(answer: GpuSearchResult) -> Iterator[str]:
 def _nearly(answer: GpuSearchResult) -> Iterator[str]:
     if answer.found.nearly:
         yield ""
-        yield "with a little less memory than asked for:"
+        yield "with slightly less memory than requested:"
         for offer in answer.found.nearly:
-            kind = offer.kind
-            each = f"{kind.gpus} x {kind.gpu} {amount(kind.gpu_memory_gib)} GiB"
-            yield f"  {kind.name} ({each}), {price(offer)} an hour"
+            instance_type = offer.kind
+            each = f"{instance_type.gpus} x {instance_type.gpu} {amount(instance_type.gpu_memory_gib)} GiB"
+            yield f"  {instance_type.name} ({each}), {price(offer)} an hour"
 
 
 def _next(answer: GpuSearchResult) -> Iterator[str]:
-    """Yield the command for the first offer that is sold by the hour."""
+    """Yield the suggested commands for the first offer that is available at a known hourly price."""
     best = next((offer for offer in answer.found.offers if offer.obtainable and offer.hourly_usd is not None), None)
     if best is None:
         return
@@ -227,9 +227,9 @@ def _next(answer: GpuSearchResult) -> Iterator[str]:
     sets += ["resources.market=spot"] if spot else []
     set_all = [word for assignment in sets for word in ("--set", assignment)]
     rows: Sequence[tuple[str, str]] = [
-        (command("cloudgpu", "gpus", "show", spec_name(best.gpu.name)), "everything known of this GPU"),
-        (command("cloudgpu", "recipe", "new", "my-run", "--gpu", best.spec, *region, *spot), "begin a recipe for it"),
-        (command("cloudgpu", "plan", "RECIPE", *set_all), "what a recipe that you have would do and cost on it"),
+        (command("cloudgpu", "gpus", "show", spec_name(best.gpu.name)), "everything known about this GPU"),
+        (command("cloudgpu", "recipe", "new", "my-run", "--gpu", best.spec, *region, *spot), "create a recipe for it"),
+        (command("cloudgpu", "plan", "RECIPE", *set_all), "what an existing recipe would do and cost on it"),
     ]
     yield ""
     yield "next:"

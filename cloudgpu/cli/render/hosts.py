@@ -1,4 +1,4 @@
-"""Self-managed hosts as text: in a plan, and as a table."""
+"""Self-managed hosts as text and as JSON: in plans, and as results of the `hosts` commands."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
@@ -13,14 +13,14 @@ from cloudgpu.text import command
 
 if TYPE_CHECKING:
     from cloudgpu.backends.hosts.prepare import InstallStep
-    from cloudgpu.backends.hosts.scan import Scanned
+    from cloudgpu.backends.hosts.scan import HostScan
 
 _HEADINGS = ("try", "hosts", "pool", "GPUs of each", "USD/h")
 _RIGHT = frozenset({0, 4})
 
 
 def hosts_shown(host_set: HostSet) -> str:
-    """Describe a set as `2 hosts with 8 x V100 32 GiB each`."""
+    """Format a set of hosts as `2 hosts with 8 x V100 32 GiB each`."""
     memory = f" {host_set.gpu_memory_gib.normalize():f} GiB" if host_set.gpu_memory_gib else ""
     count = f"{len(host_set.hosts)} hosts" if len(host_set.hosts) > 1 else f"host {host_set.hosts[0]}"
     each = " each" if len(host_set.hosts) > 1 else ""
@@ -28,7 +28,7 @@ def hosts_shown(host_set: HostSet) -> str:
 
 
 def host_lines(sets: Sequence[HostSet]) -> list[str]:
-    """Return the sets of hosts in a plan, in the order they will be tried."""
+    """Return the sets of hosts in a plan, in the order in which they will be tried."""
     rows = [_row(place, host_set) for place, host_set in enumerate(sets, start=1)]
     return columns([_HEADINGS, *rows], right=_RIGHT, indent="  ")
 
@@ -43,7 +43,7 @@ def _row(position: int, host_set: HostSet) -> tuple[str, ...]:
 
 
 def rate_text(rates: Sequence[Decimal | None]) -> str:
-    """Format the sum of the rates; unknown if any of them is."""
+    """Format the sum of the rates; `unknown` if any rate is unknown."""
     known = [rate for rate in rates if rate is not None]
     return "unknown" if len(known) < len(rates) else shown(sum(known, Decimal(0)))
 
@@ -54,12 +54,12 @@ def inventory_lines(file: HostsFile, hosts: Sequence[OwnHost]) -> list[str]:
     rows = [
         (
             host.name,
-            f"{host.user}@{host.address}:{host.port}" + (f" by {host.jump.spelled}" if host.jump else ""),
+            f"{host.user}@{host.address}:{host.port}" + (f" via {host.jump.spelled}" if host.jump else ""),
             host.pool or "-",
             _gpus(host),
             host.driver or "unknown",
             "unknown" if host.rate_usd is None else shown(host.rate_usd),
-            "pinned" if host.host_keys else "as known_hosts",
+            "pinned" if host.host_keys else "from known_hosts",
         )
         for host in hosts
     ]
@@ -67,7 +67,7 @@ def inventory_lines(file: HostsFile, hosts: Sequence[OwnHost]) -> list[str]:
 
 
 def inventory_json(file: HostsFile, hosts: Sequence[OwnHost]) -> dict[str, Any]:
-    """Return the documented `hosts list --json` form, with money as text and null for unknown."""
+    """Return the documented `hosts list --json` form, with rates as text and null for unknown values."""
     return {
         "file": str(file.path),
         "hosts": [
@@ -94,32 +94,32 @@ def inventory_json(file: HostsFile, hosts: Sequence[OwnHost]) -> dict[str, Any]:
     }
 
 
-def check_lines(results: "Sequence[Scanned]") -> list[str]:
+def check_lines(results: "Sequence[HostScan]") -> list[str]:
     """Return the lines of `hosts check`, one block per host."""
     return [line for result in results for line in _checked(result)]
 
 
-def scan_lines(results: "Sequence[Scanned]", added: Mapping[str, list[str]], path: Path) -> list[str]:
-    """Return the lines of `hosts scan`: what was found, and what was written to the inventory."""
+def scan_lines(results: "Sequence[HostScan]", added: Mapping[str, list[str]], path: Path) -> list[str]:
+    """Return the lines of `hosts scan`: the state of each host, and the fields written to the inventory."""
     lines = [line for result in results for line in _checked(result)]
     for name, fields in added.items():
         lines.append(f"written to {path.name}: {name}: {', '.join(fields)}")
     return lines if added else [*lines, f"nothing to add to {path.name}"]
 
 
-def scanned_json(results: "Sequence[Scanned]", added: Mapping[str, list[str]]) -> dict[str, Any]:
-    """Return the documented form of `hosts scan --json` and `hosts check --json`."""
+def scanned_json(results: "Sequence[HostScan]", added: Mapping[str, list[str]]) -> dict[str, Any]:
+    """Return the documented `--json` form of `hosts scan` and `hosts check`."""
     return {"hosts": [result.as_json() | {"written": list(added.get(result.host.name, []))} for result in results]}
 
 
-def lacking_lines(results: "Sequence[tuple[Scanned, tuple[str, ...]]]") -> list[str]:
-    """Return the lines of `hosts prepare` without --install: what is missing, and how to install it."""
+def lacking_lines(results: "Sequence[tuple[HostScan, tuple[str, ...]]]") -> list[str]:
+    """Return the lines of `hosts prepare` if --install is not given: missing components and how to install them."""
     lines = []
     for result, missing in results:
         if result.problem:
             lines.append(f"{result.host.name}: {result.problem}")
             continue
-        summary = f"lacks {', '.join(missing)}" if missing else "has all that prepare could install"
+        summary = f"lacks {', '.join(missing)}" if missing else "no component is missing"
         lines.append(f"{result.host.name}: {summary}")
         if missing:
             options = [word for what in missing for word in ("--install", what)]
@@ -130,12 +130,12 @@ def lacking_lines(results: "Sequence[tuple[Scanned, tuple[str, ...]]]") -> list[
 def step_lines(planned: "Sequence[InstallStep]") -> list[str]:
     """Return the commands that would run."""
     if not planned:
-        return ["nothing to install: it is there already"]
+        return ["nothing to install: every component is already installed"]
     return [f"{step.host.name}: {command}" for step in planned for command in step.commands]
 
 
 def prepared_json(
-    results: "Sequence[tuple[Scanned, tuple[str, ...]]]", planned: "Sequence[InstallStep]"
+    results: "Sequence[tuple[HostScan, tuple[str, ...]]]", planned: "Sequence[InstallStep]"
 ) -> dict[str, Any]:
     """Return the documented `hosts prepare --json` form."""
     return {
@@ -147,7 +147,7 @@ def prepared_json(
     }
 
 
-def _checked(result: "Scanned") -> Iterator[str]:
+def _checked(result: "HostScan") -> Iterator[str]:
     if result.problem:
         yield f"{result.host.name}  no: {result.problem}"
         if result.hint:

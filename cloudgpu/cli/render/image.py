@@ -1,10 +1,10 @@
-"""Machine images as text."""
+"""Machine images as text and as JSON."""
 
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from cloudgpu.app.images.bake import Baked, DeletedImage, image_json, monthly_usd
+from cloudgpu.app.images.bake import BakedImage, DeletedImage, image_json, monthly_usd
 from cloudgpu.aws.ec2.baked_images import OwnImage
 from cloudgpu.cli.terminal.number_format import age, money, plural
 from cloudgpu.cli.terminal.table import columns
@@ -14,24 +14,24 @@ _HEADINGS = ("name", "image", "state", "for", "region", "owner", "age", "GiB", "
 
 
 def image_lines(images: Sequence[OwnImage], now: datetime, region: str) -> list[str]:
-    """Return a table, or a line that there are no images."""
+    """Return a table of images, or a line if there are none."""
     if not images:
         return [f"no images in {region}"]
     return columns([_HEADINGS, *(_row(image, now) for image in images)], right={6, 7, 8})
 
 
-def baked_lines(baked: Baked, recipe: str) -> list[str]:
-    """Return what was created, what it cost, its monthly cost, and how to use it."""
+def baked_lines(baked: BakedImage, recipe: str) -> list[str]:
+    """Return the image that was created, its cost, and how to use and delete it."""
     image = baked.image
     simulated = " (simulated)" if baked.simulated else ""
     cost = f"{money(baked.usd)} (simulated; nothing was charged)" if baked.simulated else money(baked.usd)
-    where, chosen = ("--region", image.region), f"resources.image={image.id}"
+    where, setting = ("--region", image.region), f"resources.image={image.id}"
     return [
         f"image {image.name} is {image.id} in {image.region}{simulated}",
-        f"  made of   {image.tags.get('cloudgpu:made-from', '')}, bootstrapped",
+        f"  based on  {image.tags.get('cloudgpu:made-from', '')}, bootstrapped",
         f"  cost      {cost}; at most {money(monthly_usd(image))} a month until it is deleted ({image.size_gib} GiB)",
-        f"  use it    {command('cloudgpu', 'train', recipe, *where, '--set', chosen)}",
-        f"  end it    {command('cloudgpu', 'image', 'delete', image.name, *where)}",
+        f"  use it    {command('cloudgpu', 'train', recipe, *where, '--set', setting)}",
+        f"  delete    {command('cloudgpu', 'image', 'delete', image.name, *where)}",
     ]
 
 
@@ -45,8 +45,8 @@ def deleted_json(deleted: DeletedImage, name: str, region: str) -> dict[str, Any
 
 
 def deleted_lines(deleted: DeletedImage, name: str) -> list[str]:
-    """Return what was deleted."""
-    node = ["  the node of an interrupted `image bake` is terminated as well"] if deleted.node else []
+    """Return the lines about what `image delete` deleted."""
+    node = ["  the node of an interrupted `image bake` is also terminated"] if deleted.node else []
     if deleted.image is None:
         return [f"image {name} does not exist", *node]
     image = deleted.image

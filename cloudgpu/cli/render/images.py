@@ -11,10 +11,10 @@ UNKNOWN = "unknown"
 
 
 def images_lines(listing: ImageListing) -> list[str]:
-    """Return one line per container, or a line that none runs on the GPU."""
+    """Return one line per container, or a single line if no container matches."""
     gpu = listing.gpu
     if not listing.containers:
-        return [f"no known container runs on {gpu.name}" if gpu else "no container is known"]
+        return [f"no known container runs on {gpu.name}" if gpu else "no known container matches"]
     on = () if gpu is None else (f"on {gpu.name}",)
     head = ("framework", "image", "native code for", *on, "CUDA", "driver", "tag", "last for")
     rows = [_row(container) for container in listing.containers]
@@ -22,7 +22,7 @@ def images_lines(listing: ImageListing) -> list[str]:
 
 
 def image_rows_json(listing: ImageListing) -> dict[str, Any]:
-    """Return the same as JSON; null is unknown."""
+    """Return the containers as JSON; null means unknown."""
     return {
         "gpu": None if listing.gpu is None else listing.gpu.name,
         "latest": listing.latest,
@@ -49,13 +49,13 @@ def _row(container: MatchingImage) -> tuple[str, ...]:
 
 
 def _code(container: MatchingImage) -> str:
-    """Format supported GPUs as `Volta to Ampere (7.0 to 9.0)`: architectures, then compute capabilities."""
+    """Format the GPUs with native code as `Volta to Ampere (7.0 to 8.6)`: architectures and compute capabilities."""
     image = container.image
     if image.lowest is None:
         return UNKNOWN
     built = f"{image.lowest} to {image.highest}" if image.highest else f"{image.lowest} and newer"
     names = list(dict.fromkeys(gpu.architecture for gpu in container.natives))
-    span = names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}" if names else "none of the catalogue"
+    span = names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}" if names else "none in the catalog"
     return f"{span} ({built})"
 
 
@@ -81,10 +81,10 @@ def _json(container: MatchingImage) -> dict[str, Any]:
 
 def _legend(listing: ImageListing) -> Iterator[str]:
     fits = {container.verdict.fit for container in listing.containers if container.verdict is not None}
-    yield "native code: compute capabilities in brackets; driver: branch of its CUDA, in brackets older ones that"
-    yield "data-centre GPUs may have; tag: seen in a public reference, or recalled"
+    yield "native code: architectures, and compute capabilities in brackets; driver: branch for the CUDA version, and"
+    yield "older branches for data-center GPUs in brackets; tag: seen in a public reference, or recalled (unverified)"
     if "untuned" in fits and listing.gpu is not None:
-        yield f"untuned: made for older GPUs; {listing.gpu.name} runs their code, with the libraries of that time"
+        yield f"untuned: built for older GPUs; {listing.gpu.name} runs that code, with the libraries of that time"
     if listing.gpu is None:
-        yield "the last container of each framework for a GPU: cloudgpu images --latest-for V100"
-    yield "machine images of your own, which nodes boot, are another matter: cloudgpu image list"
+        yield "to show the latest container of each framework for a GPU: cloudgpu images --latest-for V100"
+    yield "to list your own machine images, which nodes boot: cloudgpu image list"

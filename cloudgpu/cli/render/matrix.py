@@ -6,7 +6,7 @@ from decimal import Decimal
 
 from cloudgpu.app.matrix.outcome import MatrixOutcome, RowOutcome
 from cloudgpu.app.matrix.planner import MatrixPlan
-from cloudgpu.app.matrix.request import Beginning
+from cloudgpu.app.matrix.request import MatrixProgress
 from cloudgpu.cli.render.status import damaged_line
 from cloudgpu.cli.terminal.number_format import age, distance, duration, moment, money, plural
 from cloudgpu.cli.terminal.table import columns
@@ -20,24 +20,24 @@ from cloudgpu.text import command
 _INTERRUPTED = 130
 _BEST = " *"
 _SPARE = 1.2
-_HEADINGS = ("matrix", "recipe", "done", "begun", "", "values")
+_HEADINGS = ("matrix", "recipe", "done", "started", "", "values")
 
 
 def exit_code(outcome: MatrixOutcome) -> int:
     """Return the exit code of a matrix.
 
-    6 when its cluster could not be ended, else 130 after Ctrl-C, else 5 unless every combination has its result and
-    its outputs.
+    The code is 6 if the cluster could not be deleted, else 130 after Ctrl-C, else 5 unless every combination has a
+    result and its outputs were downloaded.
     """
     if outcome.unended:
         return TeardownError.exit_code
     if outcome.interrupted:
         return _INTERRUPTED
-    whole = outcome.complete and not (outcome.unfetched or outcome.lost)
-    return 0 if whole else RemoteCommandError.exit_code
+    succeeded = outcome.complete and not (outcome.unfetched or outcome.lost)
+    return 0 if succeeded else RemoteCommandError.exit_code
 
 
-def plan_lines(plan: MatrixPlan, start: Beginning, cluster: ClusterRecord | None, now: datetime) -> list[str]:
+def plan_lines(plan: MatrixPlan, start: MatrixProgress, cluster: ClusterRecord | None, now: datetime) -> list[str]:
     """Return the combinations that would run, and the worst-case cost of the whole matrix."""
     return [
         "",
@@ -50,17 +50,17 @@ def plan_lines(plan: MatrixPlan, start: Beginning, cluster: ClusterRecord | None
     ]
 
 
-def _what_runs(plan: MatrixPlan, start: Beginning) -> Iterator[str]:
+def _what_runs(plan: MatrixPlan, start: MatrixProgress) -> Iterator[str]:
     yield f"matrix {start.record.name}: {plural(len(plan.runs), 'combination')}, one after the other in this cluster"
     changed = {run.combination.values for run in start.changed}
     missing = {run.combination.values for run in start.missing}
     for run in plan.runs:
         values = run.combination.values
-        mark = "has its result" if values not in missing else "ran with another recipe, and runs again"
+        mark = "has a result" if values not in missing else "ran with another recipe; will run again"
         yield f"  {run.combination.label}{f'  ({mark})' if values in changed or values not in missing else ''}"
 
 
-def _time(plan: MatrixPlan, start: Beginning, cluster: ClusterRecord | None, now: datetime) -> Iterator[str]:
+def _time(plan: MatrixPlan, start: MatrixProgress, cluster: ClusterRecord | None, now: datetime) -> Iterator[str]:
     count, lead = len(start.missing), plan.lead.plan
     left_s = lead.expiry_s if cluster is None else max(0.0, (cluster.expires_at - now).total_seconds())
     if cluster is None:
@@ -68,27 +68,27 @@ def _time(plan: MatrixPlan, start: Beginning, cluster: ClusterRecord | None, now
         expiry = DurationS(lead.expiry_s)
         yield f"the whole matrix costs {worst} USD at most: one cluster, and one expiry after {expiry}"
     else:
-        yield f"cluster {cluster.name} stands until {moment(cluster.expires_at)}, {distance(cluster.expires_at, now)}"
+        yield f"cluster {cluster.name} expires at {moment(cluster.expires_at)}, {distance(cluster.expires_at, now)}"
     if count:
         each = duration(left_s / count)
-        yield f"{plural(count, 'run')} in {age(left_s)}: {each} for each, getting the nodes included"
+        yield f"{plural(count, 'run')} in {age(left_s)}: {each} for each, including the launch of the nodes"
     needed_s, by = _needed(plan, start)
     if needed_s > left_s:
         runs = plural(count, "run")
-        yield f"warning: {by} {runs} would take {duration(needed_s)}, and the cluster ends before [matrix]"
-        yield f"    fix: {_more_time(needed_s, cluster)}; what is not done by then, the same command goes on with"
+        yield f"warning: {by} {runs} would take {duration(needed_s)}, but the cluster expires earlier [matrix]"
+        yield f"    fix: {_more_time(needed_s, cluster)}; or run the same command again after the expiry"
 
 
-def _needed(plan: MatrixPlan, start: Beginning) -> tuple[float, str]:
-    """Return how long the runs take, 0 if unknown, and the basis of the estimate."""
+def _needed(plan: MatrixPlan, start: MatrixProgress) -> tuple[float, str]:
+    """Return the estimated time of the runs in seconds, 0 if unknown, and the basis of the estimate."""
     count = len(start.missing)
     if plan.expected_s is not None:
         return plan.expected_s * count / len(plan.runs), "at the reference rates"
-    return (start.typical_s or 0.0) * count, "as long as this recipe's runs took lately,"
+    return (start.typical_s or 0.0) * count, "at the pace of this recipe's recent runs,"
 
 
 def _more_time(needed_s: float, cluster: ClusterRecord | None) -> str:
-    """Format the remaining time with a margin of a fifth, in whole minutes."""
+    """Return the option or command that provides the needed time plus a margin of a fifth, in whole minutes."""
     extension = DurationS(int(needed_s * _SPARE // 60 + 1) * 60)
     if cluster is None:
         return command("--set", f"budget.expiry={extension}")
@@ -96,13 +96,13 @@ def _more_time(needed_s: float, cluster: ClusterRecord | None) -> str:
 
 
 def outcome_lines(outcome: MatrixOutcome) -> list[str]:
-    """Return the table, failures, cost and what is left."""
+    """Return the table of results, the failures, the cost and the remaining resources."""
     return ["", _title(outcome), "", *_table(outcome), "", *_reasons(outcome), *_figures(outcome)]
 
 
 def _title(outcome: MatrixOutcome) -> str:
     done = sum(row.good for row in outcome.rows)
-    what = f"{done} of {len(outcome.rows)} combinations have their result"
+    what = f"{done} of {len(outcome.rows)} combinations have a result"
     return f"matrix {outcome.record.name}: {what}{' (simulated)' if outcome.record.simulated else ''}"
 
 
@@ -130,7 +130,7 @@ def _cells(outcome: MatrixOutcome, row: RowOutcome) -> list[str]:
 
 
 def _figure(measured: Measured | None, *, best: bool) -> str:
-    """Format a figure as `7850 (100%) *`, padded so that figures align in all rows."""
+    """Format a metric's value as `7850 (100%) *`, padded so that the values of all rows align."""
     if measured is None or measured.value is None:
         return "-  "
     share = "" if measured.share is None else f" ({measured.share:.0%})"
@@ -139,9 +139,9 @@ def _figure(measured: Measured | None, *, best: bool) -> str:
 
 def _reasons(outcome: MatrixOutcome) -> Iterator[str]:
     if any(row.best for row in outcome.rows):
-        yield "* no other combination has a better figure"
+        yield "* no other combination has a better value"
     if any(measured.share is not None for row in outcome.rows for measured in row.measured):
-        yield "%  of the recipe's reference"
+        yield "%  of the recipe's reference value"
     for row in outcome.rows:
         if row.reason and not row.good:
             yield f"{row.label}: {row.reason}"
@@ -151,20 +151,20 @@ def _figures(outcome: MatrixOutcome) -> Iterator[str]:
     yield f"cost     {_cost(outcome)}"
     yield f"table    {outcome.table}"
     if outcome.stopped:
-        yield f"stopped  {outcome.stopped}; the same command goes on with what is missing"
+        yield f"stopped  {outcome.stopped}; to run what is missing, run the same command again"
     elif not outcome.complete:
-        yield "go on    the same command runs what has no result"
-    for label, lines in (("not fetched", outcome.unfetched), ("lost", outcome.lost)):
+        yield "resume   to run what is missing, run the same command again"
+    for label, lines in (("not downloaded", outcome.unfetched), ("lost", outcome.lost)):
         yield from (f"{label:<8} {line}" for line in lines)
     if outcome.unended:
-        yield f"not ended  {outcome.unended}"
+        yield f"not deleted  {outcome.unended}"
     for line in outcome.left:
         yield f"left     {line}"
 
 
 def _cost(outcome: MatrixOutcome) -> str:
     runs = money(sum((row.usd for row in outcome.rows), Decimal(0)))
-    text = f"{money(outcome.usd)}, {runs} of it for these runs"
+    text = f"{money(outcome.usd)}, of which {runs} for these runs"
     return f"{text} (simulated; nothing was charged)" if outcome.record.simulated else text
 
 
@@ -174,7 +174,7 @@ def list_lines(
     now: datetime,
     reasons: Mapping[str, str] | None = None,
 ) -> list[str]:
-    """Return one line per matrix, oldest first."""
+    """Return one line per matrix, oldest first, and one per matrix whose record cannot be read."""
     if not outcomes and not damaged:
         return ["no matrix has been run"]
     rows = [_listed(outcome, now) for outcome in outcomes]

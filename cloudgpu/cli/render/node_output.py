@@ -1,4 +1,4 @@
-"""Output of a command on nodes: nodes with the same output share a block; stderr and failures are separate."""
+"""The output of a command on nodes: one block for all nodes with the same output, then stderr and failures."""
 
 from collections.abc import Sequence
 
@@ -9,7 +9,7 @@ _SIGNALLED = 128
 
 
 def show_line(screen: Screen) -> OnLine:
-    """Return a callback that shows each line with its node as it arrives."""
+    """Return a callback that shows each line, prefixed with its node, as it arrives."""
 
     def shown(index: int, error: bool, line: str) -> None:
         text = f"[node {index}] {line}"
@@ -22,7 +22,7 @@ def show_line(screen: Screen) -> OnLine:
 
 
 def show_outcomes(outcomes: Sequence[NodeOutcome], screen: Screen) -> None:
-    """Write the nodes' standard output to stdout and everything else to stderr."""
+    """Write the stdout of the nodes to stdout, and their stderr and failures to stderr."""
     alone = len(outcomes) == 1
     for nodes, outcome in folded(outcomes):
         if alone:
@@ -36,10 +36,10 @@ def show_outcomes(outcomes: Sequence[NodeOutcome], screen: Screen) -> None:
 
 
 def folded(outcomes: Sequence[NodeOutcome]) -> list[tuple[str, NodeOutcome]]:
-    """Group nodes with the same output and exit code, in the order of their first nodes."""
+    """Group nodes with the same output and exit code. Groups are in the order of their first node."""
     groups: dict[tuple[object, ...], list[NodeOutcome]] = {}
     for outcome in outcomes:
-        # Errors name their node, so those of two nodes never look alike.
+        # Error messages contain the name of the node, so nodes that could not be reached are never grouped.
         groups.setdefault((outcome.exit_code, outcome.stdout, outcome.stderr, outcome.error), []).append(outcome)
     return [(named([outcome.node for outcome in group]), group[0]) for group in groups.values()]
 
@@ -57,24 +57,24 @@ def named(indices: Sequence[int]) -> str:
 
 
 def block(title: str, text: str) -> list[str]:
-    """Return a text under a title; nothing if the text is empty."""
+    """Return the title and the indented lines of the text; an empty list if the text is empty."""
     lines = text.splitlines()
     return [f"{title}:", *(f"  {line}" for line in lines)] if lines else []
 
 
 def bad_end(nodes: str, outcome: NodeOutcome) -> list[str]:
-    """Return the failure of a node; nothing if it succeeded."""
+    """Return the lines that describe a node's failure; an empty list if the command succeeded on the node."""
     if outcome.error:
         return [f"{nodes}: {outcome.error}", *([f"  hint: {outcome.hint}"] if outcome.hint else [])]
     if not outcome.exit_code:
         return []
     signal = outcome.exit_code - _SIGNALLED
     by = f" (signal {signal})" if signal > 0 else ""
-    return [f"{nodes}: ended with exit code {outcome.exit_code}{by}"]
+    return [f"{nodes}: failed with exit code {outcome.exit_code}{by}"]
 
 
 def _raw(outcome: NodeOutcome, screen: Screen) -> None:
-    """Write the output of a single node, unchanged where a pipe or a file takes it."""
+    """Write the output of a single node, unchanged if stdout is a pipe or a file."""
     screen.raw(outcome.stdout)
     for line in outcome.stderr.splitlines():
         screen.remark(line)

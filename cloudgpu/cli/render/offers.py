@@ -1,4 +1,4 @@
-"""Instance offers for a recipe as text and JSON: candidates with price and quota, and what the rules rejected."""
+"""Instance offers for a recipe as text and as JSON: candidates with price and quota, and rejected offers by rule."""
 
 from collections.abc import Iterator, Sequence
 from decimal import Decimal
@@ -12,17 +12,17 @@ from cloudgpu.plan.costs import hourly_usd
 from cloudgpu.plan.explain import PLACES, CandidateExplanation, Group, grouped
 from cloudgpu.plan.money import shown
 from cloudgpu.plan.plan import Plan
-from cloudgpu.plan.planner_input import Question
+from cloudgpu.plan.planner_input import PlannerInput
 from cloudgpu.plan.reservations import is_reserved
 
 _HEADINGS = ("try", "type", "zone", "market", "USD/h a node", "USD/h in all", "priced on", "quota (vCPUs)")
 _RIGHT = frozenset({0, 4, 5})
 _LISTED = 8
-"""Places of one type; `--json` has all of them."""
+"""Maximum number of places that are listed for one type; `--json` lists all."""
 
 
-def offers_lines(plan: Plan, question: Question, verdicts: Sequence[CandidateExplanation]) -> list[str]:
-    """Return the candidates in the order they will be tried, then every rule with what it excluded."""
+def offers_lines(plan: Plan, question: PlannerInput, verdicts: Sequence[CandidateExplanation]) -> list[str]:
+    """Return the candidates in the order in which they will be tried, then every rule with the offers it excluded."""
     simulated = "  [simulated]" if plan.simulated else ""
     head = (
         f"{plan.recipe.name}: {plural(len(plan.candidates), 'candidate')} for {plural(plan.nodes, 'node')}{simulated}"
@@ -31,19 +31,19 @@ def offers_lines(plan: Plan, question: Question, verdicts: Sequence[CandidateExp
 
 
 def explained_lines(plan: Plan, verdicts: Sequence[CandidateExplanation]) -> Iterator[str]:
-    """Yield the verdicts grouped by rule: kept candidates are counted, excluded ones are listed."""
+    """Yield the explanations grouped by rule. Accepted offers are counted, rejected offers are listed."""
     for group in grouped(verdicts):
         if group.kept:
-            yield f"kept: {group.count}; {group.verdicts[0].why} [{group.rule}]"
+            yield f"accepted: {group.count}; {group.verdicts[0].why} [{group.rule}]"
             continue
         yield f"rejected: {group.count} [{group.rule}]"
-        yield from _thrown_out(group)
+        yield from _rejected_lines(group)
     if not verdicts:
-        yield f"nothing was considered: {plan.recipe.name} names no hardware that is known"
+        yield f"there are no offers: the hardware that {plan.recipe.name} requests is unknown"
 
 
-def _thrown_out(group: Group) -> Iterator[str]:
-    """Yield one line per type, with the reason if it is one place, else with the places."""
+def _rejected_lines(group: Group) -> Iterator[str]:
+    """Yield one line per type, with the reason if the type was rejected in one place, else with the places."""
     of_type: dict[str, list[CandidateExplanation]] = {}
     for verdict in group.verdicts:
         of_type.setdefault(verdict.instance_type, []).append(verdict)
@@ -56,7 +56,7 @@ def _thrown_out(group: Group) -> Iterator[str]:
         yield f"    {name} in {', '.join(places[:_LISTED])}{more}"
 
 
-def offers_json(plan: Plan, question: Question, verdicts: Sequence[CandidateExplanation]) -> dict[str, Any]:
+def offers_json(plan: Plan, question: PlannerInput, verdicts: Sequence[CandidateExplanation]) -> dict[str, Any]:
     """Return the documented `offers --json` form."""
     return {
         "recipe": plan.recipe.name,
@@ -77,14 +77,14 @@ def offers_json(plan: Plan, question: Question, verdicts: Sequence[CandidateExpl
 
 
 def explained_json(verdicts: Sequence[CandidateExplanation]) -> dict[str, Any]:
-    """Return every verdict as JSON, and how many candidates each rule kept or excluded."""
+    """Return the explanation of every offer as JSON, and the number of offers that each rule accepted or rejected."""
     return {
         "considered": [verdict.as_json() for verdict in verdicts],
         "rules": [{"rule": group.rule, "kept": group.kept, "count": group.count} for group in grouped(verdicts)],
     }
 
 
-def _candidates(plan: Plan, question: Question) -> list[str]:
+def _candidates(plan: Plan, question: PlannerInput) -> list[str]:
     if not plan.candidates:
         return ["no candidates", ""]
     rows = [
@@ -111,26 +111,26 @@ def _in_all(candidate: Candidate, plan: Plan) -> Decimal:
     return hourly_usd(candidate.costs(plan.nodes))
 
 
-def _quota(candidate: Candidate, plan: Plan, question: Question) -> str:
-    """Format the quota as `192 of 384 free (L-417A185B)`."""
+def _quota(candidate: Candidate, plan: Plan, question: PlannerInput) -> str:
+    """Format the quota as `192 needed, 384 of 384 free`."""
     quota = _quota_json(candidate, plan, question)
     if quota is None:
-        return "none: reserved"
+        return "none (reserved)"
     if quota["free_vcpus"] is None:
-        return f"{quota['needed_vcpus']} needed, room unknown"
+        return f"{quota['needed_vcpus']} needed, headroom unknown"
     return f"{quota['needed_vcpus']} needed, {quota['free_vcpus']} of {quota['limit_vcpus']} free"
 
 
-def _quota_json(candidate: Candidate, plan: Plan, question: Question) -> dict[str, Any] | None:
-    """Return the quota as JSON; None for reservations, which count against no quota."""
+def _quota_json(candidate: Candidate, plan: Plan, question: PlannerInput) -> dict[str, Any] | None:
+    """Return the quota as JSON; None for reservations, to which no quota applies."""
     if is_reserved(candidate.market):
         return None
     quota = quota_of(candidate.instance_type, candidate.market)
-    room = question.quotes.quotas.get((candidate.region, quota.key))
+    headroom = question.quotes.quotas.get((candidate.region, quota.key))
     return {
         "code": quota.code or None,
         "name": quota.name,
         "needed_vcpus": plan.nodes * question.catalog.types[candidate.instance_type].vcpus,
-        "limit_vcpus": None if room is None else room.limit_vcpus,
-        "free_vcpus": None if room is None else room.free_vcpus,
+        "limit_vcpus": None if headroom is None else headroom.limit_vcpus,
+        "free_vcpus": None if headroom is None else headroom.free_vcpus,
     }

@@ -1,4 +1,4 @@
-"""A plan as text, shown before the confirmation prompt."""
+"""A plan as text, as shown before the confirmation prompt."""
 
 from collections.abc import Iterator
 
@@ -9,7 +9,7 @@ from cloudgpu.plan.candidate import Candidate
 from cloudgpu.plan.costs import CostItem
 from cloudgpu.plan.host_sets import HostSet
 from cloudgpu.plan.money import cents, shown, without
-from cloudgpu.plan.node_software import Use
+from cloudgpu.plan.node_software import NodeSoftware
 from cloudgpu.plan.plan import Expected, Plan
 from cloudgpu.recipe.schema import Recipe
 from cloudgpu.recipe.service import Endpoint, Service
@@ -18,14 +18,16 @@ from cloudgpu.recipe.units import DurationS
 
 _HEADINGS = ("try", "type", "zone", "market", "EFA", "USD/h a node", "priced on")
 _RIGHT = frozenset({0, 4, 5})
-"""Columns of figures."""
+"""Right-aligned columns."""
 _UNKNOWN = "unknown"
 
 
 def plan_lines(plan: Plan, cluster: str) -> list[str]:
     """Return the plan, its hardware and cost, and every finding with its fix, as plain text.
 
-    `cluster` is empty if the cluster will be named after its run.
+    Args:
+        plan: The plan.
+        cluster: Name of the cluster; empty if the cluster will be named after its run.
     """
     return [
         *_summary(plan, cluster),
@@ -45,8 +47,8 @@ def _summary(plan: Plan, cluster: str) -> Iterator[str]:
     share = f"{plan.ranks_per_node} a node" if plan.ranks > 1 else "on the head"
     notes = [*([share] if plan.nodes > 1 else []), *(["when rehearsed"] if fewer else [])]
     a_node = f" ({' '.join(notes)})" if notes else ""
-    where = f"cluster {cluster}" if cluster else "a cluster of its own"
-    yield f"{where}: {plan.ranks} rank{'s' if plan.ranks > 1 else ''}{a_node}, ends itself after {_expiry(plan)}"
+    where = f"cluster {cluster}" if cluster else "a new cluster"
+    yield f"{where}: {plan.ranks} rank{'s' if plan.ranks > 1 else ''}{a_node}, expires after {_expiry(plan)}"
     yield from service_lines(plan.recipe)
 
 
@@ -86,9 +88,9 @@ def _row(place: int, candidate: Candidate) -> tuple[str, ...]:
     )
 
 
-def _used(use: Use) -> Iterator[str]:
+def _used(use: NodeSoftware) -> Iterator[str]:
     """Yield the software on the nodes of one type."""
-    driver = f"{use.driver} ({use.driver_from})" if use.driver else "unknown: as the image has it"
+    driver = f"{use.driver} ({use.driver_from})" if use.driver else "unknown (part of the image)"
     yield f"{use.instance_type}: driver {driver}, {_cuda(use)}"
     yield f"    image {use.image}"
     if use.container:
@@ -97,14 +99,14 @@ def _used(use: Use) -> Iterator[str]:
         yield f"    set for ranks: {variable.name}={variable.value} ({variable.why})"
 
 
-def _cuda(use: Use) -> str:
+def _cuda(use: NodeSoftware) -> str:
     if use.cuda:
         return f"CUDA {use.cuda} (container)"
     return "CUDA unknown (container)" if use.container else "CUDA with the Python packages"
 
 
 def _costs(plan: Plan) -> Iterator[str]:
-    """Yield the cost items and their sum; nothing without candidates."""
+    """Yield the cost items and their sum; nothing if there are no candidates."""
     if plan.worst_case_usd is None:
         return
     expiry = _expiry(plan)
@@ -121,27 +123,27 @@ def _costs(plan: Plan) -> Iterator[str]:
         yield _expected(plan.expected)
     for item in plan.costs:
         if item.per == "month":
-            monthly = "a price that is not known" if item.usd is None else f"{cents(item.usd)} USD a month"
-            yield f"stays when the cluster ends: {item.label} at {monthly}"
+            monthly = "an unknown price" if item.usd is None else f"{cents(item.usd)} USD a month"
+            yield f"kept when the cluster is deleted: {item.label} at {monthly}"
 
 
 def _cost(item: CostItem, seconds: int) -> tuple[str, ...]:
     total = item.until_usd(seconds)
     hourly = "-" if item.per != "hour" else _UNKNOWN if item.usd is None else shown(item.usd)
-    whole = _UNKNOWN if total is None else cents(total)
-    return item.label, hourly, whole, "" if item.priced_on is None else item.priced_on.isoformat()
+    total_text = _UNKNOWN if total is None else cents(total)
+    return item.label, hourly, total_text, "" if item.priced_on is None else item.priced_on.isoformat()
 
 
 def _expected(expected: Expected) -> str:
     amount = f"{expected.amount:,f} {expected.unit.removesuffix('/s')} at {expected.rate:,f} {expected.unit}"
-    return f"expected: {expected.usd} USD for {duration(expected.seconds)}: {amount}, as reached on {expected.on}"
+    return f"expected: {expected.usd} USD for {duration(expected.seconds)}: {amount}, as measured on {expected.on}"
 
 
 def _findings(plan: Plan) -> Iterator[str]:
     together = plan.remedies if len(plan.errors) > 1 else ()
     for finding in plan.findings:
         yield f"{finding.severity}: {finding.message} [{finding.check}]"
-        # What cures all of them is told once, at the end.
+        # Remedies that fix all errors together are shown once, at the end.
         cures = [cure for cure in finding.cures if cure not in map(str, together)]
         for place, cure in enumerate(cures):
             yield f"    {'fix: ' if place == 0 else 'or:  '}{cure}"
@@ -150,30 +152,30 @@ def _findings(plan: Plan) -> Iterator[str]:
 
 
 def remedy_lines(plan: Plan) -> Iterator[str]:
-    """Yield the options that fix all errors of a plan together; nothing if none were found."""
+    """Yield the options that fix all errors of a plan together; nothing if no such options were found."""
     for place, remedy in enumerate(plan.remedies):
-        yield f"{'nothing is refused with' if place == 0 else '                or with'} {remedy}"
+        yield f"{'no errors remain with' if place == 0 else '              or with'} {remedy}"
 
 
 def _expiry(plan: Plan) -> str:
     return str(DurationS(plan.expiry_s))
 
 
-_STAYS = {"expiry": "it stays when its command is left", "command": "it ends with its command"}
+_STAYS = {"expiry": "it runs until the cluster expires", "command": "it stops when the command exits"}
 
 
 def service_lines(recipe: Recipe) -> Iterator[str]:
-    """Yield one line per service: its address, readiness check and lifetime."""
+    """Yield one line per service and side process: port, readiness check and, for services, lifetime."""
     for _, name, endpoint in endpoints(recipe):
         if isinstance(endpoint, Service):
             yield f"serves port {endpoint.port} of the head, {_ready(endpoint)}; {_STAYS[endpoint.stays]}"
         else:
-            yield f"{name} beside the ranks: port {endpoint.port} of the head, {_ready(endpoint)}"
+            yield f"{name} in addition to the ranks: port {endpoint.port} of the head, {_ready(endpoint)}"
 
 
 def _ready(endpoint: Endpoint) -> str:
     ready = endpoint.ready
     if ready.http is None:
         return f"ready when it accepts connections, within {ready.within}"
-    with_status = f" with {ready.status}" if ready.status else ""
-    return f"ready when GET {ready.http} is answered{with_status}, within {ready.within}"
+    status = ready.status or "a status below 400"
+    return f"ready when GET {ready.http} returns {status}, within {ready.within}"

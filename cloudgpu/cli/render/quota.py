@@ -9,13 +9,13 @@ from cloudgpu.app.planning.quota_report import Line
 from cloudgpu.cli.terminal.number_format import age, plural
 from cloudgpu.cli.terminal.table import columns
 
-_HEADINGS = ("region", "market", "type", "limit", "in use", "free", "a node", "nodes", "quota", "asked")
+_HEADINGS = ("region", "market", "type", "limit", "in use", "free", "a node", "nodes", "quota", "read")
 _RIGHT = frozenset({3, 4, 5, 6, 7})
 _UNKNOWN = "unknown"
 
 
 def quota_lines(lines: Sequence[Line], region_quotas: Sequence[RegionQuotas], target: str, now: datetime) -> list[str]:
-    """Return a table in vCPUs, the reasons for unknown values, and what to do about insufficient quotas."""
+    """Return a table in vCPUs, the reasons for unknown values, and how to increase insufficient quotas."""
     simulated = "  [simulated]" if target == "rehearsal" else ""
     output = [f"vCPUs of running instances on {target}{simulated}", ""]
     output += columns([_HEADINGS, *(_row(line, now) for line in lines)], right=_RIGHT)
@@ -25,18 +25,18 @@ def quota_lines(lines: Sequence[Line], region_quotas: Sequence[RegionQuotas], ta
 
 
 def _row(line: Line, now: datetime) -> tuple[str, ...]:
-    room = line.room
+    headroom = line.room
     return (
         line.region,
         line.market,
         line.kind.name if line.kind else "-",
-        str(room.limit_vcpus) if room else _UNKNOWN,
-        _count(room.used_vcpus if room else None),
-        _count(room.free_vcpus if room else None),
+        str(headroom.limit_vcpus) if headroom else _UNKNOWN,
+        _count(headroom.used_vcpus if headroom else None),
+        _count(headroom.free_vcpus if headroom else None),
         str(line.kind.vcpus) if line.kind else "-",
         _count(line.nodes_free) if line.kind else "-",
         str(line.quota),
-        f"{age((now - room.read_at).total_seconds())} ago" if room and room.read_at else "-",
+        f"{age((now - headroom.read_at).total_seconds())} ago" if headroom and headroom.read_at else "-",
     )
 
 
@@ -49,8 +49,8 @@ def _more(line: Line) -> Iterator[str]:
     if line.kind is None:
         return
     what = f"{plural(line.nodes, 'node')} of {line.kind.name} {line.market} in {line.region}"
-    verdict = "too little" if line.enough is False else "unknown whether it is enough"
-    yield f"{verdict} for {what}: {line.needed_vcpus} vCPUs are needed; ask for more:"
+    problem = "quota too low" if line.enough is False else "unknown whether the quota is sufficient"
+    yield f"{problem} for {what}: {line.needed_vcpus} vCPUs are needed; to request more:"
     if line.request:
         yield f"    {line.request}"
     yield f"    {line.quota.console(line.region)}"
@@ -59,7 +59,7 @@ def _more(line: Line) -> Iterator[str]:
 def quota_json(
     lines: Sequence[Line], region_quotas: Sequence[RegionQuotas], target: str, now: datetime
 ) -> dict[str, Any]:
-    """Return the documented `quota --json` form; null is unknown."""
+    """Return the documented `quota --json` form; null means unknown."""
     return {
         "target": target,
         "simulated": target == "rehearsal",
@@ -69,16 +69,16 @@ def quota_json(
 
 
 def _line_json(line: Line, now: datetime) -> dict[str, Any]:
-    room = line.room
-    read_at = room.read_at if room else None
+    headroom = line.room
+    read_at = headroom.read_at if headroom else None
     return {
         "region": line.region,
         "market": line.market,
         "quota_code": line.quota.code or None,
         "quota_name": line.quota.name,
-        "limit_vcpus": room.limit_vcpus if room else None,
-        "used_vcpus": room.used_vcpus if room else None,
-        "free_vcpus": room.free_vcpus if room else None,
+        "limit_vcpus": headroom.limit_vcpus if headroom else None,
+        "used_vcpus": headroom.used_vcpus if headroom else None,
+        "free_vcpus": headroom.free_vcpus if headroom else None,
         "instance_type": line.kind.name if line.kind else None,
         "node_vcpus": line.kind.vcpus if line.kind else None,
         "nodes_free": line.nodes_free,

@@ -1,4 +1,4 @@
-"""Recipes as text and as JSON: the list, and the result of checking several."""
+"""Recipes as text and as JSON: the list of recipes, and the results of checking them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,12 +12,12 @@ from cloudgpu.text import command
 
 _HEADINGS = ("recipe", "on", "with", "software", "reference")
 _LONGEST = 44
-"""Characters of a software's name; images of private registries are longer."""
+"""Maximum characters of a software name; image names of private registries are longer and are shortened."""
 
 
 @dataclass(frozen=True)
-class Checked:
-    """A recipe file and its problems."""
+class CheckedRecipe:
+    """A recipe file that was checked, and its problems."""
 
     path: Path
     name: str
@@ -28,8 +28,8 @@ class Checked:
         return {"recipe": self.name, "path": str(self.path), "ok": not self.problems, "problems": list(self.problems)}
 
 
-def list_lines(summaries: Sequence[Summary], invalid: Sequence[Checked]) -> list[str]:
-    """Return two lines per recipe: hardware and software, and its description."""
+def list_lines(summaries: Sequence[Summary], invalid: Sequence[CheckedRecipe]) -> list[str]:
+    """Return two lines per recipe: its hardware and software, and its description. Invalid recipes follow."""
     if not summaries and not invalid:
         return ["no recipes"]
     rows = columns([_HEADINGS, *(_row(summary) for summary in summaries)]) if summaries else []
@@ -39,17 +39,17 @@ def list_lines(summaries: Sequence[Summary], invalid: Sequence[Checked]) -> list
     return [*lines, *(_wrong_line(summary) for summary in invalid)]
 
 
-def check_lines(checked: Sequence[Checked]) -> list[str]:
+def check_lines(checked: Sequence[CheckedRecipe]) -> list[str]:
     """Return one line per valid recipe."""
     return [f"{result.path}: {result.name} is a valid recipe" for result in checked if not result.problems]
 
 
-def refusal(checked: Sequence[Checked]) -> RecipeError:
-    """Return the error for several recipes, with every problem of each."""
+def refusal(checked: Sequence[CheckedRecipe]) -> RecipeError:
+    """Return the error for invalid recipes, with all problems of each."""
     invalid = [result for result in checked if result.problems]
     problems = [line for result in invalid for line in result.problems]
     message = f"{len(invalid)} of {len(checked)} recipes have problems: {', '.join(result.name for result in invalid)}"
-    return RecipeError(message, problems=problems, hint="cloudgpu recipe schema prints what is allowed")
+    return RecipeError(message, problems=problems, hint="to see the allowed fields: cloudgpu recipe schema")
 
 
 def _row(summary: Summary) -> tuple[str, ...]:
@@ -57,6 +57,7 @@ def _row(summary: Summary) -> tuple[str, ...]:
     return summary.name, summary.hardware, summary.launcher, software or "-", summary.reference or "-"
 
 
-def _wrong_line(result: Checked) -> str:
+def _wrong_line(result: CheckedRecipe) -> str:
     count = "a problem" if len(result.problems) == 1 else f"{len(result.problems)} problems"
-    return f"{result.name}  has {count}; `{command('cloudgpu', 'recipe', 'check', str(result.path.parent))}` tells"
+    check = command("cloudgpu", "recipe", "check", str(result.path.parent))
+    return f"{result.name}  has {count}; for details: {check}"

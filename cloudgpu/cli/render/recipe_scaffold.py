@@ -11,23 +11,25 @@ from cloudgpu.cli.terminal.table import columns
 from cloudgpu.text import command
 
 _WHAT = {
-    "recipe.yaml": "the recipe, with comments that say what to change",
-    "train.py": "what every rank runs",
+    "recipe.yaml": "the recipe, with comments on what to change",
+    "train.py": "the script that every rank runs",
     "serve.py": "the server",
 }
 
 
 def scaffold_lines(scaffold: Scaffold, folder: Path) -> list[str]:
-    """Return what was written, where it would run, and what to type next."""
+    """Return the files that were written, the hardware that the recipe uses, and suggested commands."""
     offer, name = scaffold.offer, scaffold.name
-    kind = offer.kind
-    each = f"{kind.gpus} x {kind.gpu} {amount(kind.gpu_memory_gib)} GiB{' each' if scaffold.nodes > 1 else ''}"
+    instance_type = offer.kind
+    gpus = f"{instance_type.gpus} x {instance_type.gpu} {amount(instance_type.gpu_memory_gib)} GiB"
+    each = " each" if scaffold.nodes > 1 else ""
+    hardware = f"{scaffold.nodes} x {instance_type.name} ({gpus}{each}) in {offer.region}"
     hourly = _for_all(scaffold, offer)
-    if scaffold.dearest.kind != kind:
+    if scaffold.dearest.kind != instance_type:
         hourly += f" (at most {_for_all(scaffold, scaffold.dearest)}, on {scaffold.dearest.kind.name})"
     most = " on demand, less as spot capacity" if scaffold.market == "spot" else ""
     return [
-        f"{folder} is ready: {scaffold.nodes} x {kind.name} ({each}) in {offer.region}, {hourly} an hour{most}",
+        f"{folder} is ready: {hardware}, {hourly} an hour{most}",
         *columns([(str(folder / file), _WHAT[file]) for file in scaffold.files], indent="  "),
         "",
         "next:",
@@ -36,14 +38,14 @@ def scaffold_lines(scaffold: Scaffold, folder: Path) -> list[str]:
                 (command("cloudgpu", "plan", name), "what it would do and cost; changes nothing"),
                 (
                     command("cloudgpu", "train", name, "--on", "rehearsal"),
-                    "the whole run on this machine, nothing is charged",
+                    "rehearse the run on this machine at no cost",
                 ),
                 (
                     command("cloudgpu", "doctor", "--on", "aws", "--region", str(offer.region)),
-                    "is your AWS account ready?",
+                    "check whether your AWS account is ready",
                 ),
-                (_quota(scaffold), "may it have so many of these machines?"),
-                (command("cloudgpu", "train", name, "--on", "aws"), "for real; asks before it spends"),
+                (_quota(scaffold), "check whether your quota is sufficient"),
+                (command("cloudgpu", "train", name, "--on", "aws"), "run it on AWS; asks before spending money"),
             ],
             indent="  ",
         ),
@@ -57,12 +59,14 @@ def _for_all(scaffold: Scaffold, offer: Offer) -> str:
 def _quota(scaffold: Scaffold) -> str:
     nodes = ["--nodes", str(scaffold.nodes)] if scaffold.nodes > 1 else []
     market = [] if scaffold.market == "on-demand" else ["--market", scaffold.market]
-    where, kind = str(scaffold.offer.region), scaffold.offer.kind.name
-    return command("cloudgpu", "quota", "--on", "aws", "--region", where, "--instance-type", kind, *nodes, *market)
+    where, instance_type = str(scaffold.offer.region), scaffold.offer.kind.name
+    return command(
+        "cloudgpu", "quota", "--on", "aws", "--region", where, "--instance-type", instance_type, *nodes, *market
+    )
 
 
 def scaffold_json(scaffold: Scaffold, folder: Path) -> dict[str, Any]:
-    """Return the same as JSON."""
+    """Return the new recipe as JSON."""
     offer = scaffold.offer
     return {
         "recipe": scaffold.name,

@@ -1,4 +1,4 @@
-"""Render the rehearsal cloud, as text and as JSON. The output says that everything is simulated."""
+"""Render the state of the rehearsal cloud, as text and as JSON, always marked as simulated."""
 
 from datetime import datetime
 from typing import Any
@@ -41,10 +41,10 @@ def status_lines(status: RehearsalStatus, now: datetime) -> list[str]:
     if status.cloud is None:
         return [
             "no rehearsal cloud is running",
-            "  commands that need one start it, as does `cloudgpu rehearsal start`",
+            "  commands that need it start it automatically; to start it now: cloudgpu rehearsal start",
         ]
     head = f"rehearsal cloud (simulated AWS) at {status.cloud.url}, {status.resident_mib:.0f} MiB of memory"
-    stops = "" if status.idle_stop_at is None else f"; stops by itself {distance(status.idle_stop_at, now)}"
+    stops = "" if status.idle_stop_at is None else f"; stops automatically {distance(status.idle_stop_at, now)}"
     if not status.nodes:
         return [head, f"  no nodes{stops}"]
     return [head, *columns([_HEADINGS, *(_row(node) for node in status.nodes)], indent="  ")]

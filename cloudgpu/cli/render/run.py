@@ -13,7 +13,7 @@ from cloudgpu.run.metrics import Measured
 from cloudgpu.text import command
 
 if TYPE_CHECKING:
-    from cloudgpu.app.runs.follow import Followed
+    from cloudgpu.app.runs.follow import FollowResult
 
 _INTERRUPTED = 130
 _STAGES_A_LINE = 5
@@ -21,7 +21,7 @@ _MOODS: dict[str, Mood] = {"succeeded": "green", "failed": "red", "lost": "red"}
 
 
 def exit_code(outcome: RunOutcome) -> int:
-    """Return 6 if something could not be deleted, else 130 after Ctrl-C, else the code of the run's state."""
+    """Return 6 if the cluster could not be deleted, else 130 after Ctrl-C, else the exit code for the run's state."""
     if outcome.unended:
         return TeardownError.exit_code
     if outcome.interrupted or outcome.record.reason == "interrupted":
@@ -30,9 +30,10 @@ def exit_code(outcome: RunOutcome) -> int:
 
 
 def _state_code(outcome: RunOutcome) -> int:
-    """Return 0 for a run that succeeded, was left running on purpose, or could only be rehearsed.
+    """Return the exit code for the state of a run.
 
-    Return 5 for a run that failed, or whose outputs were not downloaded.
+    The code is 0 for a run that succeeded, was detached, was not executed or is being prepared; 130 for any other
+    running run; and 5 for a run that failed or whose outputs were not downloaded.
     """
     state = outcome.record.state
     if state == "running":
@@ -42,7 +43,7 @@ def _state_code(outcome: RunOutcome) -> int:
 
 
 def show_outcome(outcome: RunOutcome, screen: Screen) -> None:
-    """Show the panel and, below it, the last lines of the failed rank."""
+    """Show the summary panel and, below it, the last lines of the failed rank."""
     state = outcome.record.state
     screen.panel(outcome_title(outcome), outcome_rows(outcome), _MOODS.get(state, "yellow"))
     screen.lines(failure_lines(outcome))
@@ -56,30 +57,30 @@ def outcome_title(outcome: RunOutcome) -> str:
 
 
 def outcome_rows(outcome: RunOutcome) -> list[Row]:
-    """Return the hardware, the time of each stage, cost, metrics, and what is left."""
+    """Return the hardware, the time of each stage, the metrics, the cost, and what is still running."""
     return [*_what(outcome), *_reached(outcome), *_figures(outcome), *_next(outcome)]
 
 
 def failure_lines(outcome: RunOutcome) -> list[str]:
-    """Return the rank that failed first, and its last lines."""
+    """Return the rank that failed first and the last lines of its output."""
     record = outcome.record
     if record.failed_rank is None or record.state == "succeeded":
         return []
     node = next((node for node, ranks in record.ranks.items() if record.failed_rank in ranks), "")
     where = f" on node {node}" if node else ""
-    # A service that never got ready did not end by itself.
-    how = "" if record.exit_code is None else f" ended first (exit code {record.exit_code})"
-    head = f"rank {record.failed_rank}{how}{where}; its last lines:"
+    # A service that never became ready has no exit code.
+    how = "" if record.exit_code is None else f" failed first (exit code {record.exit_code})"
+    head = f"rank {record.failed_rank}{how}{where}; last lines of its output:"
     return ["", head, *(f"  {line}" for line in outcome.tail)]
 
 
-def followed_code(followed: "Followed", screen: Screen) -> int:
-    """Report how the run ended and return the exit code of a `logs -f` that followed it to the end."""
+def followed_code(followed: "FollowResult", screen: Screen) -> int:
+    """Report the final state of the run, and return the exit code of `logs -f`."""
     verdict = followed.verdict
     if verdict.succeeded:
         screen.line("the run succeeded; to download its outputs and delete its cluster: cloudgpu attach")
         return 0
-    where = "" if verdict.rank is None else f": rank {verdict.rank} ended with {verdict.exit_code}"
+    where = "" if verdict.rank is None else f": rank {verdict.rank} exited with code {verdict.exit_code}"
     screen.line(f"the run {verdict.state}{where} {verdict.reason}".rstrip())
     screen.line("to download the outputs and delete the cluster: cloudgpu attach")
     return RemoteCommandError.exit_code
@@ -88,7 +89,7 @@ def followed_code(followed: "Followed", screen: Screen) -> int:
 def _what(outcome: RunOutcome) -> Iterator[Row]:
     record = outcome.record
     if record.reason:
-        yield "because", record.reason
+        yield "reason", record.reason
     machines = f"{outcome.nodes} x {outcome.instance_type} in {outcome.zone}" if outcome.nodes else "no cluster"
     yield "ran", f"recipe {record.recipe} on {machines}"
     for place, attempt in enumerate(record.tried):
@@ -124,15 +125,15 @@ def _next(outcome: RunOutcome) -> Iterator[Row]:
     yield "logs", command("cloudgpu", "logs", run_id)
     if outcome.record.state == "running":
         yield "finish", command("cloudgpu", "attach", run_id)
-        yield "end it", command("cloudgpu", "cancel", run_id)
+        yield "cancel", command("cloudgpu", "cancel", run_id)
     if outcome.unfetched:
-        yield "not fetched", "; ".join(outcome.unfetched)
-        yield "fetch", command("cloudgpu", "attach", run_id)
+        yield "not downloaded", "; ".join(outcome.unfetched)
+        yield "download", command("cloudgpu", "attach", run_id)
     if outcome.lost:
         yield "lost", "; ".join(outcome.lost)
     if outcome.unended:
-        yield "not ended", outcome.unended
-        yield "end it", command("cloudgpu", "down", outcome.record.cluster)
+        yield "not deleted", outcome.unended
+        yield "delete", command("cloudgpu", "down", outcome.record.cluster)
     left = [part for entry in outcome.left for part in entry.split("; ")]
     confirmed = "confirmed by every host" if outcome.record.target == "ssh" else "verified by tag search"
     nothing = f"nothing ({confirmed})"
@@ -146,7 +147,7 @@ def _metric(measured: Measured) -> str:
     text = f"{measured.name} {measured.value:g} {measured.metric.unit}".rstrip() + _taken(measured)
     if measured.metric.at_least is not None:
         minimum = f"{measured.metric.at_least:g}"
-        text += f" (below the {minimum} asked for)" if measured.missed else f" (at least {minimum})"
+        text += f" (below the required {minimum})" if measured.missed else f" (at least {minimum})"
     if measured.metric.reference is not None and measured.share is not None:
         reference = measured.metric.reference
         text += f", {measured.share:.0%} of the reference {reference.value:g}: {reference.on} ({reference.source})"
@@ -156,11 +157,11 @@ def _metric(measured: Measured) -> str:
 def _why_none(measured: Measured) -> str:
     if not measured.printed:
         return "never printed"
-    return f"printed {measured.printed} times; no rank more than the first {measured.metric.skip} that are left out"
+    return f"printed {measured.printed} times; no rank printed more than the {measured.metric.skip} that are skipped"
 
 
 def _taken(measured: Measured) -> str:
-    """Say which of several values a metric is; nothing for the last, which is the default."""
+    """Format how a metric was chosen from several values; empty for the default, the last value of the first rank."""
     several = measured.counted > 1 and measured.metric.take != "last"
     how = [f"{measured.metric.take} of {measured.counted}"] if several else []
     return f" ({', '.join([*how, *_together(measured)])})" if how or _together(measured) else ""

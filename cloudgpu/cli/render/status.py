@@ -17,7 +17,7 @@ _RUN_HEADINGS = ("run", "state", "started", "", "took", "result")
 
 
 def status_lines(clusters: Sequence[ClusterStatus], now: datetime) -> list[str]:
-    """Return one block per cluster, or a line that there is none."""
+    """Return one block per cluster, or a single line if no cluster is running."""
     if not clusters:
         return ["no cluster is running"]
     return [line for cluster in clusters for line in _block(cluster, now)]
@@ -30,9 +30,9 @@ def run_lines(
     now: datetime,
     reasons: Mapping[str, str] | None = None,
 ) -> list[str]:
-    """Return a table of runs, oldest first, and the runs whose records cannot be read.
+    """Return a table of runs, oldest first, and one line per run whose record cannot be read.
 
-    `reasons` names the damaged file of each.
+    `reasons` maps each of the latter runs to the reason.
     """
     if not runs and not damaged:
         return ["", "no runs"]
@@ -42,7 +42,7 @@ def run_lines(
 
 
 def damaged_line(name: str, reasons: Mapping[str, str]) -> str:
-    """Return the line of a record that cannot be read."""
+    """Return the line for a record that cannot be read."""
     return f"{name}  unknown: {_reason(name, reasons)}"
 
 
@@ -53,7 +53,7 @@ def _reason(name: str, reasons: Mapping[str, str]) -> str:
 def run_rows(
     runs: Sequence[RunRecord], damaged: Sequence[str] = (), reasons: Mapping[str, str] | None = None
 ) -> list[dict[str, Any]]:
-    """Return the documented rows of `status --all --json`; null for what a damaged record lacks."""
+    """Return the documented rows of `status --all --json`. Fields of a damaged record that are unknown are null."""
     unknown = dict.fromkeys(("cluster", "recipe", "started_at", "ended_at"))
     return [
         {
@@ -82,10 +82,10 @@ def run_rows(
 def _run_row(run: RunRecord, up: set[str], now: datetime) -> tuple[str, ...]:
     took = "" if run.ended_at is None else duration((run.ended_at - run.started_at).total_seconds())
     figures = ", ".join(f"{name} {value:g}" for name, value in run.metrics.items())
-    # A run whose cluster was ended under it stays as it was last seen: say that nobody saw its end.
-    unseen = run.ended_at is None and run.cluster not in up
-    state = "unknown" if unseen else run.state
-    result = f"last seen {run.state}; its cluster is gone" if unseen else run.reason or figures
+    # If the cluster was deleted while a run was active, the recorded state is outdated: the end was never recorded.
+    outdated = run.ended_at is None and run.cluster not in up
+    state = "unknown" if outdated else run.state
+    result = f"last seen {run.state}; its cluster is deleted" if outdated else run.reason or figures
     return run.run_id, state, moment(run.started_at), distance(run.started_at, now), took, result
 
 
@@ -93,10 +93,10 @@ def _block(cluster: ClusterStatus, now: datetime) -> Iterator[str]:
     record = cluster.record
     if cluster.state == "damaged":
         yield f"{record.name}  damaged"
-        yield f"  its record, last written {age(cluster.age_s)} ago, cannot be read: what it has and costs is unknown"
+        yield f"  its record, last written {age(cluster.age_s)} ago, cannot be read; its resources and cost are unknown"
         if cluster.problem:
             yield f"  {cluster.problem}"
-        yield f"  `{command('cloudgpu', 'down', record.name)}` still finds the cluster by its tag and ends it"
+        yield f"  to find the cluster by its tag and delete it: {command('cloudgpu', 'down', record.name)}"
         return
     team = f", team {record.team}" if record.team else ""
     yield f"{record.name}  {cluster.state}{'  (simulated)' if record.simulated else ''}"
@@ -105,14 +105,14 @@ def _block(cluster: ClusterStatus, now: datetime) -> Iterator[str]:
     if record.confirmed_expires_at is not None:
         at = moment(record.confirmed_expires_at)
         again = command("cloudgpu", "extend", record.name, "--until", f"{record.expires_at:%Y-%m-%dT%H:%M:%SZ}")
-        yield f"  an extension was broken off: some nodes may end at {at}; `{again}` goes on with it"
+        yield f"  an extension was interrupted: some nodes may expire at {at}; to complete it: {again}"
     yield from (f"  {node}  {state}" for node, state in cluster.nodes)
     yield from (f"  run {run.run_id}  {run.state}, started {distance(run.started_at, now)}" for run in cluster.runs)
     cloud = "its hosts" if record.target == "ssh" else "the cloud"
     if cluster.problem:
         yield f"  {cloud} could not be queried: {cluster.problem}"
-    now_known = f"as {cloud} said just now"
-    yield f"  {now_known if cluster.nodes else f'as recorded {age(cluster.age_s)} ago; --refresh asks {cloud}'}"
+    recorded = f"as recorded {age(cluster.age_s)} ago; to query {cloud}: --refresh"
+    yield f"  {f'as reported by {cloud} just now' if cluster.nodes else recorded}"
 
 
 def _money(cluster: ClusterStatus) -> str:

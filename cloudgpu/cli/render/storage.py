@@ -5,9 +5,9 @@ from datetime import datetime
 from decimal import ROUND_HALF_UP, Decimal
 from typing import Any
 
-from cloudgpu.app.storage.context import Created, Deleted, StorageRequest
+from cloudgpu.app.storage.context import CreatedStorage, DeletedStorage, StorageRequest
 from cloudgpu.app.storage.overview import StorageRow
-from cloudgpu.aws.storage.storage_tags import Stored
+from cloudgpu.aws.storage.storage_tags import TaggedStorage
 from cloudgpu.catalog.storage import StoragePrice
 from cloudgpu.cli.terminal.number_format import age, money
 from cloudgpu.cli.terminal.table import columns, wrapped
@@ -26,13 +26,13 @@ def question(
     size = f" of {request.config['sizeGib']} GiB" if request.config.get("sizeGib") else ""
     place = request.config.get("zone") or request.region
     prefix = "AWS would charge " if simulated else ""
-    return f"Make {request.kind} storage {request.name}{size} in {place}: {prefix}{_price(price, monthly_usd)}?"
+    return f"Create {request.kind} storage {request.name}{size} in {place}: {prefix}{_price(price, monthly_usd)}?"
 
 
-def created_lines(created: Created, price: StoragePrice | None, monthly_usd: Decimal | None) -> list[str]:
-    """Return what was created, its cost, and how to use and delete it."""
+def created_lines(created: CreatedStorage, price: StoragePrice | None, monthly_usd: Decimal | None) -> list[str]:
+    """Return the storage that was created, its cost, and how to use and delete it."""
     record = created.record
-    state = "stands" if created.made else "already exists and matches the request"
+    state = "is ready" if created.made else "already exists and matches the request"
     simulated = " (simulated)" if record.simulated else ""
     lines = [f"{record.kind} storage {record.name} {state}{simulated}"]
     lines += [f"  {label}: {text}" for label, text in _reached(record)]
@@ -43,7 +43,7 @@ def created_lines(created: Created, price: StoragePrice | None, monthly_usd: Dec
     return [*lines, f"  deleting a cluster does not delete it; to delete it: {delete}"]
 
 
-def created_json(created: Created, monthly_usd: Decimal | None) -> dict[str, Any]:
+def created_json(created: CreatedStorage, monthly_usd: Decimal | None) -> dict[str, Any]:
     """Return the documented `storage create --json` form."""
     record = created.record
     return {
@@ -55,26 +55,26 @@ def created_json(created: Created, monthly_usd: Decimal | None) -> dict[str, Any
         **record.reached,
         "monthly_usd": None if monthly_usd is None else str(monthly_usd),
         "simulated": record.simulated,
-        "left": [f"storage {record.name} stands until it is deleted by name"],
+        "left": [f"storage {record.name} exists until you delete it"],
     }
 
 
 def storage_lines(rows: Sequence[StorageRow], now: datetime) -> list[str]:
-    """Return a table and the total cost."""
+    """Return a table of storage and the total cost."""
     if not rows:
         return ["no storage"]
     table = columns([_HEADINGS, *(_row(row, now) for row in rows)], right={2, 3, 4})
     return [*table, "", *_sum(rows)]
 
 
-def deletion_question(present: Stored) -> str:
+def deletion_question(present: TaggedStorage) -> str:
     """Return the confirmation prompt of `storage delete`."""
     data = present.data
     size = "of unknown size" if data is None or data.size_gib is None else _size(data.size_gib)
-    return f"Delete {present.kind} storage {present.name} ({size}) and all that it holds?"
+    return f"Delete {present.kind} storage {present.name} ({size}) and all its data?"
 
 
-def deleted_json(deleted: Deleted) -> dict[str, Any]:
+def deleted_json(deleted: DeletedStorage) -> dict[str, Any]:
     """Return the documented `storage delete --json` form.
 
     `left` is always empty, because otherwise the command fails.
@@ -82,19 +82,19 @@ def deleted_json(deleted: Deleted) -> dict[str, Any]:
     return {"name": deleted.name, "known": deleted.known, "ended": list(deleted.parts), "left": []}
 
 
-def deleted_lines(deleted: Deleted) -> list[str]:
-    """Return what was deleted."""
+def deleted_lines(deleted: DeletedStorage) -> list[str]:
+    """Return the lines about what `storage delete` deleted."""
     if not deleted.parts and not deleted.known:
-        return [f"no storage {deleted.name}: nothing carries its tag, nothing to delete"]
-    ended = [f"  {part}" for part in deleted.parts]
-    return [f"storage {deleted.name} is gone, verified by tag search", *ended]
+        return [f"there is no storage {deleted.name}: no resource has its tag; nothing to delete"]
+    parts = [f"  {part}" for part in deleted.parts]
+    return [f"storage {deleted.name} is deleted, verified by tag search", *parts]
 
 
 def _price(price: StoragePrice | None, monthly_usd: Decimal | None) -> str:
     if price is None:
-        return "a price that cloudgpu does not know for this region"
+        return "an unknown price in this region"
     if monthly_usd is None:
-        return f"{money(price.usd_per_gib_month)} a month for each GiB that it holds"
+        return f"{money(price.usd_per_gib_month)} a month per GiB stored"
     return f"{money(monthly_usd)} a month"
 
 
@@ -105,7 +105,7 @@ def _reached(record: StorageRecord) -> list[tuple[str, str]]:
         ("zone", "zone"),
         ("address", "address"),
         ("mount_name", "mount name"),
-        ("security_group_id", "nodes that mount it carry security group"),
+        ("security_group_id", "security group for nodes that mount it"),
         ("url", "url"),
     )
     return [(label, str(shown[key])) for key, label in labels if shown[key]]
@@ -120,7 +120,7 @@ def _row(row: StorageRow, now: datetime) -> tuple[str, ...]:
         _UNKNOWN if row.created_at is None else age((now - row.created_at).total_seconds()),
         row.region,
         row.owner or _UNKNOWN,
-        f"ends with {row.made_for}" if row.made_for else "disposable" if row.disposable else "keep",
+        f"deleted with {row.made_for}" if row.made_for else "disposable" if row.disposable else "keep",
         _users(row.users),
         row.state,
     )
@@ -129,7 +129,7 @@ def _row(row: StorageRow, now: datetime) -> tuple[str, ...]:
 def _users(users: tuple[str, ...] | None) -> str:
     if users is None:
         return _UNKNOWN
-    return ", ".join(users) or "nobody"
+    return ", ".join(users) or "none"
 
 
 def _sum(rows: Sequence[StorageRow]) -> list[str]:
@@ -137,8 +137,8 @@ def _sum(rows: Sequence[StorageRow]) -> list[str]:
     total = money(sum(known, Decimal(0)))
     unknown = len(rows) - len(known)
     beside = f", and {unknown} of unknown cost" if unknown else ""
-    text = f"{total} a month{beside}; capacity alone, at list prices"
-    return wrapped(f"AWS would charge {text}; simulated, so nothing is" if rows[0].simulated else text, _WIDTH)
+    text = f"{total} a month{beside}; capacity only, at list prices"
+    return wrapped(f"{text} (simulated; nothing is charged)" if rows[0].simulated else text, _WIDTH)
 
 
 def _size(size_gib: Decimal) -> str:

@@ -1,4 +1,4 @@
-"""Render what `sweep` found and deleted, as text and as JSON."""
+"""Render the resources that `sweep` found and deleted, as text and as JSON."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -51,40 +51,36 @@ def sweep_json(findings: SweepFindings, swept: SweepResult, now: datetime, *, si
 
 
 def seen_lines(findings: SweepFindings, now: datetime, *, simulated: bool) -> list[str]:
-    """Return one block per cluster, then the regions that could not be searched."""
+    """Return one block per cluster, storage and image, then the regions that could not be searched."""
     where = plural(len(findings.regions), "region")
-    found_clusters = plural(len(findings.clusters), "cluster") if findings.clusters else "no cluster resources"
-    head = f"{found_clusters} in {where}{' (simulated)' if simulated else ''}"
+    clusters = plural(len(findings.clusters), "cluster") if findings.clusters else "no cluster resources"
+    head = f"{clusters} in {where}{' (simulated)' if simulated else ''}"
     blocks = [line for resource, decision in findings.clusters for line in _block(resource, decision, now)]
-    blocks += [line for resource, decision in findings.outliving for line in _outliving(resource, decision, now)]
+    blocks += [line for resource, decision in findings.outliving for line in _retained_lines(resource, decision, now)]
     blocks += [f"storage and images in {region}: unknown: {why}" for region, why in findings.unseen]
     return [head, *blocks, *(f"{_place(region)}: unknown: {why}" for region, why in findings.unknown)]
 
 
 def swept_lines(findings: SweepFindings, swept: SweepResult, *, yes: bool) -> list[str]:
-    """Return what was deleted. Failures are part of the error."""
+    """Return the lines about deleted resources, or how to delete them. Failures are reported by the command's error."""
     if yes:
-        return [f"ended {resource.label}, verified by tag search" for resource in swept.ended]
+        return [f"deleted {resource.label}, verified by tag search" for resource in swept.ended]
     going = [*(resource.label for resource in findings.going), *(resource.label for resource in findings.storage_going)]
     if not going:
         return []
-    counts = [(len(findings.going), "cluster"), (len(findings.storage_going), "piece of storage")]
-    what = " and ".join(_counted(count, noun) for count, noun in counts if count)
+    counts = [(len(findings.going), "cluster"), (len(findings.storage_going), "storage resource")]
+    what = " and ".join(plural(count, noun) for count, noun in counts if count)
     return [f"nothing was deleted; to delete {what}, add --yes: {', '.join(going)}"]
 
 
-def _counted(count: int, noun: str) -> str:
-    return plural(count, noun) if noun == "cluster" or count == 1 else f"{count} pieces of storage"
-
-
-def _outliving(resource: RetainedResource, decision: SweepDecision, now: datetime) -> Iterator[str]:
+def _retained_lines(resource: RetainedResource, decision: SweepDecision, now: datetime) -> Iterator[str]:
     owner = f"of {resource.owner}" if resource.owner else "of unknown owner"
-    since = f"made {age((now - resource.since).total_seconds())} ago" if resource.since else "age unknown"
+    since = f"created {age((now - resource.since).total_seconds())} ago" if resource.since else "age unknown"
     size = "size unknown" if resource.size_gib is None else f"{resource.size_gib.quantize(Decimal(1))} GiB"
     most = "at most " if resource.noun == "image" else ""
     yield f"{resource.label}  {owner}; {resource.kind} {resource.id} in {resource.region}"
     yield f"  {size}, {most}{_money(resource.monthly_usd)} a month, {since}"
-    yield f"  {'goes' if decision.goes else 'stays'}: {decision.why}"
+    yield f"  {'to delete' if decision.goes else 'kept'}: {decision.why}"
 
 
 def _block(cluster: ClusterResources, decision: SweepDecision, now: datetime) -> Iterator[str]:
@@ -97,17 +93,17 @@ def _block(cluster: ClusterResources, decision: SweepDecision, now: datetime) ->
     )
     if cluster.unreadable_expiry:
         expiry = f"expiry unreadable: {cluster.unreadable_expiry}{f'; {expiry}' if cluster.expires_at else ''}"
-    since = f"since {age((now - cluster.since).total_seconds())}" if cluster.since else "age unknown"
+    since = f"for {age((now - cluster.since).total_seconds())}" if cluster.since else "age unknown"
     yield f"{cluster.cluster}  {owner + team}; {expiry}"
     if cluster.billed_in:
-        yield f"  nothing in the cloud; its ledger rows in {_places(cluster.billed_in)} are open"
+        yield f"  no resources in the cloud, but its ledger rows in {_places(cluster.billed_in)} are open"
     else:
         yield f"  {_machines(cluster)} in {_places(cluster.regions)}, {since}"
         yield f"  {_costs(cluster)}"
     others = Counter(thing.kind for thing in cluster.things if thing.kind != "instance")
     if others:
         yield f"  and {', '.join(plural(count, _noun(kind)) for kind, count in sorted(others.items()))}"
-    yield f"  {'goes' if decision.goes else 'stays'}: {decision.why}"
+    yield f"  {'to delete' if decision.goes else 'kept'}: {decision.why}"
 
 
 def _place(region: str) -> str:
@@ -115,7 +111,7 @@ def _place(region: str) -> str:
 
 
 def _places(regions: Sequence[str]) -> str:
-    """Format regions, with IAM last because it has no nodes."""
+    """Format regions, with IAM last because it contains no nodes."""
     return " and ".join(_place(region) for region in sorted(regions, key=lambda region: region == "global"))
 
 
@@ -126,20 +122,16 @@ def _noun(kind: str) -> str:
 def _machines(cluster: ClusterResources) -> str:
     if not cluster.instances:
         return "no instances"
-    kinds = Counter((thing.instance_type, thing.market) for thing in cluster.instances)
-    return ", ".join(f"{count} x {kind} {market}" for (kind, market), count in sorted(kinds.items()))
+    counts = Counter((instance.instance_type, instance.market) for instance in cluster.instances)
+    return ", ".join(f"{count} x {instance_type} {market}" for (instance_type, market), count in sorted(counts.items()))
 
 
 def _costs(cluster: ClusterResources) -> str:
-    more = (
-        f"{', '.join(f'{_noun(kind)}s' for kind in cluster.unpriced)} at prices unknown here"
-        if cluster.unpriced
-        else ""
-    )
+    more = f"{', '.join(f'{_noun(kind)}s' for kind in cluster.unpriced)} at unknown prices" if cluster.unpriced else ""
     if cluster.hourly_usd == 0:
-        return f"costs nothing but {more}" if more else "costs nothing"
+        return f"costs nothing except {more}" if more else "costs nothing"
     hourly, spent, monthly = (_money(usd) for usd in (cluster.hourly_usd, cluster.spent_usd, cluster.monthly_usd))
-    return f"{hourly} an hour, {spent} so far, {monthly} a month if left{f', and {more}' if more else ''}"
+    return f"{hourly} an hour, {spent} so far, {monthly} a month if not deleted{f', and {more}' if more else ''}"
 
 
 def _money(usd: Decimal | None) -> str:

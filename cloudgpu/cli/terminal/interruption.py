@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 
 class Interrupted(BaseException):
-    """Ctrl-C, with what the command had achieved so far as fields of its own `--json` output.
+    """Raised for Ctrl-C, with the command's partial result as fields of its `--json` output.
 
-    Not a KeyboardInterrupt: typer would turn that into an exit code and lose the fields.
+    This is not a KeyboardInterrupt, because typer would convert that to an exit code and lose the fields.
     """
 
     def __init__(self, partial_result: dict[str, Any]) -> None:
@@ -29,7 +29,7 @@ class Interrupted(BaseException):
 
 @contextmanager
 def reporting_partial_result(partial_result: Callable[[], dict[str, Any]]) -> Iterator[None]:
-    """Attach what the command has achieved to whatever aborts it."""
+    """Attach the command's partial result to the error or Ctrl-C that aborts the command."""
     try:
         yield
     except CloudGpuError as err:
@@ -41,7 +41,7 @@ def reporting_partial_result(partial_result: Callable[[], dict[str, Any]]) -> It
 
 @contextmanager
 def told_when_interrupted(screen: Screen, *lines: str) -> Iterator[None]:
-    """Print these lines after Ctrl-C, then let it end the command."""
+    """Print these lines after Ctrl-C, then reraise the interrupt."""
     try:
         yield
     except KeyboardInterrupt:
@@ -50,28 +50,28 @@ def told_when_interrupted(screen: Screen, *lines: str) -> Iterator[None]:
 
 
 def tell_what_runs(records: "RecordStore", *clusters: str) -> None:
-    """After a signal, report which of these clusters and of those the command creates still run."""
+    """Register a report, for use after a signal, on the clusters that still run: these and any that are created."""
     from cloudgpu.app.sweep.still_running import StillRunning
 
     interruptions.tell(StillRunning(records, clusters).lines)
 
 
 def tell_what_storage(records: "StorageRecords", name: str) -> None:
-    """After a signal, report whether this storage exists."""
+    """Register a report, for use after a signal, on whether this storage exists."""
     from cloudgpu.app.sweep.still_running import storage_lines
 
     interruptions.tell(lambda: storage_lines(records, name))
 
 
 def tell_what_is_swept(clusters: "Sequence[ClusterResources]") -> None:
-    """After a signal, report which of these clusters may not be deleted yet."""
+    """Register a report, for use after a signal, on which of these clusters may not be deleted yet."""
     from cloudgpu.app.sweep.still_running import swept_clusters_lines
 
     interruptions.tell(lambda: swept_clusters_lines(clusters))
 
 
 def going_on(run_id: str) -> tuple[str, str]:
-    """Return what to type to come back to a run that continues."""
+    """Return the lines that tell the user how to reattach to or cancel a run that continues."""
     return (
         f"run {run_id} continues without this command",
         f"to reattach: {command('cloudgpu', 'attach', run_id)}    to cancel: {command('cloudgpu', 'cancel', run_id)}",
@@ -79,7 +79,7 @@ def going_on(run_id: str) -> tuple[str, str]:
 
 
 def ask_about_cluster(wiring: "Wiring", cluster: str, choice: str) -> None:
-    """After Ctrl-C in `up`, delete the unfinished cluster if requested, or report what is left and how to delete it.
+    """After Ctrl-C in `up`, delete the incomplete cluster if requested, or report its state and how to delete it.
 
     Raises:
         TeardownError: The cluster could not be deleted completely.
@@ -89,14 +89,14 @@ def ask_about_cluster(wiring: "Wiring", cluster: str, choice: str) -> None:
     record = wiring.records.cluster(cluster)
     if record is None:
         wiring.screen.lines(["", "interrupted before any resource was created; nothing is left"])
-    elif record.state != "up" and wiring.questions.end_on_interrupt(choice, "may be half made")(f"cluster {cluster}"):
+    elif record.state != "up" and wiring.questions.end_on_interrupt(choice, "may be incomplete")(f"cluster {cluster}"):
         wiring.screen.lines(ended_lines(wiring.teardown(cluster).down(cluster, record.region)))
     else:
-        made = "is up" if record.state == "up" else "may be half made"
+        state = "is running" if record.state == "up" else "may be incomplete"
         wiring.screen.lines(
             [
                 "",
-                f"cluster {cluster} {made}; its nodes power off at {record.expires_at:%Y-%m-%d %H:%M} UTC",
+                f"cluster {cluster} {state}; its nodes power off at {record.expires_at:%Y-%m-%d %H:%M} UTC",
                 f"delete it now: {command('cloudgpu', 'down', cluster)}    finish it: run the same `cloudgpu up` again",
             ]
         )

@@ -1,4 +1,4 @@
-"""Format figures for display: money, counts, times, sizes. `--json` documents contain exact values."""
+"""Format money, counts, durations and times for display. `--json` documents contain exact values instead."""
 
 from datetime import datetime
 from decimal import ROUND_HALF_UP, Decimal
@@ -9,13 +9,13 @@ _AGES = ((86400, "d"), (3600, "h"), (60, "min"))
 
 
 def money(usd: Decimal) -> str:
-    """Format an amount as `$62.42`, with four decimals below a dollar."""
+    """Format an amount as `$62.42`, or with four decimals if it is below one dollar."""
     step = _CENT if usd == 0 or abs(usd) >= 1 else _SMALL
     return f"${usd.quantize(step, ROUND_HALF_UP):,}"
 
 
 def amount(figure: Decimal) -> str:
-    """Format a figure without trailing zeros: `16`, `22.35`."""
+    """Format a number without trailing zeros: `16`, `22.35`."""
     return f"{figure.normalize():f}"
 
 

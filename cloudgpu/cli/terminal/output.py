@@ -1,8 +1,8 @@
-"""The only access to the terminal: output, colours, prompts.
+"""The only access to the terminal: output, colors and prompts.
 
-Lines contain foreign text: tags, file names, messages of AWS, output of nodes. Renderers therefore return lines without
-escape sequences and mark colours with `Span`. `Output` makes the text printable and only then adds colours, so that no
-text can imitate a colour, start another line or send a sequence to the terminal.
+Lines contain untrusted text: tags, file names, messages from AWS, output of nodes. Renderers therefore return lines
+without escape sequences and mark colors with `ColoredText`. `Output` first makes the text printable and then adds
+colors, so that no text can forge a color, start another line or send an escape sequence to the terminal.
 """
 
 import os
@@ -18,26 +18,26 @@ from cloudgpu.text import printable
 Colour = Literal["bold", "dim", "red", "green", "yellow", "cyan", "bold red", "bold green", "bold yellow"]
 
 
-class Span(NamedTuple):
-    """Part of a line with a colour."""
+class ColoredText(NamedTuple):
+    """A colored part of a line."""
 
     text: str
     colour: Colour
 
 
-Line = str | tuple[str | Span, ...]
-"""One line without its line feed. It may hold any character: `Output` replaces those that are not printable."""
+Line = str | tuple[str | ColoredText, ...]
+"""One line without its line feed. It may contain any character; `Output` replaces unprintable characters."""
 UNREAD = 141
-"""The exit code of a command whose reader went away: what a shell shows for SIGPIPE."""
+"""The exit code of a command whose reader closed the pipe, which equals a shell's exit code for SIGPIPE."""
 FILE_COLUMNS = 100
 _COLOURS = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
 
 
 class Output:
-    """Writes whole, printable lines. After a failed write, the stream counts as closed and nothing more is written.
+    """A stream to which whole, printable lines are written. After a failed write, nothing more is written.
 
-    A closed pipe (`| head`), a closed terminal or a full disk must not stop a teardown half-way. Only commands that
-    just display something (`quits`) end with their reader.
+    A closed pipe (`| head`), a closed terminal or a full disk must not interrupt a teardown. Only commands that only
+    display data (`quits`) exit when their reader does.
     """
 
     def __init__(self, stream: TextIO, *, colour: bool | None = None, quits: bool = False) -> None:
@@ -45,24 +45,24 @@ class Output:
         self.colour = colour_wanted(stream, os.environ) if colour is None else colour
         self._quits = quits
         self._unread = False
-        # Ranks, engine threads and the main thread all speak: a line is written whole or not at all.
+        # Several threads write: those of the ranks, the engine and the main thread. The lock keeps every line whole.
         self._lock = threading.Lock()
 
     def lines(self, lines: Iterable[Line]) -> None:
         """Write each element as one printable line, and flush.
 
         Raises:
-            typer.Exit: Nobody reads, and the command does nothing but show.
+            typer.Exit: The reader has closed the stream, and the command only displays data.
         """
         self._write("".join(f"{self._rendered(line)}\n" for line in lines))
 
     def raw(self, text: str) -> None:
-        """Pass text through to a pipe or a file unchanged; show it as printable lines on a terminal.
+        """Write text unchanged to a pipe or a file, or as printable lines to a terminal.
 
-        The output of a program is data in a pipe, and a risk only to a terminal.
+        A pipe or file must receive the exact data; only a terminal would interpret escape sequences.
 
         Raises:
-            typer.Exit: The reader is gone, and the command only displays.
+            typer.Exit: The reader has closed the stream, and the command only displays data.
         """
         if self.is_terminal:
             self.lines(text.splitlines())
@@ -71,19 +71,21 @@ class Output:
 
     @property
     def is_terminal(self) -> bool:
-        """True if the output is a terminal."""
+        """Whether the output is a terminal."""
         return self._stream.isatty()
 
     @property
     def columns(self) -> int:
-        """Width of the terminal; a fixed width without one."""
+        """The width of the terminal, or a fixed width if the output is not a terminal."""
         return shutil.get_terminal_size((FILE_COLUMNS, 24)).columns if self.is_terminal else FILE_COLUMNS
 
     def _rendered(self, line: Line) -> str:
         pieces = (line,) if isinstance(line, str) else line
-        return "".join(self._coloured(piece) if isinstance(piece, Span) else printable(piece) for piece in pieces)
+        return "".join(
+            self._coloured(piece) if isinstance(piece, ColoredText) else printable(piece) for piece in pieces
+        )
 
-    def _coloured(self, span: Span) -> str:
+    def _coloured(self, span: ColoredText) -> str:
         text = printable(span.text)
         if not self.colour:
             return text
@@ -107,12 +109,12 @@ class Output:
 
 
 def colour_wanted(stream: TextIO, environ: Mapping[str, str]) -> bool:
-    """Return True on a colour terminal, unless NO_COLOR is set to a non-empty value."""
+    """Return True for a color terminal, unless NO_COLOR is set to a non-empty value."""
     return stream.isatty() and not environ.get("NO_COLOR") and environ.get("TERM") != "dumb"
 
 
 def _to_nowhere(stream: TextIO) -> None:
-    """Send what is still buffered nowhere, or the interpreter complains about it when it ends."""
+    """Redirect the stream to /dev/null, so that the interpreter does not fail to flush buffered data at exit."""
     try:
         handle = stream.fileno()
     except (OSError, ValueError):
@@ -123,7 +125,7 @@ def _to_nowhere(stream: TextIO) -> None:
 
 
 def ask(question: str) -> bool:
-    """Ask a yes-or-no question on the terminal; the default answer is no."""
+    """Ask a yes-or-no question on the terminal; the default is no."""
     return typer.confirm(printable(question), default=False, err=True)
 
 

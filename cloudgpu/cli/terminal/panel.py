@@ -1,9 +1,9 @@
-"""A titled block of labelled rows: a frame on a terminal, plain wrapped lines in a pipe or a file."""
+"""A titled block of labeled rows: framed on a terminal, plain wrapped lines in a pipe or a file."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal, cast
 
-from cloudgpu.cli.terminal.output import Colour, Line, Span
+from cloudgpu.cli.terminal.output import ColoredText, Colour, Line
 from cloudgpu.cli.terminal.table import wrapped
 from cloudgpu.text import printable
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from rich.segment import Segment
 
 Row = tuple[str, str]
-"""A label and a sentence; an empty label goes on with the row above."""
+"""A label and its text; an empty label continues the row above."""
 Mood = Literal["green", "red", "yellow"]
 _WIDEST = 110
 
@@ -28,11 +28,11 @@ def plain(title: str, rows: Sequence[Row], columns: int) -> list[str]:
 
 
 def framed(title: str, rows: Sequence[Row], mood: Mood, columns: int) -> list[Line]:
-    """Return the block in a frame whose colour shows the outcome."""
+    """Return the block in a frame whose color shows the outcome."""
     from rich.console import Console
 
-    # Segments instead of text: the colours are added where lines are written, so the values of the rows cannot forge
-    # them. Width and colour system are fixed because rich would look at the environment.
+    # Return segments instead of text: colors are added when the lines are written, so text in the rows cannot forge
+    # them. Width and color system are fixed, because rich would otherwise derive them from the environment.
     console = Console(
         width=min(columns, _WIDEST), force_terminal=True, color_system="standard", legacy_windows=False, _environ={}
     )
@@ -40,12 +40,12 @@ def framed(title: str, rows: Sequence[Row], mood: Mood, columns: int) -> list[Li
     return ["", *(tuple(_piece(segment) for segment in line) for line in rendered)]
 
 
-def _piece(segment: "Segment") -> str | Span:
+def _piece(segment: "Segment") -> str | ColoredText:
     style = segment.style
     if style is None:
         return segment.text
     words = [*(["bold"] if style.bold else []), *([style.color.name] if style.color else [])]
-    return Span(segment.text, cast("Colour", " ".join(words))) if words else segment.text
+    return ColoredText(segment.text, cast("Colour", " ".join(words))) if words else segment.text
 
 
 def _panel(title: str, rows: Sequence[Row], mood: Mood) -> "Panel":
@@ -57,8 +57,8 @@ def _panel(title: str, rows: Sequence[Row], mood: Mood) -> "Panel":
     grid.add_column(style="bold", no_wrap=True)
     grid.add_column(overflow="fold")
     for label, text in rows:
-        # Text, not markup: a path or a node's word may hold square brackets. Printable before the frame is drawn: a
-        # line break would start another row of it.
+        # Use Text, not markup, because a path or a node's message may contain square brackets. Make the text printable
+        # before the frame is drawn, because a line break would start another row.
         grid.add_row(Text(printable(label)), Text(printable(text)))
     heading = Text(f" {printable(title)} ", style=f"bold {mood}")
     return Panel(grid, title=heading, title_align="left", border_style=mood)

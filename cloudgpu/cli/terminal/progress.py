@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from cloudgpu.backends.events import ProgressEvent, StageChange
 from cloudgpu.cli.terminal.number_format import duration
-from cloudgpu.cli.terminal.output import Colour, Line, Span
+from cloudgpu.cli.terminal.output import ColoredText, Colour, Line
 from cloudgpu.engine.base import Event
 from cloudgpu.run.progress import MetricValue, Note, RankLine
 
@@ -36,7 +36,7 @@ _SIGNS = {"create": "+", "update": "~", "replace": "+-", "delete": "-", "adopt":
 _RANK_COLOURS: tuple[Colour, ...] = ("cyan", "green", "yellow")
 _CODE = re.compile(r"^(?P<reason>.*) \((?P<code>[A-Z][A-Za-z.]+)\)$", re.DOTALL)
 _CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])")
-# Per-package lines of installers: dozens of lines that are not worth showing.
+# Lines that installers print for single packages. There are dozens of them, and they are not worth showing.
 _PACKAGE_NOISE = re.compile(
     r"^([+~-] \S+==|Collecting |Requirement already|Using cached |Obtaining |Preparing |Looking in |Attempting |"
     r"Found existing|Uninstalling |Audited |Using Python |Creating virtual|Activate with|Using CPython|"
@@ -46,8 +46,8 @@ _PIP_DONE = re.compile(r"^Successfully installed (?P<packages>.+)$")
 _PIP_ABOUT = re.compile(r"^Installing collected packages: (?P<packages>.+)$")
 
 
-class Narrator:
-    """Render progress events as lines; with `verbose`, the output of package installers is not shortened."""
+class ProgressPrinter:
+    """Render progress events as lines. If `verbose` is set, the output of package installers is not shortened."""
 
     def __init__(self, *, verbose: bool = False) -> None:
         self._verbose = verbose
@@ -60,11 +60,11 @@ class Narrator:
             case Note():
                 return self._note(what)
             case RankLine(rank=rank, text=text):
-                return [("    ", Span(f"[rank {rank}]", _RANK_COLOURS[rank % len(_RANK_COLOURS)]), f" {text}")]
+                return [("    ", ColoredText(f"[rank {rank}]", _RANK_COLOURS[rank % len(_RANK_COLOURS)]), f" {text}")]
             case Event():
                 return _event(what)
             case MetricValue():
-                return []  # the line that it was read from has just been shown
+                return []  # the output line that contains the metric has just been shown
 
     def _note(self, note: Note) -> list[Line]:
         text = note.text if note.node is None or self._verbose else installer_line(note.text)
@@ -75,20 +75,20 @@ class Narrator:
 
 def _stage(stage: StageChange) -> Line:
     if stage.seconds is not None:
-        return (Span(f"    took {duration(stage.seconds)}", "dim"),)
-    name = Span(f"==> {stage.name}", "bold")
-    return (name, "  ", Span(STAGES[stage.name], "dim")) if stage.name in STAGES else (name,)
+        return (ColoredText(f"    took {duration(stage.seconds)}", "dim"),)
+    name = ColoredText(f"==> {stage.name}", "bold")
+    return (name, "  ", ColoredText(STAGES[stage.name], "dim")) if stage.name in STAGES else (name,)
 
 
 def _event(event: Event) -> list[Line]:
     if event.kind == "failed":
-        return [("    ", Span("x", "red"), f" {resource(event.type)}: {refusal(event.detail)}")]
+        return [("    ", ColoredText("x", "red"), f" {resource(event.type)}: {refusal(event.detail)}")]
     if event.kind == "waiting":
-        return [(Span(f"    ... {_waiting(event)}", "dim"),)]
+        return [(ColoredText(f"    ... {_waiting(event)}", "dim"),)]
     if event.kind == "start" or event.operation in ("same", "read"):
         return []
     what = f"{resource(event.type)} {event.detail or event.name} ({event.seconds:.1f} s)"
-    return [("    ", Span(_SIGNS[event.operation], "green"), f" {what}")]
+    return [("    ", ColoredText(_SIGNS[event.operation], "green"), f" {what}")]
 
 
 def resource(token: str) -> str:
@@ -117,6 +117,6 @@ def installer_line(text: str) -> str:
 
 def _waiting(event: Event) -> str:
     if event.type == "pulumi:log":
-        return f"the program says: {event.detail}"
-    doing = "the end of " if event.operation == "delete" else ""
+        return f"program message: {event.detail}"
+    doing = "the deletion of " if event.operation == "delete" else ""
     return f"waiting for {doing}{resource(event.type)} {event.name}, {event.detail}"

@@ -1,4 +1,4 @@
-"""Prompts, and the error raised when there is no terminal to answer them."""
+"""Prompts, and the error that is raised if there is no terminal for them."""
 
 import sys
 from collections.abc import Callable
@@ -11,18 +11,18 @@ from cloudgpu.cli.terminal.signals import interruptions
 from cloudgpu.errors import QuestionError
 
 
-class Questions:
-    """Ask on the terminal; without a terminal, raise an error instead of waiting."""
+class Prompts:
+    """Prompts on the terminal. If there is no terminal, they raise an error instead of waiting."""
 
     def __init__(self, screen: Screen) -> None:
         self._screen = screen
 
     def confirm(self, question: str, *, yes: bool) -> None:
-        """Ask before spending.
+        """Ask the user to confirm an action, unless `yes` is set.
 
         Raises:
-            QuestionError: There is no terminal to ask on.
-            typer.Exit: The answer was no.
+            QuestionError: There is no terminal for the prompt.
+            typer.Exit: The user declined.
         """
         if yes:
             return
@@ -39,30 +39,34 @@ class Questions:
             raise typer.Exit(1)
 
     def agreed(self, question: str, *, hint: str) -> bool:
-        """Ask about something that only a person may confirm; `hint` says what to do without a terminal.
+        """Return True if the user confirms a question that `--yes` must not skip.
+
+        Args:
+            question: The question to show.
+            hint: Hint of the error if there is no terminal.
 
         Raises:
-            QuestionError: There is no terminal to ask on.
+            QuestionError: There is no terminal for the prompt.
         """
         if not (sys.stdin.isatty() and sys.stderr.isatty()):
             raise QuestionError(f"this needs confirmation ({question}), but there is no terminal", hint=hint)
         return ask(question)
 
     def confirm_by_name(self, question: str, name: str, *, yes: bool, by_name: bool) -> None:
-        """Ask before deleting; with `by_name` only the typed name agrees.
+        """Ask the user to confirm a deletion; if `by_name` is set, by typing the name.
 
         Raises:
-            QuestionError: There is no terminal to ask on.
-            typer.Exit: The answer was no, or another name.
+            QuestionError: There is no terminal for the prompt.
+            typer.Exit: The user declined or typed another name.
         """
         if yes or not by_name:
             self.confirm(question, yes=yes)
             return
         if not (sys.stdin.isatty() and sys.stderr.isatty()):
-            message = f"this needs the name {name} typed ({question}), but there is no terminal"
+            message = f"this needs confirmation by typing {name} ({question}), but there is no terminal"
             raise QuestionError(message, hint="to skip the prompt, add --yes")
         try:
-            typed = ask_for_text(f"{question} Type its name to agree")
+            typed = ask_for_text(f"{question} Type its name to confirm")
         except typer.Abort:
             self._screen.lines(["", "nothing was done"])
             raise KeyboardInterrupt from None
@@ -70,10 +74,12 @@ class Questions:
             self._screen.line("the name does not match; nothing was done")
             raise typer.Exit(1)
 
-    def end_on_interrupt(self, choice: str, state: str = "goes on") -> Callable[[str], bool]:
-        """Return the callback that decides after Ctrl-C whether to delete what is running.
+    def end_on_interrupt(self, choice: str, state: str = "is still running") -> Callable[[str], bool]:
+        """Return the callback that decides after Ctrl-C whether to delete a cluster.
 
-        Without a terminal, it is kept.
+        Args:
+            choice: Value of `--on-interrupt`. If it is `ask` and there is no terminal, the cluster is kept.
+            state: State of the cluster as shown in the question.
         """
 
         def decide(what: str) -> bool:
@@ -85,6 +91,6 @@ class Questions:
                 self._screen.remark("")  # below the ^C
                 return ask(f"{what} {state}. Delete it now?")
             except typer.Abort:
-                return False  # a second Ctrl-C must not end what was not asked to be ended
+                return False  # a second Ctrl-C does not confirm the deletion
 
         return decide

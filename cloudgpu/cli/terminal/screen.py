@@ -1,4 +1,4 @@
-"""Text output of a command: plain lines, coloured on a terminal, without progress bars."""
+"""Text output of a command: plain lines, colored on a terminal, and no progress bars."""
 
 import sys
 from collections.abc import Iterable, Sequence
@@ -7,17 +7,17 @@ from typing import Any, ClassVar
 from cloudgpu.backends.events import ProgressEvent
 from cloudgpu.cli.render.error import detail_lines, error_json
 from cloudgpu.cli.terminal.json_text import json_text
-from cloudgpu.cli.terminal.output import Line, Output, Span
+from cloudgpu.cli.terminal.output import ColoredText, Line, Output
 from cloudgpu.cli.terminal.panel import Mood, Row, framed, plain
-from cloudgpu.cli.terminal.progress import Narrator
+from cloudgpu.cli.terminal.progress import ProgressPrinter
 from cloudgpu.errors import CloudGpuError
 
 
 class Screen:
-    """Write output as lines. With `json_mode`, lines go to stderr and one JSON document to stdout."""
+    """The output of a command as lines. In `json_mode`, lines go to stderr and one JSON document goes to stdout."""
 
     documents: ClassVar[int] = 0
-    """Number of documents that this process has written."""
+    """Number of JSON documents that this process has written."""
 
     def __init__(
         self, *, json_mode: bool = False, colour: bool | None = None, verbose: bool = False, quits: bool = False
@@ -25,11 +25,11 @@ class Screen:
         self.json_mode = json_mode
         self._quits = quits
         self._out = Output(sys.stderr if json_mode else sys.stdout, colour=colour, quits=quits)
-        self._narrator = Narrator(verbose=verbose)
+        self._narrator = ProgressPrinter(verbose=verbose)
 
     @property
     def width(self) -> int | None:
-        """Width of the terminal in columns; None for a pipe or a file, which have no limit."""
+        """Width of the terminal in columns; None for a pipe or a file, whose width is unlimited."""
         return self._out.columns if self._out.is_terminal else None
 
     def emit(self, event: ProgressEvent) -> None:
@@ -41,7 +41,7 @@ class Screen:
         self._out.lines([text])
 
     def raw(self, text: str) -> None:
-        """Write output of a program, or data for one: unchanged in a pipe, printable on a terminal."""
+        """Write output of or data for a program: unchanged to a pipe, as printable lines to a terminal."""
         self._out.raw(text)
 
     def lines(self, texts: Iterable[Line]) -> None:
@@ -56,7 +56,7 @@ class Screen:
     def document(self, value: Any) -> None:  # noqa: ANN401
         """Write the JSON document of a command."""
         Screen.documents += 1
-        # JSON escapes everything but printable ASCII, so these lines are what the document holds.
+        # `json_text` escapes all characters but printable ASCII, so `Output` does not change these lines.
         Output(sys.stdout, quits=self._quits).lines(json_text(value).split("\n"))
 
     def remark(self, text: Line) -> None:
@@ -64,7 +64,7 @@ class Screen:
         Output(sys.stderr).lines([text])
 
     def hint(self, text: str) -> None:
-        """Suggest what to type next, on stderr, if it is a terminal."""
+        """Suggest what to type next, on stderr, if stderr is a terminal."""
         out = Output(sys.stderr)
         if out.is_terminal:
             out.lines([_hint(text)])
@@ -77,9 +77,9 @@ class Screen:
 
     def trouble(self, message: str, details: Sequence[str] = (), hint: str = "") -> None:
         """Write the text of an error to stderr."""
-        lines: list[Line] = [(Span("error:", "red"), f" {message}"), *(f"  {line}" for line in details)]
+        lines: list[Line] = [(ColoredText("error:", "red"), f" {message}"), *(f"  {line}" for line in details)]
         Output(sys.stderr).lines([*lines, _hint(hint)] if hint else lines)
 
 
 def _hint(text: str) -> Line:
-    return (Span("hint:", "cyan"), f" {text}")
+    return (ColoredText("hint:", "cyan"), f" {text}")

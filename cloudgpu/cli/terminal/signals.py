@@ -1,7 +1,8 @@
-"""Ctrl-C, SIGTERM and SIGHUP: the first one ends the command in order, the second one immediately.
+"""Ctrl-C, SIGTERM and SIGHUP: the first signal stops the command cleanly, the second signal stops it immediately.
 
-Both report what is still running. The first is a KeyboardInterrupt in the main thread, so that commands treat all three
-signals alike. The second must not wait for a thread, a lock or a node, so it writes to the file descriptors and exits.
+In both cases the command reports which resources are still running. The first signal raises KeyboardInterrupt in the
+main thread, so that commands treat all three signals alike. The handler of the second signal must not wait for a
+thread, a lock or a node, so it writes directly to the file descriptors and exits.
 """
 
 import contextlib
@@ -25,7 +26,7 @@ _UNREAD = 141
 
 
 class Interruptions:
-    """How one command reacts to signals. There is one object per process."""
+    """The reaction of a command to signals. There is one instance per process."""
 
     def __init__(self) -> None:
         self.first: signal.Signals | None = None
@@ -34,22 +35,22 @@ class Interruptions:
         self._still_running: Callable[[], list[str]] | None = None
 
     def tell(self, still_running: Callable[[], list[str]]) -> None:
-        """Name what says, after a signal, what is still running."""
+        """Set the function that returns the report on what is still running, for use after a signal."""
         self._still_running = still_running
 
     @property
     def may_ask(self) -> bool:
-        """True if the user can be asked, which is only the case after Ctrl-C."""
+        """Whether the user can still be asked: after Ctrl-C, but not after SIGTERM or SIGHUP."""
         return self.first in (None, signal.SIGINT)
 
     def exit_code(self, code: int) -> int:
-        """Return 129, 130 or 143 for a command that a signal ended, and any other code unchanged."""
+        """Return 129, 130 or 143 for a command that a signal interrupted, and any other code unchanged."""
         ended = code == INTERRUPTED or (code == _UNREAD and self.first == signal.SIGHUP)
         return 128 + int(self.first) if ended and self.first is not None else code
 
     @contextmanager
     def heard(self, screen: "Screen") -> Iterator[None]:
-        """Listen while the command runs. A signal that the caller ignores, as under `nohup`, stays ignored."""
+        """Handle signals while the command runs. A signal that is ignored, as under `nohup`, stays ignored."""
         self.first, self._still_running = None, None
         self._screen, self._documents = screen, screen.documents
         before = {}
@@ -68,12 +69,12 @@ class Interruptions:
                 signal.signal(signal_number, handler)
 
     def lines(self) -> list[str]:
-        """Return what is still running; empty where the command starts nothing or no signal came."""
+        """Return the report on what is still running; empty if the command starts nothing or there was no signal."""
         if self.first is None or self._still_running is None:
             return []
         try:
             return self._still_running()
-        except Exception as err:  # noqa: BLE001 - whatever is wrong with the records, the command must end
+        except Exception as err:  # noqa: BLE001 - the command must exit even if the records are damaged
             return [f"what is still running is unknown: {err}", "    list it: cloudgpu status --refresh"]
 
     def _came(self, number: int, _frame: FrameType | None) -> None:
@@ -92,11 +93,11 @@ class Interruptions:
         if screen is not None and screen.json_mode and screen.documents == self._documents:
             document = {**failure_json("Interrupted", "interrupted", "", code, []), "left": lines, "interrupted": True}
             _write(1, json_text(document) + "\n")
-        _write(2, "\n".join(["", "interrupted again: leaving at once", *lines, ""]))
+        _write(2, "\n".join(["", "interrupted again: exiting immediately", *lines, ""]))
 
 
 def _write(descriptor: int, text: str) -> None:
-    """Write to a descriptor itself: the stream's lock may be held by what was interrupted."""
+    """Write directly to a file descriptor, because the interrupted code may hold the lock of the stream."""
     with contextlib.suppress(OSError):
         os.write(descriptor, text.encode(errors="replace"))
 

@@ -1,11 +1,11 @@
-"""Columns and wrapped paragraphs of plain text."""
+"""Format plain text as aligned columns and wrapped paragraphs."""
 
 import textwrap
 from collections.abc import Collection, Sequence
 
 
 def columns(rows: Sequence[Sequence[str]], *, right: Collection[int] = (), indent: str = "") -> list[str]:
-    """Return the rows as aligned lines with two spaces between columns. `right` lists right-aligned columns."""
+    """Return the rows as aligned lines with two spaces between columns. `right` contains the right-aligned columns."""
     if not rows:
         return []
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]

@@ -1,1 +1,1 @@
-"""The direct engine: run a Pulumi program in this process, with a journal instead of a Pulumi state."""
+"""The direct engine: run a Pulumi program in this process, with a journal instead of Pulumi state."""

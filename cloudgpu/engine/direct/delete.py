@@ -1,4 +1,4 @@
-"""Delete resources: those that the program no longer has, those that were replaced, or all of them."""
+"""Delete resources that were removed from the program or replaced, or all resources of a stack."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -14,19 +14,21 @@ from cloudgpu.text import command
 _FOLLOWS: Final = "a resource that depends on it was not deleted"
 
 Key = tuple[str, str]
-"""URN and physical id: a replaced resource shares its URN with its successor."""
+"""URN and physical ID: a replaced resource and its replacement have the same URN."""
 
 
 def end_all(deployment: Deployment) -> None:
-    """Delete everything in the journal, after searching for what unanswered calls created.
+    """Delete every resource in the journal and every resource that an unanswered call created.
 
     Raises:
-        TeardownError: A resource was not deleted, or its state is unknown. Everything independent of it was deleted.
+        TeardownError: A resource is protected, in which case nothing is deleted; or a resource was not deleted or its
+            state is unknown, in which case every resource independent of it is deleted.
     """
     protected = [resource for resource in existing(deployment) if resource.meta.protect]
     if protected:
-        message = f"{len(protected)} resources of {deployment.stack.name} are protected, so nothing was deleted"
-        hint = "remove `protect` from them in the program and run `up` once"
+        plural = "s" if len(protected) > 1 else ""
+        message = f"nothing was deleted: {deployment.stack.name} has {len(protected)} protected resource{plural}"
+        hint = "remove `protect` from these resources in the program and run `up` once"
         raise TeardownError(message, left=[_shown(resource) for resource in protected], hint=hint)
     intents = unanswered(deployment)
     if intents:
@@ -38,13 +40,13 @@ def end_all(deployment: Deployment) -> None:
 
 
 def end(deployment: Deployment, resources: Sequence[Resource]) -> list[str]:
-    """Delete resources, dependants first; return a line for each resource that was not deleted."""
+    """Delete resources, dependents first; return a line for each resource that was not deleted."""
     nodes = {(resource.urn, resource.id): resource for resource in resources}
     hosted = _hosted(nodes)
     order = _order(nodes, hosted)
-    failures = in_order(order, lambda key: _end_with_guests(deployment, nodes, hosted, key))
-    left = _left(deployment, nodes)
-    return [f"{_shown(resource)}: {_why(failures, key)}" for key, resource in left.items()]
+    failures = in_order(order, lambda key: _delete_with_guests(deployment, nodes, hosted, key))
+    remaining = _remaining(deployment, nodes)
+    return [f"{_shown(resource)}: {_reason(failures, key)}" for key, resource in remaining.items()]
 
 
 def end_one(deployment: Deployment, resource: Resource) -> None:
@@ -55,7 +57,7 @@ def end_one(deployment: Deployment, resource: Resource) -> None:
     """
     refuse_protected(resource, "deleted")
     if resource.meta.retain:
-        _forget(deployment, resource, f"{resource.id}, retained because of its retain_on_delete option")
+        _record_deleted(deployment, resource, f"{resource.id}, retained because of its retain_on_delete option")
         return
     seq = deployment.journal.next_seq()
     clock = deployment.watched("delete", resource, resource.meta.delete_timeout_s)
@@ -73,27 +75,27 @@ def end_one(deployment: Deployment, resource: Resource) -> None:
 
 
 def search_all(deployment: Deployment, intents: Sequence[Intent], *, ending: bool = False) -> list[str]:
-    """Adopt what these intents have created; return a line for each search that failed."""
+    """Adopt the resources that these intents created; return a line for each search that failed."""
     by_seq = {intent.seq: intent for intent in intents}
     failures = in_order({seq: set() for seq in by_seq}, lambda seq: _adopt(deployment, by_seq[seq], ending))
-    return [f"{by_seq[seq].type} {by_seq[seq].name!r}, if it was made: {err.message}" for seq, err in failures.items()]
+    return [f"{by_seq[seq].type} {by_seq[seq].name!r}, if created: {err.message}" for seq, err in failures.items()]
 
 
 def raise_left(deployment: Deployment, left: Sequence[str]) -> None:
-    """Raise if resources were not deleted.
+    """Raise an error if resources were not deleted.
 
     Raises:
-        TeardownError: Lists all of them.
+        TeardownError: `left` is not empty; the error lists all of its lines.
     """
     if left:
         shown = [deployment.redactor.scrubbed(line) for line in left]
         name = deployment.stack.name
         message = f"{len(shown)} resource{'s' if len(shown) > 1 else ''} of {name} left: {_cause(shown)}"
-        raise TeardownError(message, left=shown, hint=f"`{command('cloudgpu', 'down', name)}` continues the deletion")
+        raise TeardownError(message, left=shown, hint=f"run `{command('cloudgpu', 'down', name)}` to continue")
 
 
 def _cause(left: Sequence[str]) -> str:
-    """Return the line that names the cause of the others."""
+    """Return the first line that is not merely a consequence of another line, or else the first line."""
     return next((line for line in left if not line.endswith(_FOLLOWS)), left[0])
 
 
@@ -118,13 +120,13 @@ def _delete_intent(deployment: Deployment, resource: Resource, seq: int) -> Inte
     )
 
 
-def _forget(deployment: Deployment, resource: Resource, why: str) -> None:
+def _record_deleted(deployment: Deployment, resource: Resource, detail: str) -> None:
     deployment.journal.add({"row": "gone", "urn": resource.urn, "id": resource.id})
-    deployment.report.emit("done", "delete", resource, detail=why)
+    deployment.report.emit("done", "delete", resource, detail=detail)
 
 
 def _hosted(nodes: dict[Key, Resource]) -> dict[Key, Key]:
-    """Return guest -> host for resources that are deleted with their `deleted_with` host."""
+    """Map each resource with a `deleted_with` option (the guest) to the resource that it is deleted with (the host)."""
     hosts = {
         resource.urn: key
         for key, resource in nodes.items()
@@ -138,7 +140,7 @@ def _hosted(nodes: dict[Key, Resource]) -> dict[Key, Key]:
 
 
 def _order(nodes: dict[Key, Resource], hosted: dict[Key, Key]) -> dict[Key, set[Key]]:
-    """Return key -> dependants to delete first. Guests are left out; their dependants are deleted before the host."""
+    """Map each key to the dependents to delete first. Guests are omitted; their dependents precede the host."""
     by_urn: dict[str, list[Key]] = {}
     for key in nodes:
         by_urn.setdefault(key[0], []).append(key)
@@ -153,7 +155,7 @@ def _order(nodes: dict[Key, Resource], hosted: dict[Key, Key]) -> dict[Key, set[
 def _needed(
     resource: Resource, nodes: dict[Key, Resource], by_urn: dict[str, list[Key]], hosted: dict[Key, Key]
 ) -> set[Key]:
-    """Return what a resource depends on; a guest counts as its own dependencies and its host."""
+    """Return the keys that a resource depends on, with each guest replaced by its dependencies and its host."""
     needed: set[Key] = set()
     seen: set[str] = {resource.urn}
     pending = list(resource.meta.dependencies)
@@ -170,19 +172,19 @@ def _needed(
     return needed
 
 
-def _end_with_guests(deployment: Deployment, nodes: dict[Key, Resource], hosted: dict[Key, Key], key: Key) -> None:
+def _delete_with_guests(deployment: Deployment, nodes: dict[Key, Resource], hosted: dict[Key, Key], key: Key) -> None:
     end_one(deployment, nodes[key])
     for guest, host in hosted.items():
         if host == key:
-            _forget(deployment, nodes[guest], f"{nodes[guest].id}, with {nodes[key].id}")
+            _record_deleted(deployment, nodes[guest], f"{nodes[guest].id}, with {nodes[key].id}")
 
 
-def _left(deployment: Deployment, nodes: dict[Key, Resource]) -> dict[Key, Resource]:
-    still = {(resource.urn, resource.id) for resource in existing(deployment)}
-    return {key: resource for key, resource in nodes.items() if key in still}
+def _remaining(deployment: Deployment, nodes: dict[Key, Resource]) -> dict[Key, Resource]:
+    present = {(resource.urn, resource.id) for resource in existing(deployment)}
+    return {key: resource for key, resource in nodes.items() if key in present}
 
 
-def _why(failures: dict[Key, CloudGpuError], key: Key) -> str:
+def _reason(failures: dict[Key, CloudGpuError], key: Key) -> str:
     return failures[key].message if key in failures else _FOLLOWS
 
 

@@ -13,10 +13,10 @@ K = TypeVar("K", bound=Hashable)
 
 
 def in_order(first: Mapping[K, Set[K]], work: Callable[[K], None]) -> dict[K, CloudGpuError]:
-    """Call `work` for every key, after all keys in `first[key]`.
+    """Call `work` for every key, after the calls for all keys in `first[key]` have succeeded; return the failures.
 
-    Failures are returned; keys that depend on a failed one are skipped, and the others continue. A bug or an interrupt
-    in `work` is raised once the work in progress has ended.
+    Keys that depend on a failed key are skipped; all other keys are processed. A bug or an interrupt in `work` is
+    raised once the work in progress has finished.
     """
     waiting = {key: set(before) & set(first) for key, before in first.items()}
     failures: dict[K, CloudGpuError] = {}

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from cloudgpu.aws.resources.base import Handler, HandlerContext, Physical, Properties
+from cloudgpu.aws.resources.base import ExistingResource, Handler, HandlerContext, Properties
 from cloudgpu.aws.session.session import Clients
 from cloudgpu.clock import Clock
 from cloudgpu.engine.base import Event, EventKind, OnEvent, Operation, Stack
@@ -19,7 +19,7 @@ from cloudgpu.errors import AuthError, BadRequestError, CloudGpuError, LaunchErr
 
 
 class Registry(Protocol):
-    """Looks up handlers. A module with these two functions also satisfies it."""
+    """Looks up handlers. A module with these two functions also satisfies this protocol."""
 
     def handler(self, type_token: str, /) -> Handler:
         """Return the handler of a resource type; raise UnsupportedError if there is none."""
@@ -95,26 +95,26 @@ class Deployment:
         return WatchedClock(self.clock, what=what, on_wait=waiting, timeout_s=timeout_s)
 
     def failed(self, operation: Operation, about: Subject, err: CloudGpuError) -> None:
-        """Emit a failure event with secrets masked."""
+        """Mask secrets in the error and emit a failure event."""
         err.message = self.redactor.scrubbed(err.message)
         err.args = (err.message, *err.args[1:])
         self.report.emit("failed", operation, about, detail=err.message)
 
 
 def is_definite(err: CloudGpuError) -> bool:
-    """Return True if the cloud confirmed that it did nothing, which a lost connection does not."""
+    """Return True if the error proves that the cloud changed nothing; a lost connection does not prove that."""
     return isinstance(err, LaunchError | BadRequestError | AuthError | UnsupportedError)
 
 
 def hidden_outputs(redactor: Redactor, inputs: Properties, meta: Meta, outputs: Properties) -> dict[str, Any]:
-    """Return the outputs for the journal, with every value masked that was secret as an input."""
+    """Return the outputs for the journal, with secret outputs and all values of secret inputs masked."""
     return redactor.masked(outputs, {(name,) for name in meta.secret_outputs} | marked_paths(inputs))
 
 
-def made_row(redactor: Redactor, intent: Intent, physical: Physical, *, tainted: bool = False) -> Row:
-    """Return the journal row that completes an intent, whose resource exists.
+def made_row(redactor: Redactor, intent: Intent, physical: ExistingResource, *, tainted: bool = False) -> Row:
+    """Return the journal row that completes an intent whose resource exists.
 
-    A tainted resource is only deleted; an unsettled one is completed by an update.
+    A tainted resource is deleted later; an unsettled resource is completed by an update.
     """
     outputs = hidden_outputs(redactor, intent.inputs, intent.meta, physical.outputs)
     row: Row = {"row": "done", "seq": intent.seq, "id": physical.id, "outputs": outputs, "tainted": tainted}

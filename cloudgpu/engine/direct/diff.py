@@ -1,4 +1,4 @@
-"""Compare a requested resource with the recorded one: create, update, replace or keep it."""
+"""Compare a requested resource with its recorded state, and decide whether to create, update, replace or keep it."""
 
 import hashlib
 from collections.abc import Mapping, Set
@@ -13,7 +13,7 @@ from cloudgpu.engine.direct.resource_options import Options
 from cloudgpu.engine.redaction import is_masked
 from cloudgpu.errors import BadRequestError
 
-_TOKEN_LENGTH = 56  # AWS takes 64 ASCII characters; the rest is left for handlers that make several calls
+_TOKEN_LENGTH = 56  # AWS accepts 64 ASCII characters; handlers that make several calls use the remaining ones
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Decision:
 
 
 def decide(request: ResourceRequest, present: Resource | None, handler: Handler, replaced: Set[str]) -> Decision:
-    """Return the operation for a resource; `replaced` holds the URNs that this run has already replaced.
+    """Return the operation for a resource; `replaced` contains the URNs that this run has already replaced.
 
     Raises:
         BadRequestError: An option is not a valid property path.
@@ -70,7 +70,7 @@ def decide(request: ResourceRequest, present: Resource | None, handler: Handler,
 def with_ignored(checked: Properties, masked: Properties, present: Resource, options: Options) -> tuple[Any, Any]:
     """Return the inputs for the handler and for the journal, with `ignore_changes` applied.
 
-    For an ignored secret the handler gets the program's value, since the journal stores only a mark.
+    For an ignored secret, the handler receives the program's value, because the journal contains only a mask.
 
     Raises:
         BadRequestError: An option is not a valid property path.
@@ -83,7 +83,7 @@ def with_ignored(checked: Properties, masked: Properties, present: Resource, opt
 
 
 def client_token(cluster_token: str, urn: str, digest: str, attempt: int) -> str:
-    """Return the client token: the same when a request is retried, a new one after an attempt has ended."""
+    """Return a request's client token, which is the same for retries of an attempt and differs between attempts."""
     text = "\n".join((cluster_token, urn, digest, str(attempt)))
     return hashlib.sha256(text.encode()).hexdigest()[:_TOKEN_LENGTH]
 
@@ -102,11 +102,11 @@ def refuse_protected(resource: Resource, what: str) -> None:
     """
     if resource.meta.protect:
         message = f"{resource.type} {resource.name!r} ({resource.id}) is protected and would be {what}"
-        raise BadRequestError(message, hint="remove `protect` from it in the program and run `up` once")
+        raise BadRequestError(message, hint="remove `protect` from the resource in the program and run `up` once")
 
 
 def _forced(request: ResourceRequest, present: Resource, replaced: Set[str]) -> list[str]:
-    """Return reasons to replace that the handler does not know: resource options and a changed region."""
+    """Return the reasons for a replacement that do not come from the handler: resource options and a new region."""
     options = request.options
     reasons = [path for path in options.replace_on_changes if differs(present.inputs, request.masked, parse(path))]
     if present.meta.trigger and present.meta.trigger != options.meta.trigger:

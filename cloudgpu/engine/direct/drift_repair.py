@@ -17,7 +17,7 @@ class DriftHandler(Protocol):
 
 
 @dataclass(frozen=True)
-class Guarded:
+class DriftCheckedResource:
     """A recorded resource that is checked for drift."""
 
     type: str
@@ -29,9 +29,9 @@ class Guarded:
 
 
 def drift(
-    recorded: Iterable[Guarded], handlers: Registry, context: Callable[[str, str], HandlerContext]
+    recorded: Iterable[DriftCheckedResource], handlers: Registry, context: Callable[[str, str], HandlerContext]
 ) -> tuple[str, ...]:
-    """Return every difference, without a mutating call.
+    """Return a description of every difference, without changing anything.
 
     Raises:
         CloudGpuError: The cloud API call fails.
@@ -40,9 +40,9 @@ def drift(
 
 
 def repair_drift(
-    recorded: Iterable[Guarded], handlers: Registry, context: Callable[[str, str], HandlerContext]
+    recorded: Iterable[DriftCheckedResource], handlers: Registry, context: Callable[[str, str], HandlerContext]
 ) -> tuple[str, ...]:
-    """Repair every difference and return them. The recorded state stays valid, so nothing is written.
+    """Repair every difference and return the descriptions. The recorded state stays valid and is not written.
 
     Raises:
         CloudGpuError: The cloud API call fails.
@@ -56,8 +56,8 @@ def repair_drift(
 
 
 def _drifted(
-    recorded: Iterable[Guarded], handlers: Registry, context: Callable[[str, str], HandlerContext]
-) -> Iterator[tuple[Guarded, Handler, tuple[str, ...]]]:
+    recorded: Iterable[DriftCheckedResource], handlers: Registry, context: Callable[[str, str], HandlerContext]
+) -> Iterator[tuple[DriftCheckedResource, Handler, tuple[str, ...]]]:
     for resource in recorded:
         handler = handlers.handler(resource.type)
         if isinstance(handler, DriftHandler):

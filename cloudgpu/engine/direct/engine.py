@@ -6,11 +6,11 @@ from typing import Final
 from cloudgpu.aws.resources.base import HandlerContext
 from cloudgpu.aws.session.session import Clients
 from cloudgpu.clock import Clock
-from cloudgpu.engine.base import Applied, Event, OnEvent, PreviewStep, Stack
+from cloudgpu.engine.base import AppliedStack, Event, OnEvent, PreviewStep, Stack
 from cloudgpu.engine.direct.delete import end, end_all, raise_left, search_all
 from cloudgpu.engine.direct.dependency_order import in_order
 from cloudgpu.engine.direct.deployment import Deployment, DeploymentReport, Registry, hidden_outputs
-from cloudgpu.engine.direct.drift_repair import Guarded, drift, repair_drift
+from cloudgpu.engine.direct.drift_repair import DriftCheckedResource, drift, repair_drift
 from cloudgpu.engine.direct.intent_search import adopt, existing, unanswered
 from cloudgpu.engine.direct.journal import Journal, JournalAccount, load
 from cloudgpu.engine.direct.journal_state import Resource, State
@@ -49,11 +49,11 @@ class DirectEngine:
         self._delays = delays or delays_of(identity)
 
     def preview(self, stack: Stack) -> tuple[PreviewStep, ...]:
-        """Return what `up` would do, without a mutating call.
+        """Return the steps that `up` would perform, without changing anything.
 
         Raises:
-            StateError: The journal is damaged or of another account or endpoint.
-            CloudGpuError: The program or a question to the cloud failed.
+            StateError: The journal is damaged or belongs to another account or endpoint.
+            CloudGpuError: The program or a cloud API call failed.
         """
         loaded = load(stack.journal, self._identity)
         redactor = _redactor(stack, loaded.salt)
@@ -61,48 +61,48 @@ class DirectEngine:
         monitor = self._run(stack, redactor, forecast, preview=True, on_log=lambda _severity, _message: None)
         return (*forecast.steps, *forecast.deletions(frozenset(monitor.registered)))
 
-    def up(self, stack: Stack, on_event: OnEvent) -> Applied:
-        """Make the stack match its program, then delete what the program no longer has.
+    def up(self, stack: Stack, on_event: OnEvent) -> AppliedStack:
+        """Make the stack match its program, then delete the resources that are no longer in the program.
 
         Secret outputs are returned as `[secret]`.
 
         Raises:
-            CapacityError: Like every other `CloudGpuError` of a resource, raised after operations in progress finished
-                and were recorded.
+            CapacityError: The zone lacks capacity. Like every `CloudGpuError` of a resource, this error is raised after
+                the operations in progress have finished and are recorded.
             StateError: The journal cannot be written, is damaged, or belongs to another account or endpoint.
-            TeardownError: The program ran, but something it no longer has could not be deleted.
+            TeardownError: The program succeeded, but a resource that it no longer contains could not be deleted.
         """
         with Journal(stack.journal, self._identity, self._clock) as journal:
             deployment = self._deployment(stack, journal, on_event)
             registrar = Registrar(deployment, stack.config.get("token", stack.name))
             monitor = self._run(stack, deployment.redactor, registrar, preview=False, on_log=_logger(stack, on_event))
             self._record_outputs(journal, deployment.redactor, monitor)
-            self._end_leftovers(deployment, monitor)
+            self._delete_leftovers(deployment, monitor)
             return _applied(journal.state, deployment.report)
 
     def drift(self, stack: Stack) -> tuple[str, ...]:
-        """Describe changes made to security groups outside the program.
+        """Describe the security group changes made outside the program.
 
         Raises:
-            StateError: The journal is damaged or of another account or endpoint.
-            CloudGpuError: The cloud cannot be asked.
+            StateError: The journal is damaged or belongs to another account or endpoint.
+            CloudGpuError: The cloud API call fails.
         """
         return drift(self._guarded(stack), self._handlers, self._context)
 
     def repair_drift(self, stack: Stack) -> tuple[str, ...]:
-        """Repair those changes and nothing else.
+        """Revert the security group changes made outside the program; return their descriptions.
 
         Raises:
-            StateError: The journal is damaged or of another account or endpoint.
-            CloudGpuError: The cloud refused, or cannot be asked.
+            StateError: The journal is damaged or belongs to another account or endpoint.
+            CloudGpuError: The cloud API call fails.
         """
         return repair_drift(self._guarded(stack), self._handlers, self._context)
 
-    def refresh(self, stack: Stack) -> Applied:
-        """Read every resource again and remove from the state what no longer exists.
+    def refresh(self, stack: Stack) -> AppliedStack:
+        """Read every resource again and remove resources that no longer exist from the state.
 
         Raises:
-            CloudGpuError: A resource could not be asked about: that is never "gone".
+            CloudGpuError: A resource could not be read. It stays in the state.
         """
         with Journal(stack.journal, self._identity, self._clock) as journal:
             deployment = self._deployment(stack, journal, _ignore)
@@ -115,10 +115,10 @@ class DirectEngine:
             return _applied(journal.state, deployment.report)
 
     def destroy(self, stack: Stack, on_event: OnEvent) -> None:
-        """Delete everything in the journal and what its unanswered calls may have created.
+        """Delete every resource in the journal and every resource that an unanswered call may have created.
 
         Raises:
-            TeardownError: Something is left. Everything independent of it was deleted.
+            TeardownError: Some resources were not deleted. All resources independent of them were deleted.
             StateError: The journal is damaged, or belongs to another account or endpoint.
         """
         if not stack.journal.exists():
@@ -143,29 +143,29 @@ class DirectEngine:
             if not journal.state.closed:
                 journal.add({"row": "closed", "at": journal.now()})
 
-    def recorded(self, stack: Stack) -> Applied:
-        """Return the stack as recorded in its journal, without a call to the cloud.
+    def recorded(self, stack: Stack) -> AppliedStack:
+        """Return the stack as recorded in its journal, without calling the cloud.
 
         Raises:
-            StateError: The journal is damaged or of another account or endpoint.
+            StateError: The journal is damaged or belongs to another account or endpoint.
         """
         return _applied(load(stack.journal, self._identity).state, DeploymentReport(_ignore))
 
-    def _guarded(self, stack: Stack) -> list[Guarded]:
+    def _guarded(self, stack: Stack) -> list[DriftCheckedResource]:
         live = load(stack.journal, self._identity).state.live.values()
-        return [Guarded(row.type, row.name, row.id, row.region, row.token, row.inputs) for row in live]
+        return [DriftCheckedResource(row.type, row.name, row.id, row.region, row.token, row.inputs) for row in live]
 
     def _run(
         self,
         stack: Stack,
         redactor: Redactor,
-        carrier: RegistrationHandler,
+        registrations: RegistrationHandler,
         *,
         preview: bool,
         on_log: Callable[[str, str], None],
     ) -> Monitor:
         project = read_project(stack.program)
-        around = MonitorContext(
+        context = MonitorContext(
             stack=stack.name,
             project=project.name,
             region=stack.region,
@@ -174,7 +174,7 @@ class DirectEngine:
             context=self._context,
             redactor=redactor,
         )
-        monitor = Monitor(around, carrier)
+        monitor = Monitor(context, registrations)
         secret_keys = frozenset(f"{_NAMESPACE}:{key}" for key in stack.secrets)
         run = ProgramRun(project, stack.name, _config(stack, project), secret_keys, preview, on_log)
         try:
@@ -206,18 +206,18 @@ class DirectEngine:
         if outputs != journal.state.outputs:
             journal.add({"row": "outputs", "values": outputs})
 
-    def _end_leftovers(self, deployment: Deployment, monitor: Monitor) -> None:
-        """Delete what the program no longer has, what was replaced, and what unanswered intents may have created."""
+    def _delete_leftovers(self, deployment: Deployment, monitor: Monitor) -> None:
+        """Delete resources removed from the program, replaced resources, and resources of unanswered intents."""
         left = search_all(deployment, unanswered(deployment))
         with deployment.journal.lock:
             state = deployment.journal.state
             removed = [resource for urn, resource in state.live.items() if urn not in monitor.registered]
-            ending = [*removed, *state.condemned]
-        raise_left(deployment, left + end(deployment, ending))
+            leftovers = [*removed, *state.condemned]
+        raise_left(deployment, left + end(deployment, leftovers))
 
 
 def delays_of(identity: JournalAccount) -> Delays:
-    """Return the delays of that cloud."""
+    """Return the delays of the cloud at the endpoint of this account."""
     return delays_at(identity.endpoint)
 
 
@@ -237,9 +237,9 @@ def _logger(stack: Stack, on_event: OnEvent) -> Callable[[str, str], None]:
     return log
 
 
-def _applied(state: State, report: DeploymentReport) -> Applied:
+def _applied(state: State, report: DeploymentReport) -> AppliedStack:
     resources = tuple(resource.shown() for resource in state.live.values())
-    return Applied(hidden_for_show(state.outputs), resources, dict(report.changes))
+    return AppliedStack(hidden_for_show(state.outputs), resources, dict(report.changes))
 
 
 def _reread(deployment: Deployment, resource: Resource) -> None:

@@ -1,15 +1,16 @@
 """Search for the resource of an unanswered intent.
 
-A call may take effect after its caller was killed, and the new resource is found by its tags only some time later, so
-one empty search proves nothing. A deletion searches until the last such call must have taken effect and be visible. A
-retry searches only until what has taken effect is visible, since the same token or name creates no second resource.
+A call may take effect after its caller was killed, and a tag search finds the new resource only some time later, so one
+empty search proves nothing. A deletion therefore searches until the call must have taken effect and its resource must
+be visible. A retry searches only until an existing resource must be visible, because a call with the same token or name
+creates no second resource.
 """
 
 from datetime import datetime, timedelta
 from typing import Final
 
 from cloudgpu import bounds
-from cloudgpu.aws.resources.base import Physical
+from cloudgpu.aws.resources.base import ExistingResource
 from cloudgpu.engine.direct.deployment import Deployment, made_row
 from cloudgpu.engine.direct.journal_state import Intent, Resource
 from cloudgpu.engine.direct.operation_timeout import WatchedClock
@@ -18,14 +19,14 @@ from cloudgpu.errors import CloudGpuError
 
 _FIRST_PAUSE_S = 0.5
 _LONGEST_PAUSE_S = 5.0
-_FEWEST_LOOKS = 2
-_SAY_EVERY_S = 20.0
+_FEWEST_SEARCHES = 2
+_REPORT_EVERY_S = 20.0
 BY_THE_HOUR: Final = frozenset({"aws:ec2/fleet:Fleet", "aws:ec2/instance:Instance"})
-"""Types that launch instances: slow to appear, and billed while the caller waits."""
+"""Resource types that launch instances, which appear slowly in searches and are billed while the caller waits."""
 
 
-def look_for(deployment: Deployment, intent: Intent, *, ending: bool = False) -> Physical | None:
-    """Search for a resource until it is found or can no longer appear.
+def look_for(deployment: Deployment, intent: Intent, *, ending: bool = False) -> ExistingResource | None:
+    """Search for the resource of an unanswered creation until it is found or can no longer appear.
 
     Args:
         deployment: The deployment that sent the call.
@@ -38,14 +39,14 @@ def look_for(deployment: Deployment, intent: Intent, *, ending: bool = False) ->
     handler = deployment.handlers.handler(intent.type)
     clock = _watched_clock(deployment, intent, until := _until(deployment, intent, ending=ending))
     context = deployment.context(intent.region, intent.token, clock)
-    # Monotonic seconds: setting the system clock meanwhile does not change the wait.
+    # Monotonic time: setting the system clock during the search does not change the wait.
     deadline = clock.monotonic() + max(0.0, (until - clock.now()).total_seconds())
-    looks, pause_s = 0, _FIRST_PAUSE_S
+    searches, pause_s = 0, _FIRST_PAUSE_S
     while True:
         last = clock.monotonic() >= deadline
         physical = handler.find(context, intent.inputs)
-        looks += 1
-        if physical is not None or (looks >= _FEWEST_LOOKS and last):
+        searches += 1
+        if physical is not None or (searches >= _FEWEST_SEARCHES and last):
             return physical
         clock.sleep(pause_s if last else min(pause_s, max(0.0, deadline - clock.monotonic())))
         pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
@@ -70,7 +71,7 @@ def adopt(deployment: Deployment, intent: Intent, *, ending: bool = False) -> bo
 
 
 def _until(deployment: Deployment, intent: Intent, *, ending: bool) -> datetime:
-    """Return when the resource of this call is visible. A clock that was set back does not delay that."""
+    """Return the time by which the resource of this call is visible. Setting the clock back does not delay it."""
     delays, now = deployment.delays, deployment.clock.now()
     try:
         sent_at = bounds.moment(intent.at)
@@ -84,18 +85,18 @@ def _until(deployment: Deployment, intent: Intent, *, ending: bool) -> datetime:
 
 
 def _watched_clock(deployment: Deployment, intent: Intent, until: datetime) -> WatchedClock:
-    """Return a clock that reports what is waited for, and until when at most."""
+    """Return a clock that reports the unanswered call and the latest time until which the search waits."""
 
     def waiting(elapsed_s: float) -> None:
-        detail = f"its create call got no response and may still take effect, until {until:%H:%M:%S} UTC"
+        detail = f"its create call received no response and may still take effect until {until:%H:%M:%S} UTC"
         deployment.report.emit("waiting", "adopt", intent, detail=detail, seconds=elapsed_s)
 
     what = f"adopt of {intent.type} {intent.name!r}"
-    return WatchedClock(deployment.clock, what=what, on_wait=waiting, say_every_s=_SAY_EVERY_S)
+    return WatchedClock(deployment.clock, what=what, on_wait=waiting, say_every_s=_REPORT_EVERY_S)
 
 
 def unanswered(deployment: Deployment) -> list[Intent]:
-    """Return the creations whose outcome is unknown."""
+    """Return the create intents whose outcome is unknown."""
     with deployment.journal.lock:
         return [intent for intent in deployment.journal.state.open.values() if intent.operation == "create"]
 

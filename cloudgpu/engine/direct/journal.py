@@ -1,7 +1,7 @@
 """The journal: a durable record of each operation, written before its call.
 
-One JSON object per line, each with a checksum. The first line names the account and the endpoint. A line that a killed
-process left unfinished at the end is removed; any other invalid line means that the journal is damaged.
+Each line is a JSON object with a checksum. The first line contains the account and the endpoint. An incomplete last
+line, which a killed process leaves, is removed; any other invalid line means that the journal is damaged.
 """
 
 import json
@@ -37,25 +37,26 @@ class JournalAccount:
 
 
 @dataclass(frozen=True)
-class Loaded:
-    """A journal as read from its file."""
+class JournalContent:
+    """The content of a journal file."""
 
     state: State
     header: Row | None
     sound_bytes: int
-    """Number of bytes with complete rows; a truncated row follows them."""
+    """Number of bytes in complete rows; any bytes after them are a truncated row."""
 
     @property
     def salt(self) -> str:
-        """Return the salt of the hashed secrets."""
+        """Return the salt of the hashed secrets, or a new salt if the journal has no header."""
         return str(self.header["salt"]) if self.header else secrets.token_hex(16)
 
 
-def load(path: Path, identity: JournalAccount) -> Loaded:
+def load(path: Path, identity: JournalAccount) -> JournalContent:
     """Read a journal without changing it. A missing journal is empty.
 
     Raises:
-        StateError: It is damaged, unreadable, of a newer version, or of another account or endpoint.
+        StateError: The journal is damaged or unreadable, has another version, or belongs to another account or
+            endpoint.
     """
     try:
         data = files.read_bytes(path, files.JOURNAL_BYTES)
@@ -71,21 +72,21 @@ def load(path: Path, identity: JournalAccount) -> Loaded:
 
 
 class Journal:
-    """A journal open for writing. Rows may be added from several threads; they share their fsyncs."""
+    """A journal open for writing. Several threads may add rows; rows added in parallel share an fsync."""
 
     def __init__(self, path: Path, identity: JournalAccount, clock: Clock, *, required: bool = True) -> None:
         """Open or create a journal and remove a truncated last line.
 
-        If `required` is False, failures to write are ignored. Only deletions are then missing from the journal, and its
-        next reader asks the cloud about them.
+        If `required` is False, write failures are ignored. Only deletions are then missing from the journal, and the
+        next command that uses the journal checks them against the cloud.
 
         Raises:
-            StateError: As `load`, or the journal is required and cannot be written.
+            StateError: The journal cannot be loaded (see `load`), or it is required and cannot be written.
         """
         self.path = path
         self._required = required
         self.problem = ""
-        """Why rows that are not required are no longer written; empty while they are."""
+        """Error message of the write failure after which no more rows are written; empty if there was none."""
         self._identity = identity
         self._clock = clock
         self._lock = threading.Lock()
@@ -115,7 +116,7 @@ class Journal:
 
     @property
     def lock(self) -> threading.Lock:
-        """Hold it while reading `state` as a whole."""
+        """Return the lock to hold while reading `state` as a whole."""
         return self._lock
 
     def next_seq(self) -> int:
@@ -129,14 +130,14 @@ class Journal:
         """Append a row durably.
 
         Raises:
-            StateError: It could not be written; nothing may be done that relies on it.
-            BusyError: Another process writes this journal.
+            StateError: The row could not be written; the operation that it records must not start.
+            BusyError: Another process is writing to this journal.
         """
         with self._lock:
             self._append(row)
             self.state.apply(row)
-            mine = self._written
-        self._sync(mine)
+            end_of_row = self._written
+        self._sync(end_of_row)
 
     def now(self) -> str:
         """Return the current time in the format of the rows."""
@@ -146,9 +147,9 @@ class Journal:
         loaded = load(self.path, self._identity)
         header = loaded.header
         if header is not None and not _same(header, self._identity):
-            # closed and empty: its account has nothing left to lose, so a new life may begin
+            # the journal is closed and empty: starting over for the new account loses track of no resource
             self._truncate(0)
-            loaded, header = Loaded(State(), None, 0), None
+            loaded, header = JournalContent(State(), None, 0), None
         self.state = loaded.state
         self._written = self._synced = loaded.sound_bytes
         if os.fstat(self._fd).st_size != loaded.sound_bytes:
@@ -165,7 +166,7 @@ class Journal:
         files.sync_directory(self.path.parent)
 
     def _fail(self, err: OSError) -> None:
-        """Continue without writing, or raise if the rows are required."""
+        """Continue without writing, or raise an error if the rows are required."""
         failure = unwritable(self.path, err)
         if self._required:
             raise failure from err
@@ -178,7 +179,7 @@ class Journal:
             message = f"an earlier write to the journal {self.path} failed, so no further operation starts"
             raise StateError(message, hint="free some space, then run the command again")
         if os.fstat(self._fd).st_size != self._written:
-            message = f"another process writes the journal {self.path}"
+            message = f"another process is writing to the journal {self.path}"
             raise BusyError(message, hint="wait for the other command to finish")
         line = _line(row)
         try:
@@ -247,7 +248,7 @@ def _row(line: bytes) -> Row | None:
     return row if isinstance(row, dict) else None
 
 
-def _fold(path: Path, data: bytes) -> Loaded:
+def _fold(path: Path, data: bytes) -> JournalContent:
     state, header, sound = State(), None, 0
     for number, line in _lines(data):
         row = _row(line)
@@ -259,16 +260,16 @@ def _fold(path: Path, data: bytes) -> Loaded:
             else:
                 state.apply(row)
         sound += len(line) + 1
-    return Loaded(state, header, sound)
+    return JournalContent(state, header, sound)
 
 
 def _damaged(path: Path, number: int, why: str) -> StateError:
     message = f"the journal {path} is damaged at line {number}{': ' if why else ''}{why}"
-    return StateError(message, hint="keep a copy of it; `cloudgpu down` still searches by tag without it")
+    return StateError(message, hint="keep a copy of the file; `cloudgpu down` still finds the resources by their tags")
 
 
 def _lines(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """Return the complete lines. Trailing zero bytes, left by a power failure, count as a truncated row."""
+    """Yield the number and text of each complete line. Trailing zero bytes, left by a power failure, are dropped."""
     finished = data.rstrip(b"\0").rpartition(b"\n")[0]
     if b"\n" in data:
         yield from enumerate(finished.split(b"\n"), start=1)
@@ -276,10 +277,10 @@ def _lines(data: bytes) -> Iterator[tuple[int, bytes]]:
 
 def _checked_header(path: Path, row: Row) -> Row:
     if row.get("version") != _VERSION:
-        message = f"the journal {path} has version {row.get('version')}, this cloudgpu reads version {_VERSION}"
+        message = f"the journal {path} has version {row.get('version')}, but this cloudgpu reads version {_VERSION}"
         raise StateError(message, hint="use the cloudgpu version that wrote it")
     decoded(str, row["salt"])
-    # Without an endpoint it is the real AWS's, as `JournalAccount` has it.
+    # a header without an endpoint belongs to real AWS, the default of `JournalAccount`
     return {**row, **asdict(decoded(JournalAccount, row))}
 
 

@@ -9,7 +9,7 @@ from cloudgpu.decoding import decoded
 from cloudgpu.engine.base import ResourceState
 
 Row = dict[str, Any]
-"""One line of a journal. `row` names its kind."""
+"""One line of a journal. Its key `row` contains the row type."""
 
 IntentOperation = Literal["create", "update", "delete"]
 
@@ -25,7 +25,7 @@ class Meta:
     deleted_with: str = ""
     delete_timeout_s: float | None = None
     trigger: str = ""
-    """Salted hash of the replacement trigger; empty without one."""
+    """Salted hash of the replacement trigger; empty if there is none."""
     secret_outputs: tuple[str, ...] = ()
 
     def as_row(self) -> Row:
@@ -61,18 +61,18 @@ class Resource:
     outputs: Mapping[str, Any]
     meta: Meta
     deleting: bool = False
-    """A deletion was started and its outcome is unknown."""
+    """Whether a deletion was started and its outcome is unknown."""
     unsettled: bool = False
-    """An update was started and its outcome is unknown."""
+    """Whether an update was started and its outcome is unknown, or creation still has to be completed by an update."""
 
     def shown(self) -> ResourceState:
-        """Return the part that callers of the engine see."""
+        """Return the fields that callers of the engine see."""
         return ResourceState(self.urn, self.type, self.name, self.id)
 
 
 @dataclass(frozen=True)
 class Intent:
-    """A call that was about to be made."""
+    """A call as recorded before it is sent."""
 
     seq: int
     operation: IntentOperation
@@ -118,7 +118,7 @@ class State:
         return not (self.live or self.condemned or created)
 
     def everything(self) -> list[Resource]:
-        """Return every existing resource, including those to delete."""
+        """Return every existing resource, including resources that are to be deleted."""
         return [*self.live.values(), *self.condemned]
 
     def open_creates(self, urn: str) -> list[Intent]:
@@ -151,7 +151,7 @@ class State:
                 "unsettled": False,
             }
             self._change(intent.urn, intent.id, **changes)
-            self._answer(intent.urn, intent.id)
+            self._close_superseded(intent.urn, intent.id)
         else:
             self._created(intent, row)
 
@@ -168,7 +168,7 @@ class State:
             intent.meta,
             unsettled=bool(row.get("unsettled")),
         )
-        self._count(intent)
+        self._count_attempt(intent)
         if row.get("tainted"):
             self.condemned.append(resource)
             return
@@ -180,9 +180,9 @@ class State:
     def _failed(self, row: Row) -> None:
         intent = self.open.pop(row["seq"])
         if intent.operation == "create":
-            self._count(intent)
+            self._count_attempt(intent)
 
-    def _count(self, intent: Intent) -> None:
+    def _count_attempt(self, intent: Intent) -> None:
         self.attempts[intent.urn] = self.attempts.get(intent.urn, 0) + 1
 
     def _read(self, row: Row) -> None:
@@ -224,12 +224,12 @@ class State:
         if resource is not None and resource.id == physical_id:
             del self.live[urn]
         self.condemned = [other for other in self.condemned if (other.urn, other.id) != (urn, physical_id)]
-        self._answer(urn, physical_id)
+        self._close_superseded(urn, physical_id)
 
-    def _answer(self, urn: str, physical_id: str) -> None:
-        """Close earlier unanswered updates and deletes of a resource after a later one succeeded."""
-        answered = [seq for seq, intent in self.open.items() if (intent.urn, intent.id) == (urn, physical_id)]
-        for seq in answered:
+    def _close_superseded(self, urn: str, physical_id: str) -> None:
+        """Close earlier unanswered updates and deletions of a resource after a later operation succeeded."""
+        superseded = [seq for seq, intent in self.open.items() if (intent.urn, intent.id) == (urn, physical_id)]
+        for seq in superseded:
             del self.open[seq]
 
 
@@ -241,13 +241,13 @@ def _redirected(resource: Resource, old: str, new: str) -> Resource:
     """Return the resource with every reference to `old` replaced by `new`."""
     meta = resource.meta
 
-    def turn(urns: tuple[str, ...]) -> tuple[str, ...]:
+    def redirected(urns: tuple[str, ...]) -> tuple[str, ...]:
         return tuple(new if urn == old else urn for urn in urns)
 
-    by_property = {name: turn(urns) for name, urns in meta.property_dependencies.items()}
+    by_property = {name: redirected(urns) for name, urns in meta.property_dependencies.items()}
     deleted_with = new if meta.deleted_with == old else meta.deleted_with
     changed = replace(
-        meta, dependencies=turn(meta.dependencies), property_dependencies=by_property, deleted_with=deleted_with
+        meta, dependencies=redirected(meta.dependencies), property_dependencies=by_property, deleted_with=deleted_with
     )
     return replace(resource, meta=changed)
 

@@ -1,4 +1,4 @@
-"""Predict what `up` would do with each registration, without a mutating call."""
+"""Predict the step that `up` would perform for each registration, without changing anything."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -12,7 +12,7 @@ from cloudgpu.engine.redaction import is_masked
 
 
 class PreviewHandler:
-    """Answers registrations from the journal and records the steps. Outputs that `up` would change are unknown."""
+    """Responds to registrations from the journal and records the steps. Outputs that `up` would change are unknown."""
 
     def __init__(self, state: State) -> None:
         self._state = state
@@ -20,24 +20,24 @@ class PreviewHandler:
         self.steps: list[PreviewStep] = []
 
     def present(self, urn: str) -> Resource | None:
-        """Return the recorded resource."""
+        """Return the recorded resource; None if there is none or its deletion was started."""
         present = self._state.live.get(urn)
         return None if present is None or present.deleting else present
 
     def rename(self, old: str, urn: str, name: str) -> None:
-        """Apply an alias to this forecast: the resource `old` gets a new URN."""
+        """Change the URN and name of the resource `old` in this preview, as an alias requires."""
         self._state.apply({"row": "renamed", "from": old, "to": urn, "name": name})
 
     def carry_out(self, request: ResourceRequest, handler: Handler, present: Resource | None) -> Registered:
-        """Record the step.
+        """Record the step for a registration and return the predicted outputs.
 
         Raises:
-            CloudGpuError: The program fails, or the cloud API call fails.
+            BadRequestError: A resource option is not a valid property path.
         """
         decision = decide(request, present, handler, frozenset(self._replaced))
         operation = decision.operation
         if present is None and self._state.open_creates(request.urn):
-            operation = "adopt"  # or created with the same token, if the search finds nothing
+            operation = "adopt"  # if the search finds nothing, `up` creates the resource with the same token
         if operation == "replace":
             self._replaced.add(request.urn)
         shown = tuple(name for name in decision.changed if name not in request.options.hide_diffs)
@@ -49,7 +49,7 @@ class PreviewHandler:
         return Registered(present.id, {**known, **request.inputs})
 
     def deletions(self, registered: frozenset[str]) -> list[PreviewStep]:
-        """Return steps for resources that the program no longer has and for replaced ones not yet deleted."""
+        """Return the steps for resources removed from the program and for replaced resources not yet deleted."""
         removed = [resource for urn, resource in self._state.live.items() if urn not in registered]
         return [
             PreviewStep("delete", resource.urn, resource.type, resource.name)

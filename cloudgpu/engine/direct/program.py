@@ -27,11 +27,11 @@ from cloudgpu.engine.direct.project import Project
 from cloudgpu.engine.direct.resource_monitor import Monitor
 from cloudgpu.errors import BadRequestError, CloudGpuError, UnsupportedError
 
-_ORGANIZATION: Final = "organization"  # what Pulumi says for backends that have none
+_ORGANIZATION: Final = "organization"  # Pulumi's value for backends without organizations
 _NOT_SUPPORTED: Final = "The Pulumi CLI does not support "
 _SEVERITIES: Final = {engine_pb2.INFO: "info", engine_pb2.WARNING: "warning", engine_pb2.ERROR: "error"}
 _ONE_AT_A_TIME: Final = threading.Lock()
-"""Programs share `sys.path` and `sys.modules`, so two of one process run one after the other."""
+"""Programs share `sys.path` and `sys.modules`, so a process runs only one program at a time."""
 
 
 @dataclass(frozen=True)
@@ -41,19 +41,19 @@ class ProgramRun:
     project: Project
     stack: str
     config: Mapping[str, str]
-    """`namespace:key` -> text."""
+    """Configuration values by `namespace:key`."""
     secret_keys: frozenset[str]
     preview: bool
     on_log: Callable[[str, str], None]
-    """Gets severity and message of what the program says through `pulumi.log`."""
+    """Listener for the severity and text of each message that the program logs with `pulumi.log`."""
 
 
 def run_program(run: ProgramRun, monitor: Monitor) -> None:
-    """Run a program to its end. When this returns or raises, no operation is in progress any more.
+    """Run a program to completion. When this returns or raises, no operation is still in progress.
 
     Raises:
-        CloudGpuError: As raised by the first failed resource.
-        BadRequestError: The program itself failed; the message has file and line.
+        CloudGpuError: A resource failed; this is the error of the first failed resource.
+        BadRequestError: The program itself failed; the message contains file and line.
     """
     with _ONE_AT_A_TIME:
         contextvars.Context().run(_run, run, monitor)
@@ -72,14 +72,14 @@ class _Console:
             self._on_log(severity, request.message)
 
     def RequirePulumiVersion(self, request: engine_pb2.RequirePulumiVersionRequest) -> None:  # noqa: N802
-        """Accept any version, because there is no CLI."""
+        """Reject a version requirement, because there is no CLI whose version could be checked."""
         message = f"the direct engine does not support require_pulumi_version({request.pulumi_version_range!r})"
         raise UnsupportedError(message, hint="leave it out, or use the pulumi engine")
 
 
 def _run(run: ProgramRun, monitor: Monitor) -> None:
     loop = asyncio.new_event_loop()
-    # futures of a failed run that nobody awaits are no news: the first failure is raised below
+    # do not log the unawaited futures of a failed run: the first failure is raised below
     loop.set_exception_handler(lambda _loop, _context: None)
     pool = ThreadPoolExecutor(WORKERS, thread_name_prefix="pulumi")
     loop.set_default_executor(pool)
@@ -103,7 +103,7 @@ def _run(run: ProgramRun, monitor: Monitor) -> None:
 
 
 def _configure(run: ProgramRun, monitor: Monitor) -> None:
-    set_root_resource(None)  # type: ignore[arg-type]  # the SDK's own `reset_options` does so
+    set_root_resource(None)  # type: ignore[arg-type]  # as the SDK's `reset_options` does
     settings = Settings(
         project=run.project.name,
         stack=run.stack,
@@ -130,7 +130,7 @@ def _entry(project: Project, monitor: Monitor) -> Callable[[], Awaitable[None] |
 
 
 def _drain(loop: asyncio.AbstractEventLoop, pool: ThreadPoolExecutor, monitor: Monitor) -> None:
-    """Begin nothing new, wait for the calls under way, and take the SDK's own tasks down."""
+    """Start nothing new, wait for the calls in progress, and cancel the SDK's tasks."""
     monitor.close()
     pool.shutdown(wait=True, cancel_futures=True)
     monitor.drain()
@@ -143,7 +143,7 @@ def _drain(loop: asyncio.AbstractEventLoop, pool: ThreadPoolExecutor, monitor: M
 
 @contextlib.contextmanager
 def _importable(directory: Path) -> Iterator[None]:
-    """Make the project's modules importable, freshly read, and forget them afterwards."""
+    """Make the project's modules importable, reload them from their files, and unload them afterwards."""
     before = {name: module for name, module in sys.modules.items() if _within(module, directory)}
     for name in before:
         del sys.modules[name]
@@ -163,7 +163,7 @@ def _within(module: object, directory: Path) -> bool:
 
 
 def _typed(failure: BaseException, project: Project, monitor: Monitor) -> BaseException:
-    """Return the error to raise for a failed program: with file and line, unless it only re-raised a typed error."""
+    """Return the error to raise for a failed program, with file and line unless the failure has a typed error."""
     if isinstance(failure, CloudGpuError) or not isinstance(failure, Exception):
         return failure
     invoked = _failed_invoke(failure, monitor)
@@ -187,20 +187,20 @@ def _failed_invoke(failure: Exception, monitor: Monitor) -> CloudGpuError | None
 
 
 def _program_error(failure: Exception, project: Project) -> Exception:
-    where = _where(failure, project)
-    kind = type(failure).__name__
-    described = str(failure) if kind in {"RunError", "ConfigMissingError"} else f"{kind}: {failure}"
+    location = _location(failure, project)
+    error_type = type(failure).__name__
+    described = str(failure) if error_type in {"RunError", "ConfigMissingError"} else f"{error_type}: {failure}"
     error = BadRequestError(
-        f"{where or project.main}: {described}", code="ProgramError", hint="correct the program or its settings"
+        f"{location or project.main}: {described}", code="ProgramError", hint="correct the program or its settings"
     )
     error.__cause__ = failure
     return error
 
 
-def _where(failure: Exception, project: Project) -> str:
+def _location(failure: Exception, project: Project) -> str:
     """Return `file:line` of the innermost frame in the program; empty if there is none."""
     if isinstance(failure, SyntaxError):
         return f"{failure.filename}:{failure.lineno}"
     frames = traceback.extract_tb(failure.__traceback__)
-    ours = [frame for frame in frames if Path(frame.filename).is_relative_to(project.directory)]
-    return f"{ours[-1].filename}:{ours[-1].lineno}" if ours else ""
+    in_program = [frame for frame in frames if Path(frame.filename).is_relative_to(project.directory)]
+    return f"{in_program[-1].filename}:{in_program[-1].lineno}" if in_program else ""

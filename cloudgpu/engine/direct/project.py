@@ -1,4 +1,4 @@
-"""`Pulumi.yaml`: the name of a project, its entry point and its default settings."""
+"""Read `Pulumi.yaml`: the name of a project, its entry point and its default settings."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -20,30 +20,30 @@ class Project:
     name: str
     directory: Path
     main: Path
-    """The Python file that is run."""
+    """Python file to run."""
     defaults: Mapping[str, str] = field(default_factory=dict)
-    """Configuration values that the project itself gives, `namespace:key` -> text."""
+    """Default configuration values by `namespace:key`."""
 
 
 def read_project(directory: Path) -> Project:
     """Read the project in this directory.
 
     Raises:
-        BadRequestError: There is none, or it cannot be understood.
-        UnsupportedError: It is not written in Python.
+        BadRequestError: The directory contains no project, or its `Pulumi.yaml` is invalid.
+        UnsupportedError: The project is not written in Python.
     """
     source = directory.resolve() / "Pulumi.yaml"
     try:
         content: Any = YAML(typ="safe").load(files.read_text(source, files.SETTINGS_BYTES))
     except OSError as err:
         message = f"no Pulumi project in {directory}: {source.name} cannot be read ({err})"
-        raise BadRequestError(message, hint="name the directory that holds Pulumi.yaml") from err
+        raise BadRequestError(message, hint="specify the directory that contains Pulumi.yaml") from err
     except (YAMLError, *MALFORMED) as err:
-        message = f"{source} is not YAML: {described(err)}"
-        raise BadRequestError(message, hint="correct it") from err
+        message = f"{source} is not valid YAML: {described(err)}"
+        raise BadRequestError(message, hint="correct the file") from err
     if not isinstance(content, dict) or not isinstance(content.get("name"), str):
         message = f"{source} has no `name`"
-        raise BadRequestError(message, hint="give the project a name")
+        raise BadRequestError(message, hint="add the project's `name` to the file")
     _refuse_other_languages(source, content.get("runtime"))
     name = content["name"]
     return Project(name, source.parent, _main(source, content), _defaults(name, content.get("config")))
@@ -61,7 +61,7 @@ def _main(source: Path, content: Mapping[str, Any]) -> Path:
     main = entry / "__main__.py" if entry.is_dir() else entry
     if not main.is_file():
         message = f"{source}: the program {main.name} does not exist"
-        raise BadRequestError(message, hint="correct `main`, or write __main__.py")
+        raise BadRequestError(message, hint="correct `main`, or create __main__.py")
     return main
 
 
@@ -69,8 +69,8 @@ def _defaults(project: str, config: object) -> dict[str, str]:
     if not isinstance(config, dict):
         return {}
     defaults: dict[str, str] = {}
-    for key, given in config.items():
-        value = given.get("value", given.get("default")) if isinstance(given, dict) else given
+    for key, entry in config.items():
+        value = entry.get("value", entry.get("default")) if isinstance(entry, dict) else entry
         if value is not None:
             name = key if ":" in key else f"{project}:{key}"
             defaults[name] = str(value).lower() if isinstance(value, bool) else str(value)

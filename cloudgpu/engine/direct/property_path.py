@@ -1,4 +1,4 @@
-"""Property paths as resource options write them: `tags.Name`, `rules[0].port`, `a["b.c"]`, `*`."""
+"""Property paths in the syntax of resource options: `tags.Name`, `rules[0].port`, `a["b.c"]`, `*`."""
 
 import copy
 import re
@@ -16,15 +16,15 @@ def parse(text: str) -> Path:
     """Split a property path.
 
     Raises:
-        BadRequestError: It is not one.
+        BadRequestError: The text is not a valid property path.
     """
     parts: list[str | int] = []
     position = 0
     while position < len(text):
         match = _PART.match(text, position)
         if match is None:
-            message = f"{text!r} is not a property path"
-            raise BadRequestError(message, hint='write it like `tags.Name`, `rules[0].port` or `tags["a.b"]`')
+            message = f"{text!r} is not a valid property path"
+            raise BadRequestError(message, hint='use the form `tags.Name`, `rules[0].port` or `tags["a.b"]`')
         quoted, index, bare = match.groups()
         parts.append(_part(quoted, index, bare))
         position = match.end()
@@ -79,7 +79,7 @@ def _parts(part: str | int, *values: Any) -> list[str | int]:  # noqa: ANN401
 def _carry(old: Any, new: Any, path: Path) -> None:  # noqa: ANN401
     if not isinstance(new, dict | list) or not path:
         return
-    for part in reversed(_parts(path[0], old, new)):  # backwards, because dropping shifts a list
+    for part in reversed(_parts(path[0], old, new)):  # in reverse, because removing a list item shifts later items
         before = _get(old, part)
         if len(path) > 1:
             _carry(before, _get(new, part), path[1:])

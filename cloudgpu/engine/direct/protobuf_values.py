@@ -12,7 +12,7 @@ from google.protobuf import struct_pb2  # type: ignore[import-untyped]
 from cloudgpu.errors import UnsupportedError
 
 UNKNOWN: Final = "04da6b54-80e4-46f7-96ec-b56ff0331ba9"
-"""What stands for a value that only exists after the real `up`."""
+"""Pulumi's placeholder for a value that is known only after the actual `up`."""
 
 Path = tuple[str | int, ...]
 
@@ -38,17 +38,17 @@ _LARGEST_EXACT: Final = 2**53
 
 @dataclass
 class Plain:
-    """Properties as plain values, and the paths of secrets in them."""
+    """Properties as plain values, and the paths of the secrets among them."""
 
     values: dict[str, Any]
     secret_paths: set[Path] = field(default_factory=set)
 
 
 def plain(struct: struct_pb2.Struct) -> Plain:
-    """Unwrap a struct; nulls among the top-level properties are dropped, as Pulumi's bridge does.
+    """Convert a struct to plain values. Nulls among the top-level properties are dropped, as in Pulumi's bridge.
 
     Raises:
-        UnsupportedError: It holds an asset or an archive.
+        UnsupportedError: The struct contains an asset, an archive or another unsupported value.
     """
     secret_paths: set[Path] = set()
     values = {name: _unwrap(value, (name,), secret_paths) for name, value in struct.fields.items()}
@@ -56,16 +56,16 @@ def plain(struct: struct_pb2.Struct) -> Plain:
 
 
 def plain_value(value: struct_pb2.Value) -> Any:  # noqa: ANN401  any JSON value
-    """Unwrap one value; whether it was secret is lost.
+    """Convert one value to a plain value. The result does not show which parts were secret.
 
     Raises:
-        UnsupportedError: It holds an asset or an archive.
+        UnsupportedError: The value contains an asset, an archive or another unsupported value.
     """
     return _unwrap(value, (), set())
 
 
 def struct(values: Mapping[str, Any], secret_names: frozenset[str] = frozenset()) -> struct_pb2.Struct:
-    """Wrap plain values; the properties named in `secret_names` travel as secrets."""
+    """Convert plain values to a struct, with the properties in `secret_names` marked as secrets."""
     wrapped = {
         name: {SIGNATURE: SECRET, "value": value} if name in secret_names else value for name, value in values.items()
     }
@@ -123,11 +123,11 @@ def _unwrap_struct(inner: struct_pb2.Struct, path: Path, secret_paths: set[Path]
     if signature == _OUTPUT:
         return _unwrap_output(inner, path, secret_paths)
     if signature == _RESOURCE:
-        named = "id" if "id" in inner.fields else "urn"
-        return inner.fields[named].string_value or UNKNOWN
+        reference = "id" if "id" in inner.fields else "urn"
+        return inner.fields[reference].string_value or UNKNOWN
     kind = _FILES.get(signature, f"a value with signature {signature}")
     where = ".".join(map(str, path))
-    message = f"property {where} holds {kind}, which the direct engine does not support"
+    message = f"property {where} contains {kind}, which the direct engine does not support"
     raise UnsupportedError(message, hint="pass the content as text")
 
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from cloudgpu.aws.resources.base import Handler, HandlerContext, Physical
+from cloudgpu.aws.resources.base import ExistingResource, Handler, HandlerContext
 from cloudgpu.aws.session.errors import is_taken
 from cloudgpu.engine.base import Operation
 from cloudgpu.engine.direct.delete import end, end_one, raise_left
@@ -38,7 +38,9 @@ class Registrar:
         self._lock = threading.Lock()
 
     def present(self, urn: str) -> Resource | None:
-        """Return the recorded resource, after a search for what a killed run may have created.
+        """Return the recorded resource, or None if there is none.
+
+        First adopt a resource that a killed run may have created, and finish an interrupted deletion.
 
         Raises:
             CloudGpuError: The cloud API call fails.
@@ -55,7 +57,7 @@ class Registrar:
         return present
 
     def rename(self, old: str, urn: str, name: str) -> None:
-        """Record that the resource `old` has a new URN, as an alias in the program says."""
+        """Record the new URN and name of the resource `old`, as an alias in the program requires."""
         self._journal.add({"row": "renamed", "from": old, "to": urn, "name": name})
 
     def carry_out(self, request: ResourceRequest, handler: Handler, present: Resource | None) -> Registered:
@@ -66,7 +68,7 @@ class Registrar:
         """
         if is_unknown(request.inputs):
             message = f"{request.type} {request.name!r}: an input is still unknown"
-            raise BadRequestError(message, hint="this is a bug in the program: outputs are known during `up`")
+            raise BadRequestError(message, hint="correct the program: all outputs are known during `up`")
         with self._lock:
             replaced = frozenset(self._replaced)
         decision = decide(request, present, handler, replaced)
@@ -92,7 +94,7 @@ class Registrar:
         return Registered(present.id, outputs, names)
 
     def _read(self, request: ResourceRequest, handler: Handler, present: Resource) -> dict[str, Any]:
-        """Read the outputs from the cloud: the journal holds no secrets."""
+        """Read the outputs from the cloud, because the journal contains no secrets."""
         context = self._deployment.context(present.region, present.token)
         physical = handler.read(context, present.id)
         if physical is None:
@@ -118,17 +120,17 @@ class Registrar:
         return self._registered(request, physical)
 
     def _not_created(self, intent: Intent, handler: Handler, context: HandlerContext, err: CloudGpuError) -> None:
-        """Close the intent after a definite refusal, and record a partially created resource as tainted."""
+        """Close the intent if the cloud definitely rejected it, or record a partially created resource as tainted."""
         if not is_definite(err):
             return
         try:
-            remains = handler.find(context, intent.inputs)
+            partial = handler.find(context, intent.inputs)
         except CloudGpuError:
             return  # the intent stays open, so that the next run searches again
-        if remains is None:
+        if partial is None:
             self._journal.add({"row": "failed", "seq": intent.seq, "error": type(err).__name__})
         else:
-            self._journal.add(made_row(self._deployment.redactor, intent, remains, tainted=True))
+            self._journal.add(made_row(self._deployment.redactor, intent, partial, tainted=True))
 
     def _update(self, request: ResourceRequest, handler: Handler, present: Resource) -> Registered:
         deployment = self._deployment
@@ -147,7 +149,7 @@ class Registrar:
         return self._registered(request, physical)
 
     def _actual_inputs(self, handler: Handler, context: HandlerContext, present: Resource) -> Mapping[str, Any]:
-        """Return the inputs as the cloud shows them, after an update whose outcome is unknown."""
+        """Return the inputs as the cloud reports them after an update whose outcome is unknown."""
         physical = handler.read(context, present.id)
         actual = {} if physical is None else physical.outputs
         return {name: actual.get(name, value) for name, value in present.inputs.items()}
@@ -157,41 +159,41 @@ class Registrar:
         with self._lock:
             self._replaced.add(request.urn)
         if deletes_first(request, handler):
-            raise_left(self._deployment, end(self._deployment, self._with_dependants(present)))
+            raise_left(self._deployment, end(self._deployment, self._with_dependents(present)))
         return self._create("replace", request, handler)
 
-    def _with_dependants(self, present: Resource) -> list[Resource]:
-        """Return the resource and those that must be replaced when its outputs change."""
+    def _with_dependents(self, present: Resource) -> list[Resource]:
+        """Return the resource and the resources that must be replaced when its outputs change."""
         with self._journal.lock:
             live = dict(self._journal.state.live)
-        doomed = {present.urn: present}
+        affected = {present.urn: present}
         grown = True
         while grown:
-            dependants = {
+            dependents = {
                 urn: other
                 for urn, other in live.items()
-                if urn not in doomed and self._is_replaced_with(other, frozenset(doomed))
+                if urn not in affected and self._is_replaced_with(other, frozenset(affected))
             }
-            doomed |= dependants
-            grown = bool(dependants)
-        return list(doomed.values())
+            affected |= dependents
+            grown = bool(dependents)
+        return list(affected.values())
 
-    def _is_replaced_with(self, other: Resource, doomed: frozenset[str]) -> bool:
-        touched = [name for name, urns in other.meta.property_dependencies.items() if doomed.intersection(urns)]
-        if not touched:
+    def _is_replaced_with(self, other: Resource, affected: frozenset[str]) -> bool:
+        changed = [name for name, urns in other.meta.property_dependencies.items() if affected.intersection(urns)]
+        if not changed:
             return False
         handler = self._deployment.handlers.handler(other.type)
-        return bool(handler.diff(other.inputs, {**other.inputs, **dict.fromkeys(touched, UNKNOWN)}).replace)
+        return bool(handler.diff(other.inputs, {**other.inputs, **dict.fromkeys(changed, UNKNOWN)}).replace)
 
     def _delete_partial(self, urn: str) -> None:
-        """Delete what an earlier failure left partially created: its name may conflict."""
+        """Delete resources that an earlier failure left partially created, because their names may conflict."""
         with self._journal.lock:
-            remains = [old for old in self._journal.state.condemned if old.urn == urn and old.urn not in self._replaced]
-        for resource in remains:
+            partial = [old for old in self._journal.state.condemned if old.urn == urn and old.urn not in self._replaced]
+        for resource in partial:
             end_one(self._deployment, resource)
 
     def _reusable(self, request: ResourceRequest) -> Intent | None:
-        """Return an unanswered intent for the same inputs: its token makes the retry idempotent."""
+        """Return an unanswered intent for the same inputs, whose token makes the retry idempotent."""
         with self._journal.lock:
             unanswered = self._journal.state.open_creates(request.urn)
         return next((intent for intent in unanswered if intent.digest == request.digest), None)
@@ -217,12 +219,12 @@ class Registrar:
         self._journal.add(intent.as_row())
         return intent
 
-    def _registered(self, request: ResourceRequest, physical: Physical) -> Registered:
+    def _registered(self, request: ResourceRequest, physical: ExistingResource) -> Registered:
         masked = hidden_outputs(self._deployment.redactor, request.masked, request.meta, physical.outputs)
         return Registered(physical.id, physical.outputs, _marked_names(masked))
 
 
-def _create_or_adopt(handler: Handler, context: HandlerContext, request: ResourceRequest) -> Physical:
+def _create_or_adopt(handler: Handler, context: HandlerContext, request: ResourceRequest) -> ExistingResource:
     """Create the resource. If its name is taken, look for a resource created by an earlier attempt of this call.
 
     Raises:

@@ -1,7 +1,7 @@
 """Pulumi's `ResourceMonitor` service inside this process. The SDK calls it as it would call the CLI.
 
-The SDK calls each method on its own thread, so independent resources are created in parallel. The first failure closes
-the monitor: operations in progress end and are recorded, and no new ones start.
+The SDK makes every call on a separate thread, so independent resources are created in parallel. The first failure
+closes the monitor: operations in progress finish and are recorded, and no new operations start.
 """
 
 import threading
@@ -38,7 +38,7 @@ _FEATURES: Final = (
     resource_pb2.RESOURCE_MONITOR_FEATURE_REPLACE_WITH,
     resource_pb2.RESOURCE_MONITOR_FEATURE_REPLACEMENT_TRIGGER,
 )
-"""Hooks and transforms need a callback server; the SDK itself refuses them by name when they are missing here."""
+"""Supported features. Hooks and transforms need a callback server; the SDK rejects features not listed here."""
 
 T = TypeVar("T")
 
@@ -50,7 +50,7 @@ class RegistrationHandler(Protocol):
         """Return the recorded resource."""
 
     def rename(self, old: str, urn: str, name: str) -> None:
-        """Follow an alias."""
+        """Change the URN and name of the resource `old`, as an alias requires."""
 
     def carry_out(self, request: ResourceRequest, handler: Handler, present: Resource | None) -> Registered:
         """Create, update or replace the resource as requested."""
@@ -58,7 +58,7 @@ class RegistrationHandler(Protocol):
 
 @dataclass(frozen=True)
 class MonitorContext:
-    """The monitor's context."""
+    """The stack, handlers and clients that a monitor works with."""
 
     stack: str
     project: str
@@ -72,9 +72,9 @@ class MonitorContext:
 class Monitor:
     """The service for one run of a program. Its methods in CamelCase are the gRPC methods."""
 
-    def __init__(self, surroundings: MonitorContext, carrier: RegistrationHandler) -> None:
-        self._around = surroundings
-        self._carrier = carrier
+    def __init__(self, context: MonitorContext, registrations: RegistrationHandler) -> None:
+        self._context = context
+        self._registrations = registrations
         self._lock = threading.Lock()
         self._gate = Gate()
         self._providers: dict[str, str] = {}
@@ -87,7 +87,7 @@ class Monitor:
         self.outputs = Plain({})
 
     def close(self) -> None:
-        """Start no new operation."""
+        """Prevent new operations from starting."""
         self._gate.close()
 
     def drain(self) -> None:
@@ -112,7 +112,7 @@ class Monitor:
         return resource_pb2.DeploymentInfo(supportedFeatures=_FEATURES)
 
     def SupportsFeature(self, _request: object) -> resource_pb2.SupportsFeatureResponse:  # noqa: N802
-        """Answer the older form of `GetDeploymentInfo`."""
+        """Return False, because the SDK reads the features from `GetDeploymentInfo`, which replaces this call."""
         return resource_pb2.SupportsFeatureResponse(hasSupport=False)
 
     def RegisterResource(  # noqa: N802
@@ -134,7 +134,7 @@ class Monitor:
         try:
             return self._guarded(lambda: self._invoke(request), passing=CloudGpuError)
         except CloudGpuError as err:
-            err.message = self._around.redactor.scrubbed(err.message)
+            err.message = self._context.redactor.scrubbed(err.message)
             self.invoke_failures[request.tok] = err
             failure = provider_pb2.CheckFailure(property="", reason=err.message)
             return resource_pb2.ResourceInvokeResponse(failures=[failure])
@@ -170,7 +170,7 @@ class Monitor:
         return self._guarded(lambda: _refuse("error hooks"))
 
     def SignalAndWaitForShutdown(self, _request: object) -> empty_pb2.Empty:  # noqa: N802
-        """Accept the end of the program."""
+        """Acknowledge that the program has finished."""
         return empty_pb2.Empty()
 
     def _guarded(self, work: Callable[[], T], passing: type[Exception] | tuple[()] = ()) -> T:
@@ -186,7 +186,7 @@ class Monitor:
             self._fail(err)
             raise
         except BaseException as err:
-            # the SDK would wait for ever for the outputs of a thread that ended by an interrupt
+            # the SDK would wait forever for the outputs of an interrupted thread
             self._fail(err)
             raise StoppedError from err
 
@@ -196,17 +196,17 @@ class Monitor:
         if request.type == STACK_TYPE:
             return resource_pb2.RegisterResourceResponse(urn=urn)
         self._once(urn)
-        options = read_options(request, self._around.redactor.digest)
+        options = read_options(request, self._context.redactor.digest)
         self._aliases[urn] = aliased(place, request.aliases, self._aliases.get(request.parent, ()))
         if not request.custom:
             return resource_pb2.RegisterResourceResponse(urn=urn)
         if request.type.startswith(_PROVIDER_PREFIX):
             registered = self._provider(urn, request)
         else:
-            handler = self._around.handlers.handler(request.type)
+            handler = self._context.handlers.handler(request.type)
             present = self._present(urn, request.name)
             resource_request = self._resource_request(place, request, options, present)
-            registered = self._carrier.carry_out(resource_request, handler, present)
+            registered = self._registrations.carry_out(resource_request, handler, present)
         self._known[urn] = registered
         body = struct(registered.outputs, registered.secret_names)
         return resource_pb2.RegisterResourceResponse(urn=urn, id=registered.id, object=body)
@@ -219,13 +219,13 @@ class Monitor:
             self.registered.add(urn)
 
     def _present(self, urn: str, name: str) -> Resource | None:
-        present = self._carrier.present(urn)
+        present = self._registrations.present(urn)
         for alias in self._aliases[urn]:
             if present is not None:
                 break
-            if self._carrier.present(alias) is not None:
-                self._carrier.rename(alias, urn, name)
-                present = self._carrier.present(urn)
+            if self._registrations.present(alias) is not None:
+                self._registrations.rename(alias, urn, name)
+                present = self._registrations.present(urn)
         return present
 
     def _resource_request(
@@ -235,14 +235,14 @@ class Monitor:
         options: Options,
         present: Resource | None,
     ) -> ResourceRequest:
-        given = plain(request.object)
-        self._around.redactor.learn(given.values, given.secret_paths)
-        region = str(given.values.pop("region", "") or self._provider_region(request.provider))
-        checked = dict(self._around.handlers.handler(place.type).check(given.values))
-        masked = self._around.redactor.masked(checked, given.secret_paths)
+        properties = plain(request.object)
+        self._context.redactor.learn(properties.values, properties.secret_paths)
+        region = str(properties.values.pop("region", "") or self._provider_region(request.provider))
+        checked = dict(self._context.handlers.handler(place.type).check(properties.values))
+        masked = self._context.redactor.masked(checked, properties.secret_paths)
         if present is not None:
             checked, masked = with_ignored(checked, masked, present, options)
-        digest = self._around.redactor.digest([place.type, region, masked])
+        digest = self._context.redactor.digest([place.type, region, masked])
         return ResourceRequest(place.urn, place.type, place.name, region, checked, masked, digest, options)
 
     def _provider(self, urn: str, request: resource_pb2.RegisterResourceRequest) -> Registered:
@@ -253,21 +253,21 @@ class Monitor:
                 _refuse(f"the provider setting {name!r}")
         if request.type != f"{_PROVIDER_PREFIX}aws":
             _refuse(f"the provider {request.type}")
-        self._providers[urn] = str(values.get("region") or self._around.region)
+        self._providers[urn] = str(values.get("region") or self._context.region)
         return Registered(f"{request.name}-{self._providers[urn]}", values)
 
     def _provider_region(self, reference: str) -> str:
-        """Return the region of a provider reference `urn::id`, or the stack's region without one."""
-        return self._providers.get(reference.rpartition("::")[0], self._around.region)
+        """Return the region of a provider reference `urn::id`, or the stack's region if the reference is empty."""
+        return self._providers.get(reference.rpartition("::")[0], self._context.region)
 
     def _read(self, request: resource_pb2.ReadResourceRequest) -> resource_pb2.ReadResourceResponse:
         refuse_version(request.type, request.version)
-        handler = self._around.handlers.handler(request.type)
-        context = self._around.context(self._provider_region(request.provider), "")
+        handler = self._context.handlers.handler(request.type)
+        context = self._context.context(self._provider_region(request.provider), "")
         physical = handler.read(context, request.id)
         if physical is None:
             message = f"{request.type} {request.id} does not exist"
-            raise BadRequestError(message, hint=f"check the id that the program gives to {request.name!r}")
+            raise BadRequestError(message, hint=f"check the ID that the program passes to {request.name!r}")
         urn = self._place(request.parent, request.type, request.name).urn
         self._known[urn] = Registered(physical.id, physical.outputs)
         body = struct(physical.outputs, frozenset(request.additionalSecretOutputs))
@@ -275,8 +275,8 @@ class Monitor:
 
     def _exists(self, request: resource_pb2.ExistsResourceRequest) -> resource_pb2.ExistsResourceResponse:
         refuse_version(request.type, request.version)
-        handler = self._around.handlers.handler(request.type)
-        context = self._around.context(self._provider_region(request.provider), "")
+        handler = self._context.handlers.handler(request.type)
+        context = self._context.context(self._provider_region(request.provider), "")
         return resource_pb2.ExistsResourceResponse(exists=handler.read(context, request.id) is not None)
 
     def _invoke(self, request: resource_pb2.ResourceInvokeRequest) -> resource_pb2.ResourceInvokeResponse:
@@ -285,17 +285,17 @@ class Monitor:
             return resource_pb2.ResourceInvokeResponse(**{"return": struct(self._get_resource(str(args["urn"])))})
         refuse_version(request.tok, request.version)
         region = str(args.pop("region", "") or self._provider_region(request.provider))
-        answer = self._around.handlers.invoke(request.tok, args, self._around.clients_for(region))
-        return resource_pb2.ResourceInvokeResponse(**{"return": struct(answer)})
+        result = self._context.handlers.invoke(request.tok, args, self._context.clients_for(region))
+        return resource_pb2.ResourceInvokeResponse(**{"return": struct(result)})
 
     def _get_resource(self, urn: str) -> Mapping[str, Any]:
         if urn not in self._known:
             message = f"the program refers to {urn}, which it has not registered"
-            raise BadRequestError(message, hint="register it before it is referred to")
+            raise BadRequestError(message, hint="register the resource before referring to it")
         return {"urn": urn, "id": self._known[urn].id, "state": dict(self._known[urn].outputs)}
 
     def _place(self, parent: str, type_token: str, name: str) -> UrnParts:
-        return UrnParts(self._around.stack, self._around.project, parent, type_token, name)
+        return UrnParts(self._context.stack, self._context.project, parent, type_token, name)
 
 
 def _refuse(what: str) -> NoReturn:

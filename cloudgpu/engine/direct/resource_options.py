@@ -1,4 +1,4 @@
-"""Resource options. An unsupported option is rejected by name."""
+"""Parse resource options. Unsupported options are rejected by name."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -12,7 +12,7 @@ from cloudgpu.engine.direct.protobuf_values import plain_value
 from cloudgpu.errors import BadRequestError, UnsupportedError
 
 PROVIDER_MAJORS: Final[Mapping[str, int]] = {"aws": 7}
-"""The provider releases whose semantics the handlers follow."""
+"""Major versions of the providers whose behavior the handlers implement."""
 
 _UNIT_S: Final = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
 _DURATION: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|h|m|s)")
@@ -34,13 +34,13 @@ _REFUSED: Final[Mapping[str, Callable[[_Request], object]]] = {
 
 @dataclass(frozen=True)
 class Options:
-    """The options of one resource, as the engine uses them. Times in seconds."""
+    """The options of one resource, as the engine uses them. Timeouts are in seconds."""
 
     meta: Meta
     ignore_changes: tuple[str, ...] = ()
     replace_on_changes: tuple[str, ...] = ()
     delete_before_replace: bool | None = None
-    """None if not set: the handler decides."""
+    """The option's value; None to let the handler decide."""
     hide_diffs: frozenset[str] = frozenset()
     replace_with: tuple[str, ...] = ()
     create_timeout_s: float | None = None
@@ -51,7 +51,7 @@ def read_options(request: _Request, digest: Callable[[object], str]) -> Options:
     """Return the options of a registration; `digest` hashes the replacement trigger.
 
     Raises:
-        UnsupportedError: An option that this engine does not carry out; the message names it.
+        UnsupportedError: An option is not supported; the message contains its name.
         BadRequestError: The value of an option is invalid.
     """
     refuse(request)
@@ -72,10 +72,10 @@ def refuse(request: _Request) -> None:
     """Reject options that this engine does not support.
 
     Raises:
-        UnsupportedError: Naming the option.
+        UnsupportedError: An option is not supported; the message contains its name.
     """
-    for option, asked in _REFUSED.items():
-        if asked(request):
+    for option, value_in in _REFUSED.items():
+        if value_in(request):
             message = f"{request.type} {request.name!r}: the direct engine does not support {option}"
             raise UnsupportedError(message, hint="leave it out, or use the pulumi engine")
     refuse_version(request.type, request.version)
@@ -85,7 +85,7 @@ def refuse_version(token: str, version: str) -> None:
     """Reject a provider version that the handlers do not support.
 
     Raises:
-        UnsupportedError: Naming the version.
+        UnsupportedError: The version is not supported.
     """
     package = token.partition(":")[0]
     major = PROVIDER_MAJORS.get(package)
@@ -95,16 +95,16 @@ def refuse_version(token: str, version: str) -> None:
 
 
 def seconds(text: str) -> float | None:
-    """Read a Go duration, such as `1h30m`; None when there is none.
+    """Parse a Go duration, such as `1h30m`, to seconds; return None for an empty text.
 
     Raises:
-        BadRequestError: It is not one.
+        BadRequestError: The text is not a valid duration.
     """
     if not text:
         return None
     if not re.fullmatch(rf"(?:{_DURATION.pattern})+", text):
-        message = f"{text!r} is not a duration"
-        raise BadRequestError(message, hint="write `custom_timeouts` like 90s, 5m or 1h30m")
+        message = f"{text!r} is not a valid duration"
+        raise BadRequestError(message, hint="set `custom_timeouts` to a duration such as 90s, 5m or 1h30m")
     return sum(float(number) * _UNIT_S[unit] for number, unit in _DURATION.findall(text))
 
 

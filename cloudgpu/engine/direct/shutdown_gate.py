@@ -1,6 +1,6 @@
-"""A gate for work in threads: once closed, no new work starts, and the caller can wait for the rest.
+"""A gate for work in threads: once it is closed, no new work starts, and the caller can wait for the work in progress.
 
-A thread pool cannot guarantee that: an interrupt during `submit` leaves a thread that the pool does not know.
+A thread pool does not guarantee this: an interrupt during `submit` may leave a thread that the pool does not track.
 """
 
 import threading
@@ -12,7 +12,7 @@ class StoppedError(Exception):
 
 
 class Gate:
-    """Admits work until it is closed: `with gate:` around each piece of work."""
+    """Admits work until it is closed. Wrap each piece of work in `with gate:`."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()

@@ -1,4 +1,4 @@
-"""How long a resource may take to appear when its create call got no response."""
+"""The time that a resource may take to appear after a create call without a response."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -13,9 +13,9 @@ class Delays:
     """Delays of a cloud, in seconds.
 
     Attributes:
-        landing_s: Time in which a call may still take effect after its caller died.
-        launch_s: The same for a launch, which returns only after the whole gang is placed.
-        showing_s: Time until a new resource is found by its tags.
+        landing_s: Time in which a call may still take effect after its caller was killed.
+        launch_s: The same time for a launch, which returns only after the whole gang is placed.
+        showing_s: Time until a tag search finds a new resource.
     """
 
     landing_s: float
@@ -24,23 +24,23 @@ class Delays:
 
 
 AT_AWS: Final = Delays(landing_s=60.0, launch_s=180.0, showing_s=20.0)
-"""The time limits of these calls, and the time EC2 may take to list a new resource."""
+"""Delays of real AWS: the time limits of these calls, and the time that EC2 may take to list a new resource."""
 
 ELSEWHERE: Final = Delays(landing_s=1.0, launch_s=1.0, showing_s=1.0)
-"""At another endpoint, such as the rehearsal cloud, which lists new resources immediately."""
+"""Delays of other endpoints, such as the rehearsal cloud, which lists new resources immediately."""
 
 
 def delays_at(endpoint: str) -> Delays:
-    """Return how far behind the cloud at this endpoint may be; an empty one is the real AWS."""
+    """Return the delays of the cloud at this endpoint; an empty endpoint is real AWS."""
     return ELSEWHERE if endpoint else AT_AWS
 
 
 def launch_shown_by(recorded_at: datetime, now: datetime, delays: Delays) -> datetime:
-    """Return when the nodes of a launch whose caller has died by `now` are found by their tags, if there are any.
+    """Return the time by which a tag search finds the nodes of a launch whose caller has exited.
 
     Args:
-        recorded_at: When the launch was recorded, before its call was sent.
-        now: When the caller is known to have exited.
+        recorded_at: Time at which the launch was recorded, before its call was sent.
+        now: Time at which the caller is known to have exited.
         delays: Delays of the cloud.
     """
     return min(recorded_at + SENT_AGAIN, now) + timedelta(seconds=delays.launch_s + delays.showing_s)

@@ -1,1 +1,1 @@
-"""The direct engine's handlers as a Pulumi resource plugin for `aws`, only for the rehearsal cloud."""
+"""A Pulumi resource plugin for `aws` that runs the direct engine's handlers, for use with the rehearsal cloud only."""

@@ -23,14 +23,14 @@ def main(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
     parent = os.getppid()
     parser = argparse.ArgumentParser(add_help=False)
     parser.add_argument("--notes", type=Path, required=True)
-    # the CLI adds its logging options and the address of its own server
-    chosen, _ = parser.parse_known_args(list(arguments))
+    # ignore unknown arguments: the CLI adds its logging options and the address of its server
+    options, _ = parser.parse_known_args(list(arguments))
     provider = Provider(
         version=version("pulumi-aws"),
         handlers=registry,
         clients_for=sessions(environ),
         environ=environ,
-        tokens=Tokens(chosen.notes),
+        tokens=Tokens(options.notes),
         clock=SystemClock(),
     )
     server, port = serve(provider)
@@ -38,12 +38,12 @@ def main(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
     sys.stdout.flush()
     until_orphaned(parent, environ.get(ENDS_WITH, ""))
     server.stop(grace=None)
-    # Calls under way would hold the process up: their effect is found by its token, or by its tag.
+    # Do not wait for calls in progress: a later search by token or tag finds the resources that they create.
     os._exit(0)
 
 
 def sessions(environ: Mapping[str, str]) -> Callable[[str], Clients]:
-    """Return a function from regions to clients of the rehearsal cloud in the environment."""
+    """Return a function that connects to the environment's rehearsal cloud in a region, once per region."""
     built: dict[str, Clients] = {}
     lock = threading.Lock()
 

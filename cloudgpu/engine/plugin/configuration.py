@@ -23,14 +23,14 @@ class Configuration:
 
     region: str
     tags: Mapping[str, str] = field(default_factory=dict)
-    """`defaultTags`: below a resource's own."""
+    """Tags from `defaultTags`. A resource's tags take precedence."""
 
 
 def checked(values: Mapping[str, Any]) -> None:
-    """Refuse provider settings that would be ignored.
+    """Reject provider settings that would be ignored.
 
     Raises:
-        UnsupportedError: One is not implemented; the message names it.
+        UnsupportedError: A setting is not supported; the message contains its name.
     """
     unknown = sorted(name for name in values if name not in _KNOWN | _HARMLESS)
     if unknown:
@@ -44,32 +44,34 @@ def configuration(values: Mapping[str, Any], environ: Mapping[str, str]) -> Conf
     Raises:
         UnsupportedError: A setting is not supported.
         BadRequestError: No region is set, or the endpoint is not on this machine.
-        AuthError: The key of the endpoint is not set.
+        AuthError: The access key for the endpoint is not set.
     """
     checked(values)
     loopback_endpoint(environ)
     region = str(values.get("region") or environ.get("AWS_REGION") or environ.get("AWS_DEFAULT_REGION") or "")
     if not region or is_unknown(region):
-        raise BadRequestError("no AWS region is set", code="NoRegion", hint="pulumi config set aws:region us-east-1")
+        raise BadRequestError(
+            "no AWS region is set", code="NoRegion", hint="run `pulumi config set aws:region us-east-1`"
+        )
     return Configuration(region, _tags(values.get("defaultTags")))
 
 
 def loopback_endpoint(environ: Mapping[str, str]) -> CloudEndpoint:
-    """Return the rehearsal cloud that the environment names.
+    """Return the rehearsal cloud that the environment specifies.
 
     Raises:
-        BadRequestError: None is named, or it is not on this machine. AWS needs Pulumi's own plugin.
-        AuthError: No key is set.
+        BadRequestError: The endpoint is not set or is not on this machine. Real AWS requires Pulumi's own plugin.
+        AuthError: The access key is not set.
     """
     url = environ.get("AWS_ENDPOINT_URL", "")
     if not _is_loopback(url):
-        named = f"the endpoint {url} is not on this machine" if url else "AWS_ENDPOINT_URL is not set"
-        message = f"{named}: this plugin only works with the rehearsal cloud"
-        hint = 'eval "$(cloudgpu rehearsal env)"; for real AWS use another PULUMI_HOME'
+        reason = f"the endpoint {url} is not on this machine" if url else "AWS_ENDPOINT_URL is not set"
+        message = f"{reason}: this plugin only works with the rehearsal cloud"
+        hint = 'run `eval "$(cloudgpu rehearsal env)"`; for real AWS, use another PULUMI_HOME'
         raise BadRequestError(message, code="NotLoopback", hint=hint)
     key, secret = environ.get("AWS_ACCESS_KEY_ID", ""), environ.get("AWS_SECRET_ACCESS_KEY", "")
     if not (key and secret):
-        raise AuthError("no key for the rehearsal cloud", hint='eval "$(cloudgpu rehearsal env)"')
+        raise AuthError("no access key for the rehearsal cloud is set", hint='run `eval "$(cloudgpu rehearsal env)"`')
     return CloudEndpoint(url, key, secret)
 
 
@@ -81,12 +83,13 @@ def _is_loopback(url: str) -> bool:
         return host == "localhost"
 
 
-def _tags(given: object) -> dict[str, str]:
-    """Parse nested provider settings, which Pulumi sends as JSON text."""
+def _tags(setting: object) -> dict[str, str]:
+    """Return the tags in `defaultTags`. Pulumi sends nested provider settings as JSON text."""
     try:
-        parsed = parse_json(given) if isinstance(given, str) and given else given
+        parsed = parse_json(setting) if isinstance(setting, str) and setting else setting
     except ValueError as err:
-        message = f"defaultTags is not JSON: {err}"
-        raise BadRequestError(message, code="InvalidProperty", hint="pulumi config set --path aws:defaultTags") from err
+        message = f"defaultTags is not valid JSON: {err}"
+        hint = "correct it with `pulumi config set --path aws:defaultTags`"
+        raise BadRequestError(message, code="InvalidProperty", hint=hint) from err
     tags = parsed.get("tags") if isinstance(parsed, dict) else None
     return {str(key): str(value) for key, value in tags.items()} if isinstance(tags, dict) else {}

@@ -8,7 +8,7 @@ import grpc  # type: ignore[import-untyped]
 from google.protobuf import empty_pb2  # type: ignore[import-untyped]
 from pulumi.runtime.proto import plugin_pb2, provider_pb2, provider_pb2_grpc
 
-from cloudgpu.aws.resources.base import Handler, HandlerContext, Physical
+from cloudgpu.aws.resources.base import ExistingResource, Handler, HandlerContext
 from cloudgpu.aws.session.errors import is_taken
 from cloudgpu.aws.session.session import Clients
 from cloudgpu.clock import Clock
@@ -22,9 +22,9 @@ from cloudgpu.engine.redaction import Redactor, is_masked
 from cloudgpu.errors import CloudGpuError
 
 _REGION: Final = "region"
-"""Every resource and function of the provider takes it, beside its own properties."""
-_LOOKS: Final = 3
-_LOOK_PAUSE_S: Final = 0.5
+"""Property that every resource and function of the provider accepts in addition to its own properties."""
+_SEARCHES: Final = 3
+_SEARCH_PAUSE_S: Final = 0.5
 
 
 class Provider(provider_pb2_grpc.ResourceProviderServicer):
@@ -77,12 +77,12 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
     def Check(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: N802, ANN401
         """Fill in defaults and reject unknown properties by name."""
         with _encoded_errors(context):
-            handler, region, given = self._parsed(request.urn, request.news)
-            inputs = {**handler.check(given), _REGION: region}
+            handler, region, properties = self._parsed(request.urn, request.news)
+            inputs = {**handler.check(properties), _REGION: region}
         return provider_pb2.CheckResponse(inputs=_sealed(inputs, request.news))
 
     def Diff(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: N802, ANN401
-        """Return the changed inputs and those that require a replacement."""
+        """Return the changed inputs and the inputs that require a replacement."""
         with _encoded_errors(context):
             handler, region, new = self._parsed(request.urn, request.news)
             _, old_region, old = self._parsed(request.urn, request.old_inputs)
@@ -97,7 +97,7 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
         )
 
     def Create(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: N802, ANN401
-        """Create the resource under a deterministic token, so that an interrupted call is adopted, not repeated."""
+        """Create the resource with a deterministic token, so that a retry adopts what an interrupted call created."""
         if request.preview:
             return provider_pb2.CreateResponse(properties=request.properties)
         with _encoded_errors(context):
@@ -109,7 +109,7 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
         )
 
     def Read(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: N802, ANN401
-        """Return the current state merged over the recorded one; no id if the resource does not exist."""
+        """Return the current state merged over the recorded state, or an empty response if the resource is gone."""
         with _encoded_errors(context):
             handler, region, inputs = self._parsed(request.urn, request.inputs)
             recorded = plain(request.properties).values
@@ -155,15 +155,15 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
         return provider_pb2.InvokeResponse(**{"return": struct(result)})
 
     def Cancel(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: N802, ANN401, ARG002
-        """Do nothing: operations in progress finish and are recorded, and the CLI starts no new ones."""
+        """Do nothing: operations in progress finish and are recorded, and the CLI starts no new operations."""
         return empty_pb2.Empty()
 
-    def _create(self, handler: Handler, ctx: HandlerContext, inputs: Mapping[str, Any], urn: str) -> Physical:
+    def _create(self, handler: Handler, ctx: HandlerContext, inputs: Mapping[str, Any], urn: str) -> ExistingResource:
         try:
             return handler.create(ctx, inputs)
         except CloudGpuError as err:
             if is_taken(err) or not is_definite(err):
-                # An earlier attempt may have created it, or the response was lost: search before reporting a failure.
+                # An earlier attempt may have created the resource, or the response was lost: search before failing.
                 physical = self._find(handler, ctx, inputs)
                 if physical is not None and physical.settled:
                     return physical
@@ -172,24 +172,24 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
             self._clear(handler, ctx, inputs, urn)
             raise
 
-    def _find(self, handler: Handler, ctx: HandlerContext, inputs: Mapping[str, Any]) -> Physical | None:
-        for look in range(_LOOKS):
+    def _find(self, handler: Handler, ctx: HandlerContext, inputs: Mapping[str, Any]) -> ExistingResource | None:
+        for attempt in range(_SEARCHES):
             physical = handler.find(ctx, inputs)
-            if physical is not None or look == _LOOKS - 1:
+            if physical is not None or attempt == _SEARCHES - 1:
                 return physical
-            ctx.clock.sleep(_LOOK_PAUSE_S)
+            ctx.clock.sleep(_SEARCH_PAUSE_S)
         return None
 
     def _clear(self, handler: Handler, ctx: HandlerContext, inputs: Mapping[str, Any], urn: str) -> None:
-        """End a failed attempt after deleting what it created, which Pulumi's state will not list."""
-        remains = handler.find(ctx, inputs)
-        if remains is not None:
-            handler.delete(ctx, remains.id, remains.outputs)
+        """Close a failed attempt after deleting the resource that it created, which Pulumi's state will not list."""
+        partial = handler.find(ctx, inputs)
+        if partial is not None:
+            handler.delete(ctx, partial.id, partial.outputs)
         self._tokens.end(urn)
 
-    def _parsed(self, urn: str, given: Any) -> tuple[Handler, str, dict[str, Any]]:  # noqa: ANN401
-        """Return handler, region, and the properties without the region."""
-        values = plain(given).values
+    def _parsed(self, urn: str, properties: Any) -> tuple[Handler, str, dict[str, Any]]:  # noqa: ANN401
+        """Return the handler, the region, and the properties other than the region."""
+        values = plain(properties).values
         region = str(values.pop(_REGION, "") or self._configuration.region)
         return self._handlers.handler(_type(urn)), region, values
 
@@ -205,13 +205,13 @@ def _type(urn: str) -> str:
 
 
 def _sealed(values: Mapping[str, Any], *sources: Any) -> Any:  # noqa: ANN401
-    """Encode properties, marking as secret what is secret in `sources` or contains such a secret."""
+    """Encode properties; mark as secret every property that is secret in `sources` or contains a secret from there."""
     redactor = Redactor("")
     paths: set[Path] = set()
     for source in sources:
-        given = plain(source)
-        redactor.learn(given.values, given.secret_paths)
-        paths |= given.secret_paths
+        properties = plain(source)
+        redactor.learn(properties.values, properties.secret_paths)
+        paths |= properties.secret_paths
     masked = redactor.masked(values, paths)
     return struct(values, frozenset(name for name, value in masked.items() if is_masked(value)))
 

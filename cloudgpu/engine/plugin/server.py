@@ -1,4 +1,4 @@
-"""The plugin process: serves on a loopback port, prints the port, and exits with the CLI that started it."""
+"""The plugin's gRPC server on a loopback port, and the wait for the exit of the CLI that started the plugin."""
 
 import os
 import threading
@@ -12,19 +12,19 @@ from cloudgpu.engine.plugin.provider import Provider
 from cloudgpu.engine.processes import process_start
 
 ENDS_WITH: Final = "CLOUDGPU_PLUGIN_ENDS_WITH"
-"""The variable that names the command which the plugin serves, as `pid:start`: killed, it must make nothing more."""
+"""Environment variable with the command that runs the CLI, as `pid:start`. Once it exits, the plugin must exit too."""
 
 _CALLS_AT_ONCE: Final = 32
 _LOOK_EVERY_S: Final = 0.25
 _LARGEST_MESSAGE: Final = 400 * 1024 * 1024
-"""Bytes; what Pulumi's own plugins take."""
+"""Limit in bytes, the same as in Pulumi's own plugins."""
 
 
 def serve(provider: Provider) -> tuple[grpc.Server, int]:
-    """Start serving; the port is free for one connection of the CLI.
+    """Start the server on a free port of 127.0.0.1; return the server and its port.
 
     Raises:
-        RuntimeError: No port of 127.0.0.1 can be had.
+        RuntimeError: No port of 127.0.0.1 is available.
     """
     limits = [("grpc.max_receive_message_length", _LARGEST_MESSAGE), ("grpc.max_send_message_length", _LARGEST_MESSAGE)]
     server = grpc.server(ThreadPoolExecutor(_CALLS_AT_ONCE, thread_name_prefix="plugin"), options=limits)
@@ -35,7 +35,7 @@ def serve(provider: Provider) -> tuple[grpc.Server, int]:
 
 
 def until_orphaned(parent: int, command: str = "") -> None:
-    """Return when the CLI that started this process, or the command behind it, has exited.
+    """Wait until the CLI that started this process, or the command that runs the CLI, has exited.
 
     Args:
         parent: Process ID of the CLI.

@@ -1,7 +1,7 @@
-"""Client tokens for resources that the plugin creates: the same for a repeated request.
+"""Client tokens for the resources that the plugin creates. A repeated request gets the same token.
 
-A new attempt after a refusal or deletion needs a new token, because AWS would repeat its old response. The number of
-ended attempts is stored in a small file per resource, because a plugin process serves only one command.
+A new attempt after a rejection or deletion needs a new token, because AWS would repeat its old response. The number of
+finished attempts is stored in a small file per resource, because a plugin process serves only one command.
 """
 
 import hashlib
@@ -33,17 +33,17 @@ class Tokens:
             StateError: The directory cannot be written.
         """
         digest = Redactor(self._salt()).digest([type_token, region, dict(inputs)])
-        return client_token(_cluster_token(urn, inputs), urn, digest, self._ended(urn))
+        return client_token(_cluster_token(urn, inputs), urn, digest, self._finished_attempts(urn))
 
     def end(self, urn: str) -> None:
-        """End the attempt, so that the next request gets a new token.
+        """Record that the attempt is finished, so that the next request gets a new token.
 
         Raises:
             StateError: The directory cannot be written.
         """
-        self._write(self._note(urn), str(self._ended(urn) + 1))
+        self._write(self._note(urn), str(self._finished_attempts(urn) + 1))
 
-    def _ended(self, urn: str) -> int:
+    def _finished_attempts(self, urn: str) -> int:
         try:
             return int(files.read_text(self._note(urn), files.SETTINGS_BYTES))
         except (FileNotFoundError, ValueError):
@@ -65,23 +65,23 @@ class Tokens:
             raise unwritable(self._directory, err) from err
 
     def _write_once(self, path: Path, text: str) -> None:
-        """Write a file unless it exists. Resources are created concurrently, and the first salt counts for all."""
-        beside = self._fresh(path)
+        """Write a file unless it exists. Resources are created concurrently and must all use the same salt."""
+        temporary = self._temporary(path)
         try:
-            self._put(beside, text)
-            os.link(beside, path)
+            self._put(temporary, text)
+            os.link(temporary, path)
         except FileExistsError:
             pass
         except OSError as err:
             raise unwritable(self._directory, err) from err
         finally:
-            beside.unlink(missing_ok=True)
+            temporary.unlink(missing_ok=True)
 
     def _write(self, path: Path, text: str) -> None:
-        beside = self._fresh(path)
+        temporary = self._temporary(path)
         try:
-            self._put(beside, text)
-            beside.replace(path)
+            self._put(temporary, text)
+            temporary.replace(path)
         except OSError as err:
             raise unwritable(self._directory, err) from err
 
@@ -89,7 +89,7 @@ class Tokens:
         self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         files.create(path, text.encode())
 
-    def _fresh(self, path: Path) -> Path:
+    def _temporary(self, path: Path) -> Path:
         return path.with_name(f".{path.name}.{secrets.token_hex(4)}")
 
 

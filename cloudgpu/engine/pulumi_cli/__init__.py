@@ -1,1 +1,1 @@
-"""The real Pulumi CLI as an engine: the same programs, with Pulumi's own state, plugins and history."""
+"""The pulumi engine: runs the same programs with the real Pulumi CLI, and with Pulumi's state, plugins and history."""

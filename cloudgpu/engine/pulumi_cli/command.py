@@ -1,4 +1,4 @@
-"""Run the Pulumi CLI in its own session with an explicit environment, and record its process id while it runs."""
+"""Run the Pulumi CLI in a separate session with an explicit environment, and record its process ID while it runs."""
 
 import contextlib
 import os
@@ -42,20 +42,20 @@ fi
 printf '{"pid": %d, "start": "%s"}' "$$" "$start" >"$note.$$" && mv "$note.$$" "$note" || exit 73
 exec "$@"
 """
-"""Records the process id before it becomes the CLI: the parent may be killed before it could write anything."""
+"""Shell script that records its process ID and then becomes the CLI, because the parent may be killed at any time."""
 
 
 class PulumiCommand(SdkCommand):
-    """The CLI for one stack. Unlike the SDK's class, it passes on only the variables that it was given.
+    """The CLI for one stack. Unlike the SDK's class, this class passes only the given environment variables.
 
     Args:
         command: The executable.
         environ: The complete environment of the CLI.
-        note: File with the process id while the CLI runs, so that the next command can stop an abandoned CLI.
+        note: File with the process ID while the CLI runs, so that the next command can stop an abandoned CLI.
     """
 
     def __init__(self, command: Path, environ: Mapping[str, str], note: Path) -> None:
-        # The SDK's constructor asks for the version in the caller's own environment.
+        # Do not call the SDK's constructor, which reads the CLI's version in the caller's environment.
         self.command = str(command)
         self._environ = dict(environ)
         self._note = note
@@ -89,20 +89,20 @@ class PulumiCommand(SdkCommand):
         self,
         args: list[str],
         cwd: str,
-        more: Mapping[str, str],
+        extra_environ: Mapping[str, str],
         listeners: tuple[OnOutput | None, OnOutput | None],
         text: str = "",
     ) -> CommandResult:
-        # An earlier CLI of this command was killed, and its lock still has to be removed.
+        # If an earlier CLI of this command was killed, its lock must still be removed.
         killed_before = abandoned(self._note)
-        front = [] if _NON_INTERACTIVE in args else [_NON_INTERACTIVE]
+        prefix = [] if _NON_INTERACTIVE in args else [_NON_INTERACTIVE]
         process = subprocess.Popen(
-            ["/bin/sh", "-c", _NOTED, "sh", str(self._note), self.command, *front, *args],
+            ["/bin/sh", "-c", _NOTED, "sh", str(self._note), self.command, *prefix, *args],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             cwd=cwd,
-            env={**self._environ, **more, ENDS_WITH: f"{os.getpid()}:{process_start(os.getpid())}"},
+            env={**self._environ, **extra_environ, ENDS_WITH: f"{os.getpid()}:{process_start(os.getpid())}"},
             encoding="utf-8",
             # We forward Ctrl-C once; a second signal would make the CLI abandon operations in progress.
             start_new_session=True,
@@ -110,7 +110,7 @@ class PulumiCommand(SdkCommand):
         try:
             out, err = _followed(process, listeners, text)
         finally:
-            # Only if the CLI exited by itself: a remaining note means that it was killed and recorded nothing more.
+            # Remove the note only if the CLI exited normally: a remaining note means that the CLI was killed.
             if process.returncode is not None and process.returncode >= 0 and not killed_before:
                 self._note.unlink(missing_ok=True)
         result = CommandResult(out, err, process.returncode)
@@ -121,7 +121,7 @@ class PulumiCommand(SdkCommand):
     def _version(self) -> VersionInfo:
         done = subprocess.run([self.command, "version"], env=self._environ, capture_output=True, text=True, check=False)
         if done.returncode < 0:
-            # Distinct from a missing CLI, without which `down` continues.
+            # Not the error for a missing CLI, after which `down` would continue.
             message = f"the Pulumi CLI {self.command} was killed by signal {-done.returncode}"
             raise CloudError(message, code="PulumiKilled", hint="run the same command again")
         output = done.stdout.strip()
@@ -131,8 +131,8 @@ class PulumiCommand(SdkCommand):
             message = f"{self.command} does not report a valid version: {output[:80]!r}"
             raise UsageError(message, hint="install the Pulumi CLI again") from err
         if version < _OLDEST:
-            message = f"the Pulumi CLI {self.command} is {version}; at least {_OLDEST} is required"
-            raise UsageError(message, hint="update it: https://www.pulumi.com/docs/install")
+            message = f"the Pulumi CLI {self.command} has version {version}, but {_OLDEST} or later is required"
+            raise UsageError(message, hint="update the Pulumi CLI: https://www.pulumi.com/docs/install")
         return version
 
 
@@ -142,37 +142,38 @@ def abandoned(note: Path) -> bool:
 
 
 def end_abandoned(note: Path, clock: Clock, on_wait: Callable[[int], None]) -> None:
-    """Stop the CLI of a killed command if it still runs. Interrupt it first, so that it records what it created.
+    """Stop the CLI of a killed command if it is still running. Interrupt the CLI first, so that it saves its state.
 
     Args:
         note: The note that the killed command left.
         clock: Clock used for waiting.
-        on_wait: Called once with the process id if the CLI still runs.
+        on_wait: Called once with the process ID if the CLI is still running.
 
     Raises:
         BusyError: The process cannot be stopped.
     """
-    # Even a truncated note shows that a CLI ran, and in which folder.
-    noted = _noted(note) or cli_in(note.parent)
-    if noted is None:
+    # Even a truncated note proves that a CLI ran in this folder.
+    process = _recorded_process(note) or cli_in(note.parent)
+    if process is None:
         return
-    if process_start(noted[0]) != noted[1]:
-        end_session(noted[0])
+    pid, start = process
+    if process_start(pid) != start:
+        end_session(pid)
         return
-    on_wait(noted[0])
+    on_wait(pid)
     for number, limit_s in ((signal.SIGINT, _STOPPED_WITHIN_S), (signal.SIGKILL, _KILLED_WITHIN_S)):
-        _signal(noted[0], number)
-        if _exited(noted, clock, limit_s):
-            end_session(noted[0])
+        _signal(pid, number)
+        if _exited(process, clock, limit_s):
+            end_session(pid)
             return
-    message = f"an abandoned Pulumi CLI (process {noted[0]}) cannot be stopped"
-    raise BusyError(message, hint=f"{command('kill', '-9', str(noted[0]))}, then run the same command again")
+    message = f"an abandoned Pulumi CLI (process {pid}) cannot be stopped"
+    raise BusyError(message, hint=f"run `{command('kill', '-9', str(pid))}`, then run the same command again")
 
 
 def _followed(
     process: "subprocess.Popen[str]", listeners: tuple[OnOutput | None, OnOutput | None], text: str
 ) -> tuple[str, str]:
-    """Write the input and read all output; the first Ctrl-C interrupts the CLI, the second one kills it."""
+    """Write the input and read all output. The first Ctrl-C interrupts the CLI, the second kills it."""
     streams = (process.stdout, process.stderr)
     chunks: tuple[list[str], list[str]] = ([], [])
     readers = [
@@ -180,8 +181,11 @@ def _followed(
         for stream, listener, lines in zip(streams, listeners, chunks, strict=True)
     ]
     interrupt: KeyboardInterrupt | None = None
-    # Ctrl-C may arrive before the first of these, so all of them run inside the loop.
-    pending_starts: list[Callable[[], None]] = [*(reader.start for reader in readers), lambda: _give(process, text)]
+    # Ctrl-C may arrive before the first of these calls, so all of them run inside the loop.
+    pending_starts: list[Callable[[], None]] = [
+        *(reader.start for reader in readers),
+        lambda: _feed(process, text),
+    ]
     while process.returncode is None:
         try:
             while pending_starts:
@@ -191,7 +195,7 @@ def _followed(
             _signal(process.pid, signal.SIGKILL if interrupt else signal.SIGINT)
             interrupt = err
     if process.returncode < 0:
-        # Its child processes keep the pipes open, so the readers would not finish while they live.
+        # The CLI's child processes keep the pipes open, so the readers would wait until the children exit.
         end_session(process.pid)
     for reader in readers:
         if reader.ident is not None:
@@ -202,9 +206,9 @@ def _followed(
     return "\n".join(chunks[0]), "\n".join(chunks[1])
 
 
-def _give(process: "subprocess.Popen[str]", text: str) -> None:
+def _feed(process: "subprocess.Popen[str]", text: str) -> None:
     if process.stdin is not None:
-        # if the CLI exits first, its exit code is reported
+        # if the CLI exits before it reads the input, its exit code is reported
         with contextlib.suppress(BrokenPipeError):
             process.stdin.write(text)
             process.stdin.close()
@@ -226,8 +230,8 @@ def _read(stream: Any, listener: OnOutput | None, lines: list[str]) -> None:  # 
             lines.append(stripped)
 
 
-def _noted(note: Path) -> tuple[int, str] | None:
-    """Return process id and start time; None without a readable note."""
+def _recorded_process(note: Path) -> tuple[int, str] | None:
+    """Return the recorded process ID and start time, or None if the note is missing or unreadable."""
     try:
         content = files.read_json(note, files.SETTINGS_BYTES)
         return decoded(int, content["pid"]), decoded(str, content["start"])
@@ -240,9 +244,9 @@ def _signal(pid: int, number: int) -> None:
         os.kill(pid, number)
 
 
-def _exited(noted: tuple[int, str], clock: Clock, limit_s: float) -> bool:
+def _exited(process: tuple[int, str], clock: Clock, limit_s: float) -> bool:
     deadline = clock.monotonic() + limit_s
-    while process_start(noted[0]) == noted[1]:
+    while process_start(process[0]) == process[1]:
         if clock.monotonic() > deadline:
             return False
         clock.sleep(_LOOK_EVERY_S)
@@ -254,10 +258,10 @@ _SESSION = 3
 
 
 def end_session(leader: int) -> None:
-    """Kill the children of a dead CLI. Its language host would notice only within five minutes.
+    """Kill the children of a CLI that has exited. Its language host may take five minutes to notice the exit.
 
-    The kernel does not reuse a session ID while a process of the session is alive. Where there is no
-    /proc, the children exit by themselves.
+    The kernel does not reuse a session ID while a process of the session is alive. On systems without
+    `/proc`, nothing is killed and the children exit later.
     """
     if process_start(leader):
         return
@@ -273,7 +277,7 @@ def end_session(leader: int) -> None:
 
 
 def cli_in(folder: Path) -> tuple[int, str] | None:
-    """Return process ID and start time of a CLI whose working directory is this folder, or None."""
+    """Return the process ID and start time of a CLI whose working directory is this folder, or None."""
     for process in _processes():
         try:
             words = (process / "cmdline").read_bytes().split(b"\0")

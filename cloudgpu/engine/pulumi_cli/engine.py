@@ -12,9 +12,9 @@ from cloudgpu.aws.resources.base import HandlerContext
 from cloudgpu.aws.resources.fleet import FLEET_TAG
 from cloudgpu.aws.session.session import Clients
 from cloudgpu.clock import Clock
-from cloudgpu.engine.base import Applied, Event, OnEvent, PreviewStep, Stack
+from cloudgpu.engine.base import AppliedStack, Event, OnEvent, PreviewStep, Stack
 from cloudgpu.engine.direct.deployment import Registry, is_definite
-from cloudgpu.engine.direct.drift_repair import Guarded, drift, repair_drift
+from cloudgpu.engine.direct.drift_repair import DriftCheckedResource, drift, repair_drift
 from cloudgpu.engine.direct.project import read_project
 from cloudgpu.engine.direct.unanswered_delays import Delays
 from cloudgpu.engine.plugin.tokens import Tokens
@@ -35,14 +35,14 @@ _FIRST_PAUSE_S: Final = 2.0
 def delete_unrecorded_nodes(
     clients: Clients, tags: Mapping[str, str], known: Collection[str], clock: Clock
 ) -> tuple[str, ...]:
-    """Delete the cluster's fleets and instances that do not belong to known fleets; return their ids.
+    """Delete the cluster's fleets and instances that do not belong to known fleets; return their IDs.
 
-    They must go before `pulumi destroy`: AWS does not delete a security group that is in use by nodes.
+    This must happen before `pulumi destroy`, because AWS does not delete a security group that nodes use.
 
     Args:
         clients: AWS clients of the region.
-        tags: The cluster's tags. Without its name and token, nothing is deleted.
-        known: Ids of the fleets in Pulumi's state.
+        tags: Tags of the cluster. If its name or token is missing, nothing is deleted.
+        known: IDs of the fleets in Pulumi's state.
         clock: Clock used for waiting.
 
     Raises:
@@ -67,7 +67,7 @@ class Cli:
     """Access to the CLI for one state home and one cloud.
 
     Attributes:
-        simulated: True for the rehearsal cloud, whose plugin is made of our handlers.
+        simulated: Whether the cloud is the rehearsal cloud, whose plugin runs cloudgpu's handlers.
         open: Opens a stack, given the stack, the layout and the notes that record its running CLI.
     """
 
@@ -77,8 +77,8 @@ class Cli:
 
 
 @dataclass(frozen=True)
-class Site:
-    """Access to the cloud: to adopt resources, and to find reasons that Pulumi's plugin does not report."""
+class CloudAccess:
+    """Access to the cloud, to adopt resources and to find failure reasons that Pulumi's plugin does not report."""
 
     clients_for: Callable[[str], Clients]
     handlers: Registry
@@ -92,13 +92,13 @@ class Site:
 class PulumiEngine:
     """Implements `Engine`. One object can process several stacks in sequence."""
 
-    def __init__(self, cli: Cli, site: Site, clock: Clock) -> None:
+    def __init__(self, cli: Cli, site: CloudAccess, clock: Clock) -> None:
         self._cli = cli
         self._site = site
         self._clock = clock
 
     def preview(self, stack: Stack) -> tuple[PreviewStep, ...]:
-        """Return what `up` would do, without a mutating call.
+        """Return the steps that `up` would perform, without changing anything.
 
         Raises:
             CloudGpuError: The program or a cloud API call failed.
@@ -108,11 +108,12 @@ class PulumiEngine:
         port.preview(listener)
         return tuple(listener.steps)
 
-    def up(self, stack: Stack, on_event: OnEvent) -> Applied:
-        """Make the stack match its program. Secret outputs come back as `[secret]`.
+    def up(self, stack: Stack, on_event: OnEvent) -> AppliedStack:
+        """Make the stack match its program. Secret outputs are returned as `[secret]`.
 
         Raises:
-            CapacityError: Like every other `CloudGpuError` of a resource, raised after operations in progress finished.
+            CapacityError: The zone lacks capacity. Like every `CloudGpuError` of a resource, this error is raised after
+                the operations in progress have finished.
             BusyError: Another Pulumi process uses the stack.
             StateError: The state home cannot be written, or the passphrase does not match the state.
         """
@@ -132,10 +133,10 @@ class PulumiEngine:
         clients = self._site.clients_for(stack.region)
         check_gangs(port, document, clients, lambda: Listener(stack, on_event, self._clock))
         recovery.done()
-        return Applied(_shown(outputs), resources(document), dict(listener.changes))
+        return AppliedStack(_shown(outputs), resources(document), dict(listener.changes))
 
     def drift(self, stack: Stack) -> tuple[str, ...]:
-        """Describe changes made to security groups outside the program.
+        """Describe the security group changes made outside the program.
 
         Raises:
             CloudGpuError: The state cannot be read, or the cloud API call fails.
@@ -143,29 +144,29 @@ class PulumiEngine:
         return drift(self._guarded(stack), self._site.handlers, self._context)
 
     def repair_drift(self, stack: Stack) -> tuple[str, ...]:
-        """Repair those changes and nothing else. Pulumi's state stays valid.
+        """Revert the security group changes made outside the program. Pulumi's state stays valid.
 
         Raises:
             CloudGpuError: The state cannot be read, or the cloud API call fails.
         """
         return repair_drift(self._guarded(stack), self._site.handlers, self._context)
 
-    def refresh(self, stack: Stack) -> Applied:
-        """Read every resource again and remove from the state what no longer exists.
+    def refresh(self, stack: Stack) -> AppliedStack:
+        """Read every resource again and remove resources that no longer exist from the state.
 
         Raises:
-            CloudGpuError: A resource could not be read. It then stays in the state.
+            CloudGpuError: A resource could not be read. It stays in the state.
         """
         port, recovery = self._opened(stack, _ignore)
         recovery.settle(port, self._searcher(stack))
         listener = Listener(stack, _ignore, self._clock)
         port.refresh(listener)
-        return Applied(_shown(port.outputs()), resources(port.document()), dict(listener.changes))
+        return AppliedStack(_shown(port.outputs()), resources(port.document()), dict(listener.changes))
 
     def destroy(self, stack: Stack, on_event: OnEvent) -> None:
-        """Delete everything in Pulumi's state and what interrupted operations may have created.
+        """Delete every resource in Pulumi's state and every resource that an interrupted operation may have created.
 
-        Returns once the cloud lists every resource created so far, so that a search by tag is complete.
+        When this returns, the cloud lists every resource created so far, so that a search by tag is complete.
 
         Raises:
             TeardownError: Some resources could not be deleted.
@@ -183,7 +184,7 @@ class PulumiEngine:
         recovery.wait()
         self._cli.layout.forget(stack)
 
-    def _guarded(self, stack: Stack) -> list[Guarded]:
+    def _guarded(self, stack: Stack) -> list[DriftCheckedResource]:
         port, _ = self._opened(stack, _ignore, make=False)
         return guarded(port.document(), stack.region) if port.exists() else []
 
@@ -222,7 +223,7 @@ class PulumiEngine:
         return port.up(listener)
 
     def _delete_unrecorded(self, stack: Stack, port: StackPort, recovery: Recovery, on_event: OnEvent) -> None:
-        """Delete nodes that the state does not list, once the cloud lists all of them."""
+        """Wait until the cloud lists all nodes, then delete the nodes that are not in the state."""
         recovery.wait()
         known = {gang.id for gang in gangs(port.document())}
         clients = self._site.clients_for(stack.region)
@@ -239,7 +240,7 @@ class PulumiEngine:
             name = stack.name
             message = f"{len(left)} resource{'s' if len(left) > 1 else ''} of {name} left: {err.message}"
             raise TeardownError(
-                message, left=left, hint=f"`{command('cloudgpu', 'down', name)}` continues the deletion"
+                message, left=left, hint=f"run `{command('cloudgpu', 'down', name)}` to continue"
             ) from err
 
     def _config(self, stack: Stack) -> dict[str, Any]:
@@ -269,11 +270,11 @@ def _ignore(_event: object) -> None:
 
 
 def check_gangs(stack: StackPort, document: Document, clients: Clients, listener: Callable[[], Listener]) -> None:
-    """Delete every incomplete fleet and raise the reason.
+    """Delete every incomplete fleet, and raise the reason why the first one is incomplete.
 
     Raises:
-        CapacityError: The zone lacks capacity for the whole gang; the fleet is deleted.
-        LaunchError: AWS gave another reason; the fleet is deleted.
+        CapacityError: The zone lacks capacity for the whole gang. The fleet was deleted.
+        LaunchError: The launch failed for another reason. The fleet was deleted.
         CloudGpuError: The fleet could not be deleted, or the AWS API call failed.
     """
     incomplete = [gang for gang in gangs(document) if gang.launched < gang.target]

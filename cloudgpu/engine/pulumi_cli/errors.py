@@ -38,7 +38,7 @@ def failed_run(errors: Sequence[tuple[str, str]], err: CommandError, doing: str)
         )
     if isinstance(err, StackNotFoundError):
         return StateError(
-            f"{doing}: the stack does not exist in Pulumi's state", hint="check the pulumi_backend setting"
+            f"{doing}: the stack does not exist in Pulumi's state", hint="check the setting `pulumi_backend`"
         )
     typed = [fault for urn, message in errors if (fault := read_fault(message, _resource_label(urn))) is not None]
     if typed:
@@ -54,16 +54,17 @@ def _untyped(errors: Sequence[tuple[str, str]], diagnostic: str, doing: str) -> 
     if _DAMAGED.search(diagnostic):
         # A StateError, so that `down` continues with a search by tag.
         message = f"{doing}: Pulumi's state is damaged: {diagnostic}"
-        return StateError(message, hint="restore its file from a backup; without one, `cloudgpu down` searches by tag")
+        hint = "restore the state from a backup; if there is none, `cloudgpu down` finds the resources by their tags"
+        return StateError(message, hint=hint)
     if _PLUGIN.search(diagnostic):
         return CloudError(
-            f"{doing}: {diagnostic}", code="NoPlugin", hint="check the network: Pulumi downloads its AWS plugin"
+            f"{doing}: {diagnostic}", code="NoPlugin", hint="check the network: Pulumi has to download its AWS plugin"
         )
     if errors and all(_is_program(urn) for urn, _ in errors):
         hint = "fix the program or its settings"
         return BadRequestError(f"{doing}: {diagnostic}", code="ProgramError", hint=hint)
     return CloudError(
-        f"{doing}: {diagnostic}", code="PulumiError", hint="run it again with `cloudgpu --debug` for details"
+        f"{doing}: {diagnostic}", code="PulumiError", hint="run the command again with `cloudgpu --debug` for details"
     )
 
 
@@ -78,7 +79,7 @@ def _diagnostic(errors: Sequence[tuple[str, str]], err: CommandError) -> str:
 
 
 def _shortened(text: str) -> str:
-    """Keep the end of a long text: a Python traceback names its cause last."""
+    """Return a text, or only the end of a long text, because a Python traceback ends with its cause."""
     return text if len(text) <= _LONGEST else f"... {text[-_LONGEST:]}"
 
 

@@ -22,16 +22,16 @@ _OPERATIONS: Final[Mapping[str, Operation]] = {
     "import": "adopt",
     "same": "same",
 }
-"""What has no line here is no step of its own: `replace` only announces its two halves."""
+"""CLI operations that count as steps. `replace` is omitted, because it only announces two of them."""
 _QUIET: Final = frozenset({"same", "read"})
-"""Counted, and no news."""
-_COLOUR: Final = re.compile(r"<\{%.*?%\}>")
-_FOLLOWS: Final = re.compile(r"^(update|destroy|refresh|preview) failed$|^resource (plugin|provider) ")
-"""What the CLI adds at its end says nothing new."""
+"""Operations that are counted but not reported as events."""
+_COLOR_MARKUP: Final = re.compile(r"<\{%.*?%\}>")
+_REPEATED: Final = re.compile(r"^(update|destroy|refresh|preview) failed$|^resource (plugin|provider) ")
+"""Final messages of the CLI that only repeat earlier errors."""
 
 
 class Listener:
-    """Receives the events of one CLI run on the event stream's thread. Known secrets are already removed."""
+    """Receives the events of one CLI run on the event stream's thread, and removes known secrets from messages."""
 
     def __init__(self, stack: Stack, on_event: OnEvent, clock: Clock) -> None:
         self.steps: list[PreviewStep] = []
@@ -39,41 +39,41 @@ class Listener:
         self.errors: list[tuple[str, str]] = []
         """(URN, message) of every reported error."""
         self.failure: BaseException | None = None
-        """Exception raised by a listener, kept for the calling thread."""
+        """Exception raised while processing an event, kept for the calling thread."""
         self._stack = stack.name
         self._redactor = Redactor("", (stack.config[key] for key in stack.secrets if key in stack.config))
         self._on_event = on_event
         self._clock = clock
-        self._began: dict[tuple[str, str], float] = {}
+        self._start_times: dict[tuple[str, str], float] = {}
         self._lock = threading.Lock()
 
     def on_event(self, event: Any) -> None:  # noqa: ANN401  `pulumi.automation.EngineEvent`, untyped
         """Process one event."""
         with self._lock:
             try:
-                self._hear(event)
-            except BaseException as err:  # noqa: BLE001  raised again by whoever waits for the run
+                self._process(event)
+            except BaseException as err:  # noqa: BLE001  raised again in the thread that waits for the run
                 self.failure = self.failure or err
 
-    def _hear(self, event: Any) -> None:  # noqa: ANN401
+    def _process(self, event: Any) -> None:  # noqa: ANN401
         if event.resource_pre_event is not None:
-            self._begins(event.resource_pre_event.metadata)
+            self._started(event.resource_pre_event.metadata)
         elif event.res_outputs_event is not None:
             self._done(event.res_outputs_event.metadata)
         elif event.res_op_failed_event is not None:
             self._failed(event.res_op_failed_event.metadata)
         elif event.diagnostic_event is not None:
-            self._told(event.diagnostic_event)
+            self._diagnostic(event.diagnostic_event)
 
-    def _begins(self, metadata: Any) -> None:  # noqa: ANN401
+    def _started(self, metadata: Any) -> None:  # noqa: ANN401
         operation = _operation(metadata)
         if operation is None:
             return
         name = _name(metadata.urn)
         self.steps.append(PreviewStep(operation, metadata.urn, metadata.type, name, tuple(metadata.diffs or ())))
-        self._began[metadata.urn, operation] = self._clock.monotonic()
+        self._start_times[metadata.urn, operation] = self._clock.monotonic()
         if operation not in _QUIET:
-            self._say("start", operation, metadata, _id(metadata))
+            self._emit("start", operation, metadata, _id(metadata))
 
     def _done(self, metadata: Any) -> None:  # noqa: ANN401
         operation = _operation(metadata)
@@ -81,28 +81,28 @@ class Listener:
             return
         self.changes[operation] += 1
         if operation not in _QUIET:
-            self._say("done", operation, metadata, _id(metadata))
+            self._emit("done", operation, metadata, _id(metadata))
 
     def _failed(self, metadata: Any) -> None:  # noqa: ANN401
         operation = _operation(metadata)
         if operation is not None:
             messages = [message for urn, message in self.errors if urn == metadata.urn]
-            self._say("failed", operation, metadata, messages[-1] if messages else "")
+            self._emit("failed", operation, metadata, messages[-1] if messages else "")
 
-    def _told(self, diagnostic: Any) -> None:  # noqa: ANN401
-        message = self._redactor.scrubbed(_COLOUR.sub("", diagnostic.message).strip())
+    def _diagnostic(self, diagnostic: Any) -> None:  # noqa: ANN401
+        message = self._redactor.scrubbed(_COLOR_MARKUP.sub("", diagnostic.message).strip())
         urn = diagnostic.urn or ""
         if not message or diagnostic.ephemeral:
             return
         if diagnostic.severity == "error":
-            if not _FOLLOWS.search(message):
+            if not _REPEATED.search(message):
                 self.errors.append((urn, message))
         elif diagnostic.severity in {"info", "warning"}:
             self._on_event(Event("waiting", "read", self._stack, "pulumi:log", diagnostic.severity, message))
 
-    def _say(self, kind: EventKind, operation: Operation, metadata: Any, detail: str) -> None:  # noqa: ANN401
-        began = self._began.get((metadata.urn, operation), self._clock.monotonic())
-        seconds = 0.0 if kind == "start" else self._clock.monotonic() - began
+    def _emit(self, kind: EventKind, operation: Operation, metadata: Any, detail: str) -> None:  # noqa: ANN401
+        started = self._start_times.get((metadata.urn, operation), self._clock.monotonic())
+        seconds = 0.0 if kind == "start" else self._clock.monotonic() - started
         self._on_event(Event(kind, operation, metadata.urn, metadata.type, _name(metadata.urn), detail, seconds))
 
 

@@ -11,7 +11,7 @@ from cloudgpu.aws.session.session import CloudEndpoint
 from cloudgpu.clock import Clock
 from cloudgpu.engine.base import Stack
 from cloudgpu.engine.pulumi_cli.command import PulumiCommand
-from cloudgpu.engine.pulumi_cli.engine import Cli, PulumiEngine, Site
+from cloudgpu.engine.pulumi_cli.engine import Cli, CloudAccess, PulumiEngine
 from cloudgpu.engine.pulumi_cli.installation import find, install
 from cloudgpu.engine.pulumi_cli.layout import Layout
 from cloudgpu.engine.pulumi_cli.recovery import Notes
@@ -25,8 +25,8 @@ class PulumiOptions:
     """The user's Pulumi options.
 
     Attributes:
-        command: The CLI; None for the one on the PATH.
-        backend: URL of the state backend; empty for files in the state home. Ignored by the rehearsal cloud.
+        command: Path of the CLI; None to search the PATH and the state home.
+        backend: URL of the state backend; empty for files in the state home. Ignored for the rehearsal cloud.
         install: Whether the CLI may be downloaded and installed into the state home.
         profile: Profile of the AWS configuration files.
     """
@@ -38,13 +38,18 @@ class PulumiOptions:
 
 
 def pulumi_engine(
-    root: Path, endpoint: CloudEndpoint, choice: PulumiOptions, site: Site, environ: Mapping[str, str], clock: Clock
+    root: Path,
+    endpoint: CloudEndpoint,
+    choice: PulumiOptions,
+    site: CloudAccess,
+    environ: Mapping[str, str],
+    clock: Clock,
 ) -> PulumiEngine:
-    """Return the engine for one cloud. Finds the CLI first, so that a missing CLI is reported before any launch.
+    """Return the engine for one cloud. Find the CLI now, so that a missing CLI is reported before any launch.
 
     Args:
-        root: The folder of Pulumi's files in the home.
-        endpoint: The rehearsal cloud; without a URL, real AWS.
+        root: Folder for Pulumi's files in the state home.
+        endpoint: The rehearsal cloud, or real AWS if the URL is empty.
         choice: The user's options.
         site: The engine's access to the cloud.
         environ: The caller's environment.
@@ -87,12 +92,12 @@ def cli_environment(
         environ: The caller's environment.
         command: The CLI; its language host is in the same directory.
         backend: URL of the state backend; empty for files in the state home.
-        endpoint: The rehearsal cloud; without a URL, real AWS regardless of `AWS_ENDPOINT_URL`.
+        endpoint: The rehearsal cloud, or real AWS if the URL is empty, regardless of `AWS_ENDPOINT_URL`.
         profile: Profile of the AWS configuration files.
     """
     variables = {name: value for name, value in environ.items() if _passes(name, rehearsal=bool(endpoint.url))}
     if backend.startswith(("https://", "http://")) and _ACCESS_TOKEN in environ:
-        # The only Pulumi variable that is passed on: a Pulumi service requires it to log in.
+        # The only Pulumi variable that is passed to the CLI, because logging in to a Pulumi service requires it.
         variables[_ACCESS_TOKEN] = environ[_ACCESS_TOKEN]
     path = [str(command.parent), str(Path(sys.executable).parent), variables.get("PATH", os.defpath)]
     return {
@@ -104,7 +109,7 @@ def cli_environment(
         "PULUMI_PYTHON_CMD": sys.executable,
         "PULUMI_SKIP_UPDATE_CHECK": "true",
         "PULUMI_AUTOMATION_API": "true",
-        # The CLI, the program and the plugins talk to each other over loopback, which no proxy reaches.
+        # The CLI, the program and the plugins communicate over loopback, which a proxy cannot reach.
         "NO_PROXY": ",".join(filter(None, [variables.get("NO_PROXY"), "127.0.0.1", "localhost"])),
         **_cloud(endpoint, profile),
     }

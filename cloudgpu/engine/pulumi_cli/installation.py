@@ -1,4 +1,4 @@
-"""Find the Pulumi CLI, or install it if the user agreed to that."""
+"""Find the Pulumi CLI, or install it if the user passed `--install-pulumi`."""
 
 import os
 import shutil
@@ -28,7 +28,7 @@ def find(named: Path | None, root: Path, environ: Mapping[str, str], install: In
         named: The path from the settings.
         root: The directory that `--install-pulumi` installs into.
         environ: The caller's environment.
-        install: Installs the CLI below `root`; None without the user's consent.
+        install: Installs the CLI below `root`; None if the user did not consent.
 
     Raises:
         UsageError: The CLI is missing, or lacks its Python language host.
@@ -71,7 +71,7 @@ def install(root: Path) -> None:
 
 def _named(path: Path) -> Path:
     if not _runs(path):
-        message = f"pulumi_command names {path}, which is not an executable file"
+        message = f"pulumi_command is set to {path}, which is not an executable file"
         raise UsageError(message, hint="set it to the path of the `pulumi` executable, or remove the setting")
     return path
 
@@ -86,7 +86,7 @@ def _runs(path: Path) -> bool:
 
 
 def _check_language_host(executable: Path, environ: Mapping[str, str]) -> None:
-    where = os.pathsep.join([str(executable.parent), environ.get("PATH", os.defpath)])
-    if shutil.which(_LANGUAGE_HOST, path=where) is None:
+    search_path = os.pathsep.join([str(executable.parent), environ.get("PATH", os.defpath)])
+    if shutil.which(_LANGUAGE_HOST, path=search_path) is None:
         message = f"the Pulumi CLI {executable} lacks {_LANGUAGE_HOST}, so it cannot run Python programs"
         raise UsageError(message, hint="install the complete Pulumi distribution: https://www.pulumi.com/docs/install")

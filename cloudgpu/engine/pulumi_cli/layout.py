@@ -1,4 +1,4 @@
-"""Paths and files of the Pulumi engine. All are in the state home, none in the user's `~/.pulumi`."""
+"""Paths and files of the pulumi engine. All of them are in the state home, none in the user's `~/.pulumi`."""
 
 import os
 import secrets
@@ -47,7 +47,7 @@ class Layout:
 
     @property
     def plugin(self) -> Path:
-        """Return the path at which the CLI looks for the plugin in the SDK's version."""
+        """Return the path at which the CLI searches for the plugin with the SDK's version."""
         name = f"resource-aws-v{version('pulumi-aws')}"
         return self.pulumi_home / "plugins" / name / "pulumi-resource-aws"
 
@@ -69,7 +69,7 @@ class Layout:
                 directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             if not self.passphrase.exists():
                 _write_first(self.passphrase, secrets.token_urlsafe(32), 0o600)
-            # A double-quoted string is valid YAML
+            # The quoting in `_project_file` is valid YAML for any path.
             files.replace(folder / "Pulumi.yaml", _project_file(project.name, project.directory).encode())
         except OSError as err:
             raise unwritable(self.root, err) from err
@@ -89,7 +89,7 @@ class Layout:
             raise unwritable(self.root, err) from err
 
     def install_plugin(self) -> None:
-        """Write the rehearsal plugin: a script that runs this Python.
+        """Write the rehearsal plugin, a script that runs the plugin module with this Python interpreter.
 
         Raises:
             StateError: The home cannot be written.
@@ -123,12 +123,12 @@ def _project_file(name: str, program: Path) -> str:
 
 
 def _write_first(path: Path, text: str, mode: int) -> None:
-    """Write a file unless another process has created it meanwhile."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
-    files.create(beside, text.encode(), mode=mode)
+    """Write a file unless another process has already created it."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
+    files.create(temporary, text.encode(), mode=mode)
     try:
-        path.hardlink_to(beside)
+        path.hardlink_to(temporary)
     except FileExistsError:
         pass
     finally:
-        beside.unlink()
+        temporary.unlink()

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from cloudgpu import files
-from cloudgpu.aws.resources.base import HandlerContext, Physical
+from cloudgpu.aws.resources.base import ExistingResource, HandlerContext
 from cloudgpu.aws.session.session import Clients
 from cloudgpu.clock import Clock
 from cloudgpu.decoding import decoded
@@ -25,7 +25,7 @@ from cloudgpu.paths import unwritable
 _FIRST_PAUSE_S: Final = 0.5
 _LONGEST_PAUSE_S: Final = 5.0
 _UNREAD_DOUBT: Final = timedelta(minutes=10)
-"""Longer than any cloud takes to list a new resource."""
+"""Assumed time until the cloud lists every new resource, if the note is unreadable; longer than any cloud takes."""
 
 
 @dataclass(frozen=True)
@@ -33,8 +33,9 @@ class Notes:
     """Two small files next to a stack's settings.
 
     Attributes:
-        running: The process id of the CLI while it runs.
-        unsettled: Time until which the cloud may not list every new resource. Exists only after an interrupted command.
+        running: File with the process ID of the CLI while it runs.
+        unsettled: File with the time until which the cloud may not list every new resource, left by an interrupted
+            command.
     """
 
     running: Path
@@ -51,13 +52,13 @@ class Notes:
         except FileNotFoundError:
             return None
         except ValueError:
-            # Truncated by a power failure: the state was unknown, and so is until when.
+            # Truncated by a power failure: the recorded time is lost, so derive a time from the file's modification.
             return datetime.fromtimestamp(self.unsettled.stat().st_mtime, UTC) + _UNREAD_DOUBT
         except OSError as err:
             raise unwritable(self.unsettled, err) from err
 
     def doubt(self, until: datetime) -> None:
-        """Record that the cloud may hold resources that the state does not list.
+        """Record that the state may lack resources, and the time by which the cloud lists all of them.
 
         Raises:
             StateError: The note cannot be written.
@@ -92,7 +93,7 @@ class Searcher:
     tags: Mapping[str, str]
     region: str
 
-    def find(self, operation: Pending, clock: Clock) -> Physical | None:
+    def find(self, operation: Pending, clock: Clock) -> ExistingResource | None:
         """Return the resource that the operation created, or None if the cloud does not list it (yet).
 
         Raises:
@@ -132,8 +133,8 @@ class Recovery:
 
         Args:
             stack: The stack.
-            searcher: Finds resources by client token. None for Pulumi's own AWS plugin, which sends none: the search
-                by tag then deletes what was created.
+            searcher: Finds resources by client token. None for Pulumi's own AWS plugin, which sends no client token;
+                the search by tag then deletes the created resources.
 
         Raises:
             CloudGpuError: The cloud API call fails, or the state cannot be written.
@@ -148,7 +149,7 @@ class Recovery:
         stack.replace(settled(document, made))
 
     def doubt(self, *, launching: bool = False) -> datetime:
-        """Record that an operation may still take effect; return until when an empty search proves nothing.
+        """Record that an operation may still take effect; return the time until which an empty search proves nothing.
 
         Raises:
             StateError: The note cannot be written.
@@ -159,7 +160,7 @@ class Recovery:
         return until
 
     def in_doubt(self) -> bool:
-        """Return True if the cloud may hold resources that the state does not list."""
+        """Return True if the cloud may contain resources that the state does not list."""
         return self._notes.doubt_until() is not None
 
     def done(self) -> None:
@@ -174,9 +175,11 @@ class Recovery:
             if left_s > 0:
                 self._clock.sleep(left_s)
 
-    def _find_created(self, creations: list[Pending], searcher: Searcher, until: datetime) -> dict[str, Physical]:
-        """Search until every resource is found or the time is up."""
-        made: dict[str, Physical] = {}
+    def _find_created(
+        self, creations: list[Pending], searcher: Searcher, until: datetime
+    ) -> dict[str, ExistingResource]:
+        """Search until every resource is found or `until` has passed."""
+        made: dict[str, ExistingResource] = {}
         pause_s = _FIRST_PAUSE_S
         while True:
             last = self._clock.now() >= until
@@ -189,7 +192,7 @@ class Recovery:
             self._clock.sleep(pause_s)
             pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
 
-    def _find(self, creation: Pending, searcher: Searcher) -> Physical | None:
+    def _find(self, creation: Pending, searcher: Searcher) -> ExistingResource | None:
         try:
             physical = searcher.find(creation, self._clock)
         except CloudGpuError as err:
@@ -200,5 +203,5 @@ class Recovery:
         return physical
 
     def _emit_waiting(self, pid: int) -> None:
-        message = f"waiting for the Pulumi CLI of a killed command (process {pid}) to end"
+        message = f"waiting for the Pulumi CLI of a killed command (process {pid}) to exit"
         self._on_event(Event("waiting", "read", "", "pulumi:log", "info", message))

@@ -1,4 +1,4 @@
-"""A Pulumi stack, managed through the CLI and the Automation API. `StackPort` is the interface for the engine."""
+"""A Pulumi stack, managed through the CLI and the Automation API. `StackPort` is the interface that the engine uses."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -51,7 +51,7 @@ class StackPort(Protocol):
         """Read every resource again."""
 
     def destroy(self, listener: Listener, urns: list[str] | None = None) -> None:
-        """Delete all resources, or these and what depends on them."""
+        """Delete all resources, or only the resources `urns` and their dependents."""
 
     def outputs(self) -> Mapping[str, tuple[Any, bool]]:
         """Return the outputs and whether each is secret."""
@@ -127,7 +127,7 @@ class CliStack:
         )
 
     def destroy(self, listener: Listener, urns: list[str] | None = None) -> None:
-        """Delete all resources, or these and what depends on them."""
+        """Delete all resources, or only the resources `urns` and their dependents."""
         chosen: dict[str, Any] = {"target": urns, "target_dependents": True} if urns else {"continue_on_error": True}
         self._run(
             "destroy",
@@ -149,7 +149,7 @@ class CliStack:
         """Replace the state through standard input, since the SDK would write it to a temporary file."""
         arguments = ["stack", "import", "--stack", self._name]
         text = json.dumps(Deployment(**document).__dict__)
-        self._call("recording what a killed command made", lambda: self._feed(arguments, text))
+        self._call("recording the resources of a killed command in", lambda: self._feed(arguments, text))
 
     def unlock(self) -> None:
         """Remove the lock of a CLI that no longer runs."""

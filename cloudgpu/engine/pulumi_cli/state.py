@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from functools import wraps
 from typing import Any, Final, ParamSpec, TypeVar
 
-from cloudgpu.aws.resources.base import Physical
+from cloudgpu.aws.resources.base import ExistingResource
 from cloudgpu.decoding import malformed_as
 from cloudgpu.engine.base import ResourceState
-from cloudgpu.engine.direct.drift_repair import Guarded
+from cloudgpu.engine.direct.drift_repair import DriftCheckedResource
 from cloudgpu.engine.direct.protobuf_values import SECRET, SIGNATURE, leaves
 from cloudgpu.engine.pulumi_cli.stacks import Document
 from cloudgpu.engine.redaction import Redactor, is_masked
@@ -38,7 +38,8 @@ def _readable(read: Callable[_P, _T]) -> Callable[_P, _T]:
 def _unreadable(why: str) -> StateError:
     message = f"the exported state of the Pulumi stack cannot be read: {why}"
     return StateError(
-        message, hint="inspect it with `pulumi stack export`; `cloudgpu down` works without it and searches by tag"
+        message,
+        hint="inspect it with `pulumi stack export`; `cloudgpu down` finds the resources by their tags without it",
     )
 
 
@@ -47,7 +48,7 @@ class Pending:
     """An operation that was started and whose completion is not recorded."""
 
     kind: str
-    """`creating`, `updating`, `deleting` ..."""
+    """Operation type in Pulumi's state, for example `creating`, `updating` or `deleting`."""
     urn: str
     type: str
     inputs: Mapping[str, Any]
@@ -79,17 +80,19 @@ def resources(document: Document) -> tuple[ResourceState, ...]:
 
 
 @_readable
-def guarded(document: Document, region: str) -> list[Guarded]:
+def guarded(document: Document, region: str) -> list[DriftCheckedResource]:
     """Return the security groups with the inputs that the program set, for drift repair."""
     return [
-        Guarded(row["type"], row["urn"].rpartition("::")[2], str(row.get("id", "")), region, "", _inputs(row))
+        DriftCheckedResource(
+            row["type"], row["urn"].rpartition("::")[2], str(row.get("id", "")), region, "", _inputs(row)
+        )
         for row in _all(document)
         if row["type"] == SECURITY_GROUP and not row.get("delete") and not row.get("external")
     ]
 
 
 def _inputs(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the inputs without those that the SDK and the provider add."""
+    """Return the inputs that the program set, without the inputs that the SDK and the provider add."""
     inputs: dict[str, Any] = _plain(row.get("inputs") or {})
     return {name: value for name, value in inputs.items() if not name.startswith("__") and name != "region"}
 
@@ -115,10 +118,10 @@ def gangs(document: Document) -> tuple[RecordedFleet, ...]:
 
 
 @_readable
-def settled(document: Document, made: Mapping[str, Physical]) -> Document:
+def settled(document: Document, made: Mapping[str, ExistingResource]) -> Document:
     """Return the state with these resources (by URN) added and no pending operations.
 
-    A resource that a pending creation was to replace is marked for deletion.
+    A resource that a pending creation would have replaced is marked for deletion.
     """
     result = copy.deepcopy(document)
     deployment = _deployment(result)
@@ -149,7 +152,7 @@ def _secrets(value: Any) -> set[str]:  # noqa: ANN401
 
 
 def _sealed(outputs: Mapping[str, Any], secrets: set[str]) -> dict[str, Any]:
-    """Return the outputs with every value that contains a secret marked as one, so that Pulumi encrypts it."""
+    """Return the outputs with every value that contains a secret marked as secret, so that Pulumi encrypts it."""
     masked = Redactor("", secrets).masked(outputs)
     return {
         name: {SIGNATURE: SECRET, _SECRET: json.dumps(value)} if is_masked(masked[name]) else value
@@ -161,9 +164,9 @@ def _is_secret(value: Mapping[str, Any]) -> bool:
     return value.get(SIGNATURE) == SECRET and _SECRET in value
 
 
-def _incomplete(physical: Physical) -> dict[str, Any]:
+def _incomplete(physical: ExistingResource) -> dict[str, Any]:
     """Return the fields that make Pulumi update a resource which exists but is not yet complete."""
-    return {} if physical.settled else {"initErrors": ["AWS refused to complete it when it was found again"]}
+    return {} if physical.settled else {"initErrors": ["AWS rejected a call that completes this resource"]}
 
 
 def _gang(row: Mapping[str, Any]) -> RecordedFleet:

@@ -11,7 +11,7 @@ from typing import Any, Callable
 from . import probe
 
 _TOOL_S = 15.0
-_NOT_OF_THE_HOST = ("lo", "docker", "veth", "br-", "virbr", "cni", "flannel", "tun", "tap")
+_VIRTUAL_PREFIXES = ("lo", "docker", "veth", "br-", "virbr", "cni", "flannel", "tun", "tap")
 
 
 def verb(_: dict[str, Any], emit: Callable[[dict[str, Any]], None]) -> None:
@@ -35,12 +35,12 @@ def verb(_: dict[str, Any], emit: Callable[[dict[str, Any]], None]) -> None:
 
 def _addresses() -> list[dict[str, str]]:
     """Return the interfaces and their IPv4 addresses, without container and tunnel interfaces."""
-    found = []
+    addresses = []
     for line in _output_of(["ip", "-o", "-4", "addr", "show"]).splitlines():
         words = line.split()
-        if len(words) > 3 and words[2] == "inet" and not words[1].startswith(_NOT_OF_THE_HOST):  # noqa: PLR2004
-            found.append({"interface": words[1], "address": words[3].partition("/")[0]})
-    return found
+        if len(words) > 3 and words[2] == "inet" and not words[1].startswith(_VIRTUAL_PREFIXES):  # noqa: PLR2004
+            addresses.append({"interface": words[1], "address": words[3].partition("/")[0]})
+    return addresses
 
 
 def _output_of(argv: list[str]) -> str:

@@ -2,7 +2,7 @@
 
 
 class AgentError(Exception):
-    """An expected failure. `hint` says what to do next, `code` identifies the failure for programs."""
+    """An expected failure. `hint` is the next step for the user, and `code` identifies the failure for programs."""
 
     def __init__(self, message: str, *, hint: str = "", code: str = "") -> None:
         super().__init__(message)

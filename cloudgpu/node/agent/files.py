@@ -17,7 +17,7 @@ def write_json(path: str, value: dict[str, Any]) -> None:
     """Replace a JSON file atomically and durably: a reader, or a crash, sees the old or the new content.
 
     Raises:
-        OSError: The disk is full or the directory is missing; the old file stays.
+        OSError: The disk is full or the directory is missing; the old file is kept.
     """
     folder = os.path.dirname(path)
     handle, temporary = tempfile.mkstemp(prefix=".new-", dir=folder)  # mode 0600
@@ -45,7 +45,7 @@ def read_json(path: str) -> dict[str, Any] | None:
     except FileNotFoundError:
         return None
     except ValueError:
-        raise DamagedError(f"{path} is damaged", hint="remove it") from None
+        raise DamagedError(f"{path} is damaged", hint="delete the file") from None
 
 
 def lock_file(path: str) -> int:
@@ -61,7 +61,7 @@ def wait_lock(handle: int) -> None:
 
 
 def try_lock(handle: int) -> bool:
-    """Try to take the lock without waiting. Return False if another process holds it."""
+    """Try to acquire the lock without waiting. Return False if another process holds it."""
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

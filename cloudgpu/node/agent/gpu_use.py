@@ -42,7 +42,7 @@ def gpu_ids() -> dict[str, int]:
 
 
 def processes(ids: dict[str, int]) -> list[GpuProcess]:
-    """Return every process on a GPU, with its owner where this user may see it.
+    """Return every compute process on a GPU, with its owner if this user may see the owner.
 
     Raises:
         AgentError: The driver does not respond.

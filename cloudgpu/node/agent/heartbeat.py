@@ -12,9 +12,9 @@ from typing import Any
 
 EVERY_S = 15.0
 LINE = b'\n{"alive":true}\n'
-"""The leading newline separates it from output of the login shell."""
+"""Heartbeat line. The leading newline separates it from output of the login shell."""
 LONG_VERBS = frozenset({"env", "fetch", "follow", "forget", "hand", "image", "keep", "leave", "mount", "stop"})
-"""Verbs that may take longer than a caller waits for a line."""
+"""Verbs that may run longer than a caller waits for one line."""
 
 
 class Heartbeat:
@@ -39,7 +39,7 @@ class Heartbeat:
     def write(self, text: str) -> None:
         """Write one of the verb's own lines.
 
-        Blocks the timer meanwhile: a signal can cut a write short, and unbuffered output does not send the rest.
+        Blocks the timer signal during the write: a signal can cut a write short, and unbuffered output drops the rest.
         """
         if self._running:
             signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGALRM})

@@ -75,7 +75,7 @@ def emit(line: dict[str, Any]) -> None:
 
 def _run(argv: Sequence[str]) -> int:
     if len(argv) != 1 or argv[0] not in _VERBS:
-        raise AgentError(f"unknown verb {list(argv)!r}", hint=f"one of: {' '.join(_VERBS)}")
+        raise AgentError(f"unknown verb {list(argv)!r}", hint=f"use one of: {' '.join(_VERBS)}")
     module, _, function = _VERBS[argv[0]].partition(":")
     verb = getattr(importlib.import_module("." + module, __package__), function)
     verb({} if argv[0] in _READS_NOTHING else _spec(), emit)
@@ -86,7 +86,7 @@ def _spec() -> dict[str, Any]:
     try:
         spec = parsed(sys.stdin.buffer.read() or b"{}")
     except ValueError:
-        # The input may hold secrets, so neither the input nor the parser's excerpt of it is shown.
+        # The input may contain secrets, so neither the input nor the parser's excerpt of it is shown.
         raise AgentError("standard input is not JSON") from None
     if not isinstance(spec, dict):
         raise AgentError("standard input is not a JSON object")

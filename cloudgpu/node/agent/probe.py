@@ -21,7 +21,7 @@ _NVIDIA_SMI = (
     "--format=csv,noheader,nounits",
 )
 _TOOL_S = 30.0
-"""With a broken driver, its tools hang; the probe must still respond."""
+"""Time limit of a tool, in seconds. Tools of a broken driver hang, and the probe must still respond."""
 _FI_INFO = ("/opt/amazon/efa/bin/fi_info", "fi_info")
 _MIB = 1 << 20
 
@@ -88,7 +88,7 @@ def bootstrap_state(root: str) -> dict[str, Any]:
 
 def _stored(stored: dict[str, Any]) -> dict[str, Any]:
     facts = _bootstrap_facts(
-        *(text(stored.get(name, usual)) for name, usual in (("state", "none"), ("step", ""), ("error", "")))
+        *(text(stored.get(name, default)) for name, default in (("state", "none"), ("step", ""), ("error", "")))
     )
     # For display only, so a malformed step list is left out instead of failing the probe.
     with suppress(*MALFORMED):
@@ -122,15 +122,15 @@ def _gpus() -> tuple[list[dict[str, Any]], str]:
 
 
 def _efa() -> list[str]:
-    """Return the node's EFA devices as the kernel lists them, else as libfabric does."""
-    found = []
+    """Return the EFA devices that the kernel lists, or, if there are none, those that libfabric lists."""
+    devices = []
     for device in sorted(Path(f"{_root()}/sys/class/infiniband").glob("*")):
         driver = device / "device" / "driver"
         if driver.exists() and driver.resolve().name == "efa":
-            found.append(device.name)
+            devices.append(device.name)
     tool = next((tool for tool in _FI_INFO if shutil.which(tool)), None)
-    if found or tool is None:
-        return found
+    if devices or tool is None:
+        return devices
     exit_code, text = _run((tool, "-p", "efa", "-t", "FI_EP_RDM"))
     return [] if exit_code else parse_fi_info(text)
 
@@ -152,5 +152,5 @@ def _last_line(text: str) -> str:
 
 
 def _root() -> str:
-    """Return the prefix of system paths. A simulated node that has no file system of its own sets it."""
+    """Return the prefix of system paths; empty except on simulated nodes without a separate file system."""
     return os.environ.get("CLOUDGPU_NODE_ROOT", "")

@@ -35,7 +35,7 @@ def start_mark(pid: int) -> str:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return ""
-    # The command name is in parentheses and may hold any character, so count the fields from the last parenthesis.
+    # The command name is in parentheses and may contain any character, so count the fields from the last parenthesis.
     fields = stat.rpartition(")")[2].split()
     return "" if fields[0] in ("Z", "X") else fields[19]
 
@@ -45,9 +45,13 @@ def identity(pid: int) -> dict[str, Any]:
     return {"pid": pid, "started": start_mark(pid), "boot": boot_id()}
 
 
-def alive(who: dict[str, Any]) -> bool:
+def alive(process: dict[str, Any]) -> bool:
     """Return True if the process with this identity is still running."""
-    return bool(who["started"]) and who["boot"] == boot_id() and start_mark(int(who["pid"])) == who["started"]
+    return (
+        bool(process["started"])
+        and process["boot"] == boot_id()
+        and start_mark(int(process["pid"])) == process["started"]
+    )
 
 
 class DeathSignal:
@@ -58,7 +62,7 @@ class DeathSignal:
         self._prctl: Any | None = ctypes.CDLL(None, use_errno=True).prctl if _LINUX else None
 
     def adopt_orphans(self) -> None:
-        """Become the subreaper of orphans: an init that does not reap would keep their process groups alive."""
+        """Become the subreaper of orphaned descendants. An init that does not reap would keep their groups alive."""
         if self._prctl is not None:
             self._prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
@@ -92,15 +96,15 @@ def signal_group(group: int, number: int) -> None:
 def marked(mark: str) -> list[int]:
     """Return every process that carries the run's mark, in any group or session. Linux only."""
     needle = f"{MARK}={mark}".encode()
-    found = []
+    pids = []
     for entry in os.listdir("/proc") if _LINUX else ():
         if entry.isdigit() and int(entry) != os.getpid() and _environ_has(entry, needle):
-            found.append(int(entry))
-    return found
+            pids.append(int(entry))
+    return pids
 
 
 def kill_marked(mark: str) -> None:
-    """Kill every process of a run. Repeats until none is left, because they may fork meanwhile."""
+    """Kill every process of a run. Repeat until none is left, because they may fork; at most 50 times."""
     for _ in range(50):
         pids = marked(mark)
         for pid in pids:

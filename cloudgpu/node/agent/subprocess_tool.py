@@ -15,7 +15,7 @@ from .errors import AgentError
 
 _KEPT_LINES = 15
 _SHOWN_CHARACTERS = 400
-_SIGN_OF_LIFE_S = 10.0
+_PROGRESS_S = 10.0
 _CREDENTIALS = re.compile(r"(\w+://)[^/\s@]+@")
 
 
@@ -23,7 +23,7 @@ def run(argv: Sequence[str], what: str, progress: Callable[[str], None], *, hold
     """Run a tool and wait for it. The tool inherits the locked handle `holds`, so the lock survives this process.
 
     Raises:
-        AgentError: It cannot be started, or it failed; the message has its last lines.
+        AgentError: The tool cannot be started, or it failed; the message contains its last output lines.
     """
     parent, death = os.getpid(), proc.DeathSignal()
     try:
@@ -39,12 +39,12 @@ def run(argv: Sequence[str], what: str, progress: Callable[[str], None], *, hold
     except OSError as error:
         raise AgentError(f"cannot run {argv[0]}: {error.strerror}") from error
     with tool:
-        kept = _show(tool, what, progress)
+        last_lines = _show(tool, what, progress)
     if tool.returncode:
         raise AgentError(
-            f"{what} failed ({argv[0].rpartition('/')[2]}: exit code {tool.returncode}): " + "\n".join(kept),
+            f"{what} failed ({argv[0].rpartition('/')[2]}: exit code {tool.returncode}): " + "\n".join(last_lines),
             code="tool",
-            hint=_hint("\n".join(kept)),
+            hint=_hint("\n".join(last_lines)),
         )
 
 
@@ -54,7 +54,7 @@ def masked(line: str) -> str:
 
 
 def _show(tool: subprocess.Popen[bytes], what: str, progress: Callable[[str], None]) -> deque[str]:
-    kept: deque[str] = deque(maxlen=_KEPT_LINES)
+    last_lines: deque[str] = deque(maxlen=_KEPT_LINES)
     began = time.monotonic()
     for data in _chunks(tool.stdout):
         if data is None:
@@ -63,9 +63,9 @@ def _show(tool: subprocess.Popen[bytes], what: str, progress: Callable[[str], No
         for line in data.decode("utf-8", "replace").splitlines():
             shown = masked(line).strip()[:_SHOWN_CHARACTERS]
             if shown:
-                kept.append(shown)
+                last_lines.append(shown)
                 progress(shown)
-    return kept
+    return last_lines
 
 
 def _chunks(stream: Any) -> Any:  # noqa: ANN401 - yields bytes, or None as a heartbeat
@@ -74,7 +74,7 @@ def _chunks(stream: Any) -> Any:  # noqa: ANN401 - yields bytes, or None as a he
     with selectors.DefaultSelector() as selector:
         selector.register(stream, selectors.EVENT_READ)
         while True:
-            if not selector.select(_SIGN_OF_LIFE_S):
+            if not selector.select(_PROGRESS_S):
                 yield None
                 continue
             data = os.read(stream.fileno(), 65536)
@@ -87,7 +87,7 @@ def _chunks(stream: Any) -> Any:  # noqa: ANN401 - yields bytes, or None as a he
 
 def _hint(text: str) -> str:
     if "No space left" in text or "os error 28" in text:
-        return "the disk is full: set CLOUDGPU_ENVS to a directory with more space, or use a larger disk"
+        return "set CLOUDGPU_ENVS to a directory with more free space, or use a larger disk: resources.disk"
     if "ensurepip" in text:
         return "install python3-venv (apt-get install python3-venv), or uv"
     return "install the same requirements manually on the node"

@@ -19,7 +19,7 @@ from . import proc
 
 _SHOWN = 400
 _AFTER_KILL_S = 5.0
-_LOOK_AGAIN_S = 0.05
+_POLL_S = 0.05
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _SUDO = ("sudo", "-n")
 
@@ -46,11 +46,11 @@ def run(argv: Sequence[str], within_s: float) -> CommandResult:
         except OSError as error:
             return CommandResult(127, f"cannot run {command[0]}: {error.strerror}")
         try:
-            code, late = child.wait(within_s), False
+            code, timed_out = child.wait(within_s), False
         except subprocess.TimeoutExpired:
-            code, late = 124, True
+            code, timed_out = 124, True
             _kill_group(child)
-        return CommandResult(code, _last_output(output), late)
+        return CommandResult(code, _last_output(output), timed_out)
 
 
 def has(program: str) -> bool:
@@ -71,26 +71,28 @@ def descendants() -> set[int]:
     for entry in os.listdir("/proc") if os.path.isdir("/proc") else ():
         if entry.isdigit():
             parents.setdefault(_parent(int(entry)), []).append(int(entry))
-    found: set[int] = set()
-    waiting = [os.getpid()]
-    while waiting:
-        for child in parents.get(waiting.pop(), []):
-            if child not in found:
-                found.add(child)
-                waiting.append(child)
-    return found
+    pids: set[int] = set()
+    to_visit = [os.getpid()]
+    while to_visit:
+        for child in parents.get(to_visit.pop(), []):
+            if child not in pids:
+                pids.add(child)
+                to_visit.append(child)
+    return pids
 
 
 def end(before: set[int]) -> None:
     """Kill every descendant of this process that is not in `before`, and wait until they have exited.
 
-    They may belong to root, and may fork meanwhile.
+    The processes may belong to root, and may fork while they are being killed.
     """
     deadline = time.monotonic() + _AFTER_KILL_S
-    while (left := {pid for pid in descendants() - before if proc.start_mark(pid)}) and time.monotonic() < deadline:
-        for pid in left:
+    while (
+        remaining := {pid for pid in descendants() - before if proc.start_mark(pid)}
+    ) and time.monotonic() < deadline:
+        for pid in remaining:
             _kill(pid)
-        time.sleep(_LOOK_AGAIN_S)
+        time.sleep(_POLL_S)
         _reap()
 
 

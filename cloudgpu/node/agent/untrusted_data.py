@@ -39,7 +39,7 @@ def mapping(value: object) -> dict[str, Any]:
         ValueError: The value is not a JSON object.
     """
     if not isinstance(value, dict):
-        raise ValueError("not a JSON object")  # noqa: TRY004 - one kind for all that is malformed
+        raise ValueError("not a JSON object")  # noqa: TRY004 - one exception type for all malformed data
     return value
 
 
@@ -60,10 +60,10 @@ def whole(value: object, largest: int = LARGEST) -> int:
     Raises:
         ValueError: The value is not such an integer.
     """
-    found = number(value, largest)
-    if not isinstance(found, int):
-        raise ValueError("not a whole number")  # noqa: TRY004 - one kind for all that is malformed
-    return found
+    integer = number(value, largest)
+    if not isinstance(integer, int):
+        raise ValueError("not a whole number")  # noqa: TRY004 - one exception type for all malformed data
+    return integer
 
 
 def text(value: object) -> str:
@@ -73,7 +73,7 @@ def text(value: object) -> str:
         ValueError: The value is not a string.
     """
     if not isinstance(value, str):
-        raise ValueError("not text")  # noqa: TRY004 - one kind for all that is malformed
+        raise ValueError("not text")  # noqa: TRY004 - one exception type for all malformed data
     return value
 
 
@@ -82,11 +82,11 @@ def malformed_as(error: Callable[[str], Exception]) -> Iterator[None]:
     """Convert the exceptions that a malformed document causes in the block; `error` receives a one-line reason.
 
     Raises:
-        Exception: What `error` returns.
+        Exception: The block failed on a malformed document; the exception is the one that `error` returns.
     """
     try:
         yield
     except MALFORMED as malformed:
-        # Only the exception type: its text may repeat the input, which can hold a secret.
+        # Show only the exception type: its text may repeat the input, which may contain a secret.
         why = f"it lacks {malformed}" if isinstance(malformed, LookupError) else type(malformed).__name__
         raise error(why) from None

@@ -6,7 +6,7 @@ import textwrap
 
 _UNPACKER = """\
 #!/bin/sh
-# The bootstrap of this node, packed; on the node it lies unpacked in /var/lib/cloudgpu/bootstrap.sh.
+# The compressed bootstrap of this node, which is unpacked to /var/lib/cloudgpu/bootstrap.sh.
 state_dir=${{CLOUDGPU_NODE_ROOT:-}}/var/lib/cloudgpu
 umask 022
 mkdir -p "$state_dir" || exit 1
@@ -21,5 +21,5 @@ _COLUMNS = 120
 
 def packed(script: str) -> str:
     """Return a compressed shell script that runs `script`. The result is deterministic."""
-    small = base64.b64encode(gzip.compress(script.encode(), compresslevel=9, mtime=0)).decode()
-    return _UNPACKER.format(packed="\n".join(textwrap.wrap(small, _COLUMNS)))
+    encoded = base64.b64encode(gzip.compress(script.encode(), compresslevel=9, mtime=0)).decode()
+    return _UNPACKER.format(packed="\n".join(textwrap.wrap(encoded, _COLUMNS)))

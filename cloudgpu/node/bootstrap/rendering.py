@@ -1,7 +1,7 @@
 """Render the bootstrap script of an Ubuntu node. Pure: node properties in, shell text out.
 
-It is the second part of the user data; the first part, which sets the expiry timer, has run before. Every path starts
-with `${CLOUDGPU_NODE_ROOT:-}`, so that the script also runs on nodes without their own file system.
+The script is the second part of the user data; the first part arms the expiry timer. Every path starts with
+`${CLOUDGPU_NODE_ROOT:-}`, so that the script also runs on nodes without their own file system.
 """
 
 from collections.abc import Iterator
@@ -12,14 +12,14 @@ from cloudgpu.catalog.images import driver_for
 from cloudgpu.node.bootstrap.storage_mounts import Mount, functions
 
 EFA_INSTALLER = "1.50.0"
-"""The version that the machine images of September 2026 carry."""
+"""Version of the EFA installer in the machine images of September 2026."""
 _STEPS: dict[str, tuple[str, ...]] = {
     "containers": ("containers", "docker_data"),
     "mounts": (),
 }
-"""Steps of a part; of the others there is one, named as the part. Every mount is a step of its own."""
+"""Bootstrap steps of each part. Any other part is one step with the part's name; every mount is a separate step."""
 _NVSWITCH = ("A100", "H100", "H200", "B200", "B300", "GB200")
-"""GPUs whose large nodes need the fabric manager; without NVSwitch it ends by itself and does no harm."""
+"""GPUs whose large nodes need the fabric manager. On a node without NVSwitch, the fabric manager exits harmlessly."""
 
 
 @dataclass(frozen=True)
@@ -27,12 +27,12 @@ class NodeKind:
     """The properties of a node that affect its bootstrap.
 
     Attributes:
-        gpu: GPU in the catalog; empty for none.
-        architecture: Architecture of the GPU, such as `Volta`; empty for none.
-        efa: True if it has EFA interfaces.
-        containers: True if it runs containers.
-        pdsh: True if it starts programs on other nodes with pdsh, as DeepSpeed's runner does.
-        mounts: What to mount at every boot.
+        gpu: Name of the GPU in the catalog; empty for a node without GPUs.
+        architecture: Architecture of the GPU, such as `Volta`; empty for a node without GPUs.
+        efa: True if the node has EFA interfaces.
+        containers: True if the node runs containers.
+        pdsh: True if the node starts programs on other nodes with pdsh, as DeepSpeed's runner does.
+        mounts: Storage to mount at every boot.
         driver_branch: Requested NVIDIA driver branch; None for the recommended one.
     """
 
@@ -62,7 +62,7 @@ def cleaning() -> str:
 
 
 def _parts(kind: NodeKind) -> Iterator[str]:
-    """Yield the steps in dependency order."""
+    """Yield the parts of the script in dependency order."""
     yield from ("quiet", "python", "store")
     if kind.gpu:
         yield "driver"

@@ -15,7 +15,7 @@ Kind = Literal["efs", "lustre", "ebs", "s3"]
 
 @dataclass(frozen=True)
 class Mount:
-    """A storage and its mount point.
+    """Storage and its mount point.
 
     Attributes:
         source: DNS name of a file system, ID of a volume, or name of a bucket.
@@ -34,7 +34,7 @@ class Mount:
 
     @property
     def step(self) -> str:
-        """Name of its bootstrap step."""
+        """Name of the bootstrap step that mounts the storage."""
         return f"mount_{self.name.replace('-', '_')}"
 
 
@@ -52,7 +52,7 @@ def as_kind(text: str) -> Kind:
 
 
 def functions(mount: Mount) -> str:
-    """Check and action of the step that mounts it."""
+    """Return the shell functions that check and perform the mount."""
     where = f'"$root"{shlex.quote(mount.to)}'
     body = [*_LINES[mount.kind](mount, where)]
     if not mount.read_only and mount.kind != "s3":

@@ -1,1 +1,1 @@
-"""Containers on a node as values: the arguments of `docker run`."""
+"""Build the arguments of `docker run` for the containers of a node."""

@@ -1,4 +1,4 @@
-"""The `docker run` command that starts a run's container on a node, as a value."""
+"""Build the `docker run` command that starts a run's container on a node."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,11 +16,11 @@ _HUGE_PAGES: Final = "/dev/hugepages"
 
 @dataclass(frozen=True)
 class Hardware:
-    """Hardware of the node that a container gets.
+    """Node hardware that a container gets.
 
     Attributes:
-        gpus: True if it has GPUs; a simulated node has none.
-        subset: Indices of the GPUs, if it gets only some.
+        gpus: True if the container gets GPUs; a simulated node has none.
+        subset: Indices of the GPUs, if the container gets only some of them.
         gpu_runtime: Use NVIDIA's runtime, as set up by nvidia-docker2, instead of `--gpus`.
         devices: RDMA devices, `/dev/infiniband/...`.
         huge_pages: True if the node has huge pages that the ranks use.
@@ -34,7 +34,7 @@ class Hardware:
 
 
 @dataclass(frozen=True)
-class Holding:
+class ContainerLaunch:
     """A container to start: image, name, labels and mounts.
 
     Attributes:
@@ -50,17 +50,17 @@ class Holding:
     agent_files: str
 
 
-def run_line(container: Container, hardware: Hardware, holding: Holding) -> tuple[str, ...]:
+def run_line(container: Container, hardware: Hardware, holding: ContainerLaunch) -> tuple[str, ...]:
     """Return the arguments of `docker` that start an idle container for the ranks.
 
-    It has no variables of the recipe. Those reach each rank through `docker exec` and are not stored on disk.
+    The command sets none of the recipe's variables. They reach each rank through `docker exec`, not through a file.
     """
     return (
         "run",
         "--detach",
-        "--rm",  # also after the node has booted again
-        "--init",  # somebody has to bury what the ranks leave behind
-        "--pull=never",  # it is here already, and by its digest
+        "--rm",  # also after a reboot of the node
+        "--init",  # reaps the processes that the ranks leave behind
+        "--pull=never",  # the image is already on the node, pinned by its digest
         f"--name={holding.name}",
         *(f"--label={name}={value}" for name, value in holding.labels),
         "--network=host",
@@ -90,14 +90,14 @@ def _bytes(size: SizeGib | str) -> int:
 def _gpus(hardware: Hardware) -> Sequence[str]:
     if not hardware.gpus:
         return []
-    named = ",".join(hardware.subset) or "all"
+    gpus = ",".join(hardware.subset) or "all"
     if hardware.gpu_runtime:
-        return ["--runtime=nvidia", f"--env=NVIDIA_VISIBLE_DEVICES={named}"]
-    # The quotes are Docker's own: it reads the option as comma-separated values.
-    return [f'--gpus="device={named}"' if hardware.subset else "--gpus=all"]
+        return ["--runtime=nvidia", f"--env=NVIDIA_VISIBLE_DEVICES={gpus}"]
+    # Docker requires these quotes, because it parses the option as comma-separated values.
+    return [f'--gpus="device={gpus}"' if hardware.subset else "--gpus=all"]
 
 
-def _mounts(holding: Holding, hardware: Hardware) -> Sequence[str]:
-    huge = [BindMount(_HUGE_PAGES)] if hardware.huge_pages else []
-    every = (BindMount(holding.agent_files, INSIDE), *holding.mounts, *huge)
-    return [f"--mount={mount.option()}" for mount in every]
+def _mounts(holding: ContainerLaunch, hardware: Hardware) -> Sequence[str]:
+    huge_pages = [BindMount(_HUGE_PAGES)] if hardware.huge_pages else []
+    mounts = (BindMount(holding.agent_files, INSIDE), *holding.mounts, *huge_pages)
+    return [f"--mount={mount.option()}" for mount in mounts]

@@ -1,4 +1,4 @@
-"""How to mount a file system or a bucket on a node: programs, options, commands. Pure values."""
+"""Programs, options and commands that mount a file system or a bucket on a node. Nothing is executed here."""
 
 from cloudgpu.node.mounts.command import DataMount, MountOrder, order
 

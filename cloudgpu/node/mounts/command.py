@@ -23,9 +23,10 @@ _S3FS: Final = (
     'if s3fs --help 2>&1 | grep -qw compat_dir; then options="$options,compat_dir"; fi; '
     'exec s3fs "$1" "$2" -o "$options"'
 )
-"""Version 1.90 asks for the role's name without the token that nodes want, so it is told.
+"""Script that mounts a bucket with s3fs.
 
-Newer versions show folders that nobody made as objects only when they are told to; older ones do not know how.
+Version 1.90 requests the role's name without the IMDSv2 token that nodes require, so the script passes the name. Newer
+versions show directories without an object of their own only with `compat_dir`, an option that older versions lack.
 """
 
 
@@ -36,9 +37,9 @@ class DataMount:
     Attributes:
         to: Directory on the node, including the path prefix of a rehearsal node.
         region: Region of the node; determines the bucket's endpoint and the EFS address.
-        endpoint: Endpoint of the bucket, if it is not AWS's own.
-        options: Options of the recipe; they come last.
-        within_s: Time limit.
+        endpoint: Endpoint of the bucket; empty for AWS.
+        options: Mount options of the recipe; they follow the default options.
+        within_s: Time limit in seconds.
     """
 
     name: str
@@ -59,8 +60,8 @@ class MountOrder:
     Attributes:
         argv: Command to run as root.
         program: Program that must be on the node's PATH.
-        install: Shell commands that install it.
-        package: Name of its package, for messages.
+        install: Shell commands that install the program; empty if the program must be installed manually.
+        package: Name of the program's package, for messages.
     """
 
     argv: tuple[str, ...]
@@ -92,15 +93,15 @@ def _efs(mount: DataMount) -> MountOrder:
     return _network("nfs4", f"{address}:/{mount.source.path}", nfs_options(address), mount)
 
 
-def _network(kind: str, source: str, options: str, mount: DataMount) -> MountOrder:
-    argv = ("mount", "-t", kind, "-o", _joined(options, mount), source, mount.to)
+def _network(file_system: str, source: str, options: str, mount: DataMount) -> MountOrder:
+    argv = ("mount", "-t", file_system, "-o", _joined(options, mount), source, mount.to)
     return MountOrder(argv, "mount.nfs4", _apt("nfs-common"), "nfs-common")
 
 
 def _lustre(mount: DataMount) -> MountOrder:
     source = lustre_source(mount.source.place, mount.source.path)
     argv = ("mount", "-t", "lustre", "-o", _joined(LUSTRE, mount), source, mount.to)
-    # The client has to fit the running kernel, so nothing that is safe to type installs it.
+    # The client must match the running kernel, so no install command is safe on every node.
     return MountOrder(argv, "mount.lustre", "", "lustre-client-modules-$(uname -r)")
 
 
@@ -115,7 +116,7 @@ def _s3fs(mount: DataMount) -> MountOrder:
         "umask=0000" if mount.writable else "umask=0222",
         f"endpoint={mount.region}",
         f"url={mount.endpoint or s3_endpoint(mount.region)}",
-        # A bucket that is not AWS's own has no name of its own in DNS.
+        # A bucket outside AWS has no DNS name.
         *(["use_path_request_style"] if mount.endpoint else []),
         *([] if mount.writable else ["ro"]),
         *([mount.options] if mount.options else []),

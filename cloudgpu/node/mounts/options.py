@@ -1,7 +1,7 @@
 """Mount options and sources that storage and datasets share.
 
-They follow AWS's own pages on mounting EFS, FSx for Lustre and S3 (recalled), where `facts.md` 3h names their options;
-those of Alibaba NAS come from `facts.md` 4.
+The options follow AWS's documentation on mounting EFS, FSx for Lustre and S3 (recalled; options in `facts.md` 3h). The
+options of Alibaba NAS are from `facts.md` 4.
 """
 
 from typing import Final
@@ -19,7 +19,7 @@ def nfs_options(host: str) -> str:
 
 
 def efs_address(file_system: str, region: str) -> str:
-    """Return the DNS name of an EFS file system, which resolves to an address in the caller's zone."""
+    """Return the DNS name of an EFS file system, which resolves to an address in the zone of the resolving node."""
     return f"{file_system}.efs.{region}.amazonaws.com"
 
 

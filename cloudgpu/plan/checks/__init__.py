@@ -1,5 +1,5 @@
-"""Preflight checks: find out why a run would fail or surprise the user before it costs anything.
+"""Preflight checks: report why a run would fail or surprise the user, before it costs anything.
 
-A rule (`rule`) excludes single candidates, a check (`check`) looks at the plan as a whole, and `registry` lists all
-checks in order. `docs/reference/checks.md` is generated from both.
+A rule (`rule`) excludes single candidates, a check (`check`) examines the plan as a whole, and `registry` lists all
+checks in order. `docs/reference/checks.md` is generated from the rules and checks.
 """

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator
 
-from cloudgpu.plan.checks.check import Case, Issue, check
+from cloudgpu.plan.checks.check import CheckInput, Issue, check
 
 
 @check("named", "error", "A missing key, role or network is reported before the launch that needs it.")
-def named_things_there(case: Case) -> Iterator[Issue]:
+def named_things_there(case: CheckInput) -> Iterator[Issue]:
     """Report named resources that are missing or could not be checked."""
     survey = case.question.quotes.survey
     if survey.regions_unknown:
@@ -17,7 +17,7 @@ def named_things_there(case: Case) -> Iterator[Issue]:
             fix = (
                 f"correct the setting {resource.setting}: `cloudgpu config`"
                 if resource.setting
-                else "create it, or name another"
+                else f"create it, or specify another {resource.kind}"
             )
             yield Issue(f"{resource.kind} {resource.name} does not exist{where}", fix)
         elif resource.presence == "unknown":

@@ -3,18 +3,18 @@
 from collections.abc import Iterator
 from datetime import timedelta
 
-from cloudgpu.plan.checks.check import Case, Issue, check
+from cloudgpu.plan.checks.check import CheckInput, Issue, check
 from cloudgpu.plan.money import breakdown, longest_expiry_within, without
 from cloudgpu.recipe.units import DurationS
 from cloudgpu.text import command
 
 PRICES_STALE = timedelta(days=30)
 SHORTEST_RUN_S = 600
-"""With less than ten minutes, nodes terminate before they start work."""
+"""Shortest useful expiry: with less than ten minutes, nodes terminate before they start work."""
 
 
 @check("budget", "error", "The worst-case cost, expiry times price, never exceeds the recipe's budget.")
-def within_budget(case: Case) -> Iterator[Issue]:
+def within_budget(case: CheckInput) -> Iterator[Issue]:
     """Report a worst case above the budget, or no budget."""
     plan, cap = case.plan, case.question.recipe.budget.max_usd
     worst = plan.worst_case_usd
@@ -31,8 +31,8 @@ def within_budget(case: Case) -> Iterator[Issue]:
         )
 
 
-@check("price-age", "warning", "A month-old price may no longer be what AWS charges.")
-def prices_fresh(case: Case) -> Iterator[Issue]:
+@check("price-age", "warning", "AWS may have changed a price that was read a month ago.")
+def prices_fresh(case: CheckInput) -> Iterator[Issue]:
     """Report prices read more than 30 days ago."""
     question = case.question
     read_on = [candidate.priced_on for candidate in case.field.candidates]
@@ -44,8 +44,8 @@ def prices_fresh(case: Case) -> Iterator[Issue]:
 
 
 @check("expiry", "warning", "Nodes that terminate before they start work waste money.")
-def expiry_long_enough(case: Case) -> Iterator[Issue]:
-    """Report an expiry below ten minutes, because nodes need some of that to boot."""
+def expiry_long_enough(case: CheckInput) -> Iterator[Issue]:
+    """Report an expiry below ten minutes, because nodes need several minutes to boot."""
     expiry = case.question.recipe.budget.expiry
     if expiry < SHORTEST_RUN_S and not case.question.rehearsed:
         message = f"the expiry is {expiry}, but nodes need several minutes to boot"
@@ -53,7 +53,7 @@ def expiry_long_enough(case: Case) -> Iterator[Issue]:
 
 
 @check("expected-time", "warning", "A run that cannot finish before the expiry is cut off, and its cost is wasted.")
-def expiry_reaches(case: Case) -> Iterator[Issue]:
+def expiry_reaches(case: CheckInput) -> Iterator[Issue]:
     """Report work that takes longer than the expiry even at the reference rate."""
     expected, expiry_s = case.plan.expected, case.plan.expiry_s
     if expected is not None and expected.seconds > expiry_s:

@@ -1,19 +1,19 @@
-"""Base types of checks: a small pure function with a name, a maximum severity and a purpose."""
+"""Base types of checks. A check is a small pure function with a name, a maximum severity and a purpose."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from cloudgpu.plan.candidates import Field
+from cloudgpu.plan.candidates import CandidateList
 from cloudgpu.plan.plan import Finding, Plan, Severity
-from cloudgpu.plan.planner_input import Question
+from cloudgpu.plan.planner_input import PlannerInput
 
 
 @dataclass(frozen=True)
-class Case:
+class CheckInput:
     """Input of a check: the question, the remaining candidates, and the plan."""
 
-    question: Question
-    field: Field
+    question: PlannerInput
+    field: CandidateList
     plan: Plan
 
 
@@ -22,9 +22,9 @@ class Issue:
     """One result of a check function.
 
     Attributes:
-        fix: Options or a sentence that would fix it.
-        severity: None means the check's severity.
-        rule: The rule that excluded a candidate, if it reports instead of the check.
+        fix: Options or instructions that fix the problem.
+        severity: Severity of this result; None for the check's severity.
+        rule: Name of the rule under which to report an exclusion; empty to report it under the check's name.
     """
 
     message: str
@@ -33,7 +33,7 @@ class Issue:
     rule: str = ""
 
 
-Find = Callable[[Case], Iterator[Issue]]
+Find = Callable[[CheckInput], Iterator[Issue]]
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Check:
 
     Attributes:
         severity: The highest severity of its findings.
-        about: What the check protects from, in one sentence.
+        about: Purpose of the check, in one sentence.
     """
 
     name: str
@@ -50,7 +50,7 @@ class Check:
     about: str
     find: Find
 
-    def findings(self, case: Case) -> Iterator[Finding]:
+    def findings(self, case: CheckInput) -> Iterator[Finding]:
         """Yield the findings for a case."""
         for issue in self.find(case):
             yield Finding(issue.rule or self.name, issue.severity or self.severity, issue.message, issue.fix)

@@ -1,13 +1,13 @@
-"""Check that the recipe's container can start and that nothing hides its files."""
+"""Check that the recipe's container can start and that no data or storage hides its files."""
 
 from collections.abc import Iterator
 
-from cloudgpu.plan.checks.check import Case, Issue, check
+from cloudgpu.plan.checks.check import CheckInput, Issue, check
 from cloudgpu.recipe.container_flags import flag_problems, hides_the_system
 
 
 @check("container", "warning", "A container run is not started on nodes that cannot run containers.")
-def container_runs(case: Case) -> Iterator[Issue]:
+def container_runs(case: CheckInput) -> Iterator[Issue]:
     """Report containers on the rehearsal cloud, whose nodes cannot run them."""
     container = case.question.recipe.environment.container
     if container is not None and case.question.rehearsed:
@@ -20,7 +20,7 @@ def container_runs(case: Case) -> Iterator[Issue]:
     "error",
     "Options that cloudgpu sets itself make the container fail at startup or outlive the run.",
 )
-def flags_fit(case: Case) -> Iterator[Issue]:
+def flags_fit(case: CheckInput) -> Iterator[Issue]:
     """Report entries of `environment.container.flags` that are invalid or that cloudgpu sets itself."""
     container = case.question.recipe.environment.container
     for flag, problem in flag_problems(container.flags if container else ()):
@@ -29,7 +29,7 @@ def flags_fit(case: Case) -> Iterator[Issue]:
 
 
 @check("container-mounts", "error", "Data over a system directory hides the programs of the image.")
-def nothing_hidden(case: Case) -> Iterator[Issue]:
+def nothing_hidden(case: CheckInput) -> Iterator[Issue]:
     """Report data or storage at a path that hides files that the image needs."""
     recipe = case.question.recipe
     if recipe.environment.container is None:

@@ -5,7 +5,7 @@ from decimal import ROUND_CEILING, Decimal
 from typing import Final
 
 from cloudgpu.catalog.other_prices import other_price
-from cloudgpu.plan.checks.check import Case, Issue, check
+from cloudgpu.plan.checks.check import CheckInput, Issue, check
 from cloudgpu.plan.checks.disk_space import gib
 from cloudgpu.plan.named_resources import DatasetSeen
 from cloudgpu.plan.plan import Severity
@@ -17,7 +17,7 @@ _NOT_REHEARSED: Final = frozenset({"nfs", "lustre", "oss"})
 
 
 @check("data", "error", "A dataset that the nodes cannot reach is reported before they are launched.")
-def data_reachable(case: Case) -> Iterator[Issue]:
+def data_reachable(case: CheckInput) -> Iterator[Issue]:
     """Report sources that a rehearsal or self-managed hosts cannot reach."""
     for data in case.question.recipe.data:
         kind = source_of(data.source).kind
@@ -33,7 +33,7 @@ def data_reachable(case: Case) -> Iterator[Issue]:
 
 
 @check("data-role", "warning", "A role that you provide may lack permission to read the data.")
-def role_reads(case: Case) -> Iterator[Issue]:
+def role_reads(case: CheckInput) -> Iterator[Issue]:
     """Report the permissions that a role named in the settings needs for mounted and written buckets."""
     roles = [resource.name for resource in case.question.quotes.survey.named if resource.kind == "role"]
     recipe = case.question.recipe
@@ -49,7 +49,7 @@ def role_reads(case: Case) -> Iterator[Issue]:
 
 
 @check("dataset", "error", "Missing data is reported before nodes are launched that would wait for it.")
-def datasets_there(case: Case) -> Iterator[Issue]:
+def datasets_there(case: CheckInput) -> Iterator[Issue]:
     """Report datasets that are missing or could not be checked."""
     for name, dataset in case.question.quotes.survey.datasets.items():
         if dataset.presence == "missing":
@@ -63,7 +63,7 @@ def datasets_there(case: Case) -> Iterator[Issue]:
     "warning",
     "Data transfer between regions is billed per gigabyte, for every node that downloads it.",
 )
-def data_near(case: Case) -> Iterator[Issue]:
+def data_near(case: CheckInput) -> Iterator[Issue]:
     """Report datasets in another region than a candidate, with the cost of the transfer."""
     regions = dict.fromkeys(candidate.region for candidate in case.field.candidates)
     downloads = {data.name: data.fetched_by(case.plan.nodes) for data in case.question.recipe.data}
@@ -90,10 +90,13 @@ def _transfer_cost(dataset: DatasetSeen, nodes: int) -> str:
     return f"{copies} of {gib(dataset.size_bytes)} {costs} {at_least}{usd} USD ({rate})"
 
 
-def _use_region_of_data(case: Case, region: str) -> str:
-    """Return the option that moves the cluster to the data's region, if a type of the plan is sold there."""
+def _use_region_of_data(case: CheckInput, region: str) -> str:
+    """Return the option that moves the cluster to the data's region, if that region offers a type of the plan."""
     catalog = case.question.catalog
     names = dict.fromkeys(candidate.instance_type for candidate in case.field.candidates)
-    kinds = [catalog.types[name] for name in names]
-    sold = [kind for kind in kinds if region in kind.on_demand_usd and case.question.zones_offering(kind, region)]
-    return command("--set", f"resources.regions={region}") if sold else ""
+    types = [catalog.types[name] for name in names]
+    offered = any(
+        region in instance_type.on_demand_usd and case.question.zones_offering(instance_type, region)
+        for instance_type in types
+    )
+    return command("--set", f"resources.regions={region}") if offered else ""

@@ -1,28 +1,28 @@
-"""Check that system, container, data and work directory fit on the root disk."""
+"""Check that the system, container, data and work directory fit on the root disk."""
 
 from collections.abc import Iterator
 from typing import Final
 
 from cloudgpu.catalog.image_sizes import unpacked_gib
-from cloudgpu.plan.checks.check import Case, Issue, check
+from cloudgpu.plan.checks.check import CheckInput, Issue, check
 from cloudgpu.text import command
 
 SYSTEM_GIB: Final = 10
 """Approximate size of the machine image with driver and packages."""
 CONTAINERS_GIB: Final = 150
-"""A root disk size that is enough to pull any of NVIDIA's framework containers."""
+"""Root disk size that is sufficient to pull any of NVIDIA's framework containers."""
 _WORKDIR_LARGE: Final = 2 * 2**30
 _GIB: Final = 2**30
 _UNPACKED: Final = 2
-"""Unpacked layers take about twice their compressed size."""
+"""Approximate ratio of the unpacked size of layers to their compressed size."""
 _PULLING: Final = _UNPACKED + 1
-"""During a pull, compressed and unpacked layers are on the disk together."""
+"""Ratio of the disk space during a pull, with both compressed and unpacked layers, to the compressed size."""
 _ARCHIVED: Final = 3
-"""Copies of the unpacked image: the image itself, Docker's copy, and the archive that is sent to the other nodes."""
+"""Copies of the unpacked image on disk: the image itself, Docker's copy, and the archive sent to the other nodes."""
 
 
 @check("image-size", "error", "A container that does not fit on the disk fails only after minutes of pulling.")
-def container_fits(case: Case) -> Iterator[Issue]:
+def container_fits(case: CheckInput) -> Iterator[Issue]:
     """Report a disk that is too small for the system and the image while it is pulled."""
     container, disk = case.question.recipe.environment.container, int(case.question.recipe.resources.disk)
     if container is None:
@@ -49,7 +49,7 @@ def container_fits(case: Case) -> Iterator[Issue]:
         yield Issue(message, command("--set", f"resources.disk={CONTAINERS_GIB}GiB"))
 
 
-def _archive_fits(case: Case, image: str) -> Iterator[Issue]:
+def _archive_fits(case: CheckInput, image: str) -> Iterator[Issue]:
     """Report a disk that is too small for the three copies on a node that sends the image to others."""
     unpacked, disk = _container_gib(case), int(case.question.recipe.resources.disk)
     needed = SYSTEM_GIB + _ARCHIVED * unpacked
@@ -58,15 +58,15 @@ def _archive_fits(case: Case, image: str) -> Iterator[Issue]:
         yield Issue(message, command("--set", f"resources.disk={CONTAINERS_GIB}GiB"), "unknown")
     elif needed > disk:
         message = (
-            f"{image} takes about {unpacked} GiB and three times that while the first node sends it to the others, "
+            f"{image} takes about {unpacked} GiB and three times that while the first node sends it to other nodes, "
             f"but the disk has {disk} GiB"
         )
         yield Issue(message, command("--set", f"resources.disk={max(CONTAINERS_GIB, needed)}GiB"))
 
 
 @check("disk", "error", "Data that does not fit on the disk fails only after hours of copying.")
-def data_fits(case: Case) -> Iterator[Issue]:
-    """Report datasets, work directory, container and system that exceed the disk together."""
+def data_fits(case: CheckInput) -> Iterator[Issue]:
+    """Report a disk that is too small for the datasets, work directory, container and system together."""
     recipe, survey = case.question.recipe, case.question.quotes.survey
     copied = {data.name for data in recipe.data if data.mode == "copy"}
     datasets = {name: dataset for name, dataset in survey.datasets.items() if name in copied and dataset.size_bytes}
@@ -80,27 +80,27 @@ def data_fits(case: Case) -> Iterator[Issue]:
 
 
 @check("workdir", "warning", "The work directory is uploaded from your machine to every node.")
-def workdir_small(case: Case) -> Iterator[Issue]:
-    """Report a work directory of gigabytes, which probably contains data or checkpoints."""
+def workdir_small(case: CheckInput) -> Iterator[Issue]:
+    """Report a work directory larger than 2 GiB, which probably contains data or checkpoints."""
     size = case.question.quotes.survey.workdir_bytes
     if size is not None and size > _WORKDIR_LARGE:
         message = f"the work directory is {gib(size)}, all of which is uploaded to every node"
-        yield Issue(message, "exclude what the run does not read with .cloudgpuignore; declare data as a dataset")
+        yield Issue(message, "exclude unneeded files in .cloudgpuignore, and declare data as a dataset")
 
 
 def gib(size_bytes: int) -> str:
-    """`1.5 GiB`."""
+    """Format a size in bytes as `1.5 GiB`."""
     return f"{size_bytes / _GIB:.1f} GiB"
 
 
-def _container_gib(case: Case) -> int:
+def _container_gib(case: CheckInput) -> int:
     container, packed = case.question.recipe.environment.container, _packed_bytes(case)
     if container is None:
         return 0
     return unpacked_gib(container.image) or 0 if packed is None else _whole_gib(_UNPACKED * packed)
 
 
-def _packed_bytes(case: Case) -> int | None:
+def _packed_bytes(case: CheckInput) -> int | None:
     """Return the compressed size of the recipe's image; None if the registry was not queried or did not report it."""
     container = case.question.recipe.environment.container
     image = None if container is None else case.question.quotes.survey.of_image(container.image)

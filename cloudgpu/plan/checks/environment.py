@@ -1,17 +1,17 @@
-"""Check environment variables, secrets, and the registry login."""
+"""Check environment variables, secrets and the registry login."""
 
 import re
 from collections.abc import Iterator
 from typing import Final
 
-from cloudgpu.plan.checks.check import Case, Issue, check
+from cloudgpu.plan.checks.check import CheckInput, Issue, check
 from cloudgpu.recipe.reserved_names import LAUNCHER_VARIABLES
 from cloudgpu.recipe.schema import Recipe
 from cloudgpu.text import command
 
 _PUBLIC: Final = ("nvcr.io/nvidia/", "public.ecr.aws/")
 _PRIVATE: Final = re.compile(r"^(nvcr\.io/|[a-z0-9-]+\.azurecr\.io/|[a-z0-9-]+-docker\.pkg\.dev/)")
-"""Registries that require a login, except for the public parts above. ECR logins are created automatically."""
+"""Registries that require a login, except for the public repositories in `_PUBLIC`. ECR logins are automatic."""
 
 _KEYS: Final = (
     ("an AWS access key", re.compile(r"\b(?:AKIA|ASIA)[0-9A-Z]{16}\b")),
@@ -31,7 +31,7 @@ _KEYLIKE: Final = re.compile(r"^(?=.*\d)(?=.*[A-Za-z])[A-Za-z0-9+/_=.-]{16,}$")
 
 
 @check("secrets", "note", "Shows which of your environment variables are passed to the run.")
-def secrets_asked(case: Case) -> Iterator[Issue]:
+def secrets_asked(case: CheckInput) -> Iterator[Issue]:
     """Report the secrets that the caller's environment must provide."""
     secrets = _required_variables(case.question.recipe)
     if secrets:
@@ -39,7 +39,7 @@ def secrets_asked(case: Case) -> Iterator[Issue]:
 
 
 @check("secret-missing", "warning", "A secret that is not set would make the run fail after the launch.")
-def secrets_at_hand(case: Case) -> Iterator[Issue]:
+def secrets_at_hand(case: CheckInput) -> Iterator[Issue]:
     """Report secrets that are not set in the caller's environment."""
     set_variables = case.question.quotes.survey.set_variables
     if set_variables is None:
@@ -47,15 +47,15 @@ def secrets_at_hand(case: Case) -> Iterator[Issue]:
     missing = [name for name in _required_variables(case.question.recipe) if name not in set_variables]
     if missing:
         export = command("export", f"{missing[0]}=...")
-        yield Issue(f"not set in your environment: {', '.join(missing)}", f"{export} before you train")
+        yield Issue(f"not set in your environment: {', '.join(missing)}", f"run `{export}` before you start the run")
 
 
 @check(
     "credentials",
     "error",
-    "A key in a recipe ends up in logs, records and repositories, and cannot be withdrawn from there.",
+    "A key in a recipe is copied to logs, records and repositories, from which it cannot be removed.",
 )
-def no_keys_written(case: Case) -> Iterator[Issue]:
+def no_keys_written(case: CheckInput) -> Iterator[Issue]:
     """Report values that look like credentials, without showing the value."""
     for field, name, value in _texts(case.question.recipe):
         kind = next((kind for kind, pattern in _KEYS if pattern.search(value)), "")
@@ -63,11 +63,13 @@ def no_keys_written(case: Case) -> Iterator[Issue]:
             kind = "a secret"
         if kind:
             fix = f"list {name} under environment.secrets, export it, and remove the value" if name else ""
-            yield Issue(f"{field} contains what looks like {kind}", fix or "name a variable under environment.secrets")
+            yield Issue(
+                f"{field} contains what looks like {kind}", fix or "list a variable under environment.secrets instead"
+            )
 
 
 @check("variables", "error", "Ranks that disagree about world size or rendezvous address wait for each other forever.")
-def launcher_sets_them(case: Case) -> Iterator[Issue]:
+def launcher_sets_them(case: CheckInput) -> Iterator[Issue]:
     """Report variables in `env` or `secrets` that the launcher sets itself."""
     recipe = case.question.recipe
     reserved = LAUNCHER_VARIABLES[recipe.launch.launcher]
@@ -76,14 +78,14 @@ def launcher_sets_them(case: Case) -> Iterator[Issue]:
 
 
 @check("login", "error", "A registry that requires a login would reject the pull after the nodes are launched.")
-def registry_login(case: Case) -> Iterator[Issue]:
+def registry_login(case: CheckInput) -> Iterator[Issue]:
     """Report a login without a secret, or a private registry without a login."""
     container, secrets = case.question.recipe.environment.container, case.question.recipe.environment.secrets
     if container is None:
         return
     if container.login is not None and not secrets and container.password is None:
-        message = f"{container.image} is pulled as {container.login}, but no variable holds its password"
-        yield Issue(message, "name the variable in environment.container.password")
+        message = f"{container.image} is pulled as {container.login}, but no variable with the password is set"
+        yield Issue(message, "set environment.container.password to the name of that variable")
     elif container.login is None and container.password is not None:
         message = f"environment.container.password names {container.password}, but login is not set"
         yield Issue(message, "set environment.container.login, for example $oauthtoken for NGC")

@@ -3,13 +3,13 @@
 from collections.abc import Iterator
 
 from cloudgpu.catalog.gpu_spec import misfit
-from cloudgpu.plan.checks.check import Case, Issue, check
+from cloudgpu.plan.checks.check import CheckInput, Issue, check
 from cloudgpu.recipe.name_suggestions import nearest, suggestion
 from cloudgpu.text import command
 
 
 @check("instance-type", "error", "An unknown instance type is reported as unknown, not as unavailable.")
-def instance_types_known(case: Case) -> Iterator[Issue]:
+def instance_types_known(case: CheckInput) -> Iterator[Issue]:
     """Report instance types that are not in the catalog or not offered by AWS."""
     for spec in case.question.specs:
         problem = misfit(spec, case.question.catalog)
@@ -17,8 +17,8 @@ def instance_types_known(case: Case) -> Iterator[Issue]:
             yield Issue(problem.message, problem.fix)
 
 
-@check("gpu", "error", "An unknown GPU, or a count that no type has, is reported first.")
-def gpus_known(case: Case) -> Iterator[Issue]:
+@check("gpu", "error", "An unknown GPU, or a count that no type has, is reported as such, not as unavailable.")
+def gpus_known(case: CheckInput) -> Iterator[Issue]:
     """Report unknown GPUs, and counts or memory sizes that do not exist."""
     for spec in case.question.specs:
         problem = misfit(spec, case.question.catalog)
@@ -26,8 +26,8 @@ def gpus_known(case: Case) -> Iterator[Issue]:
             yield Issue(problem.message, problem.fix)
 
 
-@check("region", "error", "A mistyped region is an error and not silently ignored.")
-def regions_known(case: Case) -> Iterator[Issue]:
+@check("region", "error", "A mistyped region is an error and is not silently ignored.")
+def regions_known(case: CheckInput) -> Iterator[Issue]:
     """Report regions that are not in the catalog."""
     regions = case.question.catalog.regions
     for region in case.question.regions:
@@ -38,8 +38,8 @@ def regions_known(case: Case) -> Iterator[Issue]:
 
 
 @check("left-out", "error", "Requested hardware that is excluded is always reported, together with the rule.")
-def left_out(case: Case) -> Iterator[Issue]:
-    """Report exclusions, as errors only if no candidate is left."""
+def left_out(case: CheckInput) -> Iterator[Issue]:
+    """Report exclusions: as errors if no candidate is left, otherwise as warnings."""
     for exclusion in case.field.left_out:
         if case.field.candidates:
             yield Issue(f"excluded: {exclusion.message}", exclusion.fix, "warning", rule=exclusion.check)
@@ -50,25 +50,25 @@ def left_out(case: Case) -> Iterator[Issue]:
 @check(
     "candidates", "error", "A plan without candidates is never applied, even if no rule explains why there are none."
 )
-def nothing_left(case: Case) -> Iterator[Issue]:
-    """Report that there are no candidates although no rule excluded any."""
+def nothing_left(case: CheckInput) -> Iterator[Issue]:
+    """Report that there are no candidates although no rule excluded a candidate."""
     question, field = case.question, case.field
     if question.types and question.known_regions == question.regions and not field.candidates and not field.left_out:
         yield Issue(f"the recipe cannot use any zone of {', '.join(question.regions)}")
 
 
-@check("gang", "note", "Results from different GPUs are not comparable, and a checkpoint must fit both.")
-def gang_alike(case: Case) -> Iterator[Issue]:
+@check("gang", "note", "Results from different GPUs are not comparable, and a checkpoint must fit every GPU.")
+def gang_alike(case: CheckInput) -> Iterator[Issue]:
     """Report that attempts may use different GPUs. All nodes of one attempt have the same type."""
     kinds = dict.fromkeys(f"{candidate.gpu} {candidate.gpu_memory_gib:f} GiB" for candidate in case.field.candidates)
     if len(kinds) > 1:
-        yield Issue(f"availability decides the GPU, the same for all nodes: {' or '.join(kinds)}")
+        yield Issue(f"the GPU depends on availability and is the same on all nodes: {' or '.join(kinds)}")
 
 
 @check("image-region", "error", "A machine image ID exists in one region only.")
-def image_in_every_region(case: Case) -> Iterator[Issue]:
+def image_in_every_region(case: CheckInput) -> Iterator[Issue]:
     """Report an `ami-...` image with several regions."""
     image, regions = case.question.recipe.resources.image or "", case.question.regions
     if image.startswith("ami-") and len(regions) > 1:
-        message = f"{image} exists in one region only, but the recipe names {len(regions)}"
+        message = f"{image} exists in one region only, but the recipe lists {len(regions)}"
         yield Issue(message, command("--set", f"resources.regions={regions[0]}"))

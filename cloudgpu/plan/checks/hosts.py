@@ -1,4 +1,4 @@
-"""Check self-managed hosts: matching GPUs, reachable, free, and a driver that supports the software."""
+"""Check that self-managed hosts have matching GPUs, are reachable and free, and have a suitable driver."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -10,25 +10,25 @@ from cloudgpu.catalog import InstanceType
 from cloudgpu.catalog.gpu_spec import parse_gpu_spec, spec_name
 from cloudgpu.hosts.host import OwnHost
 from cloudgpu.hosts.usage import HostsView
-from cloudgpu.plan.checks.check import Case, Issue, check
+from cloudgpu.plan.checks.check import CheckInput, Issue, check
 from cloudgpu.plan.checks.software_container import container_unfit
 from cloudgpu.plan.checks.software_driver import cuda_unfit, driver_unfit
 from cloudgpu.plan.checks.software_torch import torch_unfit
 from cloudgpu.plan.host_sets import groups, matching
 from cloudgpu.plan.plan import Severity
-from cloudgpu.plan.planner_input import Question
+from cloudgpu.plan.planner_input import PlannerInput
 from cloudgpu.recipe.name_suggestions import suggestion
 from cloudgpu.text import command
 
 _RULES: Final = (driver_unfit, cuda_unfit, container_unfit, torch_unfit)
 
 
-def _view(case: Case) -> HostsView | None:
+def _view(case: CheckInput) -> HostsView | None:
     return case.question.hosts
 
 
-@check("pool", "error", "A pool without hosts would leave the recipe without hosts.")
-def pool_known(case: Case) -> Iterator[Issue]:
+@check("pool", "error", "A pool that is not in the inventory has no hosts.")
+def pool_known(case: CheckInput) -> Iterator[Issue]:
     """Report a `resources.pool` that is not in the inventory."""
     view, pool = _view(case), case.question.recipe.resources.pool
     if pool is None:
@@ -44,19 +44,21 @@ def pool_known(case: Case) -> Iterator[Issue]:
 
 
 @check("hosts", "error", "A cluster needs enough hosts of one kind at the same time.")
-def hosts_fit(case: Case) -> Iterator[Issue]:
-    """Report that too few hosts of one kind and pool have the GPUs."""
+def hosts_fit(case: CheckInput) -> Iterator[Issue]:
+    """Report that too few hosts of one kind and pool have the requested GPUs."""
     view, recipe = _view(case), case.question.recipe
     if view is None or case.field.candidates:
         return
     if not case.question.specs:
-        yield Issue("the recipe names no GPUs", _nearest(view))
+        yield Issue("the recipe specifies no GPUs", _usable_spec(view))
     for spec in case.question.specs:
         groups_of_hosts = groups(case.question, parse_gpu_spec(spec))
         largest = max((len(hosts) for hosts in groups_of_hosts), default=0)
         pool = f" in pool {recipe.resources.pool}" if recipe.resources.pool else ""
         if largest == 0:
-            yield Issue(f"no host{pool} has {spec}; {view.file.path.name} has {_listed(view)}", _nearest(view))
+            yield Issue(
+                f"no host{pool} has {spec}; {view.file.path.name} has {_hosts_by_gpu(view)}", _usable_spec(view)
+            )
         elif largest < recipe.resources.nodes:
             count = len(groups_of_hosts)
             same = "" if count == 1 else f" of the same kind ({count} kinds or pools, which a cluster cannot mix)"
@@ -64,9 +66,9 @@ def hosts_fit(case: Case) -> Iterator[Issue]:
             yield Issue(message, command("--set", f"resources.nodes={largest}"))
 
 
-@check("host-free", "error", "GPUs that another user or program is using are not taken.")
-def hosts_free(case: Case) -> Iterator[Issue]:
-    """Report matching hosts that do not respond, lack GPUs or are in use; an error only if too few others are left."""
+@check("host-free", "error", "A run never uses GPUs that another user or program is using.")
+def hosts_free(case: CheckInput) -> Iterator[Issue]:
+    """Report hosts that do not respond, lack GPUs or are in use, as errors only if too few other hosts are left."""
     view = _view(case)
     if view is None:
         return
@@ -79,14 +81,14 @@ def hosts_free(case: Case) -> Iterator[Issue]:
             fix = "" if enough else "cloudgpu hosts check"
             yield Issue(f"{host.name}: {state.problem}", fix, _severity(enough=enough))
         elif state.gpus < host.gpus:
-            message = f"{host.name} has {state.gpus} GPUs, but the inventory says {host.gpus}"
+            message = f"{host.name} has {state.gpus} GPUs, but the inventory lists {host.gpus}"
             yield Issue(message, "cloudgpu hosts scan", _severity(enough=enough))
         for line in state.taken:
             yield Issue(f"{host.name}: {line}", severity="note" if enough else "error")
 
 
 @check("host-software", "error", "Software that needs a newer driver fails at its first kernel.")
-def driver_carries(case: Case) -> Iterator[Issue]:
+def driver_carries(case: CheckInput) -> Iterator[Issue]:
     """Report hosts whose driver or GPU does not support the CUDA of the container or PyTorch."""
     view = _view(case)
     if view is None:
@@ -104,20 +106,20 @@ def driver_carries(case: Case) -> Iterator[Issue]:
 
 
 @check("host-unknown", "unknown", "Hosts that were not checked count as unknown, not as passed.")
-def hosts_asked(case: Case) -> Iterator[Issue]:
+def hosts_asked(case: CheckInput) -> Iterator[Issue]:
     """Report hosts that were not contacted or whose driver is unknown."""
     view = _view(case)
     if view is None:
         return
     if not view.asked:
-        yield Issue("not checked whether the hosts respond and their GPUs are free", "plan without --offline")
+        yield Issue("the hosts were not checked: they may not respond or be in use", "plan without --offline")
     names = [host.name for host in _matching_hosts(case) if not host.driver]
     if names:
         yield Issue(f"the driver of {', '.join(names)} is unknown", command("cloudgpu", "hosts", "scan", names[0]))
 
 
 @check("host-ignored", "note", "Fields that apply only to AWS are reported as ignored.")
-def aws_only_fields(case: Case) -> Iterator[Issue]:
+def aws_only_fields(case: CheckInput) -> Iterator[Issue]:
     """Report AWS-only fields with self-managed hosts."""
     if _view(case) is None:
         return
@@ -128,14 +130,14 @@ def aws_only_fields(case: Case) -> Iterator[Issue]:
 
 
 @check("host-storage", "error", "Storage on AWS cannot be mounted on self-managed hosts.")
-def no_storage(case: Case) -> Iterator[Issue]:
+def no_storage(case: CheckInput) -> Iterator[Issue]:
     """Report a `storage` section."""
     if _view(case) is not None and case.question.recipe.storage:
         names = ", ".join(storage.name for storage in case.question.recipe.storage)
         yield Issue(f"storage {names} is on AWS, and these hosts cannot mount it", "use `data`, or a path on the hosts")
 
 
-def _matching_hosts(case: Case) -> list[OwnHost]:
+def _matching_hosts(case: CheckInput) -> list[OwnHost]:
     """Return every host that matches the recipe."""
     hosts = [host for spec in case.question.specs for host in matching(case.question, parse_gpu_spec(spec))]
     return list(dict.fromkeys(hosts))
@@ -145,7 +147,7 @@ def _severity(*, enough: bool) -> Severity | None:
     return "warning" if enough else None
 
 
-def _listed(view: HostsView) -> str:
+def _hosts_by_gpu(view: HostsView) -> str:
     kinds: dict[str, list[str]] = {}
     for host in view.file.hosts:
         gpus = f"{spec_name(host.gpu)}:{host.gpus}" if host.gpus else "no known GPU"
@@ -153,20 +155,20 @@ def _listed(view: HostsView) -> str:
     return "; ".join(f"{gpus} ({', '.join(names)})" for gpus, names in kinds.items())
 
 
-def _nearest(view: HostsView) -> str:
+def _usable_spec(view: HostsView) -> str:
     first = next((host for host in view.file.hosts if host.gpus), None)
     return command("--set", f"resources.gpu={spec_name(first.gpu)}:{first.gpus}") if first else "cloudgpu hosts scan"
 
 
-def _with_driver(question: Question, host: OwnHost) -> Question:
-    """Return the question with the host's driver as the recipe's driver, so that the driver rules see it."""
+def _with_driver(question: PlannerInput, host: OwnHost) -> PlannerInput:
+    """Return the question with the host's driver as the recipe's driver, so that the driver rules check it."""
     branch = int(host.driver.partition(".")[0]) if host.driver else None
     resources = question.recipe.resources.model_copy(update={"driver": branch, "image": None})
     return replace(question, recipe=question.recipe.model_copy(update={"resources": resources}))
 
 
 def _as_type(host: OwnHost) -> InstanceType:
-    """Return the host as an instance type, which the rules work on."""
+    """Return the host as an instance type, so that the rules for types apply to it."""
     return InstanceType(
         name=host.name,
         gpu=host.gpu,

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Final
 
-from cloudgpu.plan.checks.check import Case, Issue, check
+from cloudgpu.plan.checks.check import CheckInput, Issue, check
 from cloudgpu.plan.named_resources import ImageSeen
 from cloudgpu.plan.plan import Severity
 
@@ -12,7 +12,7 @@ _MACHINE: Final = "linux/amd64"
 
 
 @check("image-there", "error", "An image that cannot be pulled wastes the nodes that wait for it.")
-def image_there(case: Case) -> Iterator[Issue]:
+def image_there(case: CheckInput) -> Iterator[Issue]:
     """Report an image that does not exist, that the registry refuses, or that could not be checked."""
     image = _image(case)
     if image is None or image.presence == "there":
@@ -27,8 +27,8 @@ def image_there(case: Case) -> Iterator[Issue]:
 
 
 @check("image-machine", "error", "An image for another CPU architecture fails at its first command.")
-def image_fits_machine(case: Case) -> Iterator[Issue]:
-    """Report an image that is not built for x86_64, which all instance types are."""
+def image_fits_machine(case: CheckInput) -> Iterator[Issue]:
+    """Report an image that is not built for x86_64, the architecture of every instance type."""
     image = _image(case)
     if image is None or not image.platforms or _MACHINE in image.platforms:
         return
@@ -40,13 +40,13 @@ def image_fits_machine(case: Case) -> Iterator[Issue]:
     yield _issue(case, image, f"{built_for}, but the nodes are {_MACHINE}", fix)
 
 
-def _image(case: Case) -> ImageSeen | None:
+def _image(case: CheckInput) -> ImageSeen | None:
     container = case.question.recipe.environment.container
     return None if container is None else case.question.quotes.survey.of_image(container.image)
 
 
-def _issue(case: Case, image: ImageSeen, message: str, fix: str) -> Issue:
-    """Return an issue, less severe if nodes may reach another registry by this name or already have the image."""
+def _issue(case: CheckInput, image: ImageSeen, message: str, fix: str) -> Issue:
+    """Return an issue, less severe if the name means another registry on a node, or if nodes may have the image."""
     recipe, severity = case.question.recipe, None
     may_have_image = case.question.hosts is not None or bool(recipe.resources.image)
     if image.on_loopback:

@@ -1,11 +1,11 @@
-"""Check the number of ranks, their ports, and that the launcher suits the environment."""
+"""Check the number of ranks, the batch, the ports, and that the launcher suits the environment."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from cloudgpu.plan.checks.check import Case, Issue, check
+from cloudgpu.plan.checks.check import CheckInput, Issue, check
 from cloudgpu.plan.plan import Severity
 from cloudgpu.recipe.batch import batch_of
 from cloudgpu.recipe.launching import LOCAL_KINDS, ON_THE_HEAD, ONE_A_NODE, kvstore_kind
@@ -28,9 +28,10 @@ class Framework:
     """The framework that a launcher starts.
 
     Attributes:
-        name: Its name.
-        foreign: Frameworks whose containers do not contain it (`torch` is Torch7, not PyTorch).
-        brought_by: Matches requirements that install it.
+        name: Name of the framework.
+        foreign: NGC containers without the framework (`torch` is Torch7, not PyTorch).
+        brought_by: Pattern of requirements that install the framework.
+        package: Package that installs the framework.
     """
 
     name: str
@@ -54,8 +55,8 @@ _WITHOUT_MPI: Final = re.compile(
     r"^(?:docker\.io/)?(?:library/)?(?:pytorch/pytorch|tensorflow/tensorflow|nvidia/cuda|nvcr\.io/nvidia/cuda|"
     r"python|ubuntu|debian|alpine|busybox)(?::|@|$)|^nvcr\.io/nvidia/cuda:"
 )
-"""Images without Open MPI."""
-_BY_ITSELF: Final = frozenset({"kvstore", "tf-config", *ONE_A_NODE})
+"""Matches images without Open MPI."""
+_ONE_PROCESS_FOR_ALL_GPUS: Final = frozenset({"kvstore", "tf-config", *ONE_A_NODE})
 """Launchers whose single process per node is expected to use all GPUs."""
 
 
@@ -64,7 +65,7 @@ _BY_ITSELF: Final = frozenset({"kvstore", "tf-config", *ONE_A_NODE})
     "error",
     "Ranks without a GPU fail at their first step; a rank count that depends on availability is unexpected.",
 )
-def ranks_fit(case: Case) -> Iterator[Issue]:
+def ranks_fit(case: CheckInput) -> Iterator[Issue]:
     """Report more ranks than GPUs, a rank count that depends on the type, or too many rehearsed ranks."""
     question, plan = case.question, case.plan
     ranks = question.recipe.launch.ranks
@@ -85,29 +86,31 @@ def ranks_fit(case: Case) -> Iterator[Issue]:
 
 
 @check("idle-gpus", "warning", "A GPU without a rank costs money and does nothing.")
-def every_gpu_used(case: Case) -> Iterator[Issue]:
+def every_gpu_used(case: CheckInput) -> Iterator[Issue]:
     """Report fewer ranks per node than GPUs."""
     ranks, nodes = case.question.recipe.launch.ranks, case.plan.nodes
-    if case.question.rehearsed or ranks == "gpus" or case.question.recipe.launch.launcher in _BY_ITSELF:
+    if case.question.rehearsed or ranks == "gpus" or case.question.recipe.launch.launcher in _ONE_PROCESS_FOR_ALL_GPUS:
         return
     sizes = {candidate.instance_type: candidate.gpus_per_node for candidate in case.field.candidates}
     for name, gpus in sizes.items():
         if ranks < gpus:
             message = f"{ranks} rank{'s' if ranks > 1 else ''} per node, but {name} has {gpus} GPUs"
-            idle = ": the others are idle unless the program itself uses several"
+            idle = ": the other GPUs are idle unless the program uses them itself"
             severity: Severity = "note" if ranks == 1 and nodes == 1 else "warning"
             yield Issue(f"{message}{idle}", "--set launch.ranks_per_node=gpus", severity)
 
 
-@check("batch", "error", "A batch that the ranks cannot share evenly leaves some without work or changes the training.")
-def batch_shared(case: Case) -> Iterator[Issue]:
+@check(
+    "batch", "error", "A batch that the ranks cannot share evenly leaves ranks without work or changes the training."
+)
+def batch_shared(case: CheckInput) -> Iterator[Issue]:
     """Report a global batch that is smaller than the number of ranks or not a multiple of it."""
     batch = batch_of(case.question.recipe)
     if batch is None:
         return
     for world_size, name in _world_sizes(case).items():
         if batch < world_size:
-            message = f"a batch of {batch} is too small for {world_size} ranks ({name}): some get no samples"
+            message = f"a batch of {batch} is too small for {world_size} ranks ({name}): some ranks get no samples"
             yield Issue(message, _batch_set(case.question.recipe, world_size))
         elif batch % world_size:
             message = f"a batch of {batch} does not divide evenly over {world_size} ranks ({name})"
@@ -116,7 +119,7 @@ def batch_shared(case: Case) -> Iterator[Issue]:
 
 
 @check("ports", "error", "Two programs on the same port make the run fail at startup.")
-def ports_free(case: Case) -> Iterator[Issue]:
+def ports_free(case: CheckInput) -> Iterator[Issue]:
     """Report ports in the recipe that conflict with SSH, with reserved ports or with each other."""
     used_by: dict[int, str] = {}
     for name, port in _ports(case.question.recipe):
@@ -130,7 +133,7 @@ def ports_free(case: Case) -> Iterator[Issue]:
 
 
 @check("launcher", "error", "Ranks that are started for one framework but run another never connect.")
-def launcher_fits(case: Case) -> Iterator[Issue]:
+def launcher_fits(case: CheckInput) -> Iterator[Issue]:
     """Report a launcher whose framework is not in the environment, or that cannot work on these nodes."""
     recipe = case.question.recipe
     yield from _framework(recipe)
@@ -153,12 +156,12 @@ def _framework(recipe: Recipe) -> Iterator[Issue]:
         yield Issue(message, f"add {framework.package} to environment.python.requirements", "note")
 
 
-def _nothing(case: Case) -> Iterator[Issue]:
+def _nothing(case: CheckInput) -> Iterator[Issue]:
     del case
     yield from ()
 
 
-def _kvstore(case: Case) -> Iterator[Issue]:
+def _kvstore(case: CheckInput) -> Iterator[Issue]:
     recipe = case.question.recipe
     kind, workers = kvstore_kind(recipe.launch, recipe.params), case.plan.nodes * case.plan.ranks_per_node
     if kind in LOCAL_KINDS and workers > 1:
@@ -170,7 +173,7 @@ def _kvstore(case: Case) -> Iterator[Issue]:
         )
 
 
-def _mpirun(case: Case) -> Iterator[Issue]:
+def _mpirun(case: CheckInput) -> Iterator[Issue]:
     container = case.question.recipe.environment.container
     if container is not None and _WITHOUT_MPI.search(container.image):
         fix = "choose an image with Open MPI, for example one from NGC"
@@ -184,7 +187,7 @@ def _mpirun(case: Case) -> Iterator[Issue]:
         yield Issue("to Open MPI, all simulated nodes are one machine: all ranks run on node 0", severity="note")
 
 
-def _deepspeed(case: Case) -> Iterator[Issue]:
+def _deepspeed(case: CheckInput) -> Iterator[Issue]:
     recipe = case.question.recipe
     if case.plan.nodes == 1:
         return
@@ -193,19 +196,19 @@ def _deepspeed(case: Case) -> Iterator[Issue]:
         yield Issue(message, "--set launch.with=torchrun", "error")
     if recipe.environment.secrets:
         listed = ", ".join(recipe.environment.secrets)
-        message = f"only the process on the head gets the secrets, not those it starts on other nodes: {listed}"
+        message = f"only the process on the head gets these secrets, the processes on other nodes do not: {listed}"
         yield Issue(message, severity="warning")
 
 
-def _head_alone(case: Case) -> Iterator[Issue]:
+def _head_alone(case: CheckInput) -> Iterator[Issue]:
     others = case.plan.nodes - 1
     if others:
         idle = "the other node has" if others == 1 else f"the other {others} nodes have"
         message = f"{case.question.recipe.launch.launcher} runs its command only on the head, so {idle} no rank"
-        yield Issue(message, "--set resources.nodes=1, unless the command itself uses them", "warning")
+        yield Issue(message, "--set resources.nodes=1, unless the command itself uses the other nodes", "warning")
 
 
-_LAUNCHERS: Final[Mapping[str, Callable[[Case], Iterator[Issue]]]] = {
+_LAUNCHERS: Final[Mapping[str, Callable[[CheckInput], Iterator[Issue]]]] = {
     "kvstore": _kvstore,
     "mpirun": _mpirun,
     "deepspeed": _deepspeed,
@@ -214,8 +217,8 @@ _LAUNCHERS: Final[Mapping[str, Callable[[Case], Iterator[Issue]]]] = {
 }
 
 
-def _world_sizes(case: Case) -> dict[int, str]:
-    """Return each possible number of ranks with a description of where it comes from."""
+def _world_sizes(case: CheckInput) -> dict[int, str]:
+    """Return each possible number of ranks with a description of its origin."""
     nodes, ranks = case.plan.nodes, case.question.recipe.launch.ranks
     if case.question.recipe.launch.launcher in ON_THE_HEAD:
         return {1: "one process"}

@@ -3,19 +3,19 @@
 from collections.abc import Iterator
 
 from cloudgpu.plan.checks.budget import SHORTEST_RUN_S
-from cloudgpu.plan.checks.check import Case, Issue, check
+from cloudgpu.plan.checks.check import CheckInput, Issue, check
 from cloudgpu.plan.reservations import reservation_notes
 from cloudgpu.recipe.units import DurationS
 
 _MINUTE_S = 60
 _NOTICE_S = 120
-"""EC2 announces a spot interruption at most two minutes ahead."""
+"""EC2 announces a spot interruption at most two minutes in advance."""
 _HEADWAY_S = 10
-"""Margin until the notice is noticed: agents poll every five seconds."""
+"""Margin for the delay with which agents, which poll every five seconds, see the notice."""
 
 
 @check("cool-down", "note", "Explains why candidates that recently had no capacity are tried last.")
-def no_capacity_lately(case: Case) -> Iterator[Issue]:
+def no_capacity_lately(case: CheckInput) -> Iterator[Issue]:
     """Report candidates that recently had no capacity. Capacity returns, so they are tried last and not excluded."""
     refused = case.question.quotes.refused
     ages_s = [(candidate, refused.get(candidate.key)) for candidate in case.field.candidates]
@@ -27,8 +27,8 @@ def no_capacity_lately(case: Case) -> Iterator[Issue]:
 
 
 @check("reservation", "error", "A reservation has its own start, end and price, which may not suit the run.")
-def reservation_terms(case: Case) -> Iterator[Issue]:
-    """Report the cost and start of a reservation, and if its end shortens the run."""
+def reservation_terms(case: CheckInput) -> Iterator[Issue]:
+    """Report the cost and start of a reservation, and whether its end shortens the run."""
     question = case.question
     reservation, now = question.quotes.reservation, question.quotes.asked_at
     if reservation is None or now is None:
@@ -45,7 +45,7 @@ def reservation_terms(case: Case) -> Iterator[Issue]:
 
 
 @check("spot", "warning", "A spot interruption must not lose the work, and spot prices change.")
-def spot_is_safe(case: Case) -> Iterator[Issue]:
+def spot_is_safe(case: CheckInput) -> Iterator[Issue]:
     """Report spot without a checkpoint, and spot prices that were not read today."""
     question = case.question
     if "spot" not in question.markets:
@@ -60,7 +60,7 @@ def spot_is_safe(case: Case) -> Iterator[Issue]:
 
 
 @check("grace", "warning", "A checkpoint that is not complete before the node terminates is lost.")
-def checkpoint_in_time(case: Case) -> Iterator[Issue]:
+def checkpoint_in_time(case: CheckInput) -> Iterator[Issue]:
     """Report a grace period that is longer than the spot notice or the expiry allows."""
     checkpoint = case.question.recipe.checkpoint
     if checkpoint is None:
@@ -78,8 +78,8 @@ def checkpoint_in_time(case: Case) -> Iterator[Issue]:
     "warning",
     "A placement group restricts the available capacity and does not work with every reservation.",
 )
-def placement_possible(case: Case) -> Iterator[Issue]:
-    """Report a placement group with spot or reserved capacity. Capacity Blocks get none."""
+def placement_possible(case: CheckInput) -> Iterator[Issue]:
+    """Report a placement group with spot or reserved capacity. Capacity Blocks do not use a placement group."""
     nodes, markets = case.plan.nodes, case.question.markets
     if nodes == 1 or not case.field.candidates:
         return
@@ -88,5 +88,7 @@ def placement_possible(case: Case) -> Iterator[Issue]:
         message = f"the {nodes} nodes use a new placement group, but {reservation} was not created in it"
         yield Issue(f"{message}: AWS may reject the launch", "use one node per cluster, or a Capacity Block")
     if "spot" in markets:
-        message = f"{nodes} spot nodes in one placement group are harder to get than one, and an interruption stops all"
+        message = (
+            f"{nodes} spot nodes in one placement group are harder to get than one node, and an interruption stops all"
+        )
         yield Issue(message, severity="note")

@@ -3,13 +3,15 @@
 from collections.abc import Iterator
 
 from cloudgpu.catalog.quotas import Quota, quota_of
-from cloudgpu.plan.checks.check import Case, Issue, check
+from cloudgpu.plan.checks.check import CheckInput, Issue, check
 from cloudgpu.plan.quota_headroom import QuotaRoom
 from cloudgpu.plan.reservations import is_reserved
 
 
-@check("quota", "warning", "A cluster that fits the quota can still fail because of what already runs.")
-def quota_has_room(case: Case) -> Iterator[Issue]:
+@check(
+    "quota", "warning", "A cluster below the quota can still fail, because running instances count against the quota."
+)
+def quota_has_room(case: CheckInput) -> Iterator[Issue]:
     """Report insufficient quota headroom, or a quota that could not be read."""
     catalog, quotes = case.question.catalog, case.question.quotes
     if not quotes.live and not quotes.quotas:
@@ -17,10 +19,8 @@ def quota_has_room(case: Case) -> Iterator[Issue]:
     for candidate in case.field.candidates:
         if is_reserved(candidate.market):
             continue
-        quota, needed = (
-            quota_of(candidate.instance_type, candidate.market),
-            case.plan.nodes * catalog.types[candidate.instance_type].vcpus,
-        )
+        quota = quota_of(candidate.instance_type, candidate.market)
+        needed = case.plan.nodes * catalog.types[candidate.instance_type].vcpus
         headroom = quotes.quotas.get((candidate.region, quota.key))
         since = headroom.since(live=quotes.live) if headroom else ""
         yield from _shortage(headroom, quota, candidate.region, needed, since)
@@ -39,9 +39,9 @@ def _shortage(headroom: QuotaRoom | None, quota: Quota, region: str, needed: int
         yield Issue(message, f"terminate running instances, or request a higher quota at {quota.console(region)}")
 
 
-@check("offline", "unknown", "What was not queried never counts as passed.")
-def asked_at_all(case: Case) -> Iterator[Issue]:
-    """Report what an offline plan does not know about this account."""
+@check("offline", "unknown", "Checks that need the cloud never count as passed in an offline plan.")
+def asked_at_all(case: CheckInput) -> Iterator[Issue]:
+    """Report the data of the account that an offline plan lacks."""
     quotes = case.question.quotes
     if quotes.live:
         return
@@ -52,8 +52,8 @@ def asked_at_all(case: Case) -> Iterator[Issue]:
 
 
 @check("zones", "unknown", "The catalog's zones may differ from those of this account.")
-def zones_asked(case: Case) -> Iterator[Issue]:
+def zones_asked(case: CheckInput) -> Iterator[Issue]:
     """Report regions whose zones could not be queried."""
     for region, why in case.question.quotes.zones_unknown.items():
         if any(candidate.region == region for candidate in case.field.candidates):
-            yield Issue(f"cannot tell which zones of {region} offer the type, so the catalog's are tried: {why}")
+            yield Issue(f"cannot tell which zones of {region} offer the type, so the catalog's zones are tried: {why}")

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from cloudgpu.plan.candidates import Field
+from cloudgpu.plan.candidates import CandidateList
 from cloudgpu.plan.checks import (
     account,
     budget,
@@ -22,9 +22,9 @@ from cloudgpu.plan.checks import (
     storage,
     unsupported_fields,
 )
-from cloudgpu.plan.checks.check import Case, Check
+from cloudgpu.plan.checks.check import Check, CheckInput
 from cloudgpu.plan.plan import Finding, Plan, Severity
-from cloudgpu.plan.planner_input import Question
+from cloudgpu.plan.planner_input import PlannerInput
 
 CHECKS: Final[tuple[Check, ...]] = (
     hardware.instance_types_known,
@@ -131,15 +131,15 @@ NOT_ON_HOSTS: Final = frozenset(
         results.checkpoint_outlives_spot.name,
     }
 )
-"""Checks that apply only to launched instances."""
+"""Names of the checks that do not apply to self-managed hosts."""
 
 SEVERITIES: Final[tuple[Severity, ...]] = ("error", "warning", "unknown", "note")
-"""Most severe first. `unknown` means that the check could not run: neither passed nor failed."""
+"""All severities, most severe first. `unknown` means that the check could not run: it neither passed nor failed."""
 
 
-def findings(question: Question, field: Field, plan: Plan) -> tuple[Finding, ...]:
+def findings(question: PlannerInput, field: CandidateList, plan: Plan) -> tuple[Finding, ...]:
     """Return the findings of every check without duplicates, errors first."""
-    case = Case(question, field, plan)
+    case = CheckInput(question, field, plan)
     is_self_managed = question.hosts is not None
     checks = [check for check in CHECKS if not (is_self_managed and check.name in NOT_ON_HOSTS)]
     unique = dict.fromkeys(finding for check in checks for finding in check.findings(case))

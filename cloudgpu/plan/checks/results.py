@@ -8,7 +8,7 @@ from pathlib import PurePosixPath
 from typing import Final
 
 from cloudgpu.errors import RecipeError
-from cloudgpu.plan.checks.check import Case, Issue, check
+from cloudgpu.plan.checks.check import CheckInput, Issue, check
 from cloudgpu.recipe import template
 from cloudgpu.recipe.schema import Recipe
 
@@ -20,32 +20,30 @@ _OUTPUTS: Final = re.compile(r"(?<!\{)\{outputs\}")
 
 
 @check("outputs", "warning", "Files outside the work directory are lost with the node's disk.")
-def written_where_it_is_kept(case: Case) -> Iterator[Issue]:
+def written_where_it_is_kept(case: CheckInput) -> Iterator[Issue]:
     """Report output paths outside the work directory, and `{outputs}` if `outputs` does not include it."""
     recipe = case.question.recipe
     if _OUTPUTS.search(recipe.launch.command) and not any(_includes_outputs(output) for output in recipe.outputs):
-        message = (
-            "the command writes to {outputs}, but outputs does not include that directory: it is lost with the node"
-        )
+        message = "the command writes to {outputs}, but outputs does not list that directory: it is lost with the node"
         yield Issue(message, "add outputs/ to outputs")
     mounted = [storage.to for storage in recipe.storage]
     for option, path in _written_paths(recipe):
         if not any(PurePosixPath(path).is_relative_to(to) for to in mounted):
             message = f"{option} {path} is outside the work directory, on a disk that is lost with the node"
-            yield Issue(message, "write below the work directory and name it under outputs, or use {outputs}")
+            yield Issue(message, "write below the work directory and list the path under outputs, or use {outputs}")
 
 
 @check("nothing-kept", "note", "A run without outputs is reported before it costs anything.")
-def something_kept(case: Case) -> Iterator[Issue]:
-    """Report a run of which only logs and metrics are kept."""
+def something_kept(case: CheckInput) -> Iterator[Issue]:
+    """Report a run that keeps only logs and metrics."""
     recipe = case.question.recipe
     copied = recipe.checkpoint is not None and recipe.checkpoint.to is not None
     if not case.question.rehearsed and not (recipe.outputs or copied or recipe.storage):
-        yield Issue("the recipe names no outputs: only logs and metrics are downloaded", "add outputs: [outputs/]")
+        yield Issue("the recipe lists no outputs: only logs and metrics are downloaded", "add outputs: [outputs/]")
 
 
 @check("checkpoint-kept", "warning", "A checkpoint on a spot node's local disk is lost with the node.")
-def checkpoint_outlives_spot(case: Case) -> Iterator[Issue]:
+def checkpoint_outlives_spot(case: CheckInput) -> Iterator[Issue]:
     """Report spot nodes whose checkpoints are not copied anywhere."""
     checkpoint, recipe = case.question.recipe.checkpoint, case.question.recipe
     if checkpoint is None or not any(candidate.market == "spot" for candidate in case.field.candidates):
@@ -79,7 +77,7 @@ def _written_paths(recipe: Recipe) -> Iterator[tuple[str, str]]:
 
 
 def _filled(recipe: Recipe, word: str) -> str:
-    """Return the word with its parameters filled in; empty if it needs a value known only to the run (`{outputs}`)."""
+    """Return the word with its parameters filled in; empty if it contains a value of the run, such as `{outputs}`."""
     try:
         return " ".join(template.argv(shlex.quote(word), recipe.params))
     except RecipeError:

@@ -4,20 +4,20 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from cloudgpu.catalog import InstanceType
-from cloudgpu.plan.planner_input import Question
+from cloudgpu.plan.planner_input import PlannerInput
 
 
 @dataclass(frozen=True)
 class Reason:
-    """Why something is excluded. `fix` is a change that would include it or something similar."""
+    """The reason for an exclusion. `fix` is a change that would include the excluded item or a similar one."""
 
     message: str
     fix: str = ""
 
 
-OfType = Callable[[Question, InstanceType], Iterator[Reason]]
-OfRegion = Callable[[Question, InstanceType, str], Iterator[Reason]]
-OfZone = Callable[[Question, str, str], Iterator[Reason]]
+OfType = Callable[[PlannerInput, InstanceType], Iterator[Reason]]
+OfRegion = Callable[[PlannerInput, InstanceType, str], Iterator[Reason]]
+OfZone = Callable[[PlannerInput, str, str], Iterator[Reason]]
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class TypeRule:
 
     name: str
     about: str
-    """What the rule protects from, in one sentence."""
+    """Purpose of the rule, in one sentence."""
     find: OfType
 
 

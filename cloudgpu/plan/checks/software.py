@@ -1,17 +1,17 @@
-"""Check the software for problems that do not exclude an instance type."""
+"""Check the container, PyTorch and driver for problems that do not exclude an instance type."""
 
 import re
 from collections.abc import Iterator
 
 from cloudgpu.catalog.compatibility import release_of
 from cloudgpu.catalog.images import carried_driver
-from cloudgpu.plan.checks.check import Case, Issue, check
+from cloudgpu.plan.checks.check import CheckInput, Issue, check
 from cloudgpu.plan.checks.software_container import fitting
 from cloudgpu.plan.checks.software_torch import nearest_build, packages_requiring_torch, torch_misfit
 
 
 @check("container-code", "warning", "A container older than the GPU runs slowly or behaves differently than tested.")
-def container_untuned(case: Case) -> Iterator[Issue]:
+def container_untuned(case: CheckInput) -> Iterator[Issue]:
     """Report images that only contain code for an older GPU, or whose code is unknown."""
     container = case.question.recipe.environment.container
     if container is None:
@@ -31,7 +31,7 @@ def container_untuned(case: Case) -> Iterator[Issue]:
     "note",
     "A rehearsal needs no GPU, so it does not show that PyTorch lacks code for the GPU used on AWS.",
 )
-def torch_rehearsed(case: Case) -> Iterator[Issue]:
+def torch_rehearsed(case: CheckInput) -> Iterator[Issue]:
     """Report PyTorch wheels that would not run on AWS, because a rehearsal runs them without a GPU."""
     python = case.question.recipe.environment.python
     if python is None or not case.question.rehearsed:
@@ -49,7 +49,7 @@ def torch_rehearsed(case: Case) -> Iterator[Issue]:
     "unknown",
     "A package that depends on PyTorch installs the newest one, which may have no code for the GPU.",
 )
-def torch_brought(case: Case) -> Iterator[Issue]:
+def torch_brought(case: CheckInput) -> Iterator[Issue]:
     """Report PyTorch installed as a dependency, if the newest release has no code for the GPU."""
     python = case.question.recipe.environment.python
     packages = packages_requiring_torch(python.requirements) if python is not None else ()
@@ -66,18 +66,16 @@ def torch_brought(case: Case) -> Iterator[Issue]:
 
 
 @check("driver-known", "unknown", "The driver of a custom machine image is unknown until the node boots.")
-def driver_known(case: Case) -> Iterator[Issue]:
+def driver_known(case: CheckInput) -> Iterator[Issue]:
     """Report a custom machine image whose driver is unknown."""
     image = case.question.recipe.resources.image
     preinstalled = carried_driver(image) if image else None
     if preinstalled is not None and preinstalled.branch is None:
-        yield Issue(
-            f"cannot tell whether {image} has a driver: the bootstrap keeps an existing one, or else installs one"
-        )
+        yield Issue(f"cannot tell whether {image} has a driver: the bootstrap installs a driver unless there is one")
 
 
 @check("driver-given", "error", "A requested driver is not installed on a machine image that already has one.")
-def driver_ignored(case: Case) -> Iterator[Issue]:
+def driver_ignored(case: CheckInput) -> Iterator[Issue]:
     """Report `resources.driver` together with a machine image that has a driver."""
     resources = case.question.recipe.resources
     preinstalled = carried_driver(resources.image) if resources.image else None
@@ -87,7 +85,7 @@ def driver_ignored(case: Case) -> Iterator[Issue]:
 
 
 @check("efa-software", "warning", "EFA with software that is older than its hardware is slow or hangs.")
-def efa_software(case: Case) -> Iterator[Issue]:
+def efa_software(case: CheckInput) -> Iterator[Issue]:
     """Report a container whose CUDA is too old for EFA on the type, and the libraries that it must contain."""
     container = case.question.recipe.environment.container
     if container is None:
@@ -109,7 +107,7 @@ def efa_software(case: Case) -> Iterator[Issue]:
         ]
         if parts:
             message = f"EFA on {name} needs {' and '.join(parts)} in the container"
-            yield Issue(message, "images/efa-nccl adds both to a framework image", "note")
+            yield Issue(message, "add the libraries to a framework image with images/efa-nccl", "note")
 
 
 def _older(version: str, minimum: str) -> bool:

@@ -13,7 +13,7 @@ from cloudgpu.catalog.software import FrameworkImage, NgcMonth, Software
 from cloudgpu.plan.checks.rule import Reason, type_rule
 from cloudgpu.plan.checks.software_tags import parse_image_tag
 from cloudgpu.plan.checks.software_torch import runs_code, wheels_named
-from cloudgpu.plan.planner_input import Question
+from cloudgpu.plan.planner_input import PlannerInput
 from cloudgpu.text import command
 
 _NCCL_TESTS: Final = "public.ecr.aws/hpc-cloud/nccl-tests"
@@ -21,11 +21,11 @@ _NCCL_TESTS: Final = "public.ecr.aws/hpc-cloud/nccl-tests"
 
 @dataclass(frozen=True)
 class ImageSupport:
-    """Whether a container image runs on a GPU.
+    """The support of a container image for a GPU.
 
     Attributes:
-        fit: None if the image's content is unknown.
-        why: The reason, in words; empty for a native fit.
+        fit: Fit of the image; None if its content is unknown.
+        why: Reason for the fit; empty for a native fit.
     """
 
     fit: Fit | None
@@ -35,21 +35,22 @@ class ImageSupport:
 @type_rule(
     "image", "A container without native code for the GPU fails at its first kernel, after the nodes are launched."
 )
-def container_unfit(question: Question, kind: InstanceType) -> Iterator[Reason]:
+def container_unfit(question: PlannerInput, instance_type: InstanceType) -> Iterator[Reason]:
     """Exclude types for whose GPU the container image is too new or too old."""
     container = question.recipe.environment.container
     if container is None:
         return
-    gpu = question.catalog.gpus[kind.gpu]
+    gpu = question.catalog.gpus[instance_type.gpu]
     support = fitting(container.image, gpu, question)
     if support.fit == "no":
         yield Reason(
-            f"{container.image} cannot run on {gpu.name} ({kind.name}): {support.why}", _replacement(question, gpu)
+            f"{container.image} cannot run on {gpu.name} ({instance_type.name}): {support.why}",
+            _replacement(question, gpu),
         )
 
 
-def fitting(image: str, gpu: Gpu, question: Question) -> ImageSupport:
-    """Return whether an image runs on a GPU, judged by its tag, else by its month, else by its repository."""
+def fitting(image: str, gpu: Gpu, question: PlannerInput) -> ImageSupport:
+    """Return whether an image runs on a GPU, from its catalog row, its NGC month, its tag or its repository."""
     software = question.software
     listed = next((row for row in software.images if row.image == image), None)
     if listed is not None and listed.lowest is None:
@@ -91,7 +92,7 @@ def _older_gpu(gpu: Gpu, month: str, catalog: Catalog) -> Gpu | None:
 
 
 def _of_tag(image: str, gpu: Gpu, software: Software) -> ImageSupport | None:
-    """Judge an image by the CUDA and PyTorch versions in its tag; None if the tag names no CUDA version."""
+    """Return the fit from the CUDA and PyTorch versions in an image's tag; None if the tag contains no CUDA version."""
     tag = parse_image_tag(image)
     if tag.cuda is None:
         return None
@@ -112,7 +113,7 @@ def _of_tag(image: str, gpu: Gpu, software: Software) -> ImageSupport | None:
 
 
 def _of_repository(image: str, gpu: Gpu, images: tuple[FrameworkImage, ...]) -> ImageSupport:
-    """Judge an image by the other tags of its repository, if none of them runs on the GPU."""
+    """Return an unknown fit, and mention it if no other tag of the image's repository runs on the GPU."""
     tags = [row for row in images if repository(row.image) == repository(image) and row.lowest is not None]
     fits = {judged(tag, gpu).fit for tag in tags}
     if fits == {"no"}:
@@ -127,17 +128,17 @@ def repository(image: str) -> str:
     return head if colon and "/" not in tag else name
 
 
-def _replacement(question: Question, gpu: Gpu) -> str:
+def _replacement(question: PlannerInput, gpu: Gpu) -> str:
     """Return the option for the nearest month of the same container, or the nearest tag of the same framework."""
     container = question.recipe.environment.container
     for image in container_choices(container.image, gpu, question) if container else ():
         return command("--set", f"environment.container.image={image}")
     if container is not None and repository(container.image) == _NCCL_TESTS:
-        return "build images/nccl-tests, which contains code for V100 and newer"
+        return "build images/nccl-tests, which contains code for V100 and newer GPUs"
     return ""
 
 
-def container_choices(image: str, gpu: Gpu, question: Question) -> Iterator[str]:
+def container_choices(image: str, gpu: Gpu, question: PlannerInput) -> Iterator[str]:
     """Yield other tags of the same container that contain code for a GPU, nearest month first."""
     month, rows = month_of(image), question.software.images
     too_new = gpu.last_ngc is not None and month > gpu.last_ngc
@@ -157,7 +158,7 @@ def _months(image: str) -> int:
     return int(year) * 12 + int(month) if year else 0
 
 
-def _exists(image: str, question: Question) -> bool:
+def _exists(image: str, question: PlannerInput) -> bool:
     """Return True unless the catalog shows that the tag's month is later than the last one released."""
     listed = [row.image for row in question.software.images if repository(row.image) == repository(image)]
     same_variant = [tag for tag in listed if _variant(tag) == _variant(image)]
@@ -165,5 +166,5 @@ def _exists(image: str, question: Question) -> bool:
 
 
 def _variant(image: str) -> str:
-    """Return what follows the month in the tag: `-tf1-py3`, which was discontinued before `-tf2-py3`."""
+    """Return the part of the tag after the month. `-tf1-py3` was discontinued before `-tf2-py3`, for example."""
     return image.partition(f":{month_of(image)}")[2]

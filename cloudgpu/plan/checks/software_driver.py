@@ -10,7 +10,7 @@ from cloudgpu.plan.checks.rule import Reason, type_rule
 from cloudgpu.plan.checks.software_tags import parse_image_tag
 from cloudgpu.plan.checks.software_torch import torch_misfit, wheels_of
 from cloudgpu.plan.node_driver import node_driver
-from cloudgpu.plan.planner_input import Question
+from cloudgpu.plan.planner_input import PlannerInput
 from cloudgpu.text import command
 
 _OLDEST_FOR_MAJOR: Final = {11: 450, 12: 525, 13: 580}
@@ -21,9 +21,9 @@ NVIDIA, CUDA Compatibility, Minor Version Compatibility, table 1. NVIDIA guarant
 
 
 @type_rule("machine-image", "A driver whose kernel modules do not support the GPU leaves the node without a GPU.")
-def modules_unfit(question: Question, kind: InstanceType) -> Iterator[Reason]:
+def modules_unfit(question: PlannerInput, instance_type: InstanceType) -> Iterator[Reason]:
     """Exclude types whose GPU the machine image's kernel modules do not support."""
-    gpu = question.catalog.gpus[kind.gpu]
+    gpu = question.catalog.gpus[instance_type.gpu]
     driver = node_driver(question.recipe, gpu)
     if driver.installed or driver.flavour is None or driver.flavour in gpu.modules:
         return
@@ -37,9 +37,9 @@ def modules_unfit(question: Question, kind: InstanceType) -> Iterator[Reason]:
 
 
 @type_rule("driver", "A driver that does not support the GPU yet, or no longer does, does not find it on the node.")
-def driver_unfit(question: Question, kind: InstanceType) -> Iterator[Reason]:
+def driver_unfit(question: PlannerInput, instance_type: InstanceType) -> Iterator[Reason]:
     """Exclude types whose GPU the driver branch does not support."""
-    gpu = question.catalog.gpus[kind.gpu]
+    gpu = question.catalog.gpus[instance_type.gpu]
     driver = node_driver(question.recipe, gpu)
     if driver.branch is None or (driver.flavour is not None and driver.flavour not in gpu.modules):
         return
@@ -47,18 +47,18 @@ def driver_unfit(question: Question, kind: InstanceType) -> Iterator[Reason]:
     if problem:
         supported = driver_for(gpu.architecture)
         fix = command("--set", f"resources.driver={supported.branch}") if driver.installed else "--set resources.image="
-        yield Reason(f"driver R{driver.branch} does not support {gpu.name} ({kind.name}): {problem}", fix)
+        yield Reason(f"driver R{driver.branch} does not support {gpu.name} ({instance_type.name}): {problem}", fix)
 
 
 @type_rule("cuda", "Software built for a newer CUDA than the driver supports fails when it opens the GPU.")
-def cuda_unfit(question: Question, kind: InstanceType) -> Iterator[Reason]:
+def cuda_unfit(question: PlannerInput, instance_type: InstanceType) -> Iterator[Reason]:
     """Exclude types whose driver is too old for the CUDA version of the container or of PyTorch."""
-    gpu = question.catalog.gpus[kind.gpu]
+    gpu = question.catalog.gpus[instance_type.gpu]
     branch = node_driver(question.recipe, gpu).branch
     if branch is None:
         return
     for software, cuda, accepted in _cuda_requirements(question, gpu):
-        # Before CUDA 11, only the branch it was built with, later ones, and explicitly listed older ones are supported.
+        # Before CUDA 11, NVIDIA supports only the branch of the release, newer branches, and listed older branches.
         oldest = _OLDEST_FOR_MAJOR.get(int(cuda.split(".")[0]), max(accepted, default=0))
         if branch < oldest and branch not in accepted:
             supported = driver_for(gpu.architecture)
@@ -76,8 +76,8 @@ def _unsupported_branch(gpu: Gpu, branch: int) -> str:
     return ""
 
 
-def _cuda_requirements(question: Question, gpu: Gpu) -> Iterator[tuple[str, str, frozenset[int]]]:
-    """Yield each software with its own CUDA, its version, and the driver branches that it lists as supported."""
+def _cuda_requirements(question: PlannerInput, gpu: Gpu) -> Iterator[tuple[str, str, frozenset[int]]]:
+    """Yield each software with its own CUDA: its name, the CUDA version and the driver branches that it supports."""
     environment = question.recipe.environment
     if environment.container is not None:
         image = environment.container.image

@@ -5,21 +5,21 @@ from dataclasses import dataclass
 from typing import Final
 
 _CUDA: Final = re.compile(r"(?:^|[-_])cu(?:da)?(?P<major>[0-9][0-9])\.?(?P<minor>[0-9])(?=[-_.]|$)")
-"""`-cuda13.0-` in PyTorch's images, `-cu124-` in those of AWS."""
+"""Matches `-cuda13.0-` in the tags of PyTorch images and `-cu124-` in the tags of AWS images."""
 _OF_CUDA: Final = re.compile(r"(?P<major>[0-9][0-9])\.(?P<minor>[0-9])(?=[-.]|$)")
-"""Tags of NVIDIA's CUDA images start with the version."""
+"""Matches the version at the start of the tags of NVIDIA's CUDA images."""
 _OF_TORCH: Final = re.compile(r"(?P<major>[0-9])\.(?P<minor>[0-9]+)(?=[-.]|$)")
 _TORCHES: Final = ("pytorch/pytorch", "/pytorch-training", "/pytorch-inference")
-"""Suffixes of the repositories of PyTorch and AWS."""
+"""Suffixes of the repositories in which the PyTorch project and AWS publish PyTorch images."""
 
 
 @dataclass(frozen=True)
 class ImageTag:
-    """Versions in an image tag; None if the tag does not name one.
+    """Versions in an image tag; None if the tag does not contain the version.
 
     Attributes:
-        cuda: `13.0`.
-        torch: Release series, `2.11`.
+        cuda: CUDA version, such as `13.0`.
+        torch: PyTorch release series, such as `2.11`.
     """
 
     cuda: str | None
@@ -27,7 +27,7 @@ class ImageTag:
 
     @property
     def build(self) -> str:
-        """CUDA version in the notation of PyTorch's package indexes, `cu130`; empty without CUDA."""
+        """CUDA version in the notation of PyTorch's package indexes, such as `cu130`; empty without CUDA."""
         return "" if self.cuda is None else f"cu{self.cuda.replace('.', '')}"
 
 

@@ -8,7 +8,7 @@ from typing import Final
 from cloudgpu.catalog import Gpu, InstanceType
 from cloudgpu.catalog.software import TorchWheels
 from cloudgpu.plan.checks.rule import Reason, type_rule
-from cloudgpu.plan.planner_input import Question
+from cloudgpu.plan.planner_input import PlannerInput
 from cloudgpu.recipe.schema import PythonEnvironment
 from cloudgpu.text import command
 
@@ -24,20 +24,20 @@ _BRING_TORCH: Final = frozenset(
 ) | {"torchvision", "vllm", "xformers"}
 """Packages that depend on PyTorch without pinning its version."""
 _OF_SERIES: Final = 2
-"""Number of version parts that name a series; a release has more."""
+"""Number of version parts in a release series, such as `2.11`."""
 _LATER: Final[Version] = (9999, 0)
 """Represents every release after the newest one in the catalog."""
 
 
 @dataclass(frozen=True)
 class Wheels:
-    """The PyTorch that is installed: the newest one that requirements and index allow.
+    """The wheels that are installed: the newest PyTorch that the requirements and the index allow.
 
     Attributes:
-        build: Name of the index, `cu126`.
-        cuda: `12.6`; None for a build without CUDA.
-        series: `2.14`, or `2.14 and later`.
-        capabilities: Compute capabilities that it contains code for.
+        build: Name of the index, such as `cu126`.
+        cuda: CUDA version, such as `12.6`; None for a build without CUDA.
+        series: PyTorch release series, such as `2.14` or `2.14 and later`.
+        capabilities: Compute capabilities for which the wheels contain code.
     """
 
     build: str
@@ -47,25 +47,25 @@ class Wheels:
 
 
 @type_rule("torch", "A PyTorch without code for the GPU fails at its first tensor, after the nodes are launched.")
-def torch_unfit(question: Question, kind: InstanceType) -> Iterator[Reason]:
+def torch_unfit(question: PlannerInput, instance_type: InstanceType) -> Iterator[Reason]:
     """Exclude types for whose GPU the newest allowed PyTorch has no code."""
     python = question.recipe.environment.python
     if python is None or question.rehearsed:
         return
-    gpu = question.catalog.gpus[kind.gpu]
+    gpu = question.catalog.gpus[instance_type.gpu]
     problem = torch_misfit(python, gpu, question.software.torch)
     if problem:
-        yield Reason(f"{problem} ({kind.name})", nearest_build(python, gpu, question.software.torch))
+        yield Reason(f"{problem} ({instance_type.name})", nearest_build(python, gpu, question.software.torch))
 
 
 def torch_misfit(python: PythonEnvironment, gpu: Gpu, releases: Sequence[TorchWheels]) -> str:
-    """Return why the required PyTorch does not run on a GPU; empty if it does or if that is unknown."""
+    """Return the reason why the required PyTorch does not run on a GPU; empty if it runs or if that is unknown."""
     bounds = torch_bounds(python.requirements)
     if bounds is None or not releases:
         return ""
     wheels = wheels_of(python, releases)
     if wheels is None:
-        return _none_of(python.torch_backend, releases)
+        return _no_match_reason(python.torch_backend, releases)
     if any(runs_code(code, gpu) for code in wheels.capabilities):
         return ""
     which = f"the {wheels.build} wheels" if python.torch_backend else f"the default wheels ({wheels.build})"
@@ -84,7 +84,7 @@ def packages_requiring_torch(requirements: Iterable[str]) -> tuple[str, ...]:
 
 
 def wheels_of(python: PythonEnvironment, releases: Sequence[TorchWheels]) -> Wheels | None:
-    """Return the newest PyTorch that the environment allows; None if it requires none or none is known."""
+    """Return the newest PyTorch that the environment allows; None if it needs no PyTorch or no known wheels match."""
     bounds = torch_bounds(python.requirements)
     if bounds is None:
         return None
@@ -98,11 +98,11 @@ def wheels_of(python: PythonEnvironment, releases: Sequence[TorchWheels]) -> Whe
         return None
     series, row = max(allowed, key=lambda pair: pair[0])
     match = _CUDA.fullmatch(row.cuda)
-    return Wheels(row.cuda, f"{match[1]}.{match[2]}" if match else None, _named(series, row), row.capabilities)
+    return Wheels(row.cuda, f"{match[1]}.{match[2]}" if match else None, _series_text(series, row), row.capabilities)
 
 
 def wheels_named(build: str, series: str, releases: Sequence[TorchWheels]) -> TorchWheels | None:
-    """Return the catalog row of a build that covers a series, `2.11`; None if there is none."""
+    """Return the catalog's wheels for a build and a release series, such as `2.11`; None if there are none."""
     version = _version(series)
     for row in releases:
         if row.cuda == build and _version(row.first) <= version <= (_version(row.last) if row.last else _LATER):
@@ -111,7 +111,7 @@ def wheels_named(build: str, series: str, releases: Sequence[TorchWheels]) -> To
 
 
 def backends_for(python: PythonEnvironment, gpu: Gpu, releases: Sequence[TorchWheels]) -> Iterator[str]:
-    """Yield indexes from which the same requirements get a PyTorch with code for a GPU, newest PyTorch first."""
+    """Yield the other indexes that provide a PyTorch with code for a GPU, newest PyTorch first."""
     rows = sorted(releases, key=lambda row: (_version(row.last) if row.last else _LATER, row.cuda), reverse=True)
     for build in dict.fromkeys(row.cuda for row in rows):
         variant = python.model_copy(update={"torch_backend": build})
@@ -120,7 +120,7 @@ def backends_for(python: PythonEnvironment, gpu: Gpu, releases: Sequence[TorchWh
 
 
 def series_for(python: PythonEnvironment, gpu: Gpu, releases: Sequence[TorchWheels]) -> str:
-    """Return the newest allowed PyTorch series in the same index with code for a GPU; empty if there is none."""
+    """Return the newest allowed PyTorch series with code for a GPU in the same index; empty if there is none."""
     bounds, default = torch_bounds(python.requirements), python.torch_backend is None
     rows = [row for row in releases if default or row.cuda == python.torch_backend]
     fit = [row for row in rows if any(runs_code(code, gpu) for code in row.capabilities)]
@@ -130,13 +130,13 @@ def series_for(python: PythonEnvironment, gpu: Gpu, releases: Sequence[TorchWhee
 
 
 def runs_code(code: str, gpu: Gpu) -> bool:
-    """Return True if a GPU runs code for a compute capability: its own, or a lower one of its major version."""
+    """Return True if a GPU runs code for a compute capability: its own, or a lower one with the same major version."""
     number = int(code.replace(".", ""))
     return number // 10 == gpu.sm // 10 and number <= gpu.sm
 
 
 def torch_bounds(requirements: Iterable[str]) -> Bounds | None:
-    """Return the requirements' bounds on PyTorch's version; None if they do not name it or name a file."""
+    """Return the version bounds of the PyTorch requirement; None if there is no such requirement or it names a file."""
     for requirement in requirements:
         match = _TORCH.match(requirement)
         if match is not None:
@@ -146,7 +146,7 @@ def torch_bounds(requirements: Iterable[str]) -> Bounds | None:
 
 
 def allows(bounds: Bounds, series: Version) -> bool:
-    """Return True if a release of a series, `(2, 11)`, is within the bounds."""
+    """Return True if a release of a series, such as `(2, 11)`, is within the bounds."""
     return all(_allows(operator, version, series) for operator, version in bounds)
 
 
@@ -164,7 +164,7 @@ def _allows(operator: str, version: Version, series: Version) -> bool:
 
 
 def _newest(row: TorchWheels, bounds: Bounds, *, by_default: bool) -> Iterator[Version]:
-    """Yield the newest series of a row within the bounds, if there is one."""
+    """Yield at most one series: the newest series of a row that is within the bounds."""
     if by_default:
         first, last = row.default_from, row.default_to
         if first is None:
@@ -182,13 +182,13 @@ def _newest(row: TorchWheels, bounds: Bounds, *, by_default: bool) -> Iterator[V
     yield from sorted((end for end in within if allows(bounds, end)), reverse=True)[:1]
 
 
-def _named(series: Version, row: TorchWheels) -> str:
+def _series_text(series: Version, row: TorchWheels) -> str:
     if series == _LATER:
         return f"{row.default_from or row.first} and later"
     return ".".join(map(str, series))
 
 
-def _none_of(backend: str | None, releases: Sequence[TorchWheels]) -> str:
+def _no_match_reason(backend: str | None, releases: Sequence[TorchWheels]) -> str:
     rows = [row for row in releases if row.cuda == backend]
     if backend is None or not rows:
         return ""

@@ -1,16 +1,16 @@
-"""Check that storage exists and that nodes can mount it, and report which zones it restricts the plan to."""
+"""Check that storage exists and that nodes can mount it, and report the zones to which it restricts the plan."""
 
 from collections.abc import Iterator
 
-from cloudgpu.plan.checks.check import Case, Issue, check
+from cloudgpu.plan.checks.check import CheckInput, Issue, check
 from cloudgpu.plan.storage import GROUPED, existing_storage, looked_for
 from cloudgpu.plan.storage_state import StorageSeen
 from cloudgpu.text import command
 
 
 @check("storage", "error", "A run whose storage is missing or cannot be mounted fails after its nodes are launched.")
-def storage_there(case: Case) -> Iterator[Issue]:
-    """Report storage that is missing, not available, attached elsewhere, or out of the nodes' reach."""
+def storage_there(case: CheckInput) -> Iterator[Issue]:
+    """Report storage that is missing, not available, attached to another instance, or unreachable for the nodes."""
     recipe, existing = case.question.recipe, case.question.quotes.storage
     regions = ", ".join(case.question.known_regions)
     for storage in looked_for(recipe):
@@ -20,14 +20,14 @@ def storage_there(case: Case) -> Iterator[Issue]:
                 yield Issue(message, "plan without --offline", "unknown")
         elif not existing[storage.name] and storage.make is None:
             create = command("cloudgpu", "storage", "create", storage.name)
-            hint = f"{create}, or add `make` to it in the recipe"
+            hint = f"{create}, or add `make` to the storage in the recipe"
             yield Issue(f"storage {storage.name} does not exist in {regions}", hint)
         for location in existing.get(storage.name, ()):
             yield from _unfit(case, location)
 
 
 @check("storage-zone", "note", "Storage in one zone excludes all other zones and their capacity.")
-def storage_binds(case: Case) -> Iterator[Issue]:
+def storage_binds(case: CheckInput) -> Iterator[Issue]:
     """Report that only the zones of existing storage are tried."""
     for locations in existing_storage(case.question.recipe, case.question.quotes.storage):
         zones = [location.zone for location in locations if location.zone]
@@ -36,7 +36,7 @@ def storage_binds(case: Case) -> Iterator[Issue]:
 
 
 @check("storage-kept", "note", "Storage that outlives the cluster continues to cost money.")
-def storage_kept(case: Case) -> Iterator[Issue]:
+def storage_kept(case: CheckInput) -> Iterator[Issue]:
     """Report storage that is created with the cluster, and whether it is deleted with it."""
     existing = existing_storage(case.question.recipe, case.question.quotes.storage)
     existing_names = {locations[0].name for locations in existing}
@@ -53,7 +53,7 @@ def storage_kept(case: Case) -> Iterator[Issue]:
             yield Issue(f"storage {storage.name}: creating Lustre takes some minutes in every zone that is tried")
 
 
-def _unfit(case: Case, location: StorageSeen) -> Iterator[Issue]:
+def _unfit(case: CheckInput, location: StorageSeen) -> Iterator[Issue]:
     nodes = case.plan.nodes
     if not location.ready:
         message = f"storage {location.name} in {location.place} is not available"
@@ -67,4 +67,4 @@ def _unfit(case: Case, location: StorageSeen) -> Iterator[Issue]:
     addresses = {candidate.public_address for candidate in case.field.candidates if candidate.region == location.region}
     if location.kind in GROUPED and addresses & {"nat", "private-nat"}:
         message = f"storage {location.name} cannot be reached from the VPC that is created for nodes behind NAT"
-        yield Issue(message, "set public_address to elastic, or name vpc_id and subnet_id")
+        yield Issue(message, "set public_address to elastic, or set vpc_id and subnet_id")

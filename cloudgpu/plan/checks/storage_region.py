@@ -1,18 +1,18 @@
-"""The rule that excludes types in regions where they cannot mount the recipe's storage."""
+"""Rule: exclude types in regions where they cannot mount the recipe's storage."""
 
 from collections.abc import Iterator
 
 from cloudgpu.catalog import InstanceType
 from cloudgpu.plan.checks.rule import Reason, region_rule
-from cloudgpu.plan.planner_input import Question
+from cloudgpu.plan.planner_input import PlannerInput
 from cloudgpu.plan.storage import existing_storage
 from cloudgpu.text import command
 
 
 @region_rule("storage", "Nodes cannot mount storage in another region, or in a zone that does not offer their type.")
-def storage_elsewhere(question: Question, kind: InstanceType, region: str) -> Iterator[Reason]:
-    """Exclude regions without the storage, and regions where its zone does not offer the type."""
-    zones = question.zones_offering(kind, region)
+def storage_elsewhere(question: PlannerInput, instance_type: InstanceType, region: str) -> Iterator[Reason]:
+    """Exclude regions without the storage, and regions where the storage's zone does not offer the type."""
+    zones = question.zones_offering(instance_type, region)
     for locations in existing_storage(question.recipe, question.quotes.storage):
         here = [location for location in locations if location.region == region]
         name = locations[0].name
@@ -22,5 +22,5 @@ def storage_elsewhere(question: Question, kind: InstanceType, region: str) -> It
                 f"storage {name} is in {regions}, not in {region}", command("--set", f"resources.regions={regions}")
             )
         elif all(location.zone and location.zone not in zones for location in here):
-            message = f"storage {name} is in {here[0].zone}, where {kind.name} is not offered"
+            message = f"storage {name} is in {here[0].zone}, where {instance_type.name} is not offered"
             yield Reason(message, "choose another type, or create storage in another zone: `cloudgpu storage create`")

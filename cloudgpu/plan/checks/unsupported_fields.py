@@ -2,13 +2,13 @@
 
 from collections.abc import Iterator
 
-from cloudgpu.plan.checks.check import Case, Issue, check
+from cloudgpu.plan.checks.check import CheckInput, Issue, check
 from cloudgpu.text import command
 
 
-@check("checkpoint", "error", "Reports where checkpoints are uploaded, or that they cannot be.")
-def checkpoint_copied(case: Case) -> Iterator[Issue]:
-    """Report a `checkpoint.to` that nodes cannot write to, and how to resume from it."""
+@check("checkpoint", "error", "Reports where checkpoints are uploaded, or that they cannot be uploaded.")
+def checkpoint_copied(case: CheckInput) -> Iterator[Issue]:
+    """Report a `checkpoint.to` that nodes cannot write to, and the option that resumes from it."""
     checkpoint = case.question.recipe.checkpoint
     if checkpoint is None or checkpoint.to is None:
         return
@@ -21,8 +21,8 @@ def checkpoint_copied(case: Case) -> Iterator[Issue]:
     yield Issue(f"the head uploads checkpoints to {checkpoint.to} during the run; {next_run}", severity="note")
 
 
-@check("outputs-to", "error", "Reports where outputs are uploaded, or that they cannot be.")
-def outputs_copied(case: Case) -> Iterator[Issue]:
+@check("outputs-to", "error", "Reports where outputs are uploaded, or that they cannot be uploaded.")
+def outputs_copied(case: CheckInput) -> Iterator[Issue]:
     """Report an `outputs_to` that nodes cannot write to, or that the next run would overwrite."""
     to = case.question.recipe.outputs_to
     if to is None:
@@ -36,7 +36,7 @@ def outputs_copied(case: Case) -> Iterator[Issue]:
 
 
 @check("idle", "warning", "Reports that idle clusters are not deleted before their expiry.")
-def idle_ended(case: Case) -> Iterator[Issue]:
+def idle_ended(case: CheckInput) -> Iterator[Issue]:
     """Report `budget.idle`, which is not implemented yet."""
     if case.question.recipe.budget.idle is not None:
-        yield Issue("budget.idle: this version does not delete idle clusters yet; only the expiry does")
+        yield Issue("budget.idle: this version does not delete idle clusters yet; they run until their expiry")

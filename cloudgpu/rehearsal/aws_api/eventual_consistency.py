@@ -1,4 +1,4 @@
-"""Eventual consistency: calls that use the id of a new resource do not find it for a moment."""
+"""Eventual consistency: for a short time, calls do not find a newly created resource."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -21,7 +21,7 @@ _CODES: Mapping[str, str] = {
     "nat": "NatGatewayNotFound",
     "vpce": "InvalidVpcEndpointId.NotFound",
 }
-_MADE_BY: Mapping[str, str] = {
+_PREFIX_BY_ACTION: Mapping[str, str] = {
     "RunInstances": "i",
     "CreateFleet": "i",
     "CreateVolume": "vol",
@@ -39,8 +39,8 @@ _MADE_BY: Mapping[str, str] = {
 
 
 def note_made(behaviour: ActiveConditions, action: str, body: str | bytes) -> None:
-    """Record the ids of new resources in the response of a creating call."""
-    prefix = _MADE_BY.get(action)
+    """Record the ids of the new resources in the response to a create call."""
+    prefix = _PREFIX_BY_ACTION.get(action)
     if prefix is None or not behaviour.now.unseen_calls:
         return
     text = body.decode() if isinstance(body, bytes) else body
@@ -49,10 +49,10 @@ def note_made(behaviour: ActiveConditions, action: str, body: str | bytes) -> No
 
 
 def refuse_unseen(behaviour: ActiveConditions, params: Any) -> None:  # noqa: ANN401 - wire data
-    """Reject a call that names a resource that is not visible yet.
+    """Reject a call that refers to a resource that is not visible yet.
 
     Raises:
-        AwsError: The resource is not found, with the code for its kind.
+        AwsError: The resource is not visible yet; the error code depends on the resource type.
     """
     if not behaviour.now.unseen_calls:
         return

@@ -1,4 +1,4 @@
-"""Evaluate the policies of a role, as far as cloudgpu uses them."""
+"""Evaluate the policies of a role; only the policy features that cloudgpu uses are supported."""
 
 from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
@@ -22,19 +22,19 @@ def trusts(role: Any, service: str, source_arn: str) -> bool:  # noqa: ANN401
     """Return True if this service may assume the role on behalf of this resource."""
     for statement in _statements(role.assume_role_policy_document):
         principal = statement.get("Principal") or {}
-        services = _listed(principal.get("Service")) if isinstance(principal, dict) else []
-        if service in services and _holds(statement, {"aws:SourceArn": source_arn}):
+        services = _as_list(principal.get("Service")) if isinstance(principal, dict) else []
+        if service in services and _conditions_match(statement, {"aws:SourceArn": source_arn}):
             return True
     return False
 
 
 def allows(role: Any, action: str, arn: str, tags: Mapping[str, str]) -> bool:  # noqa: ANN401
     """Return True if an inline policy of the role allows this action on this resource."""
-    facts = {f"{prefix}{key}": value for prefix in _TAG_KEYS for key, value in tags.items()}
+    context = {f"{prefix}{key}": value for prefix in _TAG_KEYS for key, value in tags.items()}
     return any(
         _matches(statement.get("Action"), action)
         and _matches(statement.get("Resource"), arn)
-        and _holds(statement, facts)
+        and _conditions_match(statement, context)
         for document in role.policies.values()
         for statement in _statements(document)
     )
@@ -42,33 +42,36 @@ def allows(role: Any, action: str, arn: str, tags: Mapping[str, str]) -> bool:  
 
 def _statements(document: Any) -> Iterator[dict[str, Any]]:  # noqa: ANN401 - text or mapping
     try:
-        found = parse_json(document) if isinstance(document, str) else document
+        policy = parse_json(document) if isinstance(document, str) else document
     except ValueError:
         return
-    statements = found.get("Statement") if isinstance(found, dict) else None
+    statements = policy.get("Statement") if isinstance(policy, dict) else None
     for statement in statements if isinstance(statements, list) else [statements]:
         if isinstance(statement, dict) and statement.get("Effect") == "Allow":
             yield statement
 
 
-def _holds(statement: Mapping[str, Any], facts: Mapping[str, str]) -> bool:
-    """Evaluate the conditions; unknown ones are false, so that the simulation is never more permissive than AWS."""
+def _conditions_match(statement: Mapping[str, Any], context: Mapping[str, str]) -> bool:
+    """Return True if the conditions match.
+
+    An unknown condition never matches, so that the simulation is never more permissive than AWS.
+    """
     conditions = statement.get("Condition") or {}
     if not isinstance(conditions, dict) or not all(isinstance(keys, dict) for keys in conditions.values()):
         return False
     return all(
         operator in ("StringEquals", "ArnEquals", "StringLike", "ArnLike")
-        and any(fnmatchcase(facts.get(key, ""), wanted) for wanted in _listed(value))
+        and any(fnmatchcase(context.get(key, ""), pattern) for pattern in _as_list(value))
         for operator, keys in conditions.items()
         for key, value in keys.items()
     )
 
 
 def _matches(patterns: Any, text: str) -> bool:  # noqa: ANN401 - text or list
-    return any(fnmatchcase(text, pattern) for pattern in _listed(patterns))
+    return any(fnmatchcase(text, pattern) for pattern in _as_list(patterns))
 
 
-def _listed(value: Any) -> list[str]:  # noqa: ANN401
+def _as_list(value: Any) -> list[str]:  # noqa: ANN401
     if value is None:
         return []
     return [str(item) for item in value] if isinstance(value, list) else [str(value)]

@@ -1,4 +1,4 @@
-"""Interfaces and values that the rules of one rehearsal cloud share."""
+"""Interfaces and values that the rules of a rehearsal cloud share."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -20,10 +20,10 @@ class NodeHost(Protocol):
     """The process that runs the nodes; implemented by `cloudgpu.rehearsal.nodes.host_client`."""
 
     def start(self, spec: NodeSpec) -> StartedNode:
-        """Boot a node; an existing instance id is adopted."""
+        """Boot a node, or adopt the node that already has this instance id."""
 
     def stop(self, instance_id: str) -> None:
-        """Stop a node; return once all its processes are dead and its disk is removed."""
+        """Stop a node; return after all its processes have exited and its disk is deleted."""
 
     def power_off(self, instance_id: str) -> None:
         """Kill a node's processes and keep its disk."""
@@ -35,7 +35,7 @@ class NodeHost(Protocol):
         """Remove the node's record and console."""
 
     def give_credentials(self, credentials: RoleCredentials) -> None:
-        """Set the keys that the metadata service gives to nodes with a role."""
+        """Set the credentials that the metadata service returns to nodes with a role."""
 
     def list(self) -> tuple[NodeReport, ...]:
         """Return every node of the host."""
@@ -44,7 +44,7 @@ class NodeHost(Protocol):
         """Return the console output of a node."""
 
     def events(self) -> Iterator[PoweredOff]:
-        """Yield power-offs as they happen."""
+        """Yield an event whenever a node powers itself off."""
 
     def advance(self, seconds: float) -> None:
         """Advance the clock of power-off timers."""
@@ -53,17 +53,17 @@ class NodeHost(Protocol):
         """Set who can reach a node, whether it can reach the internet, and what it may mount."""
 
     def keep_image(self, instance_id: str, image_id: str) -> None:
-        """Let nodes of this image start with the packages installed on a node now."""
+        """Record the packages installed on a node, so that nodes booted from the image have them too."""
 
     def put_faults(self, faults: Sequence[NodeFault]) -> None:
         """Replace all node faults."""
 
     def shutdown(self) -> None:
-        """Stop every node and the host."""
+        """Stop every node and the node host."""
 
 
-class Keeper(Protocol):
-    """Applies instance changes to nodes. Called with `lock` held; the work is done later."""
+class InstanceWorker(Protocol):
+    """Worker that applies instance changes to nodes. Callers hold `lock`; the work is done in the background."""
 
     def boot(self, region: str, instance_ids: list[str]) -> None:
         """Boot the nodes of pending instances."""
@@ -77,9 +77,9 @@ class Keeper(Protocol):
 
 @dataclass(frozen=True)
 class Parts:
-    """The parts of one server. `lock` guards moto's back ends and all records; `role` is the nodes' access key.
+    """The components of one server.
 
-    `time` is the clock of schedules.
+    `lock` guards moto's back ends and all records, `role` is the nodes' access key, and schedules use the clock `time`.
     """
 
     files: RehearsalFiles
@@ -99,5 +99,5 @@ class World:
     clock: Clock
     market: Market
     host: NodeHost
-    keeper: Keeper
+    keeper: InstanceWorker
     behaviour: ActiveConditions

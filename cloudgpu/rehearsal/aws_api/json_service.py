@@ -1,4 +1,4 @@
-"""JSON services that moto lacks: one function per action, one table per service."""
+"""Dispatcher for JSON services that moto lacks: each service is a table with one function per action."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -9,9 +9,9 @@ from cloudgpu.decoding import decoded
 from cloudgpu.files import parse_json
 from cloudgpu.rehearsal.aws_api.interfaces import World
 
-_MOST = 1000
+_MAX_PAGE_SIZE = 1000
 Action = Callable[[World, str, Mapping[str, Any]], dict[str, Any]]
-"""Maps world, region and parameters to the members of the response."""
+"""Function from the world, region and parameters of a call to the members of its response."""
 
 
 class JsonError(Exception):
@@ -24,32 +24,32 @@ class JsonError(Exception):
 
 
 def answer(actions: Mapping[str, Action], world: World, region: str, target: str, body: bytes) -> Any:  # noqa: ANN401
-    """Return status, headers and body of one call; `target` is its `X-Amz-Target` header."""
+    """Return the status, headers and body of the response to a call whose `X-Amz-Target` header is `target`."""
     name = target.rpartition(".")[2]
-    work = actions.get(name)
-    if work is None:
-        return _refused(JsonError("UnknownOperationException", f"The rehearsal cloud does not simulate {name}."))
+    implementation = actions.get(name)
+    if implementation is None:
+        return _error_response(JsonError("UnknownOperationException", f"The rehearsal cloud does not simulate {name}."))
     try:
-        return 200, _HEADERS, json.dumps(work(world, region, _parameters(body)))
+        return 200, _HEADERS, json.dumps(implementation(world, region, _parameters(body)))
     except JsonError as err:
-        return _refused(err)
+        return _error_response(err)
 
 
 def paged(rows: list[Any], params: Mapping[str, Any], *, limit: int = 100) -> tuple[list[Any], dict[str, str]]:
-    """Return one page of a listing, and the members that point to the next page.
+    """Return one page of a listing, and the response members that point to the next page.
 
     Raises:
-        JsonError: The token does not come from a listing.
+        JsonError: The pagination token is invalid, or `MaxResults` is out of range.
     """
     text = str(params.get("NextToken") or "0")
     try:
         start = bounds.whole(text)
     except ValueError:
         raise JsonError("InvalidPaginationTokenException", "Invalid pagination token.") from None
-    wanted = params.get("MaxResults")
-    if wanted is not None and (not isinstance(wanted, int) or not 0 < wanted <= _MOST):
+    page_size = params.get("MaxResults")
+    if page_size is not None and (not isinstance(page_size, int) or not 0 < page_size <= _MAX_PAGE_SIZE):
         raise JsonError("ValidationException", "MaxResults must be a number from 1 to 1000.")
-    size = wanted or limit
+    size = page_size or limit
     more = {"NextToken": str(start + size)} if start + size < len(rows) else {}
     return rows[start : start + size], more
 
@@ -61,7 +61,7 @@ def _parameters(body: bytes) -> dict[str, Any]:
         raise JsonError("SerializationException", str(err)) from err
 
 
-def _refused(err: JsonError) -> tuple[int, dict[str, str], str]:
+def _error_response(err: JsonError) -> tuple[int, dict[str, str], str]:
     body = json.dumps({"__type": err.code, "message": err.message})
     return 400, {**_HEADERS, "x-amzn-errortype": err.code}, body
 

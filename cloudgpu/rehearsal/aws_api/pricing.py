@@ -1,4 +1,4 @@
-"""The AWS price list: on-demand prices of the catalog, or those set by the user, in the form of `GetProducts`."""
+"""The AWS price list: the catalog's on-demand prices, or prices that the user set, in the format of `GetProducts`."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -12,7 +12,7 @@ from cloudgpu.rehearsal.aws_api.json_service import Action, JsonError, paged
 
 _SERVICE = "AmazonEC2"
 _SERVED_IN = ("us-east-1", "eu-central-1", "ap-south-1")
-"""Regions with a price list endpoint on AWS; each serves the prices of all regions."""
+"""Regions with a price list endpoint on AWS; each endpoint returns the prices of all regions."""
 _LARGEST_PAGE = 100
 _ATTRIBUTES = {
     "operatingSystem": "Linux",
@@ -29,11 +29,11 @@ _TYPE, _REGION = "instanceType", "regionCode"
 def _products(world: World, region: str, params: Mapping[str, Any]) -> dict[str, Any]:
     _require_endpoint(region)
     if params.get("ServiceCode") != _SERVICE:
-        raise JsonError("NotFoundException", "The rehearsal cloud has prices of AmazonEC2 only.")
-    wanted = _wanted(params)
-    named = {field: value for field, value in wanted.items() if field in (_TYPE, _REGION)}
-    found = [row for row in _rows(world, named) if wanted.items() <= row["product"]["attributes"].items()]
-    rows, more = _paged(found, params)
+        raise JsonError("NotFoundException", "The rehearsal cloud has prices for AmazonEC2 only.")
+    filters = _filters(params)
+    type_and_region = {field: value for field, value in filters.items() if field in (_TYPE, _REGION)}
+    matches = [row for row in _rows(world, type_and_region) if filters.items() <= row["product"]["attributes"].items()]
+    rows, more = _paged(matches, params)
     return {"FormatVersion": "aws_v1", "PriceList": [json.dumps(row) for row in rows], **more}
 
 
@@ -55,15 +55,17 @@ def _require_endpoint(region: str) -> None:
     if region not in _SERVED_IN:
         raise JsonError(
             "UnknownEndpoint",
-            f"There is no endpoint of the price list in {region}: AWS has them in {', '.join(_SERVED_IN)}.",
+            f"There is no price list endpoint in {region}. AWS has price list endpoints in {', '.join(_SERVED_IN)}.",
         )
 
 
-def _wanted(params: Mapping[str, Any]) -> dict[str, str]:
+def _filters(params: Mapping[str, Any]) -> dict[str, str]:
     rows = params.get("Filters") or []
     unknown = [row["Type"] for row in rows if row.get("Type") != "TERM_MATCH"]
     if unknown:
-        raise JsonError("InvalidParameterException", f"The rehearsal cloud supports TERM_MATCH, not {unknown[0]}.")
+        raise JsonError(
+            "InvalidParameterException", f"The rehearsal cloud supports only TERM_MATCH filters, not {unknown[0]}."
+        )
     return {row["Field"]: row["Value"] for row in rows}
 
 
@@ -77,28 +79,28 @@ def _paged(rows: list[Any], params: Mapping[str, Any]) -> tuple[list[Any], dict[
         raise JsonError("InvalidNextTokenException", err.message) from err
 
 
-def _rows(world: World, named: Mapping[str, str]) -> Iterator[dict[str, Any]]:
-    """Yield rows including retired types: the price list of AWS still has them, so a price does not imply capacity."""
-    for kind in catalog.load().types.values():
-        if kind.provider != "aws" or named.get(_TYPE, kind.name) != kind.name:
+def _rows(world: World, type_and_region: Mapping[str, str]) -> Iterator[dict[str, Any]]:
+    """Yield price rows, including retired types, which AWS's price list still contains: a price implies no capacity."""
+    for instance_type in catalog.load().types.values():
+        if instance_type.provider != "aws" or type_and_region.get(_TYPE, instance_type.name) != instance_type.name:
             continue
-        for region, usd in kind.on_demand_usd.items():
-            if named.get(_REGION, region) == region:
-                yield _row(kind, region, world.market.price_of(region, kind.name, "on-demand") or usd)
+        for region, usd in instance_type.on_demand_usd.items():
+            if type_and_region.get(_REGION, region) == region:
+                yield _row(instance_type, region, world.market.price_of(region, instance_type.name, "on-demand") or usd)
 
 
-def _row(kind: InstanceType, region: str, usd: Decimal) -> dict[str, Any]:
-    sku = f"{kind.name}.{region}".upper()
+def _row(instance_type: InstanceType, region: str, usd: Decimal) -> dict[str, Any]:
+    sku = f"{instance_type.name}.{region}".upper()
     attributes = {
         **_ATTRIBUTES,
-        _TYPE: kind.name,
+        _TYPE: instance_type.name,
         _REGION: region,
-        "vcpu": str(kind.vcpus),
-        "memory": f"{kind.memory_gib} GiB",
-        "gpu": str(kind.gpus),
+        "vcpu": str(instance_type.vcpus),
+        "memory": f"{instance_type.memory_gib} GiB",
+        "gpu": str(instance_type.gpus),
     }
     dimension = {"unit": "Hrs", "pricePerUnit": {"USD": f"{usd:.10f}"}, "description": "simulated price list"}
-    term = {"priceDimensions": {f"{sku}.HRS": dimension}, "effectiveDate": f"{kind.priced_on}T00:00:00Z"}
+    term = {"priceDimensions": {f"{sku}.HRS": dimension}, "effectiveDate": f"{instance_type.priced_on}T00:00:00Z"}
     return {
         "product": {"productFamily": "Compute Instance", "sku": sku, "attributes": attributes},
         "serviceCode": _SERVICE,

@@ -1,4 +1,4 @@
-"""List every resource that costs money or is left over, in every region, from the endpoint's own state."""
+"""List every billable or leftover resource in every region, from the endpoint's internal state."""
 
 from typing import Any
 
@@ -13,17 +13,17 @@ from cloudgpu.rehearsal.state.records import records_of
 
 
 def census() -> dict[str, list[dict[str, Any]]]:
-    """Return the resources by kind, without default networks, AWS's own roles and terminated instances."""
-    resources: dict[str, list[dict[str, Any]]] = {kind: [] for kind in _KINDS}
+    """Return the resources by type, excluding default networks, AWS-managed roles and terminated instances."""
+    resources: dict[str, list[dict[str, Any]]] = {resource_type: [] for resource_type in _RESOURCE_TYPES}
     for _, _, backend in list(ec2_backends.iter_backends()):
-        for kind, rows in _of_region(backend).items():
-            resources[kind] += [{"region": backend.region_name, **row} for row in rows]
+        for resource_type, rows in _of_region(backend).items():
+            resources[resource_type] += [{"region": backend.region_name, **row} for row in rows]
     for _, _, backend in _iter(iam_backends):
         resources["roles"] += [_tagged(role.name, role) for role in backend.roles.values()]
         resources["instance_profiles"] += [_tagged(row.name, row) for row in backend.instance_profiles.values()]
     for _, _, backend in _iter(scheduler_backends):
         for group in [group for group in backend.schedule_groups.values() if group.name != "default"]:
-            # Schedules have no tags of their own; the tags of their group apply.
+            # AWS does not tag schedules, only their group, so report the tags of the group.
             row = {"region": backend.region_name, "tags": backend.tagger.get_tag_dict_for_resource(group.arn)}
             resources["schedule_groups"].append({"id": group.name, **row})
             resources["schedules"] += [{"id": f"{group.name}/{name}", **row} for name in group.schedules]
@@ -33,19 +33,19 @@ def census() -> dict[str, list[dict[str, Any]]]:
     return resources
 
 
-_KINDS = (
+_RESOURCE_TYPES = (
     "instances", "volumes", "interfaces", "addresses", "nat_gateways", "endpoints", "gateways", "route_tables",
     "groups", "launch_templates", "fleets", "placement_groups", "key_pairs", "vpcs", "subnets", "roles",
     "instance_profiles", "buckets", "schedule_groups", "schedules",
 )  # fmt: skip
 
 
-_OVER = frozenset({"deleted", "failed"})
-"""States of a NAT gateway that costs nothing and does not forward traffic."""
+_INACTIVE = frozenset({"deleted", "failed"})
+"""States in which a NAT gateway is not billed and does not forward traffic."""
 
 
 def _is_main(table: Any) -> bool:  # noqa: ANN401 - moto is untyped
-    """Return True for the route table that is created and deleted with its VPC."""
+    """Return True if the route table is a VPC's main table, which is created and deleted with the VPC."""
     return str(table.main_association_id or "") != ""
 
 
@@ -71,7 +71,7 @@ def _of_region(backend: Any) -> dict[str, list[dict[str, Any]]]:  # noqa: ANN401
         "volumes": [row(name) for name in backend.volumes],
         "interfaces": [row(name) for name in backend.enis],
         "addresses": [row(address.allocation_id) for address in backend.addresses],
-        "nat_gateways": [row(name) for name, gateway in backend.nat_gateways.items() if gateway.state not in _OVER],
+        "nat_gateways": [row(name) for name, gateway in backend.nat_gateways.items() if gateway.state not in _INACTIVE],
         "endpoints": [row(name) for name, point in backend.vpc_end_points.items() if point.state != "deleted"],
         "gateways": [row(name) for name in backend.internet_gateways],
         "route_tables": [row(name) for name, table in backend.route_tables.items() if not _is_main(table)],
@@ -86,7 +86,10 @@ def _of_region(backend: Any) -> dict[str, list[dict[str, Any]]]:  # noqa: ANN401
 
 
 def _tagged(name: str, item: Any) -> dict[str, Any]:  # noqa: ANN401
-    """Return name and tags. Moto stores tags of roles and profiles as a list or a mapping, depending on the call."""
+    """Return an entry with name and tags.
+
+    Moto stores the tags of roles and profiles as a list or a mapping, depending on the call that set them.
+    """
     tags = getattr(item, "tags", None) or {}
     rows = tags.values() if isinstance(tags, dict) else tags
     return {"id": name, "tags": {row["Key"]: row["Value"] for row in rows}}

@@ -1,4 +1,4 @@
-"""List file systems in every region, from the endpoint's own state."""
+"""List file systems in every region, from the endpoint's internal state."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from cloudgpu.rehearsal.aws_api.fsx.records import systems_of
 
 
 def file_systems() -> list[dict[str, Any]]:
-    """Return EFS and Lustre file systems, including those being deleted."""
+    """Return all EFS and Lustre file systems, including file systems that are being deleted."""
     rows: list[dict[str, Any]] = []
     for _, region, backend in _iter(ec2_backends):
         rows += [{"region": region, "id": system.id, "tags": dict(system.tags)} for system in systems_of(backend)]
@@ -23,7 +23,7 @@ def file_systems() -> list[dict[str, Any]]:
 
 
 def holding() -> frozenset[str]:
-    """Return the ids of all resources that may hold data of nodes."""
+    """Return the ids of all resources that may contain data of nodes."""
     ids = {str(row["id"]) for row in file_systems()}
     ids |= {str(name) for _, _, backend in _iter(ec2_backends) for name in backend.volumes}
     return frozenset(ids | {str(name) for _, _, backend in _iter(s3_backends) for name in backend.buckets})

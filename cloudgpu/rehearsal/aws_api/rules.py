@@ -1,4 +1,4 @@
-"""The table of rules for EC2 actions, the calls passed to them, and the errors that they raise."""
+"""The registry of rules for EC2 actions, the requests passed to the rules, and the errors that they raise."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ class AwsError(EC2ClientError):
 
 @dataclass(frozen=True)
 class ParsedRequest:
-    """A parsed EC2 request. `params` has the names of the API reference and plain Python values."""
+    """A parsed EC2 request; `params` uses the parameter names of the API reference and plain Python values."""
 
     action: str
     params: dict[str, Any]
@@ -32,7 +32,7 @@ class ParsedRequest:
     records: Records
     world: "World"
     proceed: Callable[[], Any]
-    """Runs moto's implementation of the action; raises its errors."""
+    """Function that runs moto's implementation of the action."""
 
     def texts(self, name: str) -> list[str]:
         """Return a list parameter as strings."""
@@ -53,7 +53,7 @@ RULES: dict[str, Rule] = {}
 
 
 def rule(action: str) -> Callable[[Rule], Rule]:
-    """Register a function as the implementation of an EC2 action; it returns the members of the response."""
+    """Register the decorated function, which returns the members of the response, for an EC2 action."""
 
     def register(function: Rule) -> Rule:
         RULES[action] = function
@@ -73,15 +73,15 @@ def tags_for(specifications: Any, resource_type: str) -> dict[str, str]:  # noqa
 
 
 def tag_list(tags: dict[str, str]) -> list[dict[str, str]]:
-    """Return tags in the form of a response."""
+    """Return tags as a list of keys and values, the form that responses use."""
     return [{"Key": key, "Value": value} for key, value in tags.items()]
 
 
 def page(rows: list[Any], params: dict[str, Any], *, limit: int = 1000) -> tuple[list[Any], str | None]:
-    """Return one page of a listing, and the token of the next page.
+    """Return one page of a listing and the token of the next page, or None on the last page.
 
     Raises:
-        AwsError: The token does not come from a listing.
+        AwsError: The pagination token is invalid.
     """
     text = str(params.get("NextToken") or "0")
     try:

@@ -1,4 +1,4 @@
-"""Set the tags of a CreateBucket call on the new bucket, which moto does not do."""
+"""Apply the tags of a CreateBucket call to the new bucket; moto ignores them."""
 
 import re
 from typing import Any
@@ -14,7 +14,7 @@ _OK = 300
 
 
 def tag_new(request: HttpRequest, status: int) -> None:
-    """Tag a bucket that was just created with the tags of its request."""
+    """Apply the tags of a successful CreateBucket request to the new bucket."""
     created = request.method == "PUT" and status < _OK and not request.query() and _CREATES.fullmatch(request.raw_path)
     tags = _tags(request.body) if created else {}
     if tags:
@@ -23,7 +23,7 @@ def tag_new(request: HttpRequest, status: int) -> None:
 
 def _tags(body: bytes) -> dict[str, str]:
     try:
-        root = ElementTree.fromstring(body)  # noqa: S314 - signed with a key of this home
+        root = ElementTree.fromstring(body)  # noqa: S314 - the request is signed with a key of this home
     except ElementTree.ParseError:
         return {}
     tags: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""moto's EventBridge Scheduler plus the validation that it lacks."""
+"""EventBridge Scheduler: moto's implementation plus the validation that moto lacks."""
 
 import json
 import re
@@ -24,22 +24,22 @@ class SchedulerError(JsonRESTError):
 
 
 class StrictScheduler(EventBridgeSchedulerResponse):
-    """Handles one request."""
+    """Handler of one EventBridge Scheduler request."""
 
     def create_schedule_group(self) -> str:
-        """Create a group. Names are unique; a repeated client token returns the existing group."""
-        name = _checked(str(self._get_param("Name")))
+        """Create a group with a unique name; a repeated client token returns the existing group."""
+        name = _validated_name(str(self._get_param("Name")))
         backend = self.scheduler_backend
-        if name in backend.schedule_groups and not self._repeated("group", name):
+        if name in backend.schedule_groups and not self._is_repeated("group", name):
             raise SchedulerError("ConflictException", f"Schedule group {name} already exists.", 409)
         if name in backend.schedule_groups:
             return json.dumps({"ScheduleGroupArn": backend.schedule_groups[name].arn})
-        self._keep("group", name)
+        self._save_token("group", name)
         return str(super().create_schedule_group())
 
     def delete_schedule_group(self) -> str:
         """Delete a group. AWS's default group cannot be deleted."""
-        name = self._last_of_path()
+        name = self._resource_name()
         if name == "default":
             raise SchedulerError("ValidationException", "The default schedule group cannot be deleted.")
         group = self.scheduler_backend.get_schedule_group(name)
@@ -48,35 +48,35 @@ class StrictScheduler(EventBridgeSchedulerResponse):
 
     def list_tags_for_resource(self) -> str:
         """List the tags of a group; only groups have tags."""
-        self._tagged_group()
+        self._require_group()
         return str(super().list_tags_for_resource())
 
     def tag_resource(self) -> str:
         """Tag a group; only groups have tags."""
-        self._tagged_group()
+        self._require_group()
         return str(super().tag_resource())
 
     def create_schedule(self) -> str:
-        """Create a schedule after checking its group, role and time."""
-        name, group = _checked(self._last_of_path()), self._group()
-        if name in group.schedules and self._repeated("schedule", f"{group.name}/{name}"):
+        """Create a schedule after validating its group, role and expression."""
+        name, group = _validated_name(self._resource_name()), self._group()
+        if name in group.schedules and self._is_repeated("schedule", f"{group.name}/{name}"):
             return json.dumps({"ScheduleArn": group.schedules[name].arn})
         if name in group.schedules:
             raise SchedulerError("ConflictException", f"Schedule {name} already exists.", 409)
         self._check(group)
-        self._keep("schedule", f"{group.name}/{name}")
+        self._save_token("schedule", f"{group.name}/{name}")
         return str(super().create_schedule())
 
     def update_schedule(self) -> str:
         """Update a schedule; omitted fields get their defaults."""
         group = self._group()
         self._check(group)
-        answer = str(super().update_schedule())
+        response = str(super().update_schedule())
         # moto does not update ActionAfterCompletion; its default on AWS is NONE.
-        changed = group.schedules[self._last_of_path()]
-        changed.action_after_completion = self._get_param("ActionAfterCompletion") or "NONE"
-        changed.state = self._get_param("State") or "ENABLED"
-        return answer
+        schedule = group.schedules[self._resource_name()]
+        schedule.action_after_completion = self._get_param("ActionAfterCompletion") or "NONE"
+        schedule.state = self._get_param("State") or "ENABLED"
+        return response
 
     def _group(self) -> Any:  # noqa: ANN401 - moto's group
         return self.scheduler_backend.get_schedule_group(self._get_param("GroupName"))
@@ -93,7 +93,7 @@ class StrictScheduler(EventBridgeSchedulerResponse):
             text = "The execution role you provide must allow AWS EventBridge Scheduler to assume the role."
             raise SchedulerError("ValidationException", text)
 
-    def _tagged_group(self) -> None:
+    def _require_group(self) -> None:
         arn = self._unquoted_arn()
         if not any(group.arn == arn for group in self.scheduler_backend.schedule_groups.values()):
             raise SchedulerError("ResourceNotFoundException", f"Resource {arn} does not exist.", 404)
@@ -102,7 +102,7 @@ class StrictScheduler(EventBridgeSchedulerResponse):
         from_path = self.uri.split("?")[0].split("/tags/")[-1]
         return from_path.replace("%3A", ":").replace("%2F", "/")
 
-    def _last_of_path(self) -> str:
+    def _resource_name(self) -> str:
         return str(self.uri.split("?")[0].split("/")[-1])
 
     def _tokens(self) -> dict[tuple[str, str], str]:
@@ -110,17 +110,17 @@ class StrictScheduler(EventBridgeSchedulerResponse):
         tokens: dict[tuple[str, str], str] = self.scheduler_backend.__dict__.setdefault(_TOKENS, {})
         return tokens
 
-    def _repeated(self, kind: str, name: str) -> bool:
+    def _is_repeated(self, resource_type: str, name: str) -> bool:
         token = str(self._get_param("ClientToken") or "")
-        return bool(token) and self._tokens().get((kind, token)) == name
+        return bool(token) and self._tokens().get((resource_type, token)) == name
 
-    def _keep(self, kind: str, name: str) -> None:
+    def _save_token(self, resource_type: str, name: str) -> None:
         token = str(self._get_param("ClientToken") or "")
         if token:
-            self._tokens()[kind, token] = name
+            self._tokens()[resource_type, token] = name
 
 
-def _checked(name: str) -> str:
+def _validated_name(name: str) -> str:
     if not _NAME.fullmatch(name):
         raise SchedulerError("ValidationException", f"Value '{name}' at 'name' failed to satisfy the constraint.")
     return name

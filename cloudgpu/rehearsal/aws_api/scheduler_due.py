@@ -1,4 +1,4 @@
-"""Carry out schedules that are due. Callers must hold the world's lock."""
+"""Run the schedules that are due. Callers must hold the server's lock."""
 
 import json
 import logging
@@ -12,7 +12,7 @@ from moto.ec2.models import ec2_backends
 from moto.scheduler.models import scheduler_backends
 
 from cloudgpu.rehearsal.aws_api.iam_permissions import allows, role_of, trusts
-from cloudgpu.rehearsal.aws_api.interfaces import Keeper
+from cloudgpu.rehearsal.aws_api.interfaces import InstanceWorker
 from cloudgpu.rehearsal.aws_api.launch.run_instances import shut_down
 from cloudgpu.rehearsal.aws_api.scheduler import SERVICE
 from cloudgpu.rehearsal.state.records import records_of
@@ -22,14 +22,14 @@ _SDK = ":scheduler:::aws-sdk:ec2:"
 _log = logging.getLogger(__name__)
 
 
-def carry_out_due(now: datetime, keeper: Keeper) -> bool:
-    """Carry out every one-time schedule that is due. Return True if there was one."""
+def carry_out_due(now: datetime, keeper: InstanceWorker) -> bool:
+    """Run every one-time schedule that is due. Return True if any was due."""
     due = [(group, schedule) for group, schedule in _all() if _is_due(schedule, now)]
     for group, schedule in due:
         try:
             _invoke(group, schedule, keeper, now)
         except ValueError as err:
-            # As on AWS, no caller receives the response of a schedule, so an error only appears in the log.
+            # As on AWS, no caller receives the response to a scheduled call, so errors appear only in the log.
             _log.warning("schedule %s failed: %s", schedule.arn, err)
         if schedule.action_after_completion == "DELETE":
             group.delete_schedule(schedule.name)
@@ -53,15 +53,15 @@ def _is_due(schedule: Any, now: datetime) -> bool:  # noqa: ANN401 - moto is unt
     return datetime.fromisoformat(match[1]).replace(tzinfo=UTC) <= now
 
 
-def _invoke(group: Any, schedule: Any, keeper: Keeper, now: datetime) -> None:  # noqa: ANN401
-    """Make the call with the schedule's role.
+def _invoke(group: Any, schedule: Any, keeper: InstanceWorker, now: datetime) -> None:  # noqa: ANN401
+    """Make the API call that the schedule targets, with the permissions of its role.
 
     Raises:
-        ValueError: AWS would reject the call.
+        ValueError: AWS would reject the call, or the rehearsal cloud does not simulate the target.
     """
     target = schedule.target
-    call = _CALLS.get(target["Arn"].rpartition(_SDK)[2]) if _SDK in target["Arn"] else None
-    if call is None:
+    select_instances = _TARGETS.get(target["Arn"].rpartition(_SDK)[2]) if _SDK in target["Arn"] else None
+    if select_instances is None:
         message = f"the rehearsal cloud does not simulate the target {target['Arn']}"
         raise ValueError(message)
     role = role_of(target["RoleArn"])
@@ -69,18 +69,18 @@ def _invoke(group: Any, schedule: Any, keeper: Keeper, now: datetime) -> None:  
         message = f"EventBridge Scheduler cannot assume the role {target['RoleArn']}"
         raise ValueError(message)
     region = schedule.arn.split(":")[3]
-    instances = call(region, role, json.loads(target.get("Input") or "{}"))
+    instances = select_instances(region, role, json.loads(target.get("Input") or "{}"))
     running = [instance for instance in instances if instance.state != "terminated"]
     shut_down(running, now)
     _log.info("schedule %s terminates %s", schedule.arn, ", ".join(instance.id for instance in running) or "nothing")
     keeper.end(region, [instance.id for instance in running])
 
 
-def _terminated(region: str, role: Any, parameters: Mapping[str, Any]) -> list[Any]:  # noqa: ANN401
-    """Return the instances to terminate: all or none, as TerminateInstances does.
+def _instances_to_terminate(region: str, role: Any, parameters: Mapping[str, Any]) -> list[Any]:  # noqa: ANN401
+    """Return the instances that a TerminateInstances call terminates; as on AWS, one bad id fails the whole call.
 
     Raises:
-        ValueError: An instance is unknown, or the role may not terminate it.
+        ValueError: An instance does not exist, or the role may not terminate it.
     """
     ids = parameters.get("InstanceIds") or []
     known = {instance.id: instance for instance in ec2_backends[DEFAULT_ACCOUNT_ID][region].all_instances()}
@@ -89,22 +89,22 @@ def _terminated(region: str, role: Any, parameters: Mapping[str, Any]) -> list[A
         message = f"InvalidInstanceID.NotFound: {', '.join(missing)}"
         raise ValueError(message)
     for instance_id in ids:
-        _check(region, role, "TerminateInstances", f"instance/{instance_id}", instance_id)
+        _require_permission(region, role, "TerminateInstances", f"instance/{instance_id}", instance_id)
     return [known[instance_id] for instance_id in ids]
 
 
-def _deleted(region: str, role: Any, parameters: Mapping[str, Any]) -> list[Any]:  # noqa: ANN401
-    """Return the instances of the instant fleets to delete. Unknown fleets are skipped.
+def _instances_of_deleted_fleets(region: str, role: Any, parameters: Mapping[str, Any]) -> list[Any]:  # noqa: ANN401
+    """Mark instant fleets as deleted and return their instances. Unknown fleets are skipped.
 
     Raises:
-        ValueError: The role may not delete a fleet, or the call would keep its instances.
+        ValueError: The role may not delete a fleet, or the call does not terminate the instances.
     """
     if not parameters.get("TerminateInstances"):
         message = "NoTerminateInstances is not supported for fleets of type instant"
         raise ValueError(message)
     ids = parameters.get("FleetIds") or []
     for fleet_id in ids:
-        _check(region, role, "DeleteFleets", f"fleet/{fleet_id}", fleet_id)
+        _require_permission(region, role, "DeleteFleets", f"fleet/{fleet_id}", fleet_id)
     backend = ec2_backends[DEFAULT_ACCOUNT_ID][region]
     known = records_of(backend).fleets
     fleets = [known[fleet_id] for fleet_id in ids if fleet_id in known]
@@ -114,11 +114,11 @@ def _deleted(region: str, role: Any, parameters: Mapping[str, Any]) -> list[Any]
     return [instance for instance in backend.all_instances() if instance.id in members]
 
 
-def _check(region: str, role: Any, call: str, resource: str, resource_id: str) -> None:  # noqa: ANN401
+def _require_permission(region: str, role: Any, call: str, resource: str, resource_id: str) -> None:  # noqa: ANN401
     tags = ec2_backends[DEFAULT_ACCOUNT_ID][region].tags.get(resource_id, {})
     if not allows(role, f"ec2:{call}", f"arn:aws:ec2:{region}:{DEFAULT_ACCOUNT_ID}:{resource}", tags):
         message = f"the role {role.name} may not terminate {resource_id}"
         raise ValueError(message)
 
 
-_CALLS = {"terminateInstances": _terminated, "deleteFleets": _deleted}
+_TARGETS = {"terminateInstances": _instances_to_terminate, "deleteFleets": _instances_of_deleted_fleets}

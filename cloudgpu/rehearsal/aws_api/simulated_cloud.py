@@ -1,4 +1,4 @@
-"""The simulated services with their state and nodes. Importing this module loads moto."""
+"""The simulated AWS services, their state and their nodes. Importing this module loads moto."""
 
 import contextlib
 import logging
@@ -8,7 +8,7 @@ from typing import Any
 from moto.ec2.models import ec2_backends
 
 from cloudgpu.errors import StateError
-from cloudgpu.rehearsal.aws_api.ec2 import instance_store as book
+from cloudgpu.rehearsal.aws_api.ec2 import instance_store
 from cloudgpu.rehearsal.aws_api.ec2.instance_lifecycle import NodeKeeper
 from cloudgpu.rehearsal.aws_api.ec2.reachability import retell
 from cloudgpu.rehearsal.aws_api.interfaces import Parts, World
@@ -31,7 +31,7 @@ _log = logging.getLogger(__name__)
 
 
 class SimulatedCloud:
-    """The simulated cloud behind the endpoint."""
+    """The simulated cloud that serves the endpoint's requests."""
 
     def __init__(self, parts: Parts) -> None:
         self._lock = parts.lock
@@ -50,26 +50,26 @@ class SimulatedCloud:
         """Load the state and reconcile nodes and instances.
 
         Raises:
-            StateError: The state is damaged.
+            StateError: The saved state is damaged.
         """
         self._store.load()
-        with contextlib.suppress(StateError):  # retried by every call
+        with contextlib.suppress(StateError):  # every later call retries
             self._reserve.hold()
         if any(True for _ in self._instances()):
             self._keeper.reconcile()
 
     def answer(self, request: HttpRequest, scope: Scope, *, lag_s: float = 0.0) -> HttpResponse:
-        """Carry out a verified request; tag searches lag by `lag_s` seconds."""
+        """Execute a verified request. Resources appear in tag searches only `lag_s` seconds after their creation."""
         with self._search_lag.hiding(request.body, lag_s):
-            answer = self._services.answer(request, scope)
+            response = self._services.answer(request, scope)
         self._search_lag.note()
-        return answer
+        return response
 
     def admit(self, *, frees: bool) -> None:
-        """Reject a call up front if the disk is full. Calls that free resources may use the reserve.
+        """Reject a call before it starts if the disk is full. Calls that free resources may use the disk reserve.
 
         Raises:
-            NotSavedError: The disk is full or unwritable.
+            NotSavedError: The disk is full or not writable.
         """
         try:
             self._save_nodes()
@@ -79,28 +79,28 @@ class SimulatedCloud:
             raise not_saved(err) from err
 
     def save(self, *, mutated: bool) -> None:
-        """Make the effect of a call durable, or undo it, so that clients never see state that a restart would lose.
+        """Save the effect of a call, or undo it, so that clients never see state that a restart would lose.
 
         Raises:
-            NotSavedError: The disk is full or unwritable.
+            NotSavedError: The disk is full or not writable.
         """
         try:
             self._store.save(mutated=mutated)
         except StateError as err:
             if mutated:
-                self._take_back()
+                self._restore_saved_state()
                 raise not_saved(err) from err
             _log.warning("cannot save the first use of a region yet: %s", err.message)
 
-    def _take_back(self) -> None:
-        """Return to the last saved state. Node work that the call started will find nothing to do."""
+    def _restore_saved_state(self) -> None:
+        """Return to the last saved state. Background work that the failed call queued finds nothing to do."""
         try:
             self._store.load()
         except Exception:  # noqa: BLE001 - any failure is fatal here
-            # The state in memory is inconsistent and must not be saved. The next server reports what is wrong.
+            # The state in memory is inconsistent and must not be saved. The next server reports the problem.
             _log.critical("cannot reload the saved state: exiting as if killed", exc_info=True)
             os._exit(1)
-        for backend in book.backends():
+        for backend in instance_store.backends():
             retell(self._host, backend, records_of(backend))
 
     def regions(self) -> set[str]:
@@ -108,23 +108,23 @@ class SimulatedCloud:
         return {str(row["region"]) for rows in census().values() for row in rows if row.get("region")}
 
     def census(self) -> dict[str, list[dict[str, Any]]]:
-        """Return every resource that costs money or is left over."""
+        """Return every billable or leftover resource."""
         return census()
 
     def nodes(self) -> list[dict[str, Any]]:
-        """Return every instance that is not terminated, with the address of its node."""
+        """Return every instance that is not terminated, with its node's address."""
         with self._lock:
             return [_shown(instance) for instance in self._instances() if instance.state != "terminated"]
 
     def housekeep(self) -> None:
-        """Forget old terminated instances, carry out due schedules, and save changes that nodes made."""
+        """Delete data of deleted storage, remove old terminated instances, run due schedules, and save node changes."""
         with self._lock:
             tidy(self._shared, holding())
         self._keeper.forget_old()
         self.carry_out_schedules()
 
     def carry_out_schedules(self) -> None:
-        """Carry out due schedules and save the result."""
+        """Run the schedules that are due and save the result."""
         with self._lock:
             if carry_out_due(self._time.now(), self._keeper):
                 self._keeper.note_change()
@@ -139,10 +139,10 @@ class SimulatedCloud:
         self._save_nodes()
 
     def _save_nodes(self) -> None:
-        """Save changes that did not come from a call; on failure they are saved with the next attempt.
+        """Save changes that were not made by an API call; after a failure, the next attempt saves them.
 
         Raises:
-            StateError: The disk is full or unwritable.
+            StateError: The disk is full or not writable.
         """
         with self._lock:
             if self._keeper.changed():

@@ -1,4 +1,4 @@
-"""moto's SSM plus the public parameters of machine images."""
+"""SSM Parameter Store: moto's implementation plus the public parameters of machine images."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -8,11 +8,11 @@ from moto.ssm.responses import SimpleSystemManagerResponse
 
 from cloudgpu.rehearsal.aws_api.ec2.public_images import ami_of_parameter
 
-_SINCE = datetime(2026, 1, 1, tzinfo=UTC)
+_LAST_MODIFIED = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 class StrictSsm(SimpleSystemManagerResponse):
-    """Handles one request."""
+    """Handler of one SSM request."""
 
     def get_parameter(self) -> ActionResult:
         """Return a public image parameter, or a parameter stored in moto."""
@@ -20,15 +20,15 @@ class StrictSsm(SimpleSystemManagerResponse):
         return ActionResult({"Parameter": parameter}) if parameter else super().get_parameter()
 
     def get_parameters(self) -> ActionResult:
-        """Return several parameters."""
+        """Return public image parameters and parameters stored in moto, and the names that do not exist."""
         names = [str(name) for name in self._get_param("Names") or []]
         public = [row for row in (self._public(name) for name in names) if row]
-        taken = {row["Name"] for row in public}
-        rest = [name for name in names if name not in taken]
-        held = self.ssm_backend.get_parameters(rest) if rest else {}
-        shown = [row.response_object(self._get_param("WithDecryption"), self.region) for row in held.values()]
-        missing = [name for name in rest if name not in held]
-        return ActionResult({"Parameters": [*public, *shown], "InvalidParameters": missing})
+        public_names = {row["Name"] for row in public}
+        stored_names = [name for name in names if name not in public_names]
+        stored = self.ssm_backend.get_parameters(stored_names) if stored_names else {}
+        descriptions = [row.response_object(self._get_param("WithDecryption"), self.region) for row in stored.values()]
+        missing = [name for name in stored_names if name not in stored]
+        return ActionResult({"Parameters": [*public, *descriptions], "InvalidParameters": missing})
 
     def _public(self, name: str) -> dict[str, Any] | None:
         ami_id = ami_of_parameter(name, str(self.region))
@@ -39,7 +39,7 @@ class StrictSsm(SimpleSystemManagerResponse):
             "Type": "String",
             "Value": ami_id,
             "Version": 1,
-            "LastModifiedDate": _SINCE.timestamp(),
+            "LastModifiedDate": _LAST_MODIFIED.timestamp(),
             "ARN": f"arn:aws:ssm:{self.region}::parameter{name}",
             "DataType": "aws:ec2:image",
         }

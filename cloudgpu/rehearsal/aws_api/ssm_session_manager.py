@@ -1,4 +1,4 @@
-"""`ssm:StartSession` for SSH, if the node's SSM agent could really connect to the service."""
+"""`ssm:StartSession` for SSH; fails unless the node's SSM agent could connect to the service."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -15,7 +15,7 @@ from cloudgpu.rehearsal.state.records import records_of
 
 ACTIONS: Final = frozenset({"StartSession"})
 _DOCUMENT = "AWS-StartSSHSession"
-_NEEDED = (
+_AGENT_PERMISSIONS = (
     "ssm:UpdateInstanceInformation",
     "ssmmessages:CreateControlChannel",
     "ssmmessages:CreateDataChannel",
@@ -29,23 +29,24 @@ def start_session(sessions: SsmSessions, region: str, params: Mapping[str, Any])
     """Open a channel to port 22 of a node.
 
     Raises:
-        JsonError: As on AWS, which does not say why an agent is not connected.
+        JsonError: The document or port is not simulated, or the agent is not connected. As on AWS, the message does
+            not contain the reason.
     """
     if params.get("DocumentName") != _DOCUMENT:
         raise JsonError(
             "InvalidDocument", f"The rehearsal cloud does not simulate document {params.get('DocumentName')}."
         )
     if (params.get("Parameters") or {}).get("portNumber", ["22"]) != ["22"]:
-        raise JsonError("InvalidParameters", "Only port 22 of a node is simulated.")
+        raise JsonError("InvalidParameters", "The rehearsal cloud simulates sessions to port 22 only.")
     target = str(params.get("Target"))
-    if not _connected(sessions, region, target):
+    if not _is_connected(sessions, region, target):
         raise JsonError("TargetNotConnected", f"{target} is not connected.")
     channel = sessions.open(target)
     return {"SessionId": channel.session_id, "TokenValue": channel.token, "StreamUrl": channel.url}
 
 
-def _connected(sessions: SsmSessions, region: str, target: str) -> bool:
-    """Return True if the agent runs, the node's role permits the calls, and the service is reachable."""
+def _is_connected(sessions: SsmSessions, region: str, target: str) -> bool:
+    """Return True if the node's agent is running, its role permits the calls, and the service is reachable."""
     backend = ec2_backends[DEFAULT_ACCOUNT_ID][region]
     running = (instance for instance in backend.all_instances() if instance.state == "running")
     instance = next((instance for instance in running if instance.id == target), None)
@@ -58,11 +59,11 @@ def _connected(sessions: SsmSessions, region: str, target: str) -> bool:
 def _may_call(role_name: str) -> bool:
     roles = iam_backends[DEFAULT_ACCOUNT_ID]["aws"].roles.values()
     role = next((role for role in roles if role_name in (role.name, role.arn)), None)
-    return role is not None and all(allows(role, action, "*", {}) for action in _NEEDED)
+    return role is not None and all(allows(role, action, "*", {}) for action in _AGENT_PERMISSIONS)
 
 
 def _has_endpoints(backend: Any, instance: Any, region: str) -> bool:  # noqa: ANN401 - moto is untyped
-    """Return True if the VPC has endpoints of the service, which replace internet access."""
+    """Return True if the VPC has the service's endpoints, so that the agent does not need internet access."""
     services = {
         point.service_name
         for point in backend.vpc_end_points.values()

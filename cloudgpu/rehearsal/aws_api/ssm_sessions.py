@@ -1,7 +1,7 @@
 """Session Manager data channels: streams to the SSH server of a node that is not reachable from outside.
 
-Every session has its own listener on 127.0.0.1, which accepts one client, and only with the session's token. It
-forwards to a socket that the node itself serves, like AWS's agent, so security groups and addresses do not matter.
+Every session has a separate listener on 127.0.0.1, which accepts one client, and only with the session's token. The
+listener forwards to a socket that the node serves, as AWS's agent does, so security groups and addresses do not matter.
 """
 
 import contextlib
@@ -16,13 +16,13 @@ from cloudgpu.errors import RehearsalError
 from cloudgpu.rehearsal.nodes import sockets
 
 _CHUNK_BYTES = 1 << 16
-_CLIENT_S = 60.0
+_CONNECT_TIMEOUT_S = 60.0
 _TOKEN_BYTES = 512
 
 
 @dataclass(frozen=True)
 class Channel:
-    """URL and token with which a client connects to its session."""
+    """A session's id, and the URL and token that a client connects with."""
 
     session_id: str
     token: str
@@ -30,7 +30,7 @@ class Channel:
 
 
 class SsmSessions:
-    """Opens channels to the nodes below a directory."""
+    """Session Manager sessions to the nodes whose files are in a directory."""
 
     def __init__(self, nodes: Path) -> None:
         self._nodes = nodes
@@ -40,14 +40,14 @@ class SsmSessions:
         return self._agent(instance_id).exists()
 
     def open(self, instance_id: str) -> Channel:
-        """Open a channel that waits a minute for its client.
+        """Open a channel that waits one minute for its client to connect.
 
         Raises:
             OSError: No port is available.
         """
         channel_id, token = f"rehearsal-{secrets.token_hex(9)}", secrets.token_urlsafe(48)
         listener = socket.create_server(("127.0.0.1", 0))
-        listener.settimeout(_CLIENT_S)
+        listener.settimeout(_CONNECT_TIMEOUT_S)
         threading.Thread(target=self._serve, args=(listener, token, instance_id), daemon=True).start()
         port = listener.getsockname()[1]
         return Channel(channel_id, token, f"ws://127.0.0.1:{port}/v1/data-channel/{channel_id}?role=publish_subscribe")
@@ -59,18 +59,18 @@ class SsmSessions:
         with contextlib.suppress(OSError, RehearsalError), listener:
             client, _ = listener.accept()
             with client:
-                client.settimeout(_CLIENT_S)
-                if not hmac.compare_digest(_line(client), token.encode()):
+                client.settimeout(_CONNECT_TIMEOUT_S)
+                if not hmac.compare_digest(_read_line(client), token.encode()):
                     return
                 client.settimeout(None)
                 with sockets.connect(self._agent(instance_id), None) as agent:
-                    outwards = threading.Thread(target=_pour, args=(client, agent), daemon=True)
-                    outwards.start()
-                    _pour(agent, client)
+                    to_agent = threading.Thread(target=_copy, args=(client, agent), daemon=True)
+                    to_agent.start()
+                    _copy(agent, client)
 
 
-def _line(client: socket.socket) -> bytes:
-    """Read the first line byte by byte, because what follows belongs to the forwarded stream."""
+def _read_line(client: socket.socket) -> bytes:
+    """Read the first line byte by byte, because all later bytes belong to the forwarded stream."""
     line = b""
     while len(line) < _TOKEN_BYTES and not line.endswith(b"\n"):
         piece = client.recv(1)
@@ -80,7 +80,7 @@ def _line(client: socket.socket) -> bytes:
     return line.rstrip(b"\n")
 
 
-def _pour(source: socket.socket, sink: socket.socket) -> None:
+def _copy(source: socket.socket, sink: socket.socket) -> None:
     with contextlib.suppress(OSError):
         while piece := source.recv(_CHUNK_BYTES):
             sink.sendall(piece)

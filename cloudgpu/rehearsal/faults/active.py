@@ -18,7 +18,7 @@ _PARTS: Mapping[str, type] = {
 
 @dataclass
 class ActiveFaults:
-    """Active faults of one server. Rules, conditions and node faults live in memory, market limits on disk."""
+    """Active faults of one server. Rules, conditions and node faults are in memory, market limits on disk."""
 
     faults: FaultRules
     market: Market
@@ -33,7 +33,7 @@ class ActiveFaults:
 
         Raises:
             ValueError: A part is not valid. Market limits may already have been replaced.
-            CloudGpuError: The node host could not be reached.
+            CloudGpuError: The node host is unreachable.
         """
         parts = {name: row.get(name, kind()) for name, kind in _PARTS.items()}
         for name, kind in _PARTS.items():

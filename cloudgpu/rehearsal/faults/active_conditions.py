@@ -1,6 +1,6 @@
-"""Runtime state of the conditions of a fault script: what is active and the calls counted so far.
+"""Runtime state of a fault script's conditions: the active conditions and their call counters.
 
-Kept in memory, like fault rules.
+It is kept in memory, like the state of fault rules.
 """
 
 import threading
@@ -11,7 +11,7 @@ from cloudgpu.rehearsal.faults.conditions import Conditions
 
 
 class ActiveConditions:
-    """The active conditions. The API rules query it on every call; thread-safe."""
+    """The active conditions, which the API rules query on every call. Thread-safe."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -28,21 +28,21 @@ class ActiveConditions:
             self._tokens: dict[str, tuple[float, float]] = {}
 
     def skewed(self) -> datetime:
-        """Return the time of day on the simulated AWS, UTC."""
+        """Return the current time of the simulated AWS, UTC."""
         return self._clock.now() + timedelta(seconds=self.now.clock_skew_s)
 
     def made(self, resource_id: str) -> None:
-        """Start counting the calls that do not find a new resource yet."""
+        """Register a new resource, so that `unseen` hides it from the next calls."""
         if self.now.unseen_calls:
             with self._lock:
                 self._left["id", resource_id] = self.now.unseen_calls
 
     def unseen(self, resource_id: str) -> bool:
-        """Count a call that names this id. Return True if the call does not find it yet."""
+        """Count a call that refers to this resource. Return True if the call does not find the resource yet."""
         return self._spent("id", resource_id)
 
     def profile_unknown(self, profile_id: str, made: datetime) -> bool:
-        """Count a launch with this instance profile. Return True if EC2 does not know the profile yet."""
+        """Count a launch with this instance profile. Return True if EC2 does not find the profile yet."""
         if not self.now.profile_calls or made < self.since:
             return False
         with self._lock:
@@ -61,26 +61,26 @@ class ActiveConditions:
         return self._spent("console", instance_id)
 
     def throttles(self, region: str) -> bool:
-        """Take one call from the region's token bucket. Return True if the bucket is empty."""
+        """Take one token from the region's token bucket. Return True if the bucket is empty."""
         rate, burst = self.now.calls_per_s, float(self.now.burst)
         if not rate:
             return False
         with self._lock:
-            moment = self._clock.monotonic()
-            tokens, last = self._tokens.get(region, (burst, moment))
-            tokens = min(burst, tokens + (moment - last) * rate)
-            refused = tokens < 1
-            self._tokens[region] = (tokens if refused else tokens - 1, moment)
-            self.struck += refused
-        return refused
+            now_s = self._clock.monotonic()
+            tokens, last = self._tokens.get(region, (burst, now_s))
+            tokens = min(burst, tokens + (now_s - last) * rate)
+            throttled = tokens < 1
+            self._tokens[region] = (tokens if throttled else tokens - 1, now_s)
+            self.struck += throttled
+        return throttled
 
     def strike(self) -> None:
-        """Count one effect of a condition."""
+        """Count one call that a condition affected."""
         with self._lock:
             self.struck += 1
 
     def _spent(self, kind: str, name: str) -> bool:
-        """Count down one call. Return False when no calls are left."""
+        """Use up one of the counted calls. Return False if none was left."""
         with self._lock:
             left = self._left.get((kind, name), 0)
             if left:
@@ -90,14 +90,14 @@ class ActiveConditions:
 
 
 class SkewedClock:
-    """The machine's clock, except that the time of day is that of the simulated AWS."""
+    """The machine's clock, except that `now` returns the current time of the simulated AWS."""
 
     def __init__(self, clock: Clock, behaviour: ActiveConditions) -> None:
         self._clock = clock
         self._behaviour = behaviour
 
     def now(self) -> datetime:
-        """Return the time of day on the simulated AWS, UTC."""
+        """Return the current time of the simulated AWS, UTC."""
         return self._behaviour.skewed()
 
     def monotonic(self) -> float:
@@ -105,5 +105,5 @@ class SkewedClock:
         return self._clock.monotonic()
 
     def sleep(self, seconds: float) -> None:
-        """Wait."""
+        """Sleep for this many seconds."""
         self._clock.sleep(seconds)

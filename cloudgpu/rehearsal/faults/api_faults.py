@@ -34,7 +34,7 @@ _EFFECTS = ("error", "drop", "hold", "delay", "die", "lag")
 
 @dataclass(frozen=True)
 class MatchedCall:
-    """The API call that a rule is matched against. `facts` holds `zone`, `instance_type` and the like if known."""
+    """The API call that a rule is matched against. `facts` contains properties such as `zone`, if known."""
 
     service: str
     action: str
@@ -50,7 +50,7 @@ class MatchedCall:
 
 @dataclass
 class FaultRule:
-    """One fault rule. `nth` counts, from 1, the calls that match the rule since it became active."""
+    """One fault rule. `nth` limits the fault to the nth matching call, counted from 1 since the rule became active."""
 
     id: str
     action: str = "*"
@@ -95,7 +95,7 @@ def rule_from(row: Mapping[str, Any], position: int) -> FaultRule:
     """Parse one rule of a fault script.
 
     Raises:
-        ValueError: A key is unknown or a value is not valid; the message names it.
+        ValueError: A key is unknown or a value is not valid; the message names the rule and the key.
     """
     if not isinstance(row, Mapping):
         message = f"fault rule {position} is not a mapping"
@@ -105,7 +105,8 @@ def rule_from(row: Mapping[str, Any], position: int) -> FaultRule:
         message = f"fault rule {position}: unknown key {unknown[0]!r}"
         raise ValueError(message)
     if row.get("do", "error") not in _EFFECTS or row.get("phase", "before") not in ("before", "after_effect"):
-        message = f"fault rule {position}: `do` must be one of {', '.join(_EFFECTS)}; `phase` before or after_effect"
+        effects = ", ".join(_EFFECTS)
+        message = f"fault rule {position}: `do` must be one of {effects}, and `phase` must be before or after_effect"
         raise ValueError(message)
     try:
         return decoded(FaultRule, {"id": f"rule-{position}", **row})
@@ -136,7 +137,7 @@ class FaultRules:
         with self._change:
             self._rules = rules
             self._calls = self._mutating = 0
-            self._let_go()
+            self._release_held()
 
     def find(self, call: MatchedCall, phase: Phase) -> FaultRule | None:
         """Count the call and return the first rule that applies to it in this phase."""
@@ -144,11 +145,11 @@ class FaultRules:
             if phase == "before":
                 self._calls += 1
                 self._mutating += call.mutating
-            struck = [rule for rule in self._rules if rule.do != "lag" and rule.applies(call, phase)]
-            return struck[0] if struck else None
+            applicable = [rule for rule in self._rules if rule.do != "lag" and rule.applies(call, phase)]
+            return applicable[0] if applicable else None
 
     def lag_s(self, call: MatchedCall) -> float:
-        """Return how many seconds tag searches in this call lag."""
+        """Return the age in seconds below which tags are hidden from a search in this call."""
         with self._change:
             return max(
                 (rule.seconds for rule in self._rules if rule.do == "lag" and rule.applies(call, "before")), default=0
@@ -168,10 +169,10 @@ class FaultRules:
         """Release every held call and return their number."""
         with self._change:
             count = len(self._held)
-            self._let_go()
+            self._release_held()
             return count
 
-    def _let_go(self) -> None:
+    def _release_held(self) -> None:
         self._released = self._next_hold
         self._change.notify_all()
 

@@ -15,34 +15,34 @@ class Conditions:
     """The conditions of a fault script. Values count calls, unless the name ends in `_s` (seconds)."""
 
     unseen_calls: int = 0
-    """Number of calls that do not find a new id yet: eventual consistency."""
+    """Number of calls that do not find a new resource yet (eventual consistency)."""
     profile_calls: int = 0
     """Number of launches that do not find a new instance profile yet."""
     terminate_looks: int = 0
     """Number of describe calls that show a terminated instance as `shutting-down`."""
     console_calls: int = 0
-    """Number of reads for which a console is empty."""
+    """Number of times that reading a console returns nothing."""
     console_empty: bool = False
-    """All consoles stay empty."""
+    """Whether all consoles stay empty."""
     calls_per_s: float = 0.0
     """Sustained rate of EC2 calls in a region; 0 means no limit."""
     burst: int = 20
     """Number of EC2 calls that a region accepts in a burst."""
     clock_skew_s: float = 0.0
-    """Seconds by which the clock of AWS is ahead of this machine's."""
+    """Seconds by which AWS's clock is ahead of this machine's clock."""
     fleet_short_by: int = 0
     """Number of instances by which a fleet falls short of its minimum."""
     retired: tuple[str, ...] = ()
-    """Instance types that AWS no longer offers; patterns."""
+    """Patterns of instance types that AWS no longer offers."""
     free_addresses: Mapping[str, int] = field(default_factory=dict)
-    """Free private addresses in a zone's subnets, by zone pattern."""
+    """Zone pattern -> number of free private addresses in the zone's subnets."""
 
     def is_retired(self, instance_type: str) -> bool:
         """Return True if AWS no longer offers this instance type."""
         return any(fnmatchcase(instance_type, pattern) for pattern in self.retired)
 
     def addresses_in(self, zone: str) -> int | None:
-        """Return the free addresses in a zone's subnets, or None if no condition limits them."""
+        """Return the number of free addresses in a zone's subnets, or None if no condition limits it."""
         return min((free for pattern, free in self.free_addresses.items() if fnmatchcase(zone, pattern)), default=None)
 
 
@@ -50,12 +50,12 @@ def conditions_from(row: Mapping[str, Any]) -> Conditions:
     """Parse the `cloud` part of a fault script.
 
     Raises:
-        ValueError: A name is unknown or a value is not valid; the message names it.
+        ValueError: A condition is unknown or its value is not valid; the message names the condition.
     """
     if not isinstance(row, Mapping):
         message = "the `cloud` conditions must be a mapping"
         raise ValueError(message)  # noqa: TRY004 - callers turn it into an HTTP response
-    known = {item.name: _name(item.type) for item in fields(Conditions)}
+    known = {item.name: _type_name(item.type) for item in fields(Conditions)}
     for name, value in row.items():
         if name not in known:
             message = f"unknown condition {name!r}; choose from {', '.join(known)}"
@@ -66,14 +66,14 @@ def conditions_from(row: Mapping[str, Any]) -> Conditions:
     return decoded(Conditions, dict(row))
 
 
-def _name(kind: Any) -> str:  # noqa: ANN401 - a type, or text for one
-    return kind.__name__ if isinstance(kind, type) else str(kind)
+def _type_name(annotation: Any) -> str:  # noqa: ANN401 - a type, or text for one
+    return annotation.__name__ if isinstance(annotation, type) else str(annotation)
 
 
-def _fits(kind: str, value: object) -> bool:
-    if kind in _TYPES:
-        return isinstance(value, _TYPES[kind]) and isinstance(value, bool) == (kind == "bool")
-    if kind.startswith("tuple"):
+def _fits(type_name: str, value: object) -> bool:
+    if type_name in _TYPES:
+        return isinstance(value, _TYPES[type_name]) and isinstance(value, bool) == (type_name == "bool")
+    if type_name.startswith("tuple"):
         return isinstance(value, list) and all(isinstance(item, str) for item in value)
     return isinstance(value, dict) and all(
         isinstance(item, int) and not isinstance(item, bool) and item >= 0 for item in value.values()

@@ -21,20 +21,20 @@ NodeFaultKind = Literal[
     "bare-image",
 ]
 AT_BOOT = frozenset({"boot-fails", "boot-hangs", "disk-full", "clock-skew", "bare-image"})
-"""Faults that take effect only at boot. All others also affect running nodes at once."""
+"""Faults that take effect only at boot. All other faults also affect running nodes immediately."""
 _SPOT = frozenset({"spot-notice", "rebalance"})
 _FACTS = ("instance_id", "instance_type", "region", "zone")
 
 
 @dataclass(frozen=True)
 class NodeFault:
-    """One fault. `count` is the maximum number of affected nodes; each node is affected once."""
+    """One node fault. `count` is the maximum number of affected nodes; each node is affected at most once."""
 
     do: NodeFaultKind
     match: Mapping[str, str] = field(default_factory=dict)
     count: int | None = None
     seconds: float = 0.0
-    """For `spot-notice`: time until the interruption. For `clock-skew`: how far the node's clock is ahead."""
+    """For `spot-notice`: time until the interruption. For `clock-skew`: offset by which the node's clock is ahead."""
     kib: int = 64
     """For `disk-full`: free space in the login user's home, KiB."""
 
@@ -52,7 +52,7 @@ def node_fault_from(row: Mapping[str, Any]) -> NodeFault:
         ValueError: A key or fault kind is unknown, or a value is not valid.
     """
     if not isinstance(row, Mapping):
-        message = "node fault: it must be a mapping"
+        message = "a node fault must be a mapping"
         raise ValueError(message)  # noqa: TRY004 - callers turn it into an HTTP response
     unknown = sorted(set(map(str, row)) - {item.name for item in fields(NodeFault)})
     if unknown:

@@ -29,17 +29,17 @@ class FaultScript:
     parameters: Mapping[str, Any] = field(default_factory=dict)
     parts: Mapping[str, Any] = field(default_factory=dict)
 
-    def filled(self, given: Mapping[str, str]) -> dict[str, Any]:
-        """Return the parts with all placeholders replaced; `given` overrides the defaults.
+    def filled(self, overrides: Mapping[str, str]) -> dict[str, Any]:
+        """Return the parts with all placeholders replaced by the parameters' defaults or `overrides`.
 
         Raises:
             UsageError: A value does not have the type of its default.
         """
         values = dict(self.parameters)
-        for name, text in given.items():
+        for name, text in overrides.items():
             if name in values:
-                values[name] = _like(values[name], text, name)
-        return {name: _put(part, values) for name, part in self.parts.items()}
+                values[name] = _converted(values[name], text, name)
+        return {name: _substituted(part, values) for name, part in self.parts.items()}
 
 
 @cache
@@ -52,7 +52,7 @@ def library() -> Mapping[str, FaultScript]:
 
 
 def find(name_or_file: str) -> FaultScript:
-    """Return a fault script by its name in the library or by its file name.
+    """Return the built-in fault script with this name, or parse the file at this path.
 
     Raises:
         UsageError: There is no such script, or it is not valid.
@@ -62,7 +62,7 @@ def find(name_or_file: str) -> FaultScript:
     path = Path(name_or_file)
     if path.suffix not in (".yaml", ".yml", ".json") and not path.is_file():
         message = f"unknown fault script {name_or_file}{suggestion(name_or_file, library())}"
-        raise UsageError(message, hint="list them with `cloudgpu rehearsal fault list`, or give the path of a file")
+        raise UsageError(message, hint="list them with `cloudgpu rehearsal fault list`, or specify the path of a file")
     try:
         return parsed(path.name, read_text(path, SETTINGS_BYTES))
     except OSError as err:
@@ -79,35 +79,36 @@ def parsed(name: str, text: str) -> FaultScript:
     document = parse(text)
     if document.problems:
         line, problem = document.problems[0]
-        raise _senseless(name, f"line {line}: {problem.text}")
+        raise _invalid(name, f"line {line}: {problem.text}")
     value = document.value
     if isinstance(value, list):
         value = {"rules": value}
     if not isinstance(value, dict):
-        raise _senseless(name, "it must be a mapping or a list of rules")
+        raise _invalid(name, "it must be a mapping or a list of rules")
     for key, part in value.items():
         if key not in (*_ABOUT, *_PARTS):
-            raise _senseless(name, f"unknown part {key!r}; choose from {', '.join((*_ABOUT, *_PARTS))}")
+            raise _invalid(name, f"unknown part {key!r}; choose from {', '.join((*_ABOUT, *_PARTS))}")
         if key in _PARTS and not isinstance(part, _PARTS[key]):
-            raise _senseless(name, f"{key} must be a {_PARTS[key].__name__}")
+            raise _invalid(name, f"{key} must be a {_PARTS[key].__name__}")
     parts = {key: part for key, part in value.items() if key in _PARTS}
     return FaultScript(name, str(value.get("description", "")), dict(value.get("parameters") or {}), parts)
 
 
-def combine(scripts: Sequence[FaultScript], given: Mapping[str, str]) -> dict[str, Any]:
-    """Combine several scripts: concatenate their lists and merge their mappings, the last one winning.
+def combine(scripts: Sequence[FaultScript], overrides: Mapping[str, str]) -> dict[str, Any]:
+    """Combine several scripts: concatenate their lists and merge their mappings. The last value of a key wins.
 
     Raises:
-        UsageError: No script has a given parameter, or a part is not valid.
+        UsageError: A parameter is not in any of the scripts, or a part is not valid.
     """
     known = {name for script in scripts for name in script.parameters}
-    for name in given:
+    for name in overrides:
         if name not in known:
             message = f"none of these fault scripts has a parameter {name}"
-            raise UsageError(message, hint=f"available parameters: {', '.join(sorted(known)) or 'none'}")
+            hint = f"choose from: {', '.join(sorted(known))}" if known else "omit all parameters"
+            raise UsageError(message, hint=hint)
     combined: dict[str, Any] = {name: kind() for name, kind in _PARTS.items()}
     for script in scripts:
-        parts = script.filled(given)
+        parts = script.filled(overrides)
         _check(script.name, parts)
         for name, part in parts.items():
             combined[name] = combined[name] + part if isinstance(part, list) else {**combined[name], **part}
@@ -122,34 +123,34 @@ def _check(name: str, parts: Mapping[str, Any]) -> None:
             node_fault_from(row)
         conditions_from(parts.get("cloud", {}))
     except MALFORMED as err:
-        raise _senseless(name, described(err)) from err
+        raise _invalid(name, described(err)) from err
 
 
-def _senseless(name: str, why: str) -> UsageError:
-    return UsageError(f"fault script {name} is not valid: {why}", hint="docs/reference/faults.md lists its parts")
+def _invalid(name: str, why: str) -> UsageError:
+    return UsageError(f"fault script {name} is not valid: {why}", hint="see docs/reference/faults.md for its parts")
 
 
-def _like(default: object, text: str, name: str) -> object:
+def _converted(default: object, text: str, name: str) -> object:
     if not isinstance(default, int | float):
         return text
     try:
         return type(default)(text)
     except MALFORMED as err:
         message = f"{name}={text} is not a number"
-        raise UsageError(message, hint=f"for example {name}={default}") from err
+        raise UsageError(message, hint=f"set a number, for example {name}={default}") from err
 
 
-def _put(value: Any, values: Mapping[str, Any]) -> Any:  # noqa: ANN401 - YAML
-    """Replace placeholders. A text that consists of a single `{parameter}` takes the type of its value."""
+def _substituted(value: Any, values: Mapping[str, Any]) -> Any:  # noqa: ANN401 - YAML
+    """Replace placeholders. A string that is a single `{parameter}` becomes the parameter's value with its type."""
     if isinstance(value, str):
         parameter = value[1:-1] if value.startswith("{") and value.endswith("}") else ""
         if parameter in values:
             return values[parameter]
-        for name, given in values.items():
-            value = value.replace(f"{{{name}}}", str(given))
+        for name, replacement in values.items():
+            value = value.replace(f"{{{name}}}", str(replacement))
         return value
     if isinstance(value, list):
-        return [_put(item, values) for item in value]
+        return [_substituted(item, values) for item in value]
     if isinstance(value, dict):
-        return {_put(key, values): _put(item, values) for key, item in value.items()}
+        return {_substituted(key, values): _substituted(item, values) for key, item in value.items()}
     return value

@@ -10,7 +10,7 @@ from cloudgpu.rehearsal.aws_api.ec2 import instance_store
 
 
 class SearchLag:
-    """Remembers since when each resource has tags. The caller must hold the world's lock."""
+    """Tracks when each resource was first tagged. Callers must hold the simulated cloud's lock."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

@@ -16,8 +16,8 @@ _TAKEN = (errno.EADDRINUSE, errno.EACCES)
 
 
 @dataclass(frozen=True)
-class Claim:
-    """The two bound sockets of an address. The metadata socket listens at once, which reserves the address."""
+class BoundAddress:
+    """The two bound sockets of an address. The metadata socket already listens, which reserves the address."""
 
     address: str
     ssh: socket.socket
@@ -39,13 +39,13 @@ class Claim:
         self.metadata.close()
 
 
-def claim_new(directory: Path, wanted: str, used: set[str]) -> Claim:
-    """Bind the wanted address, or the next free one of this home, or a free port of 127.0.0.1.
+def claim_new(directory: Path, preferred: str, used: set[str]) -> BoundAddress:
+    """Bind the preferred address, the next free address of this home, or free ports of 127.0.0.1.
 
     Raises:
         RehearsalError: No address can be bound.
     """
-    for address in (*((wanted,) if wanted else ()), *_candidates(directory)):
+    for address in (*((preferred,) if preferred else ()), *_candidates(directory)):
         if address in used:
             continue
         try:
@@ -61,7 +61,7 @@ def claim_new(directory: Path, wanted: str, used: set[str]) -> Claim:
         raise RehearsalError(f"no loopback port is free for a node: {err.strerror}") from err
 
 
-def claim(address: str, port: int, metadata_port: int) -> Claim:
+def claim(address: str, port: int, metadata_port: int) -> BoundAddress:
     """Bind both sockets of an address.
 
     Raises:
@@ -70,20 +70,20 @@ def claim(address: str, port: int, metadata_port: int) -> Claim:
     metadata = _bound(address, metadata_port)
     try:
         metadata.listen(64)
-        return Claim(address, _bound(address, port), metadata)
+        return BoundAddress(address, _bound(address, port), metadata)
     except BaseException:
         metadata.close()
         raise
 
 
-def rebound(old: Claim, port: int) -> Claim:
+def rebound(old: BoundAddress, port: int) -> BoundAddress:
     """Return the claim with its SSH port bound again, because closing a server closes its socket.
 
     Raises:
-        OSError: Another process took the port in the meantime.
+        OSError: Another process uses the port.
     """
     old.ssh.close()
-    return Claim(old.address, _bound(old.address, port), old.metadata)
+    return BoundAddress(old.address, _bound(old.address, port), old.metadata)
 
 
 def _candidates(directory: Path) -> Iterator[str]:
@@ -99,7 +99,7 @@ def _candidates(directory: Path) -> Iterator[str]:
 def _bound(address: str, port: int) -> socket.socket:
     bound = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     try:
-        # Connections of a node that was just stopped linger, and a rebooting node needs its port.
+        # A rebooting node needs the same port, while connections of the stopped node may still be in TIME_WAIT.
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.bind((address, port))
         bound.settimeout(0)

@@ -30,17 +30,17 @@ class ControlServer:
     """Serves requests from processes of the same user."""
 
     def __init__(self, fleet: NodeFleet, save: Callable[[], None]) -> None:
-        """Create the control without listening.
+        """Create the server without listening.
 
         Args:
             fleet: The nodes.
-            save: Saves the clock and the credentials for the next host process.
+            save: Saves the clock offset and the credentials for the next host process.
         """
         self._fleet = fleet
         self._save = save
         self._listeners: dict[asyncio.StreamWriter, asyncio.Event] = {}
         self.over = asyncio.Event()
-        """Set when a client asked the host to shut down."""
+        """Set when a client requests the shutdown of the host."""
         self.last_asked_s = time.monotonic()
         fleet.changed = self._tell
         self._operations: dict[str, Callable[[dict[str, Any]], Awaitable[Any]]] = {
@@ -70,7 +70,7 @@ class ControlServer:
 
     @property
     def listened_to(self) -> bool:
-        """True if a client is waiting for events."""
+        """Return True if a client is waiting for events."""
         return bool(self._listeners)
 
     def release(self) -> None:
@@ -148,19 +148,19 @@ class ControlServer:
         return self._fleet.resident_mib()
 
     async def _events(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Send unacknowledged events one at a time; each goes again to the next listener until it is acknowledged."""
-        news = self._listeners[writer] = asyncio.Event()
+        """Send unacknowledged events one at a time. The next listener receives an event that was not acknowledged."""
+        changed = self._listeners[writer] = asyncio.Event()
         answer = asyncio.ensure_future(reader.readline())
         try:
             while True:
-                news.clear()
+                changed.clear()
                 waiting = self._fleet.unheard()
                 if waiting:
                     writer.write(json.dumps(asdict(waiting[0])).encode() + b"\n")
                 else:
-                    changed = asyncio.ensure_future(news.wait())
-                    await asyncio.wait({changed, answer}, return_when=asyncio.FIRST_COMPLETED)
-                    changed.cancel()
+                    waiting_for_change = asyncio.ensure_future(changed.wait())
+                    await asyncio.wait({waiting_for_change, answer}, return_when=asyncio.FIRST_COMPLETED)
+                    waiting_for_change.cancel()
                     if not answer.done():
                         continue
                 line = await answer
@@ -185,7 +185,7 @@ def _request(line: bytes) -> dict[str, Any]:
 
 
 def _same_user(writer: asyncio.StreamWriter) -> bool:
-    """Return True if the peer is the same user. The socket's mode ensures that too, except where modes are ignored."""
+    """Return True unless the peer is known to be another user: some file systems ignore the mode of the socket."""
     peer = writer.get_extra_info("socket")
     if sys.platform != "linux" or peer is None:
         return True

@@ -1,4 +1,4 @@
-"""Select the nodes that the active faults affect: each node once, and at most as many as a fault allows."""
+"""Select the nodes that each active fault affects: each node at most once, and at most `count` nodes."""
 
 from collections.abc import Sequence
 
@@ -17,22 +17,22 @@ class FaultInjector:
         self._faults = [(fault, set()) for fault in faults]
 
     def at_boot(self, spec: NodeSpec) -> tuple[NodeFault, ...]:
-        """Return the faults of a booting node, including those that affected it before."""
+        """Return the faults that affect a booting node, including faults that already affected the node."""
         return tuple(
-            fault for fault, struck in self._faults if spec.instance_id in struck or _claim(fault, struck, spec)
+            fault for fault, affected in self._faults if spec.instance_id in affected or _claim(fault, affected, spec)
         )
 
     def now(self, spec: NodeSpec) -> tuple[NodeFault, ...]:
         """Return the faults that newly affect a running node."""
         return tuple(
             fault
-            for fault, struck in self._faults
-            if fault.do not in AT_BOOT and spec.instance_id not in struck and _claim(fault, struck, spec)
+            for fault, affected in self._faults
+            if fault.do not in AT_BOOT and spec.instance_id not in affected and _claim(fault, affected, spec)
         )
 
 
-def _claim(fault: NodeFault, struck: set[str], spec: NodeSpec) -> bool:
-    if not fault.can_affect(spec) or (fault.count is not None and len(struck) >= fault.count):
+def _claim(fault: NodeFault, affected: set[str], spec: NodeSpec) -> bool:
+    if not fault.can_affect(spec) or (fault.count is not None and len(affected) >= fault.count):
         return False
-    struck.add(spec.instance_id)
+    affected.add(spec.instance_id)
     return True

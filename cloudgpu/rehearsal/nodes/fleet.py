@@ -1,4 +1,4 @@
-"""Start, adopt and stop all nodes of one home. A lock per node serializes its callers."""
+"""Start, adopt and stop all nodes of one home. A lock per node serializes the calls for the node."""
 
 import asyncio
 import logging
@@ -25,9 +25,9 @@ from cloudgpu.rehearsal.nodes.fault_injection import FaultInjector
 from cloudgpu.rehearsal.nodes.mounts import namespace_script
 from cloudgpu.rehearsal.nodes.mounts.shared_storage import SharedFolderStore
 from cloudgpu.rehearsal.nodes.namespaces import CagedBody
-from cloudgpu.rehearsal.nodes.node import SimulatedNode, Surrounding
+from cloudgpu.rehearsal.nodes.node import HostServices, SimulatedNode
 from cloudgpu.rehearsal.nodes.plain_processes import PlainBody
-from cloudgpu.rehearsal.nodes.processes import Body
+from cloudgpu.rehearsal.nodes.processes import NodeRuntime
 from cloudgpu.rehearsal.nodes.record import NodePaths, SimulatedNodeRecord
 from cloudgpu.rehearsal.nodes.servers.metadata import hostname
 from cloudgpu.rehearsal.nodes.servers.power_commands import Action
@@ -65,10 +65,10 @@ class NodeFleet:
         self.offset_s = offset_s
         self.credentials: RoleCredentials | None = None
         self.changed: Callable[[], None] = lambda: None
-        """Called when a node powered itself off."""
+        """Called when a node has powered itself off."""
 
     async def adopt(self) -> None:
-        """Adopt the nodes of an earlier host process. Running nodes whose init is gone are booted again.
+        """Adopt the nodes of an earlier host process. Running nodes whose init has exited are booted again.
 
         Raises:
             OSError: The folder cannot be read or written.
@@ -81,17 +81,17 @@ class NodeFleet:
                 _LOG.warning("removing %s: its record cannot be used (%s)", folder.name, err)
                 continue
             self._nodes[folder.name] = self._node(stored)
-        _end_strays(self._instances, {node.record.pid for node in self._nodes.values()})
+        _kill_unrecorded(self._instances, {node.record.pid for node in self._nodes.values()})
         for folder in self._instances.iterdir():
             if folder.name not in self._nodes:
                 shutil.rmtree(folder, ignore_errors=True)
         await asyncio.gather(*(self._adopt(node) for node in self._nodes.values()))
 
     async def start(self, spec: NodeSpec) -> StartedNode:
-        """Boot a node. If it is already running, return its address.
+        """Boot a node unless it is already running. Return its address.
 
         Raises:
-            RehearsalError: The spec is not valid, or the machine does not permit it.
+            RehearsalError: The spec is not valid, or the node cannot be booted.
         """
         if not _NAME.fullmatch(spec.instance_id) or not _USER.fullmatch(spec.user):
             raise RehearsalError(f"invalid node name {spec.instance_id!r} or user {spec.user!r}")
@@ -168,7 +168,7 @@ class NodeFleet:
         await asyncio.gather(*(self.stop(name) for name in tuple(self._nodes)))
 
     def find(self, instance_id: str) -> SimulatedNode:
-        """Return the node with this id.
+        """Return the node with this ID.
 
         Raises:
             RehearsalError: There is no such node.
@@ -207,7 +207,7 @@ class NodeFleet:
         """Advance the timer clock.
 
         Raises:
-            ValueError: The clock would be too far from the machine's.
+            ValueError: The timer clock would be too far from the machine's clock.
         """
         if not shift_within_limits(self.offset_s + seconds):
             message = f"the timer clock can be at most {LIMIT_DAYS} days from this machine's clock"
@@ -218,7 +218,7 @@ class NodeFleet:
                 node.arm()
 
     async def put_reach(self, instance_id: str, opened: Opened) -> None:
-        """Set who can reach a node, whether it can reach the internet, and what it may mount.
+        """Set whether a node accepts SSH, whether it can reach the internet, and what it may mount.
 
         Raises:
             RehearsalError: There is no such node.
@@ -228,7 +228,7 @@ class NodeFleet:
             await self.find(instance_id).put_reach(opened)
 
     def keep_image(self, instance_id: str, image_id: str) -> None:
-        """Record the packages installed on a node as those of an image made from it.
+        """Record the packages installed on a node as the packages of an image created from the node.
 
         Raises:
             RehearsalError: There is no such node.
@@ -237,10 +237,10 @@ class NodeFleet:
         self._images.keep(image_id, self.find(instance_id).record.installed)
 
     async def put_faults(self, faults: Sequence[NodeFault]) -> None:
-        """Replace all node faults; those that can affect running nodes take effect at once.
+        """Replace all node faults. Faults that can affect running nodes take effect immediately.
 
         Raises:
-            OSError: A record cannot be written, or a port is taken.
+            OSError: A record cannot be written, or a port is in use.
         """
         self._fault_injector.put(faults)
         for name, node in tuple(self._nodes.items()):
@@ -296,21 +296,21 @@ class NodeFleet:
         self._nodes[spec.instance_id] = node
         return node
 
-    def _used(self, but: str) -> set[str]:
-        others = (node.record for name, node in self._nodes.items() if name != but)
+    def _used(self, excluded: str) -> set[str]:
+        others = (node.record for name, node in self._nodes.items() if name != excluded)
         return {item.address for item in others if item.address != "127.0.0.1"}
 
     def _node(self, stored: SimulatedNodeRecord) -> SimulatedNode:
         paths = NodePaths(self._instances / stored.spec.instance_id)
-        around = Surrounding(
+        host = HostServices(
             now_s=self.now_s, credentials=lambda: self.credentials, ended=self._ended, shared=self._shared
         )
-        return SimulatedNode(stored, paths, self._body(stored, paths), around)
+        return SimulatedNode(stored, paths, self._body(stored, paths), host)
 
-    def _body(self, stored: SimulatedNodeRecord, paths: NodePaths) -> Body:
+    def _body(self, stored: SimulatedNodeRecord, paths: NodePaths) -> NodeRuntime:
         if stored.isolation == "plain":
             return PlainBody(paths.disk / "root", paths.run, self._surroundings)
-        cage = namespace_script.Cage(
+        cage = namespace_script.NamespacePaths(
             disk=paths.disk,
             run=paths.run,
             console=paths.console,
@@ -333,7 +333,7 @@ class NodeFleet:
             await node.power_off(f"boot failed: {err.message}", unheard=False)
             raise
 
-    def _claim(self, stored: SimulatedNodeRecord) -> addresses.Claim:
+    def _claim(self, stored: SimulatedNodeRecord) -> addresses.BoundAddress:
         try:
             return addresses.claim(stored.address, stored.port, stored.metadata_port)
         except OSError as err:
@@ -351,7 +351,7 @@ class NodeFleet:
             await self._power_on(node)
 
     def _ended(self, node: SimulatedNode, action: Action, reason: str) -> None:
-        """Power off a node in a separate task, because that cancels the node's own tasks."""
+        """Power off or reboot a node in a separate task, because powering it off cancels the node's own tasks."""
         task = asyncio.get_running_loop().create_task(self._end(node, action, reason))
         self._endings.add(task)
         task.add_done_callback(self._endings.discard)
@@ -374,14 +374,14 @@ def _mount_table() -> str:
 
 def _resident_kib(folder: Path) -> int:
     try:
-        # Proportional set size: hundreds of inits share the same pages.
-        found = re.search(r"^Pss:\s+(\d+)", (folder / "smaps_rollup").read_text(), re.MULTILINE)
+        # Use the proportional set size, because hundreds of inits share the same pages.
+        match = re.search(r"^Pss:\s+(\d+)", (folder / "smaps_rollup").read_text(), re.MULTILINE)
     except OSError:
         return 0
-    return int(found[1]) if found else 0
+    return int(match[1]) if match else 0
 
 
-def _end_strays(instances: Path, known: set[int]) -> None:
+def _kill_unrecorded(instances: Path, known: set[int]) -> None:
     """Kill nodes that an earlier host process started but did not record before it died."""
     if sys.platform != "linux":
         return

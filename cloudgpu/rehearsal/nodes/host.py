@@ -1,6 +1,6 @@
 """The node host process: `python -m cloudgpu.rehearsal.nodes.host --directory DIR --home DIR --envs DIR`.
 
-Returns once the detached child process listens, or at once if a host of the same directory is already running.
+Exits once the detached child process listens, or immediately if a host for the same directory is already running.
 """
 
 import argparse
@@ -29,7 +29,7 @@ from cloudgpu.rehearsal.nodes.mounts import shared_storage
 from cloudgpu.rehearsal.nodes.values import RoleCredentials
 
 _LOG = logging.getLogger("cloudgpu.rehearsal.nodes.host")
-_LOOK_EVERY_S = 5.0
+_CHECK_INTERVAL_S = 5.0
 _IDLE_S = 1800.0
 _LOG_LIMIT_BYTES = 4 * 1024 * 1024
 
@@ -62,19 +62,19 @@ def main(arguments: list[str]) -> int:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return 0
-    ready, tell = os.pipe()
+    ready, notify = os.pipe()
     if os.fork() != 0:
-        os.close(tell)
+        os.close(notify)
         # Nothing arrives if the child dies first; it wrote the reason to standard error.
         return 0 if os.read(ready, 1) else 1
     os.close(ready)
     os.setsid()
-    return _child(settings, lock, tell)
+    return _child(settings, lock, notify)
 
 
-def _child(settings: HostOptions, lock: int, tell: int) -> int:
+def _child(settings: HostOptions, lock: int, notify: int) -> int:
     try:
-        asyncio.run(_serve(settings, lock, tell))
+        asyncio.run(_serve(settings, lock, notify))
     except (CloudGpuError, OSError) as err:
         sys.stderr.write(f"{err}\n")
         _LOG.exception("the node host failed")
@@ -90,7 +90,7 @@ def _settings(arguments: list[str]) -> HostOptions:
     return HostOptions(**vars(parser.parse_args(arguments)))
 
 
-async def _serve(settings: HostOptions, lock: int, tell: int) -> None:
+async def _serve(settings: HostOptions, lock: int, notify: int) -> None:
     _watch_children_by_descriptor()
     isolation = _isolation(settings)
     seen = visible_paths.survey(settings.home, settings.envs, os.environ, shared_storage.prepare(settings.directory))
@@ -102,11 +102,11 @@ async def _serve(settings: HostOptions, lock: int, tell: int) -> None:
     _LOG.info("host %s with isolation %s", os.getpid(), isolation)
     await fleet.adopt()
     server = await control.listen(bound)
-    os.write(tell, b"1")
-    os.close(tell)
+    os.write(notify, b"1")
+    os.close(notify)
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, control.over.set)
-    await _until_over(settings, control, fleet, lock)
+    await _until_shutdown(settings, control, fleet, lock)
     # Remove the socket first: a client that connects now starts a new host, which waits for the lock.
     (settings.directory / "host.sock").unlink(missing_ok=True)
     server.close()
@@ -116,12 +116,12 @@ async def _serve(settings: HostOptions, lock: int, tell: int) -> None:
     control.release()
 
 
-async def _until_over(settings: HostOptions, control: ControlServer, fleet: NodeFleet, lock: int) -> None:
-    """Wait until a client requests the shutdown, the home is deleted, or the host is idle for long."""
+async def _until_shutdown(settings: HostOptions, control: ControlServer, fleet: NodeFleet, lock: int) -> None:
+    """Wait until a client requests the shutdown, the home is deleted, or the host has been idle for too long."""
     while not control.over.is_set():
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(control.over.wait(), _LOOK_EVERY_S)
-        if not _still_ours(settings.directory / "host.lock", lock):
+            await asyncio.wait_for(control.over.wait(), _CHECK_INTERVAL_S)
+        if not _still_locked(settings.directory / "host.lock", lock):
             _LOG.warning("%s was deleted", settings.directory)
             return
         fleet.trim_consoles()
@@ -131,7 +131,7 @@ async def _until_over(settings: HostOptions, control: ControlServer, fleet: Node
             return
 
 
-def _still_ours(path: Path, lock: int) -> bool:
+def _still_locked(path: Path, lock: int) -> bool:
     try:
         return os.path.samestat(path.stat(), os.fstat(lock))
     except OSError:
@@ -139,7 +139,7 @@ def _still_ours(path: Path, lock: int) -> bool:
 
 
 def _isolation(settings: HostOptions) -> str:
-    """Return the isolation to use. `auto` falls back to `plain`; with `cage` a refusal is an error."""
+    """Return the isolation to use. If namespaces do not work, `auto` falls back to `plain` and `cage` is an error."""
     if settings.isolation == "plain":
         return "plain"
     probe = settings.directory / "probe"
@@ -148,7 +148,7 @@ def _isolation(settings: HostOptions) -> str:
     finally:
         shutil.rmtree(probe, ignore_errors=True)
     if refusal and settings.isolation == "cage":
-        message = f"nodes cannot be isolated here: {refusal}"
+        message = f"nodes cannot be isolated on this machine: {refusal}"
         raise CloudGpuError(message)
     if refusal:
         _LOG.warning("nodes share this machine's files: %s", refusal)
@@ -189,7 +189,7 @@ def _store(settings: HostOptions, fleet: NodeFleet) -> None:
 
 
 def _detach(log: Path) -> None:
-    """Detach from the caller's terminal, directory and pipes, as the caller waits until the pipes are closed."""
+    """Detach from the caller's terminal, directory and pipes. The caller waits until the pipes are closed."""
     if log.exists() and log.stat().st_size > _LOG_LIMIT_BYTES:
         log.replace(log.with_suffix(".log.1"))
     output = files.open_descriptor(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)

@@ -51,7 +51,7 @@ class NodeHostClient:
             directory: Directory of the host's socket, log, records and disks.
             home: State home, hidden from nodes; default: the folder that contains `rehearsal`.
             envs: Shared Python environments; default `<home>/envs`.
-            isolation: Isolation if this client starts the host; a running host keeps its own.
+            isolation: Isolation of the nodes if this client starts the host; a running host is not changed.
         """
         self.directory = directory.absolute()
         self._home = (home or _home_around(self.directory)).absolute()
@@ -59,9 +59,9 @@ class NodeHostClient:
         self._isolation = isolation
 
     def start(self, spec: NodeSpec) -> StartedNode:
-        """Boot a node, also one that is off; return once its SSH server listens.
+        """Boot a new node or a node that is off. Return once its SSH server listens.
 
-        A running node is returned unchanged. Boot hooks are awaited for at most a minute.
+        If the node is already running, only return its address. Boot hooks may delay the return by at most a minute.
 
         Raises:
             RehearsalError: The node did not start.
@@ -69,7 +69,7 @@ class NodeHostClient:
         return StartedNode(**self._call("start", spec=spec_to_json(spec)))
 
     def stop(self, instance_id: str) -> None:
-        """Stop a node; return once all its processes are dead and its disk is removed. Idempotent.
+        """Stop a node. Return once all its processes have exited and its disk is removed. Idempotent.
 
         Raises:
             RehearsalError: The node could not be stopped.
@@ -88,12 +88,12 @@ class NodeHostClient:
         """Kill all processes of a node and boot it from the same disk.
 
         Raises:
-            RehearsalError: No such node is running.
+            RehearsalError: The node does not exist or is not running.
         """
         self._call("reboot", instance_id=instance_id)
 
     def forget(self, instance_id: str) -> None:
-        """Stop a node and remove its record and console.
+        """Stop a node and remove its record, console and disk.
 
         Raises:
             RehearsalError: The node could not be stopped.
@@ -101,7 +101,7 @@ class NodeHostClient:
         self._call("forget", instance_id=instance_id)
 
     def list(self) -> tuple[NodeReport, ...]:
-        """Return every node that was not forgotten, including those that are off.
+        """Return a report of every node that was not forgotten, including nodes that are off.
 
         Raises:
             RehearsalError: The host does not respond.
@@ -125,7 +125,7 @@ class NodeHostClient:
         self._call("advance", seconds=seconds)
 
     def give_credentials(self, credentials: RoleCredentials) -> None:
-        """Set the keys that the metadata service gives to nodes with a role.
+        """Set the credentials that the metadata service returns to nodes with a role.
 
         Raises:
             RehearsalError: The host does not respond.
@@ -141,7 +141,7 @@ class NodeHostClient:
         self._call("reach", instance_id=instance_id, **asdict(opened))
 
     def keep_image(self, instance_id: str, image_id: str) -> None:
-        """Let nodes of this image start with the packages installed on a node now.
+        """Record the packages now installed on a node as the packages of an image.
 
         Raises:
             RehearsalError: There is no such node.
@@ -165,10 +165,10 @@ class NodeHostClient:
         return float(self._call("resident"))
 
     def events(self) -> Iterator[PoweredOff]:
-        """Yield nodes that power themselves off; blocks. Starts with unacknowledged events.
+        """Yield nodes that power themselves off, starting with unacknowledged events. Blocks between events.
 
-        Requesting the next event acknowledges the previous one, so a listener that dies in between gets it again.
-        The iterator ends when the host shuts down.
+        Requesting the next event acknowledges the previous event. If the client dies before that, the host sends the
+        event again to the next client. The iterator ends when the host shuts down.
 
         Raises:
             RehearsalError: The host cannot be started.
@@ -183,7 +183,7 @@ class NodeHostClient:
                     _send(stream, {"heard": event["instance_id"]})
 
     def running(self) -> bool:
-        """Return True if a host is running; never starts one."""
+        """Return True if a host is running. This does not start a host."""
         try:
             sockets.connect(self._socket, 5.0).close()
         except OSError:
@@ -191,7 +191,7 @@ class NodeHostClient:
         return True
 
     def shutdown(self) -> None:
-        """Stop all nodes and the host; return once its process has exited. Idempotent.
+        """Stop all nodes and the host. Return once the host process has exited. Idempotent.
 
         Raises:
             RehearsalError: The host did not exit in time.
@@ -227,10 +227,10 @@ class NodeHostClient:
                 break
         if not line:
             raise RehearsalError(f"the node host exited during {operation}", hint=self._log_hint)
-        answer = json.loads(line)
-        if "error" in answer:
-            raise RehearsalError(answer["error"], hint=answer.get("hint", ""))
-        return answer["result"]
+        response = json.loads(line)
+        if "error" in response:
+            raise RehearsalError(response["error"], hint=response.get("hint", ""))
+        return response["result"]
 
     def _ask(self, request: dict[str, Any]) -> bytes:
         with self._connected() as peer, peer.makefile("rwb") as stream:
@@ -258,7 +258,7 @@ class NodeHostClient:
             ) from err
 
     def _spawn(self) -> None:
-        """Run the host program, which returns once a host listens."""
+        """Run the host program, which exits once a host listens."""
         command = [sys.executable, "-m", "cloudgpu.rehearsal.nodes.host"]
         command += ["--directory", str(self.directory), "--home", str(self._home)]
         command += ["--envs", str(self._envs), "--isolation", self._isolation]

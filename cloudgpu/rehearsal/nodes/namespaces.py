@@ -1,4 +1,4 @@
-"""A node with its own root, process, hostname and IPC namespaces. Requires root on Linux."""
+"""A node with its own mount, PID, UTS and IPC namespaces. Requires root on Linux."""
 
 import asyncio
 import fcntl
@@ -26,11 +26,11 @@ _REPLACED = ("/usr", "/bin", "/sbin", "/lib", "/etc", "/opt", "/var", "/var/log"
 class CagedBody:
     """The namespaces of one node, kept alive by its init process."""
 
-    def __init__(self, cage: namespace_script.Cage) -> None:
+    def __init__(self, cage: namespace_script.NamespacePaths) -> None:
         """Create the body without starting a process.
 
         Args:
-            cage: Locations of the parts of the node's root.
+            cage: Paths of the parts of the node's root.
         """
         self._cage = cage
         self._pidfd = -1
@@ -50,7 +50,7 @@ class CagedBody:
         return f"/home/{user}"
 
     def command(self, argv: list[str], *, cwd: str, terminal: bool) -> list[str]:
-        """Return the machine command that runs `argv` inside the node."""
+        """Return the command on the machine that runs `argv` inside the node."""
         enter = [*self.entering(), *namespace_script.LIMITED]
         session = ["setsid", "--ctty"] if terminal else ["setsid"]
         return [*enter, *session, "/bin/sh", "-c", _ENTER, cwd, *argv]
@@ -61,13 +61,13 @@ class CagedBody:
 
     @property
     def take_terminal(self) -> None:
-        """None: `setsid --ctty` sets the terminal inside, which fails if the terminal already has an owner."""
+        """Return None: `setsid --ctty` takes the terminal inside the node, and can do so only if it has no owner."""
 
     def open_terminal(self) -> tuple[int, int]:
         """Open a terminal in the node's own `/dev/pts`, so that `tty` and `/dev/tty` work inside.
 
         Raises:
-            OSError: No terminal is free, or the node has terminated.
+            OSError: No terminal is free, or the node is off.
         """
         master = os.open(f"/proc/{self.process[0]}/root/dev/pts/ptmx", os.O_RDWR | os.O_NOCTTY)
         try:
@@ -89,7 +89,7 @@ class CagedBody:
         """Start the init process and wait until its root is set up.
 
         Raises:
-            RehearsalError: The machine does not permit it.
+            RehearsalError: The machine does not permit namespaces, or the init does not become ready in time.
         """
         self._prepare()
         script = self._cage.disk / "init.sh"
@@ -130,7 +130,7 @@ class CagedBody:
             os.close(descriptor)
 
     async def power_off(self) -> None:
-        """Kill the init; the kernel first kills and reaps everything else in its namespace.
+        """Kill the init. The kernel first kills and reaps all other processes in its namespace.
 
         Raises:
             RehearsalError: The init did not exit in time.
@@ -150,19 +150,19 @@ class CagedBody:
     def resident_files(self) -> list[Path]:
         """Return the `/proc` folders of every process in the node's namespace."""
         try:
-            own = str(Path(f"/proc/{self.process[0]}/ns/pid").readlink())
+            namespace = str(Path(f"/proc/{self.process[0]}/ns/pid").readlink())
         except OSError:
             return []
-        return [folder for folder in Path("/proc").glob("[0-9]*") if _link(folder / "ns" / "pid") == own]
+        return [folder for folder in Path("/proc").glob("[0-9]*") if _link_target(folder / "ns" / "pid") == namespace]
 
     def _prepare(self) -> None:
         disk = self._cage.disk
         for name in ("upper", "work", "merged", "own", "own/home"):
             (disk / name).mkdir(exist_ok=True)
-        laid = disk / "upper" / "home"
-        # At the first boot only: move the login user's home to where the node mounts it.
-        if not laid.is_symlink() and laid.is_dir() and not any((disk / "own" / "home").iterdir()):
-            for home in laid.iterdir():
+        image_home = disk / "upper" / "home"
+        # Only at the first boot: move the login user's home to the folder that the node mounts as `/home`.
+        if not image_home.is_symlink() and image_home.is_dir() and not any((disk / "own" / "home").iterdir()):
+            for home in image_home.iterdir():
                 home.rename(disk / "own" / "home" / home.name)
 
     def _take(self, pid: int) -> None:
@@ -193,7 +193,7 @@ def _started(pid: int) -> int:
         return 0
 
 
-def _link(path: Path) -> str:
+def _link_target(path: Path) -> str:
     try:
         return str(path.readlink())
     except OSError:
@@ -201,7 +201,9 @@ def _link(path: Path) -> str:
 
 
 def refusal(probe: Path) -> str:
-    """Return why nodes cannot have namespaces here, or an empty string. Tries it in the empty folder `probe`.
+    """Return why nodes cannot have namespaces on this machine, or an empty string if they can.
+
+    Tries to create the namespaces in the empty folder `probe`.
 
     Raises:
         OSError: The folder cannot be written.

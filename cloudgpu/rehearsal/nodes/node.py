@@ -1,4 +1,4 @@
-"""A node: power state, servers, boot and timers."""
+"""A simulated node: power state, servers, boot and timers."""
 
 import asyncio
 import contextlib
@@ -20,42 +20,42 @@ from cloudgpu.rehearsal.nodes.boot.console import Console
 from cloudgpu.rehearsal.nodes.mounts import shared_folders
 from cloudgpu.rehearsal.nodes.mounts.s3_views import Views
 from cloudgpu.rehearsal.nodes.mounts.shared_storage import SharedFolderStore
-from cloudgpu.rehearsal.nodes.processes import Body
+from cloudgpu.rehearsal.nodes.processes import NodeRuntime
 from cloudgpu.rehearsal.nodes.record import NodePaths, SimulatedNodeRecord, Timer
 from cloudgpu.rehearsal.nodes.servers import command_answers, spot_notices
 from cloudgpu.rehearsal.nodes.servers.command_stubs import StandInServer
 from cloudgpu.rehearsal.nodes.servers.metadata import MetadataService, hostname
 from cloudgpu.rehearsal.nodes.servers.power_commands import Action, ending
 from cloudgpu.rehearsal.nodes.servers.sshd import LoginUser, NodeSshServer, SshDoors
-from cloudgpu.rehearsal.nodes.timers import Alarms
+from cloudgpu.rehearsal.nodes.timers import NodeTimers
 from cloudgpu.rehearsal.nodes.values import Opened, RoleCredentials
 
 _LOG = logging.getLogger(__name__)
-_HOOK_PATIENCE_S = 60.0
+_HOOK_TIMEOUT_S = 60.0
 
 
 @dataclass(frozen=True)
-class Surrounding:
+class HostServices:
     """The services of the host that a node needs."""
 
     now_s: Callable[[], float]
     credentials: Callable[[], RoleCredentials | None]
     ended: Callable[["SimulatedNode", Action, str], None]
-    """Called when the node wants to be powered off or rebooted, with the reason."""
+    """Called with an action and a reason to power off or reboot a node."""
     shared: SharedFolderStore
 
 
 class SimulatedNode:
     """One simulated instance. `fleet` serializes the calls of its methods."""
 
-    def __init__(self, stored: SimulatedNodeRecord, paths: NodePaths, body: Body, around: Surrounding) -> None:
+    def __init__(self, stored: SimulatedNodeRecord, paths: NodePaths, body: NodeRuntime, host: HostServices) -> None:
         """Create the node without starting it.
 
         Args:
-            stored: Its record.
-            paths: Its files.
-            body: Runs its processes.
-            around: Its host.
+            stored: Record of the node.
+            paths: Files of the node.
+            body: Runs the processes of the node.
+            host: Services of the node host.
         """
         self.record = stored
         self.paths = paths
@@ -63,24 +63,24 @@ class SimulatedNode:
         self.console = Console(paths.console)
         self.booting = False
         self.faults: tuple[NodeFault, ...] = ()
-        """Faults since the last boot, or for the next one."""
-        self._around = around
-        self._claim: addresses.Claim | None = None
+        """Faults since the last boot, or for the next boot."""
+        self._host = host
+        self._claim: addresses.BoundAddress | None = None
         self._doors = SshDoors(self.paths.run)
         self._metadata: MetadataService | None = None
-        self._views = Views(body, around.shared, self._run, around.credentials)
+        self._views = Views(body, host.shared, self._run, host.credentials)
         self._standins = StandInServer(self._asked, self._answered)
         self._tasks: set[asyncio.Task[int | None]] = set()
-        self._alarms = Alarms(self._ring)
+        self._alarms = NodeTimers(self._ring)
         self._boot_failed = False
         self._boot_over = asyncio.Event()
         self._listening = asyncio.Event()
 
-    async def power_on(self, claim: addresses.Claim) -> None:
-        """Boot the node; return once SSH listens, or after a minute if a boot hook takes longer.
+    async def power_on(self, claim: addresses.BoundAddress) -> None:
+        """Boot the node. Return once SSH listens, or after a minute if a boot hook takes longer.
 
         Raises:
-            RehearsalError: The machine does not permit it.
+            RehearsalError: The node's processes cannot be started on this machine.
             OSError: The disk is full or not writable.
         """
         self._boot_over.clear()
@@ -100,10 +100,10 @@ class SimulatedNode:
         await self.apply_faults(())
         self._spawn(self._boot(claim))
         waiting = asyncio.ensure_future(self._listening.wait())
-        await asyncio.wait({waiting}, timeout=_HOOK_PATIENCE_S)
+        await asyncio.wait({waiting}, timeout=_HOOK_TIMEOUT_S)
         waiting.cancel()
 
-    async def adopt(self, claim: addresses.Claim) -> None:
+    async def adopt(self, claim: addresses.BoundAddress) -> None:
         """Take over a node that an earlier host booted.
 
         Raises:
@@ -116,7 +116,7 @@ class SimulatedNode:
         self.arm()
 
     async def power_off(self, reason: str, *, unheard: bool) -> None:
-        """Stop everything except disk, console and record.
+        """Stop the processes and servers of the node. Its disk, console and record are kept.
 
         Raises:
             RehearsalError: A process does not exit.
@@ -132,7 +132,7 @@ class SimulatedNode:
         record.save(self.paths.record, self.record)
 
     async def remove_disk(self) -> None:
-        """Delete everything that the node wrote; only while it is off.
+        """Delete the disk of the node, which must be off.
 
         Raises:
             OSError: A file could not be removed.
@@ -143,29 +143,29 @@ class SimulatedNode:
         shutil.rmtree(self.paths.run, ignore_errors=True)
         self._keep(disk=False)
 
-    async def apply_faults(self, more: Sequence[NodeFault]) -> None:
-        """Apply those faults that can affect a running node.
+    async def apply_faults(self, added: Sequence[NodeFault]) -> None:
+        """Add faults to the running node, then apply all its faults that can affect a running node.
 
         Raises:
             OSError: The record cannot be written, or another process uses the port.
         """
-        self.faults = (*self.faults, *more)
+        self.faults = (*self.faults, *added)
         if self._active_fault("metadata-off") and self._metadata is not None:
             self._metadata.close()
         if self._active_fault("sshd-dies"):
             await self._doors.close()
-        elif any(fault.do == "host-key-changes" for fault in more) and self._doors.is_open:
+        elif any(fault.do == "host-key-changes" for fault in added) and self._doors.is_open:
             await self._doors.close()
             await self._listen_again()
         notice = self._active_fault("spot-notice")
         if notice and not self.record.spot_end_epoch_s:
-            self._keep(spot_end_epoch_s=self._around.now_s() + notice.seconds)
+            self._keep(spot_end_epoch_s=self._host.now_s() + notice.seconds)
             self.arm()
         if self._active_fault("rebalance") and not self.record.rebalance_epoch_s:
-            self._keep(rebalance_epoch_s=self._around.now_s())
+            self._keep(rebalance_epoch_s=self._host.now_s())
 
     async def put_reach(self, opened: Opened) -> None:
-        """Allow or block callers, internet and storage; open connections are kept.
+        """Allow or block SSH, access to the internet and storage. Open connections are kept.
 
         Raises:
             OSError: The record cannot be written, or another process uses the port.
@@ -188,7 +188,7 @@ class SimulatedNode:
         now = self._now_s()
         waits_s = [timer.due_epoch_s - now for timer in self.record.timers]
         if self.record.spot_end_epoch_s:
-            waits_s.append(self.record.spot_end_epoch_s - self._around.now_s())
+            waits_s.append(self.record.spot_end_epoch_s - self._host.now_s())
         self._alarms.put(waits_s)
 
     def heard(self) -> None:
@@ -201,7 +201,7 @@ class SimulatedNode:
 
     # Boot.
 
-    async def _boot(self, claim: addresses.Claim) -> None:
+    async def _boot(self, claim: addresses.BoundAddress) -> None:
         self.booting = True
         key = HostKeyText.read(self.paths.host_key)
         name = hostname(self.record.address)
@@ -212,7 +212,7 @@ class SimulatedNode:
             await self._listen(claim)
             await boot.every_boot()
             if not self.record.scripts_done:
-                # Saved before they run, as cloud-init does, so that a reboot during a script does not start it again.
+                # Saved before the scripts run, as in cloud-init, so that a reboot during a script does not rerun it.
                 self._keep(scripts_done=True)
                 await boot.scripts()
             boot.late(name, key)
@@ -222,17 +222,17 @@ class SimulatedNode:
         self._keep(booted=True)
         self._boot_over.set()
 
-    async def _serve(self, claim: addresses.Claim) -> None:
+    async def _serve(self, claim: addresses.BoundAddress) -> None:
         self._claim = claim
         self._metadata = MetadataService(
             self.record.spec, claim.address, claim.metadata_port,
-            now_s=self._around.now_s, credentials=self._around.credentials, notices=self._notices,
+            now_s=self._host.now_s, credentials=self._host.credentials, notices=self._notices,
         )  # fmt: skip
         await self._metadata.listen(claim.metadata)
         await self._standins.listen(self.paths.run)
         self._spawn(self._watch())
 
-    async def _listen(self, claim: addresses.Claim) -> None:
+    async def _listen(self, claim: addresses.BoundAddress) -> None:
         if self._active_fault("sshd-dies"):
             self._listening.set()
             return
@@ -250,7 +250,7 @@ class SimulatedNode:
         self._listening.set()
 
     def _shown_key(self) -> asyncssh.SSHKey:
-        """Return the host key that the console printed, or a new one if the fault is active."""
+        """Return the host key that the console printed, or a new key if the `host-key-changes` fault is active."""
         if self._active_fault("host-key-changes"):
             return asyncssh.generate_private_key("ssh-ed25519")
         return asyncssh.read_private_key(self.paths.host_key)
@@ -262,7 +262,7 @@ class SimulatedNode:
             await self._listen(self._claim)
 
     def _show_egress(self) -> None:
-        """Create or remove the file that programs of the node check before they simulate a download."""
+        """Create or remove the file that makes downloads by the node's programs fail."""
         mark = self.paths.run / NO_EGRESS
         if self.record.spec.egress:
             mark.unlink(missing_ok=True)
@@ -283,7 +283,7 @@ class SimulatedNode:
 
     async def _watch(self) -> None:
         await self.body.ended()
-        self._around.ended(self, "off", "its init ended")
+        self._host.ended(self, "off", "its init exited")
 
     # Stand-ins and timers.
 
@@ -293,7 +293,7 @@ class SimulatedNode:
             await self._boot_over.wait()
             reply = command_answers.reply(program, arguments, units, self._scene())
         if reply.formatted:
-            self._around.shared.format(reply.formatted)
+            self._host.shared.format(reply.formatted)
         failed = await self._views.settle(program, reply)
         if failed is not None:
             return failed
@@ -307,26 +307,26 @@ class SimulatedNode:
             self._keep(timers=after.timers, mounted=after.mounted, installed=after.installed)
 
     def _answered(self, reply: command_answers.Reply) -> None:
-        """Act on a reply after the command has received it, as this may power off the node."""
+        """Carry out a reply after the command has received it, because this may power off the node."""
         if reply.run:
             self._spawn(self._run(list(reply.run)))
         if reply.arm is not None or reply.disarm:
             self.arm()
         if reply.end is not None:
-            self._around.ended(self, reply.end, "it powered itself off" if reply.end == "off" else "it rebooted itself")
+            self._host.ended(self, reply.end, "it powered itself off" if reply.end == "off" else "it rebooted itself")
 
-    def _scene(self) -> command_answers.Scene:
+    def _scene(self) -> command_answers.CommandContext:
         now = datetime.fromtimestamp(self._now_s(), UTC)
         spec, mounted, root = self.record.spec, self.record.mounted, self.body.layer.shown
-        return command_answers.Scene(
+        return command_answers.CommandContext(
             spec, now, self.record.timers, boot_finished=not self.booting, boot_failed=self._boot_failed,
             installed=self.record.installed, bare=self._active_fault("bare-image") is not None,
-            disks=shared_folders.Disks(dict(spec.mountable), mounted, root, self._around.shared.formatted()),
+            disks=shared_folders.NodeMounts(dict(spec.mountable), mounted, root, self._host.shared.formatted()),
         )  # fmt: skip
 
     def _ring(self) -> None:
-        if 0 < self.record.spot_end_epoch_s <= self._around.now_s():
-            self._around.ended(self, "off", spot_notices.SPOT_END)
+        if 0 < self.record.spot_end_epoch_s <= self._host.now_s():
+            self._host.ended(self, "off", spot_notices.SPOT_END)
             return
         now = self._now_s()
         due = [timer for timer in self.record.timers if timer.due_epoch_s <= now]
@@ -341,7 +341,7 @@ class SimulatedNode:
         if action is None:
             self._spawn(self._run(list(timer.command)))
         else:
-            self._around.ended(self, action, f"its timer {timer.unit} fired")
+            self._host.ended(self, action, f"its timer {timer.unit} fired")
 
     async def _run(self, argv: list[str]) -> int:
         """Run a command as the node's superuser with its output on the console. Return the exit status."""
@@ -349,13 +349,13 @@ class SimulatedNode:
 
     # Faults.
 
-    def _active_fault(self, deed: NodeFaultKind) -> NodeFault | None:
-        return next((fault for fault in self.faults if fault.do == deed), None)
+    def _active_fault(self, kind: NodeFaultKind) -> NodeFault | None:
+        return next((fault for fault in self.faults if fault.do == kind), None)
 
     def _now_s(self) -> float:
         """Return the time of the node's timers, which may be skewed by a fault."""
         skew = self._active_fault("clock-skew")
-        return self._around.now_s() + (skew.seconds if skew else 0.0)
+        return self._host.now_s() + (skew.seconds if skew else 0.0)
 
     def _notices(self) -> Mapping[str, str]:
         return spot_notices.standing(self.record.spot_end_epoch_s, self.record.rebalance_epoch_s)

@@ -21,7 +21,7 @@ _ENTER = 'cd "$0" 2>/dev/null || cd /; exec "$@"'
 
 
 class PlainBody:
-    """The processes of one node. All paths that they should use are below `CLOUDGPU_NODE_ROOT`."""
+    """The processes of one node. The node's files are below `CLOUDGPU_NODE_ROOT`."""
 
     def __init__(self, root: Path, run: Path, surroundings: VisiblePaths) -> None:
         """Create the body without starting a process.
@@ -29,7 +29,7 @@ class PlainBody:
         Args:
             root: Folder that serves as the node's `/`.
             run: Folder of the socket to the host.
-            surroundings: What the node may use of the machine.
+            surroundings: Paths of the machine that the node may see.
         """
         self._root = root
         self._run = run
@@ -48,24 +48,24 @@ class PlainBody:
         }
 
     def limit_home(self, kib: int) -> None:
-        """Do nothing: without a mount namespace the home is limited only by the disk."""
+        """Do nothing, because the home's size cannot be limited without a mount namespace."""
 
     def home(self, user: str) -> str:
         """Return the login user's home as seen by the node."""
         return str(self._root / "home" / user)
 
     def command(self, argv: list[str], *, cwd: str, terminal: bool) -> list[str]:
-        """Return the command itself; the caller gives it its own session and terminal."""
+        """Return the command in a shell that enters `cwd`. The caller creates its session and terminal."""
         del terminal
         return ["/bin/sh", "-c", _ENTER, cwd, *argv]
 
     def entering(self) -> list[str]:
-        """Return nothing: there are no namespaces to enter."""
+        """Return an empty list, because there are no namespaces to enter."""
         return []
 
     @property
     def take_terminal(self) -> Callable[[], None]:
-        """Make standard input the terminal of the session that the new process leads."""
+        """Return a function that makes standard input the controlling terminal of a new process's session."""
         return _take_terminal
 
     def open_terminal(self) -> tuple[int, int]:
@@ -84,29 +84,29 @@ class PlainBody:
             return
 
     async def power_on(self) -> None:
-        """Do nothing: there is no init."""
+        """Do nothing, because there is no init."""
 
     def adopt(self, process: tuple[int, int]) -> bool:
-        """Return True: running processes are found by their environment."""
+        """Return True, because running processes are found by their environment."""
         del process
         return True
 
     async def ended(self) -> None:
-        """Wait forever: there is no init."""
+        """Wait forever, because there is no init."""
         await asyncio.get_running_loop().create_future()
 
     async def power_off(self) -> None:
-        """Kill the processes with the node's root in their environment until none is left.
+        """Kill the processes that have the node's root in their environment, until none is left.
 
         Raises:
             RehearsalError: A process does not exit.
         """
         loop = asyncio.get_running_loop()
         for _ in range(_ROUNDS):
-            found = await loop.run_in_executor(None, self._processes)
-            if not found:
+            pids = await loop.run_in_executor(None, self._processes)
+            if not pids:
                 return
-            for pid in found:
+            for pid in pids:
                 self._kill(pid)
             await asyncio.sleep(_ROUND_S)
         raise RehearsalError(f"processes of the node in {self._root} did not exit")
@@ -132,15 +132,15 @@ def _take_terminal() -> None:
 
 
 def _marked_linux(marker: str) -> list[int]:
-    wanted, found = marker.encode(), []
+    entry, pids = marker.encode(), []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
-            # A zombie's environment reads as empty: it is dead and only waits to be reaped.
-            if wanted in (folder / "environ").read_bytes().split(b"\0"):
-                found.append(int(folder.name))
+            # Zombies, which wait only to be reaped, have an empty environment and do not match.
+            if entry in (folder / "environ").read_bytes().split(b"\0"):
+                pids.append(int(folder.name))
         except OSError:
             continue
-    return [pid for pid in found if pid != os.getpid()]
+    return [pid for pid in pids if pid != os.getpid()]
 
 
 def _marked_elsewhere(marker: str) -> list[int]:

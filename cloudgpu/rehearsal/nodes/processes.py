@@ -1,4 +1,4 @@
-"""Interface of what runs a node's processes: namespaces (a cage), or plain processes."""
+"""Interface for running a node's processes, which are either in namespaces (a cage) or plain processes."""
 
 import signal
 from collections.abc import Callable
@@ -8,16 +8,16 @@ from typing import Protocol
 from cloudgpu.rehearsal.nodes.boot.base_image import Layer
 
 
-class Body(Protocol):
+class NodeRuntime(Protocol):
     """Runs the processes of one node on the machine."""
 
     @property
     def layer(self) -> Layer:
-        """Location of the node's files, on the machine and inside the node."""
+        """Return the location of the node's files, on the machine and inside the node."""
 
     @property
     def process(self) -> tuple[int, int]:
-        """Pid and start time of the init; (0, 0) without an init."""
+        """Return the pid and start time of the init, or (0, 0) if there is no init."""
 
     def environment(self) -> dict[str, str]:
         """Return the environment variables of every process of the node."""
@@ -26,10 +26,10 @@ class Body(Protocol):
         """Return the login user's home as seen inside the node."""
 
     def command(self, argv: list[str], *, cwd: str, terminal: bool) -> list[str]:
-        """Return the machine command that runs `argv` in the node, with its own terminal if requested."""
+        """Return the command on the machine that runs `argv` in the node, with a new terminal if requested."""
 
     def entering(self) -> list[str]:
-        """Return the prefix for a command that the host runs inside the node with its own privileges.
+        """Return the prefix for a command that the host runs inside the node with the host's privileges.
 
         Empty if the node has no namespaces.
         """
@@ -46,30 +46,30 @@ class Body(Protocol):
         """
 
     def send_signal(self, pid: int, number: signal.Signals) -> None:
-        """Signal the process group of a command started with `command`; exited ones are ignored."""
+        """Signal the process group of a command started with `command`. Processes that have exited are ignored."""
 
     def limit_home(self, kib: int) -> None:
-        """Limit the login user's home from the next boot on; no effect without namespaces."""
+        """Limit the size of the login user's home from the next boot on. No effect without namespaces."""
 
     async def power_on(self) -> None:
         """Prepare to run processes.
 
         Raises:
-            RehearsalError: The machine does not permit it.
+            RehearsalError: The machine does not permit namespaces, or the init does not become ready in time.
         """
 
     def adopt(self, process: tuple[int, int]) -> bool:
-        """Take over what an earlier host powered on. Return False if it has exited."""
+        """Take over the init that an earlier host started. Return False if the init has exited."""
 
     async def ended(self) -> None:
-        """Wait until the node's init exits; forever if there is none."""
+        """Wait until the node's init exits, or forever if there is no init."""
 
     async def power_off(self) -> None:
-        """Kill every process; return once all have exited.
+        """Kill every process of the node. Return once all processes have exited.
 
         Raises:
             RehearsalError: A process does not exit.
         """
 
     def resident_files(self) -> list[Path]:
-        """Return the `/proc` folders of the node's visible processes."""
+        """Return the `/proc` folders of the node's processes, if the machine has `/proc`."""

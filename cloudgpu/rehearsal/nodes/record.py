@@ -1,4 +1,4 @@
-"""The stored record of a node, by which the next host process finds the node again."""
+"""The stored record of a node, from which the next host process adopts the node."""
 
 import json
 from dataclasses import asdict, dataclass, fields, replace
@@ -12,8 +12,8 @@ from cloudgpu.rehearsal.nodes.mounts.shared_folders import Mounted
 from cloudgpu.rehearsal.nodes.values import NodeReport, PowerState, spec_to_json
 
 _LARGEST: Final = 253_402_300_799
-"""The last second that a date can represent; no valid number in a record comes close to it."""
-_SHOWN: Final = 40
+"""The last second that a date can represent. All valid numbers in a record are far smaller."""
+_SHOWN_CHARACTERS: Final = 40
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Timer:
 
 
 class Changes(Protocol):
-    """The changes of a simulated command that the record keeps."""
+    """The changes of a simulated command that are stored in the record."""
 
     @property
     def disarm(self) -> str:
@@ -51,7 +51,7 @@ class Changes(Protocol):
 
 @dataclass(frozen=True)
 class SimulatedNodeRecord:
-    """The record of a node. `pid` and `pid_started` identify its init; 0 if it has none."""
+    """The record of a node. `pid` and `pid_started` identify the node's init; they are 0 if it has no init."""
 
     spec: NodeSpec
     address: str
@@ -62,10 +62,10 @@ class SimulatedNodeRecord:
     state: PowerState = "off"
     reason: str = ""
     unheard: bool = False
-    """The node powered itself off and no client has acknowledged it yet."""
+    """Whether the node powered itself off and no client has acknowledged it yet."""
     scripts_done: bool = False
     booted: bool = False
-    """The boot finished; otherwise a new host process boots the node again."""
+    """Whether the boot finished; otherwise a new host process boots the node again."""
     disk: bool = True
     pid: int = 0
     pid_started: int = 0
@@ -73,7 +73,7 @@ class SimulatedNodeRecord:
     mounted: tuple[Mounted, ...] = ()
     """Active mounts, until power-off."""
     installed: tuple[str, ...] = ()
-    """Simulated packages, starting with those of the image; lost with the disk."""
+    """Installed simulated packages, initially the packages of the image; lost with the disk."""
     spot_end_epoch_s: float = 0.0
     """Time of the spot interruption; 0 if none is scheduled."""
     rebalance_epoch_s: float = 0.0
@@ -125,7 +125,7 @@ class NodePaths:
 
     @property
     def record(self) -> Path:
-        """The node's record."""
+        """File of the node's record."""
         return self.root / "record.json"
 
     @property
@@ -145,7 +145,7 @@ class NodePaths:
 
     @property
     def run(self) -> Path:
-        """Folder shared with the node: the socket to the host, and a file that shows that the host's files exist."""
+        """Folder shared with the node. It contains the sockets, and the file `alive` until the folder is deleted."""
         return self.root / "run"
 
     def create(self) -> None:
@@ -186,7 +186,8 @@ def load_in(folder: Path) -> SimulatedNodeRecord:
     """Read the record in a node's folder.
 
     Raises:
-        OSError, ValueError: As `load`; also ValueError if the record belongs to another node.
+        OSError: The file cannot be read.
+        ValueError: The record is damaged or incomplete, or it belongs to another node.
     """
     record = load(folder / "record.json")
     if record.spec.instance_id != folder.name:
@@ -196,7 +197,7 @@ def load_in(folder: Path) -> SimulatedNodeRecord:
 
 
 def _check_numbers(part: Any) -> None:  # noqa: ANN401 - any dataclass
-    """Reject numbers beyond the range of dates: they would crash the host at the first computation.
+    """Reject numbers beyond the range of dates, because computing with them would crash the host.
 
     Raises:
         ValueError: A number is out of range.
@@ -204,7 +205,7 @@ def _check_numbers(part: Any) -> None:  # noqa: ANN401 - any dataclass
     for field in fields(part):
         value = getattr(part, field.name)
         if isinstance(value, int | float) and not -_LARGEST <= value <= _LARGEST:
-            message = f"{field.name} is out of range: {str(value)[:_SHOWN]!r}"
+            message = f"{field.name} is out of range: {str(value)[:_SHOWN_CHARACTERS]!r}"
             raise ValueError(message)
 
 

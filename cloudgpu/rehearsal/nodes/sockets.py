@@ -9,7 +9,7 @@ from pathlib import Path
 from cloudgpu.errors import RehearsalError
 
 AGENT = "agent.sock"
-"""Name of the socket in a node's run directory through which its SSM agent reaches SSH, regardless of rules."""
+"""Socket in a node's run folder through which the SSM agent reaches SSH, regardless of security group rules."""
 _LIMIT_BYTES = 100
 """The limit is 107 on Linux and 103 on macOS."""
 
@@ -18,7 +18,7 @@ def connect(path: Path, timeout_s: float | None) -> socket.socket:
     """Return a connected stream socket.
 
     Raises:
-        OSError: No process listens there.
+        OSError: No process listens on the socket.
         RehearsalError: The path is too long for this system.
     """
     peer = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -33,7 +33,7 @@ def connect(path: Path, timeout_s: float | None) -> socket.socket:
 
 
 def bind(path: Path) -> socket.socket:
-    """Return a bound, non-blocking stream socket that only its owner may connect to; replaces an existing file.
+    """Return a bound, non-blocking stream socket that only the current user may connect to. Replace an existing file.
 
     Raises:
         OSError: The directory cannot be written.

@@ -1,17 +1,17 @@
-"""Run commands as a node's superuser, with their output on the console."""
+"""Run commands as a node's superuser, with output to the node's console."""
 
 import asyncio
 import os
 from collections.abc import Mapping, Sequence
 
 from cloudgpu.rehearsal.nodes.boot.console import Console
-from cloudgpu.rehearsal.nodes.processes import Body
+from cloudgpu.rehearsal.nodes.processes import NodeRuntime
 
 
 async def run(
-    body: Body, console: Console, argv: Sequence[str], environment: Mapping[str, str], stdin: bytes | None = None
+    body: NodeRuntime, console: Console, argv: Sequence[str], environment: Mapping[str, str], stdin: bytes | None = None
 ) -> int:
-    """Run one command and return its exit status. Without `stdin`, standard input is empty.
+    """Run one command and return its exit status. If `stdin` is None, standard input is empty.
 
     Raises:
         OSError: The console cannot be written.

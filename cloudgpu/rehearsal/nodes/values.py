@@ -11,7 +11,7 @@ from cloudgpu.rehearsal.node_spec import NodeSpec
 
 PowerState = Literal["running", "off"]
 Isolation = Literal["auto", "cage", "plain"]
-"""`cage`: own namespaces and root. `plain`: simulated commands on PATH only. `auto`: `cage` if permitted."""
+"""`cage`: namespaces with a separate root. `plain`: only simulated commands on PATH. `auto`: `cage` if permitted."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class StartedNode:
 
 @dataclass(frozen=True)
 class NodeReport:
-    """The state of a node. `reason` says why it is off."""
+    """The state of a node. `reason` is why the node is off; it is empty while the node is running."""
 
     instance_id: str
     state: PowerState
@@ -40,7 +40,7 @@ class NodeReport:
 
 @dataclass(frozen=True)
 class PoweredOff:
-    """A node powered itself off: by a timer, by its own command, or because its init died."""
+    """Event of a node that powered itself off: through a timer, a command or the exit of its init."""
 
     instance_id: str
     reason: str
@@ -48,7 +48,7 @@ class PoweredOff:
 
 @dataclass(frozen=True)
 class RoleCredentials:
-    """The keys that the metadata service gives to every node with a role."""
+    """The credentials that the metadata service returns to every node with a role."""
 
     access_key_id: str
     secret_access_key: str
@@ -58,7 +58,7 @@ class RoleCredentials:
 
 @dataclass(frozen=True)
 class Opened:
-    """Access of a node. `mountable`: mount sources and the folders that back them."""
+    """Network and storage access of a node. `mountable` lists mount sources, each with its backing folder."""
 
     ssh: bool
     egress: bool
@@ -79,7 +79,7 @@ def spec_to_json(spec: NodeSpec) -> dict[str, Any]:
 
 
 def spec_from_json(values: dict[str, Any]) -> NodeSpec:
-    """Return the spec of `spec_to_json`; unknown keys are ignored.
+    """Parse the result of `spec_to_json`. Unknown keys are ignored.
 
     Raises:
         ValueError: A value is missing or has the wrong type, or the user data is not base64.

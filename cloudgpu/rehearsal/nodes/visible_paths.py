@@ -1,4 +1,4 @@
-"""Paths of the machine that a node may see: interpreters, package caches and settings, but nothing private."""
+"""Paths of the machine that a node may see: interpreters, package caches and settings, but no private files."""
 
 import os
 import shutil
@@ -21,20 +21,20 @@ class VisiblePaths:
 
     base_python: str
     commands: tuple[tuple[str, str], ...]
-    """Command name on a node's PATH, and the program that it runs."""
+    """Command names on a node's PATH, each with the program that it runs."""
     environment: tuple[tuple[str, str], ...]
     readable: tuple[Path, ...]
     writable: tuple[Path, ...]
     hidden: tuple[Path, ...]
     path: str = _PATH
     shared: tuple[Path, Path] | None = None
-    """Folders that back shared storage: where nodes write, and where they see it read-only."""
+    """Folders that back shared storage: the writable folder, and its read-only view."""
 
 
 def survey(
     home: Path, envs: Path, environment: Mapping[str, str], shared: tuple[Path, Path] | None = None
 ) -> VisiblePaths:
-    """Inspect this machine and user. Creates missing shared folders.
+    """Determine which paths of this machine and user are visible to nodes. Create missing writable folders.
 
     Raises:
         OSError: A folder cannot be created.
@@ -42,17 +42,17 @@ def survey(
     # Real paths only: inside a node nothing can be mounted on a path that contains a symlink.
     user_home, home, envs = _real(Path.home()), _real(home), _real(envs)
     caches = {name: str(_real(Path(path))) for name, path in _caches(user_home, envs, environment).items()}
-    # Folders below the environments are mounted with them: as separate mounts, no hard links between them would work.
+    # Folders below the environments are mounted with them, because hard links do not work across separate mounts.
     writable = [envs, *(Path(path) for path in caches.values() if not Path(path).is_relative_to(envs))]
     for folder in writable:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     base = os.path.realpath(getattr(sys, "_base_executable", sys.executable))
     commands = _commands(base, environment)
-    passed = {name: value for name, value in environment.items() if _passes(name)}
+    passed = {name: value for name, value in environment.items() if _is_passed(name)}
     passed |= _settings(user_home, environment) | caches
     passed |= {"CLOUDGPU_ENVS": str(envs)}
     if environment.get("UV_CACHE_DIR"):
-        passed.setdefault("UV_LINK_MODE", "copy")  # cache and environments are separate mounts: no hard links
+        passed.setdefault("UV_LINK_MODE", "copy")  # hard links do not work: cache and environments are separate mounts
     return VisiblePaths(
         base_python=base,
         commands=tuple(commands.items()),
@@ -64,7 +64,7 @@ def survey(
     )
 
 
-def _passes(name: str) -> bool:
+def _is_passed(name: str) -> bool:
     return name.startswith(_PASSED_PREFIXES) or name.endswith(_PASSED_SUFFIXES) or name in _PASSED_NAMES
 
 
@@ -72,56 +72,56 @@ def _caches(user_home: Path, envs: Path, environment: Mapping[str, str]) -> dict
     cache = Path(environment.get("XDG_CACHE_HOME") or user_home / ".cache")
     mac = user_home / "Library" / "Caches"
     pip = mac / "pip" if sys.platform == "darwin" else cache / "pip"
-    found = {
+    variables = {
         "PIP_CACHE_DIR": environment.get("PIP_CACHE_DIR") or str(pip),
-        # On the same mount as the environments uv hard-links its files; elsewhere it would store every file twice.
+        # uv hard-links files on the same mount as the environments; on another mount, it would store every file twice.
         "UV_CACHE_DIR": environment.get("UV_CACHE_DIR") or str(envs / ".uv"),
     }
     pythons = environment.get("UV_PYTHON_INSTALL_DIR") or str(user_home / ".local" / "share" / "uv" / "python")
     if Path(pythons).is_dir():
-        found["UV_PYTHON_INSTALL_DIR"] = pythons
-    return found
+        variables["UV_PYTHON_INSTALL_DIR"] = pythons
+    return variables
 
 
 def _settings(user_home: Path, environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the user's pip and uv settings. A node has a different home, so they are passed by variable."""
+    """Return environment variables with the user's pip and uv settings, because a node has a different home."""
     config = Path(environment.get("XDG_CONFIG_HOME") or user_home / ".config")
     candidates = {
         "PIP_CONFIG_FILE": (config / "pip" / "pip.conf", user_home / ".pip" / "pip.conf"),
         "UV_CONFIG_FILE": (config / "uv" / "uv.toml",),
     }
-    found = {}
+    variables = {}
     for name, paths in candidates.items():
         present = [str(path) for path in paths if path.is_file()]
         if present and name not in environment:
-            found[name] = present[0]
-    return found
+            variables[name] = present[0]
+    return variables
 
 
 def _commands(base: str, environment: Mapping[str, str]) -> dict[str, str]:
     named = environment.get("CLOUDGPU_REHEARSAL_PYTHON", "")
     python = shutil.which(named) if named else None
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
-    found = {version: base, "python3": str(_real(Path(python).parent) / Path(python).name) if python else base}
-    beside = Path(sys.executable).parent / "uv"
-    uv = str(beside) if beside.is_file() else shutil.which("uv")
+    commands = {version: base, "python3": str(_real(Path(python).parent) / Path(python).name) if python else base}
+    sibling = Path(sys.executable).parent / "uv"
+    uv = str(sibling) if sibling.is_file() else shutil.which("uv")
     if uv:
-        found["uv"] = os.path.realpath(uv)
-    return found
+        commands["uv"] = os.path.realpath(uv)
+    return commands
 
 
 def _readable(commands: Mapping[str, str], passed: Mapping[str, str], writable: list[Path]) -> set[Path]:
     """Return the files and folders that must be visible even below a hidden folder."""
-    found = {_real(Path(sys.base_prefix)), _real(Path(sys.prefix)), Path(cloudgpu.__file__).resolve().parent}
+    paths = {_real(Path(sys.base_prefix)), _real(Path(sys.prefix)), Path(cloudgpu.__file__).resolve().parent}
     for path in commands.values():
-        found |= _prefixes(Path(path))
+        paths |= _prefixes(Path(path))
     for value in passed.values():
         if value.startswith("/") and Path(value).exists():
-            found.add(Path(value))
-    found = {_real(path.parent) / path.name for path in found}
-    # Folders below a writable one are mounted with it: a read-only mount would take the write access away.
-    covered = {path for path in found if any(path.is_relative_to(folder) for folder in writable)}
-    return found - covered - {Path("/")}
+            paths.add(Path(value))
+    paths = {_real(path.parent) / path.name for path in paths}
+    # Folders below a writable folder are mounted with it; a separate read-only mount would remove the write access.
+    covered = {path for path in paths if any(path.is_relative_to(folder) for folder in writable)}
+    return paths - covered - {Path("/")}
 
 
 def _real(path: Path) -> Path:
@@ -131,10 +131,10 @@ def _real(path: Path) -> Path:
 def _prefixes(program: Path) -> set[Path]:
     """Return the paths that a program needs: its file, and its Python environment or installation."""
     real = Path(os.path.realpath(program))
-    found = {program, real}
-    # Only if it is certainly Python's: the folder above a tool's `bin` may be the user's whole `~/.local`.
+    paths = {program, real}
+    # Only if the folder certainly belongs to Python: the folder above a tool's `bin` may be the whole `~/.local`.
     if (program.parent.parent / "pyvenv.cfg").is_file():
-        found.add(program.parent.parent)
+        paths.add(program.parent.parent)
     if real.name.startswith("python") and any((real.parent.parent / "lib").glob("python3*/os.py")):
-        found.add(real.parent.parent)
-    return found - {Path("/usr"), Path("/usr/local")}
+        paths.add(real.parent.parent)
+    return paths - {Path("/usr"), Path("/usr/local")}

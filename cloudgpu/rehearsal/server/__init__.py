@@ -1,1 +1,1 @@
-"""The simulated endpoint: HTTP server, signatures, control calls and request routing."""
+"""The simulated endpoint: HTTP server, signature verification, control API and request routing."""

@@ -1,4 +1,4 @@
-"""Access keys of a rehearsal cloud. They are random per home, so that no other user or web page can launch anything."""
+"""Access keys of a rehearsal cloud, random per home so that no other user or web page can launch anything."""
 
 import base64
 import json
@@ -20,7 +20,7 @@ _KEY_ID = re.compile(r"AKIA[A-Z2-7]{16}")
 
 @dataclass(frozen=True)
 class AccessKey:
-    """An access key id and its secret, in the format of AWS."""
+    """An access key id and secret in AWS's format."""
 
     access_key_id: str
     secret_access_key: str = field(repr=False)
@@ -45,7 +45,7 @@ def load_or_create(path: Path) -> Keyring:
     """Read the home's keys, creating them if necessary. Concurrent callers get the same keys.
 
     Raises:
-        StateError: The file cannot be written, or is damaged.
+        StateError: The key file cannot be written or is damaged.
     """
     if not os.path.lexists(path):
         _create(path)
@@ -56,23 +56,30 @@ def load(path: Path) -> Keyring:
     """Read the home's keys.
 
     Raises:
-        StateError: The file is absent or damaged.
+        StateError: The key file is missing or damaged.
     """
     try:
         row = read_json(path, SETTINGS_BYTES)
         return Keyring(_key(row["caller"]), _key(row["role"]))
     except (OSError, *MALFORMED) as err:
         message = f"cannot read the rehearsal keys in {path}: {err}"
-        raise StateError(message, hint=command("cloudgpu", "rehearsal", "reset")) from err
+        raise StateError(
+            message, hint=f"reset the rehearsal cloud: {command('cloudgpu', 'rehearsal', 'reset')}"
+        ) from err
 
 
 def repair(path: Path, known_id: str) -> Keyring:
-    """Replace keys that cannot be read. The caller must make sure that no server is running, as it would keep its own.
+    """Read the home's keys, replacing them if they are damaged.
 
-    Cluster records identify this cloud by the caller's access key id, so that id is kept if it is known.
+    The caller must make sure that no server is running, because a running server would keep using its old keys. Cluster
+    records identify this cloud by the caller's access key id, so the new key keeps that id if it is known.
+
+    Args:
+        path: The key file.
+        known_id: The caller's access key id according to the cluster records, or an empty string.
 
     Raises:
-        StateError: The disk is full or unwritable.
+        StateError: The disk is full or not writable.
     """
     try:
         return load_or_create(path)
@@ -109,10 +116,10 @@ def _key(row: dict[str, str]) -> AccessKey:
 
 
 def write(path: Path, keyring: Keyring) -> None:
-    """Write the keys over a damaged file.
+    """Write the keys, replacing a damaged file.
 
     Raises:
-        StateError: The disk is full or unwritable.
+        StateError: The disk is full or not writable.
     """
     write_durably(path, json.dumps(asdict(keyring)).encode())
 

@@ -1,8 +1,8 @@
-"""Decode S3's `aws-chunked` uploads: signed chunks, and checksums in a trailer."""
+"""Decode S3's `aws-chunked` uploads, which consist of signed chunks and a trailer with checksums."""
 
 from cloudgpu.rehearsal.server.http_message import HttpRequest
 
-_OWN_FIELDS = ("x-amz-decoded-content-length", "x-amz-trailer", "x-amz-content-sha256", "content-length")
+_FRAMING_FIELDS = ("x-amz-decoded-content-length", "x-amz-trailer", "x-amz-content-sha256", "content-length")
 
 
 def is_streaming(request: HttpRequest) -> bool:
@@ -11,7 +11,7 @@ def is_streaming(request: HttpRequest) -> bool:
 
 
 def plain(request: HttpRequest) -> HttpRequest:
-    """Return the request with its decoded body; trailing checksums become ordinary headers.
+    """Return the request with a decoded body; checksums in the trailer become ordinary headers.
 
     Raises:
         ValueError: The framing is invalid.
@@ -21,11 +21,11 @@ def plain(request: HttpRequest) -> HttpRequest:
     if expected and int(expected) != len(body):
         message = f"x-amz-decoded-content-length is {expected}, but the chunks contain {len(body)} bytes"
         raise ValueError(message)
-    left = [part for part in _encodings(request) if part != "aws-chunked"]
-    headers = request.headers.without(*_OWN_FIELDS, "content-encoding").with_fields(trailer)
+    other_encodings = [part for part in _encodings(request) if part != "aws-chunked"]
+    headers = request.headers.without(*_FRAMING_FIELDS, "content-encoding").with_fields(trailer)
     headers = headers.with_fields({"Content-Length": str(len(body)), "x-amz-content-sha256": "UNSIGNED-PAYLOAD"})
-    if left:
-        headers = headers.with_fields({"Content-Encoding": ",".join(left)})
+    if other_encodings:
+        headers = headers.with_fields({"Content-Encoding": ",".join(other_encodings)})
     return HttpRequest(request.method, request.target, headers, body)
 
 

@@ -1,7 +1,7 @@
-"""Cache botocore's service models.
+"""Process-wide cache of botocore's service models.
 
-Moto loads the EC2 model, the largest, three times with a new loader each. That takes a third of the CPU time of a
-server's start and first call.
+Moto loads the EC2 model, the largest model, three times, each time with a new loader. Without the cache, this takes a
+third of the CPU time of the server's start and first call.
 """
 
 import functools

@@ -1,4 +1,4 @@
-"""The control API of the rehearsal cloud under `/_cloudgpu/`: faults, capacity, resources, nodes, time, stop."""
+"""Control API of the rehearsal cloud under `/_cloudgpu/`: faults, market tables, resources, nodes, time and stop."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -18,7 +18,7 @@ PREFIX = "/_cloudgpu/"
 
 
 class ControlTarget(Protocol):
-    """The operations of a server that control calls use."""
+    """The server operations that control calls use."""
 
     def health(self) -> dict[str, Any]:
         """Return the server's identity and whether it is ready."""
@@ -27,18 +27,18 @@ class ControlTarget(Protocol):
         """Return every instance that is not terminated."""
 
     def census(self) -> dict[str, list[dict[str, Any]]]:
-        """Return every resource that costs money or is left over."""
+        """Return every billable or leftover resource."""
 
     def advance(self, seconds: float) -> None:
         """Advance the clock of power-off timers and schedules."""
 
     def request_stop(self) -> None:
-        """Stop shortly after the response to this call."""
+        """Request that the server terminate every node and stop, once the response to this call has been sent."""
 
 
 @dataclass(frozen=True)
 class ControlApi:
-    """Handles control calls, which must be signed with the home's key."""
+    """Handler of control calls, which must be signed with the home's key."""
 
     secret: str
     faults: FaultRules
@@ -47,15 +47,15 @@ class ControlApi:
     active_faults: ActiveFaults
 
     def answer(self, request: HttpRequest) -> HttpResponse:
-        """Carry out one control call."""
+        """Return the response to one control call."""
         signature = request.headers.find(HEADER)
         if not signature_is_valid(self.secret, signature, request.method, request.target, request.body):
             return _json({"error": "the request is not signed with this home's key"}, 403)
-        work = self._routes().get((request.method, request.raw_path.removeprefix(PREFIX)))
-        if work is None:
+        handler = self._routes().get((request.method, request.raw_path.removeprefix(PREFIX)))
+        if handler is None:
             return _json({"error": f"unknown control call: {request.method} {request.raw_path}"}, 404)
         try:
-            return _json(work(parse_json(request.body or b"null")))
+            return _json(handler(parse_json(request.body or b"null")))
         except MALFORMED as err:
             return _json({"error": described(err)}, 400)
         except CloudGpuError as err:
@@ -111,9 +111,9 @@ class ControlApi:
         return {"stopping": True}
 
 
-def _of_type(value: Any, wanted: type[Any]) -> Any:  # noqa: ANN401 - JSON
-    if not isinstance(value, wanted):
-        message = f"the request body is a JSON {type(value).__name__}, not a {wanted.__name__}"
+def _of_type(value: Any, expected: type[Any]) -> Any:  # noqa: ANN401 - JSON
+    if not isinstance(value, expected):
+        message = f"the request body is a JSON {type(value).__name__}, not a {expected.__name__}"
         raise ValueError(message)  # noqa: TRY004 - the caller turns it into an HTTP response
     return value
 

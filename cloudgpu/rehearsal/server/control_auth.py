@@ -1,4 +1,4 @@
-"""Signatures of control calls. The key itself is never sent, so another process on a reused port learns nothing."""
+"""Signatures of control calls. The key is never sent, so an unrelated process on a reused port cannot learn it."""
 
 import hashlib
 import hmac
@@ -9,14 +9,14 @@ _TOLERANCE_S = 300.0
 
 
 def sign_call(secret: str, method: str, target: str, body: bytes, *, at: float | None = None) -> str:
-    """Return the signature header of one control call; `at` is Unix time in seconds."""
+    """Return the value of a control call's signature header; `at` is Unix time in seconds."""
     stamp = f"{time.time() if at is None else at:.3f}"
     text = b"\n".join([stamp.encode(), method.encode(), target.encode(), hashlib.sha256(body).hexdigest().encode()])
     return f"{stamp}:{hmac.new(secret.encode(), text, hashlib.sha256).hexdigest()}"
 
 
 def signature_is_valid(secret: str, value: str, method: str, target: str, body: bytes) -> bool:
-    """Return True if the header was made with `secret` for exactly this call, less than five minutes ago."""
+    """Return True if the header was computed from `secret` for exactly this call, with a recent time stamp."""
     stamp, _, _ = value.partition(":")
     try:
         at = float(stamp)

@@ -1,4 +1,7 @@
-"""Process a request: guard, control call, signature, faults before, service, save, faults after, response."""
+"""Process a request.
+
+The steps are: guard, control call or signature check, faults before the call, the call, save, faults after the call.
+"""
 
 import logging
 import os
@@ -28,22 +31,22 @@ class SimulatedServices(Protocol):
     """The simulated services and their state."""
 
     def answer(self, request: HttpRequest, scope: Scope, *, lag_s: float) -> HttpResponse:
-        """Carry out a verified request; tag searches lag by `lag_s` seconds."""
+        """Execute a verified request. Resources appear in tag searches only `lag_s` seconds after their creation."""
 
     def admit(self, *, frees: bool) -> None:
-        """Reject a change up front if the disk is full, unless it frees resources."""
+        """Reject a mutating call before it starts if the disk is full, unless the call frees resources."""
 
     def save(self, *, mutated: bool) -> None:
-        """Make the effect of a call durable, or undo it."""
+        """Save the effect of a call, or undo it."""
 
 
 @dataclass
 class EndpointApplication:
-    """Request handling of one server; an `Application` for the HTTP server.
+    """Request handler of one server; the HTTP server calls it as its `Application`.
 
     Attributes:
-        cloud: Returns the services once they are loaded; raises CloudGpuError if loading failed.
-        touched: Called for every request from a client.
+        cloud: Function that waits for the services and returns them; it raises CloudGpuError if loading failed.
+        touched: Function that is called for every verified request from a client.
     """
 
     port: int
@@ -70,10 +73,10 @@ class EndpointApplication:
         except ValueError as err:
             return error_response("s3", "InvalidRequest", str(err), 400)
         self.touched()
-        return self._carry_out(request, scope, identify(request, scope))
+        return self._execute(request, scope, identify(request, scope))
 
     def guard(self, request: HttpRequest) -> HttpResponse | None:
-        """Reject a large body that is not signed with a key of this home."""
+        """Return an error for a large request that is not signed with a key of this home, or None to accept it."""
         refused = refusal(request, self.port)
         if refused is not None or request.raw_path.startswith(PREFIX):
             return refused or HttpResponse(413, {"Content-Type": "text/plain"}, b"the request body is too large")
@@ -84,40 +87,40 @@ class EndpointApplication:
             return error_response(_service_of(request), err.code, err.message, status)
         return None
 
-    def _carry_out(self, request: HttpRequest, scope: Scope, call: MatchedCall) -> HttpResponse:
-        struck = self._apply_fault(call, "before")
-        if struck is not None:
-            return struck
+    def _execute(self, request: HttpRequest, scope: Scope, call: MatchedCall) -> HttpResponse:
+        fault_response = self._apply_fault(call, "before")
+        if fault_response is not None:
+            return fault_response
         try:
-            answer = self._effect(request, scope, call)
+            response = self._execute_and_save(request, scope, call)
         except NotSavedError as err:
-            _log.error("%s refused: %s", call.action, err.message)
-            # A client error: SDKs retry server errors on their own, and the disk is still full a second later.
+            _log.error("%s rejected: %s", call.action, err.message)
+            # Return a client error: SDKs retry server errors automatically, but the disk will still be full.
             return error_response(call.service, "InsufficientStorage", f"{err.message}; {err.hint}", 400)
         except CloudGpuError as err:
             _log.exception("%s failed", call.action)
             return error_response(call.service, "InternalFailure", err.message, 500)
-        # In the format of the service: a client that cannot parse a response reports a network error.
+        # Use the service's format: a client that cannot parse a response reports a network error.
         except Exception as err:  # noqa: BLE001 - moto may raise anything for a request it does not expect
             _log.exception("%s failed", call.action)
             message = f"bug in the rehearsal cloud ({type(err).__name__}): see its server.log"
             return error_response(call.service, "InternalFailure", message, 500)
-        struck = self._apply_fault(call, "after_effect")
-        return answer if struck is None else struck
+        fault_response = self._apply_fault(call, "after_effect")
+        return response if fault_response is None else fault_response
 
-    def _effect(self, request: HttpRequest, scope: Scope, call: MatchedCall) -> HttpResponse:
-        """Carry out the call and make it durable before the client gets a response."""
+    def _execute_and_save(self, request: HttpRequest, scope: Scope, call: MatchedCall) -> HttpResponse:
+        """Execute the call and save its effect before the client receives the response."""
         cloud = self.cloud()
         lag_s = self.faults.lag_s(call)
         with self.lock:
             started = time.monotonic()
             if call.mutating:
                 cloud.admit(frees=call.frees)
-            answer = cloud.answer(request, scope, lag_s=lag_s)
+            response = cloud.answer(request, scope, lag_s=lag_s)
             cloud.save(mutated=call.mutating)
-        took_ms = (time.monotonic() - started) * 1000
-        _log.info("%s %s %s -> %d in %.0f ms", call.service, call.action, call.region, answer.status, took_ms)
-        return answer
+        elapsed_ms = (time.monotonic() - started) * 1000
+        _log.info("%s %s %s -> %d in %.0f ms", call.service, call.action, call.region, response.status, elapsed_ms)
+        return response
 
     def _apply_fault(self, call: MatchedCall, phase: Phase) -> HttpResponse | None:
         rule = self.faults.find(call, phase)
@@ -141,7 +144,7 @@ class EndpointApplication:
 
 
 def _service_of(request: HttpRequest) -> str:
-    """Return the service that an unverified request names, so that the error has its format."""
+    """Return the service that an unverified request claims to use, so that the error has the service's format."""
     scope = request.headers.find("authorization").partition("Credential=")[2].partition(",")[0].split("/")
     if len(scope) == 5:  # noqa: PLR2004 - id, date, region, service, terminator
         return scope[3]
@@ -149,14 +152,14 @@ def _service_of(request: HttpRequest) -> str:
 
 
 def refusal(request: HttpRequest, port: int) -> HttpResponse | None:
-    """Return an error response for a request that does not come from a client of this endpoint, else None."""
+    """Return an error for a request from a web page or to another host name, or None to accept the request."""
     if request.headers.find("origin"):
-        return _refuse("requests from web pages are not allowed")
+        return _forbidden("requests from web pages are not allowed")
     host = request.headers.find("host").lower()
     if host not in (f"127.0.0.1:{port}", f"localhost:{port}"):
-        return _refuse("this endpoint serves 127.0.0.1 only")
+        return _forbidden("this endpoint accepts requests to 127.0.0.1 and localhost only")
     return None
 
 
-def _refuse(why: str) -> HttpResponse:
-    return HttpResponse(403, {"Content-Type": "text/plain"}, why.encode())
+def _forbidden(reason: str) -> HttpResponse:
+    return HttpResponse(403, {"Content-Type": "text/plain"}, reason.encode())

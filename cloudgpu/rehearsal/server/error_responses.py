@@ -1,4 +1,4 @@
-"""Error responses in the format of each AWS protocol. Serializers write them: a message may hold any character."""
+"""Error responses in each AWS protocol's format, written by serializers because messages may need escaping."""
 
 import json
 import re
@@ -32,10 +32,10 @@ PROTOCOLS: Final[dict[str, Protocol]] = {
     "pricing": "json",
     "budgets": "json",
 }
-"""Protocol by the service name in the request's signature; all other services use `query`."""
+"""Protocol by service name, as used in request signatures; all other services use `query`."""
 _REQUEST_ID: Final = "rehearsal"
 NO_XML: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-"""Characters that XML 1.0 cannot contain, not even escaped."""
+"""Characters that XML 1.0 does not allow, even escaped."""
 _NO_CODE: Final = re.compile(r"[^A-Za-z0-9_.:#/-]")
 _CODE: Final = re.compile(r"<Code>(.*?)</Code>", re.DOTALL)
 _MESSAGE: Final = re.compile(r"<Message>(.*?)</Message>", re.DOTALL)
@@ -43,13 +43,13 @@ _ERROR: Final = 400
 
 
 def error_response(service: str, code: str, message: str, status: int) -> HttpResponse:
-    """Return an error in the format that clients of this service expect."""
+    """Return an error response in the format that clients of this service expect."""
     protocol = PROTOCOLS.get(service, "query")
     code = _NO_CODE.sub("_", code)
     if protocol in ("json", "rest-json"):
         content = json.dumps({"__type": code, "message": message}).encode()
-        kind = "application/json" if protocol == "rest-json" else "application/x-amz-json-1.1"
-        return HttpResponse(status, {"Content-Type": kind, "x-amzn-errortype": code}, content)
+        content_type = "application/json" if protocol == "rest-json" else "application/x-amz-json-1.1"
+        return HttpResponse(status, {"Content-Type": content_type, "x-amzn-errortype": code}, content)
     root = _XML_FORMS.get(protocol, _query)(service, code, NO_XML.sub("\ufffd", message))
     content = ET.tostring(root, encoding="utf-8", xml_declaration=True)
     return HttpResponse(status, {"Content-Type": "text/xml"}, content)
@@ -60,16 +60,16 @@ def repair_error_xml(service: str, status: int, headers: dict[str, str], body: b
 
     Moto copies messages into its XML unescaped, and a message may quote the request.
     """
-    answer = HttpResponse(status, headers, body)
+    response = HttpResponse(status, headers, body)
     if status < _ERROR or not body or PROTOCOLS.get(service, "query") in ("json", "rest-json"):
-        return answer
+        return response
     try:
         ET.fromstring(body)  # noqa: S314 - our own response, which declares no entities
     except (ET.ParseError, ValueError):
         text = body.decode(errors="replace")
         code, message = _CODE.search(text), _MESSAGE.search(text)
         return error_response(service, code[1] if code else "InternalFailure", message[1] if message else text, status)
-    return answer
+    return response
 
 
 def _ec2(_: str, code: str, message: str) -> ET.Element:

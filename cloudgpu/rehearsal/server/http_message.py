@@ -1,4 +1,4 @@
-"""An HTTP request and its response as plain values."""
+"""HTTP requests and responses as plain values."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -6,14 +6,14 @@ from urllib.parse import parse_qsl
 
 
 class Headers(dict[str, str]):
-    """HTTP headers with case-insensitive lookup that keep their original spelling."""
+    """HTTP headers that keep their original spelling and support case-insensitive lookup."""
 
     def __init__(self, items: Mapping[str, str] | None = None) -> None:
         super().__init__(items or {})
         self._spelling = {name.lower(): name for name in self}
 
     def find(self, name: str, default: str = "") -> str:
-        """Return the value of a header, regardless of case."""
+        """Return the value of a header, ignoring case."""
         return self.get(self._spelling.get(name.lower(), name), default)
 
     def without(self, *names: str) -> "Headers":
@@ -37,16 +37,16 @@ class HttpRequest:
 
     @property
     def raw_path(self) -> str:
-        """The path, percent-encoded."""
+        """Percent-encoded path."""
         return self.target.partition("?")[0] or "/"
 
     @property
     def raw_query(self) -> str:
-        """The query string, percent-encoded."""
+        """Percent-encoded query string."""
         return self.target.partition("?")[2]
 
     def query(self) -> dict[str, str]:
-        """Return the decoded query parameters; the last of equal names wins."""
+        """Return the decoded query parameters; if a name is repeated, the last value is used."""
         return dict(parse_qsl(self.raw_query, keep_blank_values=True))
 
 
@@ -60,11 +60,11 @@ class HttpResponse:
 
 
 class DropConnectionError(Exception):
-    """Close the connection without a response."""
+    """Signal to close the connection without sending a response."""
 
 
 Application = Callable[[HttpRequest], HttpResponse]
-"""Returns the response to a request."""
+"""Function that returns the response to a request."""
 
 LargeBodyGuard = Callable[[HttpRequest], HttpResponse | None]
-"""Inspects a request with a large body before the body is read; returns an error, or None to read the body."""
+"""Function that inspects a large request before its body is read; returns an error, or None to read the body."""

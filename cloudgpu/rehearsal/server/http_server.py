@@ -20,16 +20,16 @@ from cloudgpu.rehearsal.server.http_message import (
 
 _MAX_BODY = 1 << 30
 _LARGE_BODY = 1 << 20
-"""Larger bodies need a valid signature before they are kept in memory: any local process can connect."""
-_PIECE = 1 << 18
+"""Body size in bytes above which a valid signature is required first, because any local process can connect."""
+_PIECE_BYTES = 1 << 18
 _IDLE_CONNECTION_S = 120
-_NO_FIELD = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
-"""A line break in a header value would start another header, or the body."""
+_CONTROL_CHARACTERS = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
+"""Control characters to replace in header values: a line break would start another header or the body."""
 _log = logging.getLogger(__name__)
 
 
 class LoopbackServer(ThreadingHTTPServer):
-    """Serves one application on 127.0.0.1; port 0 picks a free port."""
+    """HTTP server for one application on 127.0.0.1; port 0 selects a free port."""
 
     daemon_threads = True
     request_queue_size = 256
@@ -38,38 +38,38 @@ class LoopbackServer(ThreadingHTTPServer):
     def __init__(self, application: Application, guard: LargeBodyGuard, port: int = 0) -> None:
         self.application = application
         self.guard = guard
-        self._answering = threading.Condition()
+        self._requests_changed = threading.Condition()
         self._open_requests = 0
         super().__init__(("127.0.0.1", port), _Handler)
 
     @property
     def port(self) -> int:
-        """The listening port."""
+        """Port on which the server listens."""
         return int(self.server_address[1])
 
     def begin(self) -> None:
-        """Count a request in progress."""
-        with self._answering:
+        """Record that a request has started."""
+        with self._requests_changed:
             self._open_requests += 1
 
     def finish(self) -> None:
-        """Count down a request whose response was sent or whose client disconnected."""
-        with self._answering:
+        """Record that a request has finished: its response was sent or its client disconnected."""
+        with self._requests_changed:
             self._open_requests -= 1
-            self._answering.notify_all()
+            self._requests_changed.notify_all()
 
     def drain(self, limit_s: float) -> None:
-        """Wait for responses in progress, which the end of the process would cut off."""
-        with self._answering:
-            self._answering.wait_for(lambda: self._open_requests == 0, timeout=limit_s)
+        """Wait up to `limit_s` seconds for requests in progress, which the exit of the process would interrupt."""
+        with self._requests_changed:
+            self._requests_changed.wait_for(lambda: self._open_requests == 0, timeout=limit_s)
 
     def handle_error(self, request: object, client_address: object) -> None:  # noqa: ARG002 - set by socketserver
-        """Log a failed connection; the default prints to stderr without a timestamp."""
+        """Log a failed connection, because the default implementation prints to stderr without a timestamp."""
         _log.error("connection from %s failed", client_address, exc_info=True)
 
 
 def _is_large(length: str) -> bool:
-    """Return True if a body of this announced length needs a signature. Invalid lengths are rejected later."""
+    """Return True if a body of this Content-Length requires a signature. Invalid lengths are rejected later."""
     try:
         return bounds.whole(length) > _LARGE_BODY
     except ValueError:
@@ -81,7 +81,7 @@ class _Handler(BaseHTTPRequestHandler):
     server_version = "cloudgpu-rehearsal"
     sys_version = ""
     timeout = _IDLE_CONNECTION_S
-    disable_nagle_algorithm = True  # a header and a body in two packets would each wait 40 ms
+    disable_nagle_algorithm = True  # otherwise a response sent as two packets is delayed by 40 ms
     wbufsize = -1
 
     def handle_one_request(self) -> None:
@@ -91,12 +91,12 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True
 
     def handle_expect_100(self) -> bool:
-        """Send `100 Continue` at once: left in the buffer, it would delay every upload by a second."""
+        """Send `100 Continue` immediately; leaving it in the buffer would delay every upload by a second."""
         if _is_large(self.headers.get("Content-Length") or ""):
-            refused = cast("LoopbackServer", self.server).guard(self._head())
-            if refused is not None:
+            rejection = cast("LoopbackServer", self.server).guard(self._head())
+            if rejection is not None:
                 self.close_connection = True
-                self._send(refused)
+                self._send(rejection)
                 return False
         proceed = super().handle_expect_100()
         self.wfile.flush()
@@ -113,25 +113,27 @@ class _Handler(BaseHTTPRequestHandler):
     def _exchange(self, server: LoopbackServer) -> None:
         head = self._head()
         try:
-            refused, body = self._read_body(head, server.guard)
+            rejection, body = self._read_body(head, server.guard)
         except ValueError as err:
             self.close_connection = True
             self._send(HttpResponse(400, {"Content-Type": "text/plain"}, str(err).encode()))
             return
-        if refused is not None:
-            self._send(refused)
+        if rejection is not None:
+            self._send(rejection)
             return
         request = HttpRequest(head.method, head.target, head.headers, body)
         try:
-            answer = server.application(request)
+            response = server.application(request)
         except DropConnectionError:
-            self._cut()
+            self._drop_connection()
             return
         except Exception:
             self.close_connection = True
-            self._send(HttpResponse(500, {"Content-Type": "text/plain"}, b"bug in the rehearsal cloud: see its log"))
+            self._send(
+                HttpResponse(500, {"Content-Type": "text/plain"}, b"bug in the rehearsal cloud: see its server.log")
+            )
             raise
-        self._send(answer)
+        self._send(response)
 
     do_GET = do_HEAD = do_POST = do_PUT = do_DELETE = do_PATCH = do_OPTIONS = _serve  # noqa: N815 - names set by http.server
 
@@ -142,13 +144,13 @@ class _Handler(BaseHTTPRequestHandler):
         return HttpRequest(self.command, self.path, Headers(fields))
 
     def _read_body(self, head: HttpRequest, guard: LargeBodyGuard) -> tuple[HttpResponse | None, bytes]:
-        """Read the whole body, chunked or not. The body of a rejected request is read and discarded.
+        """Read the whole body, whether chunked or not. The body of a rejected request is read and discarded.
 
         Raises:
-            ValueError: The framing is wrong or the body is too large.
+            ValueError: The framing is invalid or the body is too large.
         """
         chunked = "chunked" in (self.headers.get("Transfer-Encoding") or "").lower()
-        refused: HttpResponse | None = None
+        rejection: HttpResponse | None = None
         parts: list[bytes] = []
         total = 0
         for piece in self._chunks() if chunked else self._pieces(int(self.headers.get("Content-Length") or 0)):
@@ -157,12 +159,12 @@ class _Handler(BaseHTTPRequestHandler):
                 message = "the request body is too large"
                 raise ValueError(message)
             if before <= _LARGE_BODY < total:
-                refused = guard(head)
-            if refused is None:
+                rejection = guard(head)
+            if rejection is None:
                 parts.append(piece)
             else:
                 parts.clear()
-        return refused, b"".join(parts)
+        return rejection, b"".join(parts)
 
     def _chunks(self) -> Iterator[bytes]:
         while size := int(self.rfile.readline(1024).split(b";")[0].strip() or b"0", 16):
@@ -173,32 +175,32 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _pieces(self, size: int) -> Iterator[bytes]:
         if not 0 <= size <= _MAX_BODY:
-            message = f"a request body of {size} bytes is not allowed"
+            message = f"invalid request body size: {size} bytes"
             raise ValueError(message)
         while size:
-            piece = self.rfile.read(min(size, _PIECE))
+            piece = self.rfile.read(min(size, _PIECE_BYTES))
             if not piece:
-                message = "the connection closed inside a request body"
+                message = "the connection was closed in the middle of a request body"
                 raise ConnectionError(message)
             size -= len(piece)
             yield piece
 
-    def _send(self, answer: HttpResponse) -> None:
-        self.send_response(answer.status)
-        fields = Headers(answer.headers).without("transfer-encoding", "connection", "server", "date")
-        bodiless = self.command == "HEAD" or answer.status in (204, 304)
+    def _send(self, response: HttpResponse) -> None:
+        self.send_response(response.status)
+        fields = Headers(response.headers).without("transfer-encoding", "connection", "server", "date")
+        bodiless = self.command == "HEAD" or response.status in (204, 304)
         if not (bodiless and fields.find("content-length")):
-            fields = fields.with_fields({"Content-Length": str(len(answer.body))})
+            fields = fields.with_fields({"Content-Length": str(len(response.body))})
         for name, value in fields.items():
-            self.send_header(name, _NO_FIELD.sub(" ", value).encode("latin-1", "replace").decode("latin-1"))
+            self.send_header(name, _CONTROL_CHARACTERS.sub(" ", value).encode("latin-1", "replace").decode("latin-1"))
         self.end_headers()
         if not bodiless:
-            self.wfile.write(answer.body)
+            self.wfile.write(response.body)
         self.wfile.flush()
 
-    def _cut(self) -> None:
+    def _drop_connection(self) -> None:
         self.close_connection = True
         self.connection.shutdown(socket.SHUT_RDWR)
 
     def log_message(self, format: str, *args: object) -> None:
-        """Log nothing: the endpoint logs calls itself, without query strings, which may contain signatures."""
+        """Log nothing; the endpoint logs calls without their query strings, which may contain signatures."""

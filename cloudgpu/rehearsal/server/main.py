@@ -42,12 +42,12 @@ _IDLE_MINUTES = 30.0
 _HOUSEKEEPING_S = 2.0
 _DRAIN_S = 3.0
 _LOCK_TRIES = 10
-_LOCK_PAUSE_S = 0.1
+_LOCK_RETRY_S = 0.1
 _log = logging.getLogger(__name__)
 
 
 class RehearsalServer:
-    """The simulated cloud of one home: HTTP endpoint, state and nodes."""
+    """The rehearsal cloud of one home: HTTP endpoint, state and nodes."""
 
     def __init__(self, home: Home, host: NodeHost, clock: Clock, *, idle_minutes: float = _IDLE_MINUTES) -> None:
         self._files = RehearsalFiles.of(home)
@@ -58,7 +58,7 @@ class RehearsalServer:
         self._last_request = clock.monotonic()
         self._stop = threading.Event()
         self._loaded = threading.Event()
-        self._end_nodes = False
+        self._terminate_nodes = False
         self._failure: CloudGpuError | None = None
         self._last_failure = ""
         self._cloud: Any = None
@@ -71,7 +71,7 @@ class RehearsalServer:
         self._time = SimulatedTime(self._files.time, clock)
         role = self.keyring.role
         self._parts = Parts(self._files, clock, self.market, host, self._lock, role, self.behaviour, self._time)
-        self._http = _bound(self._application, self._guard, self._files.endpoint)
+        self._http = _create_http_server(self._application, self._guard, self._files.endpoint)
         active_faults = ActiveFaults(self.faults, self.market, self.behaviour, host)
         control = ControlApi(self.keyring.caller.secret_access_key, self.faults, self.market, self, active_faults)
         self._endpoint = EndpointApplication(
@@ -82,12 +82,12 @@ class RehearsalServer:
             self._lock,
             SkewedClock(clock, self.behaviour),
             self._ready_cloud,
-            self._touched,
+            self._record_request,
         )
 
     @property
     def port(self) -> int:
-        """The port on 127.0.0.1."""
+        """Port on 127.0.0.1 on which the server listens."""
         return self._http.port
 
     def run(self) -> None:
@@ -112,7 +112,7 @@ class RehearsalServer:
             raise self._failure
 
     def health(self) -> dict[str, Any]:
-        """Return the server's identity, whether it is ready, and how long it may stay idle."""
+        """Return the server's identity, readiness, remaining idle time and memory use."""
         return {
             "pid": os.getpid(),
             "home": str(self._files.root),
@@ -128,16 +128,16 @@ class RehearsalServer:
         return list(self._ready_cloud().nodes())
 
     def census(self) -> dict[str, list[dict[str, Any]]]:
-        """Return every resource that costs money or is left over."""
+        """Return every billable or leftover resource."""
         with self._lock:
             resources: dict[str, list[dict[str, Any]]] = self._ready_cloud().census()
         return resources
 
     def advance(self, seconds: float) -> None:
-        """Advance the clock of power-off timers and schedules. If one of them fails, neither moves.
+        """Advance the clock of power-off timers and schedules; after a failure, both keep the old time.
 
         Raises:
-            ValueError: The clock would be too far from the machine's clock.
+            ValueError: The simulated time would be too far from the machine's clock.
             CloudGpuError: The time cannot be saved, or the node host does not respond.
         """
         self._time.advance(seconds)
@@ -149,12 +149,12 @@ class RehearsalServer:
         self._ready_cloud().carry_out_schedules()
 
     def request_stop(self) -> None:
-        """Stop soon and terminate every node, so that nothing of this cloud keeps running."""
-        self._end_nodes = True
+        """Request that the server terminate every node and stop."""
+        self._terminate_nodes = True
         self._stop.set()
 
     def leave(self) -> None:
-        """Stop soon but leave the nodes running; the next server of this home adopts them."""
+        """Request that the server stop and leave the nodes running; the next server of this home adopts the nodes."""
         self._stop.set()
 
     def _application(self, request: HttpRequest) -> HttpResponse:
@@ -163,18 +163,18 @@ class RehearsalServer:
     def _guard(self, request: HttpRequest) -> HttpResponse | None:
         return self._endpoint.guard(request)
 
-    def _touched(self) -> None:
+    def _record_request(self) -> None:
         self._last_request = self._clock.monotonic()
 
-    def _ready_cloud(self) -> Any:  # noqa: ANN401 - `SimulatedCloud`, which is imported late
+    def _ready_cloud(self) -> Any:  # noqa: ANN401 - a `SimulatedCloud`, which is imported late
         self._loaded.wait()
         if self._failure is not None:
             raise self._failure
         return self._cloud
 
     def _load(self) -> None:
-        """Import moto and restore the state. This takes about a second; the first request waits for it."""
-        gc.disable()  # importing creates no garbage, and looking for it takes a fifth of the time
+        """Import moto and restore the state. This takes about a second; the first request waits until it is done."""
+        gc.disable()  # imports create no garbage, and collection takes a fifth of the time
         try:
             importlib.import_module("cloudgpu.rehearsal.server.botocore_models").remember()
             module = importlib.import_module("cloudgpu.rehearsal.aws_api.simulated_cloud")
@@ -196,11 +196,11 @@ class RehearsalServer:
         try:
             self._housekeep()
         except StateError as err:
-            # Log it once, not every two seconds: the log may be on the full disk.
+            # Log the error once, not every two seconds, because the log may be on the full disk.
             if err.message != self._last_failure:
                 _log.error("housekeeping failed: %s", err.message)
             self._last_failure = err.message
-        except Exception:  # noqa: BLE001 - a server that dies from its housekeeping leaves its nodes unattended
+        except Exception:  # noqa: BLE001 - if housekeeping crashed the server, its nodes would keep running unattended
             _log.exception("housekeeping failed")
         else:
             self._last_failure = ""
@@ -216,7 +216,7 @@ class RehearsalServer:
             self._stop.set()
 
     def _repair_files(self) -> None:
-        """Rewrite damaged files that clients use to find this server; without them it cannot be stopped."""
+        """Rewrite damaged copies of the files that clients need to find and stop this server."""
         try:
             intact = read_json(self._files.endpoint, SETTINGS_BYTES) == self._row
         except (OSError, ValueError):
@@ -231,17 +231,17 @@ class RehearsalServer:
             access_keys.write(self._files.keys, self.keyring)
 
     def _close(self) -> None:
-        """Finish responses in progress, then shut down; the node host stays if it still has nodes."""
+        """Finish requests in progress and shut down; the node host keeps running if it still has nodes."""
         self._http.shutdown()
         self.faults.release()
         self._http.drain(_DRAIN_S)
         self._http.server_close()
         if self._cloud is not None:
             try:
-                self._cloud.close(end_nodes=self._end_nodes)
-            except StateError as err:  # the nodes are terminated anyway, which the next server detects
+                self._cloud.close(end_nodes=self._terminate_nodes)
+            except StateError as err:  # the nodes are terminated anyway; the next server detects that
                 _log.error("cannot save the last changes: %s", err.message)
-        if self._end_nodes or self._cloud is None or not self._cloud.nodes():
+        if self._terminate_nodes or self._cloud is None or not self._cloud.nodes():
             self._host.shutdown()
 
 
@@ -253,8 +253,11 @@ def resident_mib() -> float:
     return int(statm.read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE") / (1 << 20)
 
 
-def _bound(application: Application, guard: LargeBodyGuard, endpoint: Path) -> LoopbackServer:
-    """Listen on the port of this home's previous server if it is free: presigned URLs stay valid over a restart."""
+def _create_http_server(application: Application, guard: LargeBodyGuard, endpoint: Path) -> LoopbackServer:
+    """Return a server on the port of this home's previous server or, if that is taken, on any free port.
+
+    Reusing the port keeps presigned URLs valid across restarts.
+    """
     try:
         port = int(read_json(endpoint, SETTINGS_BYTES)["url"].rpartition(":")[2])
         return LoopbackServer(application, guard, port)
@@ -267,10 +270,10 @@ def sole_server(files: RehearsalFiles) -> Iterator[None]:
     """Hold the home's server lock; the kernel releases it when this process dies.
 
     Raises:
-        RehearsalError: Another server holds it.
+        RehearsalError: Another server holds the lock.
     """
     with open_for_appending(files.server_lock) as lock:
-        if not _locked(lock):
+        if not _try_lock(lock):
             message = f"another rehearsal server is already running in {files.root}"
             raise RehearsalError(message)
         lock.truncate(0)
@@ -279,21 +282,21 @@ def sole_server(files: RehearsalFiles) -> Iterator[None]:
         yield
 
 
-def _locked(lock: BufferedWriter) -> bool:
-    """Take the lock. Retry, because a command that checks for a running server holds it for a moment."""
-    for left in reversed(range(_LOCK_TRIES)):
+def _try_lock(lock: BufferedWriter) -> bool:
+    """Return True once the lock is acquired. Retry, because commands that look for a server hold the lock briefly."""
+    for attempts_left in reversed(range(_LOCK_TRIES)):
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            if left:
-                time.sleep(_LOCK_PAUSE_S)
+            if attempts_left:
+                time.sleep(_LOCK_RETRY_S)
         else:
             return True
     return False
 
 
 def _clean_environment() -> None:
-    """Remove the user's AWS settings: moto reads them, and fails on a profile that does not exist."""
+    """Remove the user's AWS settings, because moto reads them and fails if a profile does not exist."""
     for name in [name for name in os.environ if name.startswith(("AWS_", "MOTO_"))]:
         del os.environ[name]
     os.environ.update(
@@ -301,14 +304,14 @@ def _clean_environment() -> None:
     )
 
 
-def _note_failure(files: RehearsalFiles, err: CloudGpuError) -> None:
-    """Save the error and its hint for the command that waits for this server."""
+def _save_failure(files: RehearsalFiles, err: CloudGpuError) -> None:
+    """Save the error and its hint for the command that is waiting for this server."""
     with contextlib.suppress(StateError):
         write_durably(files.failure, json.dumps({"message": err.message, "hint": err.hint}).encode())
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one server in the foreground. Return the exit status."""
+    """Run the server in the foreground. Return the exit status."""
     parser = argparse.ArgumentParser(prog="cloudgpu.rehearsal.server")
     parser.add_argument("--home", type=Path, required=True)
     parser.add_argument("--idle-minutes", type=float, default=_IDLE_MINUTES)
@@ -318,7 +321,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     logging.Formatter.converter = time.gmtime
     _clean_environment()
     home = Home(options.home.absolute())
-    os.chdir("/")  # do not keep the caller's directory busy
+    os.chdir("/")  # do not keep the caller's directory in use
     files = RehearsalFiles.of(home)
     try:
         files.root.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -329,6 +332,6 @@ def main(argv: Sequence[str] | None = None) -> int:
             server.run()
     except CloudGpuError as err:
         _log.error("%s", err.message)
-        _note_failure(files, err)
+        _save_failure(files, err)
         return err.exit_code
     return 0

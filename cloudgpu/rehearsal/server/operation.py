@@ -1,4 +1,4 @@
-"""Identify the API call of a request, for fault rules, for the log, and to tell whether it changes anything."""
+"""Identify the API call of a request, for fault rules, for the log, and to tell mutating calls from reads."""
 
 import re
 from urllib.parse import parse_qsl
@@ -7,8 +7,8 @@ from cloudgpu.rehearsal.faults.api_faults import MatchedCall
 from cloudgpu.rehearsal.server.http_message import HttpRequest
 from cloudgpu.rehearsal.server.sigv4 import Scope
 
-_READING = re.compile(r"(Describe|Get|List|Head|Lookup|Search|Select|BatchGet|AssumeRole)")
-_FACTS = {
+_READ_ACTION = re.compile(r"(Describe|Get|List|Head|Lookup|Search|Select|BatchGet|AssumeRole)")
+_MATCH_PARAMETERS = {
     "instance_type": re.compile(r"(^|\.)InstanceType$"),
     "zone": re.compile(r"(^|\.)AvailabilityZone$"),
     "subnet": re.compile(r"(^|\.)SubnetId$"),
@@ -17,7 +17,7 @@ _FACTS = {
 _S3_POSTS = (("uploads", "CreateMultipartUpload"), ("uploadId", "CompleteMultipartUpload"), ("delete", "DeleteObjects"))
 
 
-_S3_PARTS = {
+_S3_SUBRESOURCES = {
     "tagging": "BucketTagging",
     "publicAccessBlock": "PublicAccessBlock",
     "encryption": "BucketEncryption",
@@ -25,7 +25,7 @@ _S3_PARTS = {
     "versions": "ObjectVersions",
     "uploads": "MultipartUploads",
 }
-"""Query parameter of a bucket URL -> the part of the bucket that it refers to."""
+"""Mapping from a query parameter of a bucket URL to the resource in the name of its action."""
 _S3_LISTS = ("versions", "uploads")
 _EFS = {
     ("POST", "file-systems"): "CreateFileSystem",
@@ -40,11 +40,11 @@ _EFS = {
     ("DELETE", "resource-tags"): "UntagResource",
     ("GET", "resource-tags"): "ListTagsForResource",
 }
-"""EFS requests do not name their action; it follows from the method and the first part of the path."""
+"""Mapping from HTTP method and first part of the path to the action, which EFS requests do not contain."""
 
 
 def identify(request: HttpRequest, scope: Scope) -> MatchedCall:
-    """Return the service, the action and the facts that fault rules match on."""
+    """Return the service, action, region and parameters that fault rules match on, and whether the call mutates."""
     if scope.service == "s3":
         action = _s3_action(request)
         return MatchedCall("s3", action, scope.region, request.method not in ("GET", "HEAD"))
@@ -55,17 +55,17 @@ def identify(request: HttpRequest, scope: Scope) -> MatchedCall:
     fields = _form(request)
     target = request.headers.find("x-amz-target")
     action = fields.get("Action") or target.rpartition(".")[2] or f"{request.method} {request.raw_path}"
-    reading = bool(_READING.match(action)) if " " not in action else request.method in ("GET", "HEAD")
-    return MatchedCall(scope.service, action, scope.region, not reading, _facts(fields))
+    is_read = bool(_READ_ACTION.match(action)) if " " not in action else request.method in ("GET", "HEAD")
+    return MatchedCall(scope.service, action, scope.region, not is_read, _match_parameters(fields))
 
 
 def _scheduler_action(request: HttpRequest) -> str:
-    """Return the action by method and path: `PUT /schedules/NAME` is UpdateSchedule."""
-    kind, _, name = request.raw_path.lstrip("/").partition("/")
-    if kind == "tags":
+    """Return the action for the method and path; `PUT /schedules/NAME`, for example, is UpdateSchedule."""
+    collection, _, name = request.raw_path.lstrip("/").partition("/")
+    if collection == "tags":
         verbs = {"GET": "ListTagsForResource", "POST": "TagResource", "DELETE": "UntagResource"}
         return verbs.get(request.method, f"{request.method} {request.raw_path}")
-    noun = "ScheduleGroup" if kind == "schedule-groups" else "Schedule"
+    noun = "ScheduleGroup" if collection == "schedule-groups" else "Schedule"
     if not name:
         return f"List{noun}s"
     verb = {"GET": "Get", "POST": "Create", "PUT": "Update", "DELETE": "Delete"}.get(request.method, "")
@@ -78,17 +78,17 @@ def _form(request: HttpRequest) -> dict[str, str]:
     return dict(parse_qsl(request.body.decode("utf-8", "replace"), keep_blank_values=True))
 
 
-def _facts(fields: dict[str, str]) -> dict[str, str]:
-    facts: dict[str, str] = {}
-    for fact, pattern in _FACTS.items():
+def _match_parameters(fields: dict[str, str]) -> dict[str, str]:
+    parameters: dict[str, str] = {}
+    for parameter, pattern in _MATCH_PARAMETERS.items():
         for name, value in fields.items():
             if pattern.search(name):
-                facts.setdefault(fact, value)
-    return facts
+                parameters.setdefault(parameter, value)
+    return parameters
 
 
 def _efs_action(request: HttpRequest) -> str:
-    """Return the action by method and path, such as `/2015-02-01/mount-targets/fsmt-1`."""
+    """Return the action for the method and a path such as `/2015-02-01/mount-targets/fsmt-1`."""
     _, _, rest = request.raw_path.lstrip("/").partition("/")
     return _EFS.get((request.method, rest.partition("/")[0]), f"{request.method} {request.raw_path}")
 
@@ -99,13 +99,13 @@ def _s3_action(request: HttpRequest) -> str:
     if not bucket:
         return "ListBuckets"
     if request.method == "POST":
-        return next((name for word, name in _S3_POSTS if word in query), "PostObject")
+        return next((name for parameter, name in _S3_POSTS if parameter in query), "PostObject")
     if key:
         return _s3_object_action(request.method, query)
-    part = next((word for word in _S3_PARTS if word in query), "")
-    if part:
-        verb = "List" if part in _S3_LISTS else request.method.capitalize()
-        return f"{verb}{_S3_PARTS[part]}"
+    subresource = next((parameter for parameter in _S3_SUBRESOURCES if parameter in query), "")
+    if subresource:
+        verb = "List" if subresource in _S3_LISTS else request.method.capitalize()
+        return f"{verb}{_S3_SUBRESOURCES[subresource]}"
     names = {"GET": "ListObjectsV2", "HEAD": "HeadBucket", "PUT": "CreateBucket", "DELETE": "DeleteBucket"}
     return names.get(request.method, request.method)
 

@@ -1,4 +1,4 @@
-"""Start, find and kill the server process. One command at a time starts it, and it survives that command."""
+"""Start, find and kill the server process, which outlives the command that starts it."""
 
 import contextlib
 import fcntl
@@ -15,16 +15,16 @@ from cloudgpu.files import open_descriptor, open_for_appending, open_for_reading
 from cloudgpu.paths import Home, unwritable
 from cloudgpu.rehearsal.layout import RehearsalFiles
 
-_LAST_LINES = 15
+_LOG_TAIL_LINES = 15
 _POLL_S = 0.05
-_LAST_BYTES = 1 << 16
-_HEARD: Final = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM)
-"""Signals reset to their default in the server: background jobs ignore Ctrl-C, `nohup` ignores hang-ups."""
+_LOG_TAIL_BYTES = 1 << 16
+_RESET_SIGNALS: Final = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM)
+"""Signals to reset to their default in the server, because background jobs and `nohup` ignore some of them."""
 
 
 @contextmanager
 def start_lock_held(files: RehearsalFiles) -> Iterator[None]:
-    """Hold the lock that lets one process at a time start a server; the kernel releases it if that process dies."""
+    """Hold the lock under which one process at a time starts a server; the kernel releases it if that process dies."""
     try:
         files.root.mkdir(mode=0o700, parents=True, exist_ok=True)
         lock = open_for_appending(files.start_lock)
@@ -36,9 +36,9 @@ def start_lock_held(files: RehearsalFiles) -> Iterator[None]:
 
 
 def holder(files: RehearsalFiles) -> int | None:
-    """Return the pid of the running server from its lock, 0 if it has not written its pid yet, None if none runs.
+    """Return the pid of the running server, 0 if the server has not written its pid yet, or None if none is running.
 
-    This works even if the endpoint file or the keys are damaged.
+    The pid is read from the lock file, so this works even if the endpoint file or the keys are damaged.
     """
     try:
         lock = open_descriptor(files.server_lock, os.O_RDWR)
@@ -69,13 +69,13 @@ def end(pid: int, limit_s: float) -> bool:
 
 
 def options(envs: Path | None, idle_minutes: float | None) -> list[str]:
-    """Return the server's command-line options; None leaves the server's default."""
-    chosen = [] if envs is None else ["--envs", str(envs.absolute())]
-    return chosen if idle_minutes is None else [*chosen, "--idle-minutes", str(idle_minutes)]
+    """Return the server's command-line options. If an argument is None, the server uses its default."""
+    arguments = [] if envs is None else ["--envs", str(envs.absolute())]
+    return arguments if idle_minutes is None else [*arguments, "--idle-minutes", str(idle_minutes)]
 
 
-def spawn(home: Home, files: RehearsalFiles, given: Sequence[str]) -> int:
-    """Start the server in its own session, so that neither Ctrl-C nor the exit of this process reaches it.
+def spawn(home: Home, files: RehearsalFiles, arguments: Sequence[str]) -> int:
+    """Start the server in a new session, so that Ctrl-C and the exit of this process do not affect it. Return its pid.
 
     Raises:
         StateError: The server log cannot be written.
@@ -84,14 +84,16 @@ def spawn(home: Home, files: RehearsalFiles, given: Sequence[str]) -> int:
         log = open_descriptor(files.log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     except OSError as err:
         raise unwritable(files.log, err) from err
-    command = [sys.executable, "-m", "cloudgpu.rehearsal.server", "--home", str(home.root.absolute()), *given]
+    command = [sys.executable, "-m", "cloudgpu.rehearsal.server", "--home", str(home.root.absolute()), *arguments]
     actions = [
         (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
         (os.POSIX_SPAWN_DUP2, log, 1),
         (os.POSIX_SPAWN_DUP2, log, 2),
     ]
     try:
-        return os.posix_spawn(sys.executable, command, os.environ, file_actions=actions, setsid=True, setsigdef=_HEARD)
+        return os.posix_spawn(
+            sys.executable, command, os.environ, file_actions=actions, setsid=True, setsigdef=_RESET_SIGNALS
+        )
     finally:
         os.close(log)
 
@@ -100,15 +102,15 @@ def last_log_lines(log: Path) -> str:
     """Return the last log lines of the server, joined into one line."""
     try:
         with open_for_reading(log) as file:
-            file.seek(max(0, file.seek(0, os.SEEK_END) - _LAST_BYTES))
-            lines = file.read(_LAST_BYTES).decode(errors="replace").splitlines()
+            file.seek(max(0, file.seek(0, os.SEEK_END) - _LOG_TAIL_BYTES))
+            lines = file.read(_LOG_TAIL_BYTES).decode(errors="replace").splitlines()
     except OSError:
         return "no output"
-    return " | ".join(lines[-_LAST_LINES:]) or "no output"
+    return " | ".join(lines[-_LOG_TAIL_LINES:]) or "no output"
 
 
 def alive(pid: int) -> bool:
-    """Return True if the process is running. Reap it if it is an exited child of this process."""
+    """Return True if the process is running. Reap the process if it is an exited child of this process."""
     try:
         if os.waitpid(pid, os.WNOHANG)[0] == pid:
             return False
@@ -118,12 +120,12 @@ def alive(pid: int) -> bool:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
-    return not _unreaped(pid)
+    return not _is_zombie(pid)
 
 
-def _unreaped(pid: int) -> bool:
+def _is_zombie(pid: int) -> bool:
     try:
         state = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[0]
     except OSError:
-        return False  # it has exited, or the system has no /proc: the next check decides
+        return False  # exited just now, or the system has no /proc: the next check decides
     return state in {"Z", "X"}

@@ -1,4 +1,4 @@
-"""Reject requests that AWS rejects up front, and requests whose responses no client could parse."""
+"""Reject requests that AWS rejects before executing them, and requests whose response no client could parse."""
 
 import re
 from collections import Counter
@@ -16,14 +16,14 @@ _TAG_KEY: Final = re.compile(r"((?:.*\.)?Tag)\.\d+\.Key")
 
 
 def body_error(request: HttpRequest, service: str) -> HttpResponse | None:
-    """Return an error if the body is not acceptable, else None."""
+    """Return an error for an invalid body, or None if the body is valid."""
     protocol = PROTOCOLS.get(service, "query")
     if protocol in ("json", "rest-json"):
-        return _json_refusal(request.body, service)
-    return None if protocol == "rest-xml" else _form_refusal(request, service)
+        return _json_error(request.body, service)
+    return None if protocol == "rest-xml" else _form_error(request, service)
 
 
-def _json_refusal(body: bytes, service: str) -> HttpResponse | None:
+def _json_error(body: bytes, service: str) -> HttpResponse | None:
     try:
         body_value = parse_json(body or b"{}")
     except ValueError as err:
@@ -33,17 +33,17 @@ def _json_refusal(body: bytes, service: str) -> HttpResponse | None:
     return None
 
 
-def _form_refusal(request: HttpRequest, service: str) -> HttpResponse | None:
+def _form_error(request: HttpRequest, service: str) -> HttpResponse | None:
     try:
         text = request.body.decode("utf-8", "replace") or request.raw_query
         fields = parse_qsl(text, keep_blank_values=True, max_num_fields=_MAX_FIELDS)
     except ValueError:
-        message = f"The request holds more than {_MAX_FIELDS} parameters."
+        message = f"The request contains more than {_MAX_FIELDS} parameters."
         return error_response(service, "MalformedQueryString", message, 400)
     for name, value in fields:
-        # AWS would store it, and every later describe response that contains it would be unreadable.
+        # Otherwise the value would be stored, and clients could not parse any later response that contains it.
         if NO_XML.search(name) or NO_XML.search(value):
-            message = f"The parameter {name[:100]!a} holds a character that is not allowed."
+            message = f"The parameter {name[:100]!a} contains a character that is not allowed."
             return error_response(service, "InvalidParameterValue", message, 400)
     tags = Counter(match[1] for name, _ in fields if (match := _TAG_KEY.fullmatch(name)))
     if any(count > MAX_TAGS for count in tags.values()):

@@ -38,24 +38,24 @@ class Services:
         self._sessions = sessions
 
     def answer(self, request: HttpRequest, scope: Scope) -> HttpResponse:
-        """Carry out the request. Services and actions that are not simulated are rejected by name."""
-        refused = body_error(request, scope.service)
-        if refused is not None:
-            return refused
+        """Execute the request. The error for a service or action that is not simulated contains its name."""
+        rejection = body_error(request, scope.service)
+        if rejection is not None:
+            return rejection
         url = _url(request, scope)
         moto_request = Request.from_primitives(request.method, url, dict(request.headers), request.body)
         try:
-            status, headers, body = self._carry_out(moto_request, url, scope)
+            status, headers, body = self._dispatch_request(moto_request, url, scope)
         except HTTPException as err:
             status, headers, body = err.code or 500, dict(err.get_headers()), err.get_body()
         except (OperationNotFoundError, NotImplementedError, ExpatError, ServiceException) as err:
-            return _refused(scope.service, err)
+            return _error_of(scope.service, err)
         if scope.service == "s3":
             s3_buckets.tag_new(request, int(status))
         content = body.encode(errors="replace") if isinstance(body, str) else bytes(body)
-        return repair_error_xml(scope.service, int(status), _text_fields(headers), content)
+        return repair_error_xml(scope.service, int(status), _string_headers(headers), content)
 
-    def _carry_out(self, request: Request, url: str, scope: Scope) -> Any:  # noqa: ANN401 - moto's triple
+    def _dispatch_request(self, request: Request, url: str, scope: Scope) -> Any:  # noqa: ANN401 - moto's triple
         if scope.service == "ec2":
             return StrictEc2(self._world)._dispatch(request, url)
         target = str(request.headers.get("X-Amz-Target") or "")
@@ -74,16 +74,16 @@ class Services:
         raise NotImplementedError(message)
 
     def _actions(self, service: str, name: str) -> Mapping[str, json_service.Action] | None:
-        """Return the table that has this action, or None if moto implements it."""
+        """Return the table of actions that contains this action, or None if moto implements the service."""
         if service == "ssm" and name in ssm_session_manager.ACTIONS:
             return {
-                name: lambda _world, region, given: ssm_session_manager.start_session(self._sessions, region, given)
+                name: lambda _world, region, params: ssm_session_manager.start_session(self._sessions, region, params)
             }
         return _JSON.get(service)
 
 
 def _url(request: HttpRequest, scope: Scope) -> str:
-    """Return the URL that the request would have on AWS; moto derives service and region from it."""
+    """Return the request's URL on AWS, from which moto derives the service and region."""
     host = (
         f"{scope.service}.amazonaws.com"
         if scope.service in _GLOBAL
@@ -97,11 +97,11 @@ def _routes(service: str, url: str) -> list[tuple[re.Pattern[str], Any]]:
     if name is None:
         message = f"service {service}"
         raise NotImplementedError(message)
-    return _compiled(name)
+    return _compiled_routes(name)
 
 
 @lru_cache(maxsize=64)
-def _compiled(name: Any) -> list[tuple[re.Pattern[str], Any]]:  # noqa: ANN401 - moto's literal of names
+def _compiled_routes(name: Any) -> list[tuple[re.Pattern[str], Any]]:  # noqa: ANN401 - moto's literal of names
     table = backends.get_backend(name)
     if isinstance(table, BackendDict):
         account = table[DEFAULT_ACCOUNT_ID]
@@ -111,11 +111,11 @@ def _compiled(name: Any) -> list[tuple[re.Pattern[str], Any]]:  # noqa: ANN401 -
     return [(re.compile(url), handler) for url, handler in backend.urls.items()]
 
 
-def _text_fields(headers: Any) -> dict[str, str]:  # noqa: ANN401 - dict or header object
+def _string_headers(headers: Any) -> dict[str, str]:  # noqa: ANN401 - dict or header object
     return {str(name): str(value) for name, value in dict(headers).items() if str(name).lower() != "status"}
 
 
-def _refused(service: str, err: Exception) -> HttpResponse:
+def _error_of(service: str, err: Exception) -> HttpResponse:
     if isinstance(err, ServiceException):
         return error_response(service, err.code, err.message, 400)
     if isinstance(err, NotImplementedError):

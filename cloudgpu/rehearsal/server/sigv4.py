@@ -1,4 +1,4 @@
-"""Verify AWS Signature Version 4, in headers and in presigned URLs, and S3's older query signatures."""
+"""Verify AWS Signature Version 4 in headers and presigned URLs, and S3's older query signatures."""
 
 import base64
 import hashlib
@@ -16,7 +16,7 @@ from cloudgpu.rehearsal.server.http_message import HttpRequest
 _ALGORITHM = "AWS4-HMAC-SHA256"
 _PAYLOAD = "x-amz-content-sha256"
 _SKEW = timedelta(minutes=15)
-_LONGEST_PRESIGNED_S = 7 * 24 * 3600
+_MAX_PRESIGNED_S = 7 * 24 * 3600
 _S3_SUBRESOURCES = re.compile(
     r"(acl|accelerate|analytics|cors|delete|inventory|lifecycle|location|logging|metrics|notification|partNumber|policy"
     r"|requestPayment|restore|tagging|torrent|uploadId|uploads|versionId|versioning|versions|website|response-[a-z-]+)"
@@ -35,7 +35,7 @@ class Scope:
 
 
 class SignatureError(Exception):
-    """The request is not signed, or not with a key of this home. `code` is an AWS error code."""
+    """The request has no valid signature by a key of this home. `code` is an AWS error code."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
@@ -47,7 +47,7 @@ def verify(request: HttpRequest, secret_of: SecretOf, now: datetime) -> Scope:
     """Verify the signature of a request and return its scope.
 
     Raises:
-        SignatureError: No signature, an unknown key, a wrong signature, or one that is too old.
+        SignatureError: The request is not signed, its key is unknown, or its signature is wrong or too old.
     """
     if request.headers.find("authorization"):
         return _verify_header(request, secret_of, now, whole=True)
@@ -55,16 +55,17 @@ def verify(request: HttpRequest, secret_of: SecretOf, now: datetime) -> Scope:
 
 
 def verify_head(request: HttpRequest, secret_of: SecretOf, now: datetime) -> Scope:
-    """Verify a request whose body has not been read; S3 signatures cover only the body's digest, or nothing of it.
+    """Verify a request whose body has not been read; S3 signatures cover at most a digest of the body.
 
     Raises:
-        SignatureError: As `verify`; code `RequestEntityTooLarge` if verifying the signature needs the body.
+        SignatureError: The signature is not valid; see `verify`. The code is `RequestEntityTooLarge` if verification
+            needs the body.
     """
     in_header = bool(request.headers.find("authorization"))
     query = request.query()
-    of_s3 = query.get("X-Amz-Credential", "").endswith("/s3/aws4_request")
-    if not request.headers.find(_PAYLOAD) if in_header else "X-Amz-Signature" in query and not of_s3:
-        raise SignatureError("RequestEntityTooLarge", "The body is larger than requests to this service may be.")
+    is_s3 = query.get("X-Amz-Credential", "").endswith("/s3/aws4_request")
+    if not request.headers.find(_PAYLOAD) if in_header else "X-Amz-Signature" in query and not is_s3:
+        raise SignatureError("RequestEntityTooLarge", "The request body exceeds the size limit of this service.")
     if in_header:
         return _verify_header(request, secret_of, now, whole=False)
     return _verify_query(request, secret_of, now)
@@ -83,7 +84,7 @@ def _verify_header(request: HttpRequest, secret_of: SecretOf, now: datetime, *, 
     fields = _authorization(request.headers.find("authorization"))
     scope, date = _scope(fields["Credential"])
     stamp = request.headers.find("x-amz-date")
-    if abs(now - _moment(stamp)) > _SKEW:
+    if abs(now - _parse_time(stamp)) > _SKEW:
         raise _skewed(scope, stamp, now)
     payload = request.headers.find(_PAYLOAD) or hashlib.sha256(request.body).hexdigest()
     if whole and _is_digest(payload) and payload != hashlib.sha256(request.body).hexdigest():
@@ -91,12 +92,12 @@ def _verify_header(request: HttpRequest, secret_of: SecretOf, now: datetime, *, 
             "XAmzContentSHA256Mismatch", "The provided 'x-amz-content-sha256' does not match the body."
         )
     canonical = _canonical(request, request.raw_query, fields["SignedHeaders"], payload, scope.service)
-    _compare(_signature(_secret(scope, secret_of), stamp, date, scope, canonical), fields["Signature"])
+    _check_signature(_signature(_secret(scope, secret_of), stamp, date, scope, canonical), fields["Signature"])
     return scope
 
 
 def _skewed(scope: Scope, stamp: str, now: datetime) -> SignatureError:
-    """Return the service-specific error for a caller whose clock is wrong."""
+    """Return the service-specific error for a request whose time is too far from the server's clock."""
     if scope.service == "s3":
         text = "The difference between the request time and the current time is too large."
         return SignatureError("RequestTimeTooSkewed", text)
@@ -112,17 +113,17 @@ def _verify_presigned(request: HttpRequest, query: dict[str, str], secret_of: Se
     scope, date = _scope(query.get("X-Amz-Credential", ""))
     stamp = query.get("X-Amz-Date", "")
     expires = _seconds(query.get("X-Amz-Expires", "900"))
-    _refuse_outside(_moment(stamp), timedelta(seconds=expires), now)
+    _check_validity_period(_parse_time(stamp), timedelta(seconds=expires), now)
     unsigned = "&".join(part for part in request.raw_query.split("&") if not part.startswith("X-Amz-Signature="))
     payload = "UNSIGNED-PAYLOAD" if scope.service == "s3" else hashlib.sha256(request.body).hexdigest()
     canonical = _canonical(request, unsigned, query.get("X-Amz-SignedHeaders", ""), payload, scope.service)
-    _compare(_signature(_secret(scope, secret_of), stamp, date, scope, canonical), query["X-Amz-Signature"])
+    _check_signature(_signature(_secret(scope, secret_of), stamp, date, scope, canonical), query["X-Amz-Signature"])
     return scope
 
 
-def _refuse_outside(made: datetime, lifetime: timedelta, now: datetime) -> None:
-    # Compare differences: adding to a date in the years 1 or 9999 may overflow.
-    if made - now > _SKEW or now - made > lifetime:
+def _check_validity_period(signed_at: datetime, lifetime: timedelta, now: datetime) -> None:
+    # Compare differences, because adding to a date in year 1 or 9999 may overflow.
+    if signed_at - now > _SKEW or now - signed_at > lifetime:
         raise SignatureError("AccessDenied", "Request has expired")
 
 
@@ -141,7 +142,7 @@ def _verify_s3_query(request: HttpRequest, query: dict[str, str], secret_of: Sec
         ]
     )
     digest = hmac.new(_secret(scope, secret_of).encode(), text.encode(), hashlib.sha1).digest()
-    _compare(base64.b64encode(digest).decode(), query["Signature"])
+    _check_signature(base64.b64encode(digest).decode(), query["Signature"])
     return scope
 
 
@@ -152,10 +153,10 @@ def _amz_headers(request: HttpRequest) -> str:
 
 
 def _s3_resource(request: HttpRequest) -> str:
-    kept = sorted(
+    subresources = sorted(
         (n, v) for n, v in parse_qsl(request.raw_query, keep_blank_values=True) if _S3_SUBRESOURCES.fullmatch(n)
     )
-    suffix = "&".join(f"{name}={value}" if value else name for name, value in kept)
+    suffix = "&".join(f"{name}={value}" if value else name for name, value in subresources)
     return request.raw_path + (f"?{suffix}" if suffix else "")
 
 
@@ -174,14 +175,14 @@ def _scope(credential: str) -> tuple[Scope, str]:
     return Scope(parts[0], parts[2], parts[3].lower()), parts[1]
 
 
-def _moment(stamp: str) -> datetime:
+def _parse_time(stamp: str) -> datetime:
     try:
         return datetime.strptime(stamp, "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC)
     except ValueError:
         raise SignatureError("IncompleteSignature", "Date must be in ISO-8601 basic format") from None
 
 
-def _seconds(text: str, *, longest: int = _LONGEST_PRESIGNED_S) -> int:
+def _seconds(text: str, *, longest: int = _MAX_PRESIGNED_S) -> int:
     try:
         return bounds.whole(text, most=longest)
     except ValueError:
@@ -193,7 +194,7 @@ def _secret(scope: Scope, secret_of: SecretOf) -> str:
     secret = secret_of(scope.access_key_id)
     if secret is None:
         code = {"ec2": "AuthFailure", "s3": "InvalidAccessKeyId"}.get(scope.service, "InvalidClientTokenId")
-        raise SignatureError(code, "The access key is not one of this rehearsal cloud.")
+        raise SignatureError(code, "The access key does not belong to this rehearsal cloud.")
     return secret
 
 
@@ -234,8 +235,8 @@ def _signature(secret: str, stamp: str, date: str, scope: Scope, canonical: str)
     return hmac.new(key, text.encode(), hashlib.sha256).hexdigest()
 
 
-def _compare(ours: str, theirs: str) -> None:
-    if not hmac.compare_digest(ours.encode(), theirs.encode()):
+def _check_signature(expected: str, received: str) -> None:
+    if not hmac.compare_digest(expected.encode(), received.encode()):
         raise SignatureError(
             "SignatureDoesNotMatch", "The request signature we calculated does not match the signature you provided."
         )

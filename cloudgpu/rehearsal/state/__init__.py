@@ -1,1 +1,1 @@
-"""State of the simulated AWS: records in addition to moto's, and snapshots on disk."""
+"""State of the simulated AWS: records that moto lacks, and snapshots on disk."""

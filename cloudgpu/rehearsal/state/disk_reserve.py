@@ -10,14 +10,14 @@ from cloudgpu import files
 from cloudgpu.paths import unwritable
 
 SIZE: Final = 2 * files.MIB
-"""Enough for the old and new snapshot of a region with hundreds of instances, and for a batch with both."""
+"""Enough for the old and new snapshot of a region with hundreds of instances, and for a batch that contains both."""
 
 
 class Reserve:
-    """A file that only reserves space. Callers must hold the world's lock."""
+    """A file that only reserves disk space. Callers must hold the simulated cloud's lock."""
 
     def __init__(self, path: Path) -> None:
-        """Create nothing yet."""
+        """Store the path. `hold` creates the file."""
         self._path = path
         self._held = False
 
@@ -37,7 +37,7 @@ class Reserve:
         self._held = True
 
     def release(self) -> bool:
-        """Free the space; return True if there was any."""
+        """Delete the file. Return True if this freed the reserved space."""
         if not self._held:
             return False
         self._held = False
@@ -48,11 +48,11 @@ class Reserve:
         return True
 
     def _make(self) -> None:
-        # Check the free space first: taking the last blocks even briefly would make other writers fail.
+        # Check the free space first: using the last free blocks, even briefly, would make other writers fail.
         if shutil.disk_usage(self._path.parent).free < SIZE:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         try:
-            # Random bytes: a compressing file system would reserve nothing for zeros.
+            # Random bytes, because a compressing file system would allocate no blocks for zeros.
             files.create(self._path, os.urandom(SIZE), durable=False)
         except OSError:
             self._path.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""Write files atomically: after a crash a file is either the old or the new version."""
+"""Write files atomically: after a crash, a file is either the old or the new version."""
 
 from pathlib import Path
 
@@ -15,7 +15,7 @@ def not_saved(cause: StateError) -> NotSavedError:
     """Return the error for a call that had no effect because saving it failed."""
     return NotSavedError(
         f"the rehearsal cloud cannot save this call, so it had no effect: {cause.message}",
-        hint="free some space there, then retry; deletions still work",
+        hint="free some disk space, then retry; deletions still work",
     )
 
 

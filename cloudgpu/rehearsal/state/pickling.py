@@ -16,21 +16,21 @@ MODULES_OF_0_1 = {
     "cloudgpu.rehearsal.strict.lustre_records": "cloudgpu.rehearsal.aws_api.fsx.records",
     "cloudgpu.rehearsal.strict.own_images": "cloudgpu.rehearsal.aws_api.ec2.baked_images",
 }
-"""Modules named in snapshots of version 0.1.0, and their present names."""
+"""Module name in snapshots of version 0.1.0 -> current module name."""
 
 
 def current_module(name: str) -> str:
-    """Return the present name of a module that a snapshot refers to."""
+    """Return the current name of a module that a snapshot refers to."""
     return MODULES_OF_0_1.get(name, name)
 
 
 def take_apart(value: object) -> tuple[Any, ...] | None:
-    """Return a pickle reduction of the value, or None if `pickle` supports it."""
+    """Return a pickle reduction of the value, or None if `pickle` supports the value."""
     if isinstance(value, FunctionType) and "<" in value.__qualname__:
         return _function(value)
     if isinstance(value, defaultdict) and type(value) is not defaultdict:
-        made = (type(value), value.default_factory)
-        return _bare_dictionary, made, value.__dict__, None, iter(list(dict.items(value)))
+        arguments = (type(value), value.default_factory)
+        return _bare_dictionary, arguments, value.__dict__, None, iter(list(dict.items(value)))
     if isinstance(value, get_args(PrivateKeyTypes)):
         # A simulated KMS key, which has no value outside this cloud.
         return _private_key, (value.private_bytes(Encoding.DER, PrivateFormat.PKCS8, NoEncryption()),)
@@ -41,18 +41,18 @@ def _private_key(content: bytes) -> PrivateKeyTypes:
     return load_der_private_key(content, None)
 
 
-def _bare_dictionary(kind: type[Any], factory: Any) -> Any:  # noqa: ANN401 - any subclass of defaultdict
-    made = defaultdict.__new__(kind)
-    defaultdict.__init__(made, factory)
-    return made
+def _bare_dictionary(dictionary_type: type[Any], factory: Any) -> Any:  # noqa: ANN401 - any subclass of defaultdict
+    dictionary = defaultdict.__new__(dictionary_type)
+    defaultdict.__init__(dictionary, factory)
+    return dictionary
 
 
 def _function(function: FunctionType) -> tuple[Any, ...]:
-    """Reduce a function to its code and, separately, its closure, so that cycles are possible."""
+    """Reduce a function to its code and, separately, its closure, so that closures may contain cycles."""
     cells = function.__closure__ or ()
     code = marshal.dumps(function.__code__)
-    made = (function.__module__, code, function.__defaults__, len(cells))
-    return _blank, made, [cell.cell_contents for cell in cells], None, None, _fill
+    arguments = (function.__module__, code, function.__defaults__, len(cells))
+    return _blank, arguments, [cell.cell_contents for cell in cells], None, None, _fill
 
 
 def _blank(module: str, code: bytes, defaults: tuple[Any, ...] | None, cells: int) -> FunctionType:

@@ -1,4 +1,4 @@
-"""Records that moto lacks, stored on moto's back end object of the region so that one snapshot has both."""
+"""Records that moto lacks, stored on moto's backend object for the region so that one snapshot contains both."""
 
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -14,7 +14,7 @@ _OPEN = Opened(ssh=True, egress=True)
 
 @dataclass
 class PlacementGroup:
-    """A placement group; moto has none."""
+    """A placement group, which moto does not implement."""
 
     id: str
     name: str
@@ -37,7 +37,7 @@ class FleetRecord:
     deleted: bool = False
 
     def instance_ids(self) -> list[str]:
-        """Return the ids of all launched instances, including terminated ones."""
+        """Return the IDs of all launched instances, including terminated instances."""
         return [instance_id for row in self.instances for instance_id in row["InstanceIds"]]
 
 
@@ -59,17 +59,17 @@ class NodeRecord:
     port: int = 0
     host_key: str = ""
     original_address: str = ""
-    """Address that moto assigned; it is returned to the subnet with the instance."""
+    """Address that moto assigned; released to the subnet when the instance is removed."""
     ended: datetime | None = None
     opened: Opened = _OPEN
-    """Access last sent to the node: who can reach it, what it can reach and what it may mount."""
+    """Access last sent to the node: SSH from outside, access to the internet, and storage that it may mount."""
     lingers: int | None = None
-    """Number of further describe calls that show it as shutting-down; None before the termination."""
+    """Number of further describe calls that show the instance as `shutting-down`; None before its termination."""
 
 
 @dataclass
 class CapacityReservation:
-    """Reserved capacity, by the hour or as a Capacity Block; moto has none. Times are UTC."""
+    """An On-Demand Capacity Reservation or a Capacity Block, which moto does not implement. Times are UTC."""
 
     id: str
     kind: str
@@ -94,7 +94,7 @@ class SavedAnswer:
 
 @dataclass
 class Records:
-    """The records of one region in addition to moto's."""
+    """The records of one region that moto lacks."""
 
     placement_groups: dict[str, PlacementGroup] = field(default_factory=dict)
     fleets: dict[str, FleetRecord] = field(default_factory=dict)
@@ -105,7 +105,7 @@ class Records:
 
 
 def records_of(backend: Any) -> Records:  # noqa: ANN401 - moto is untyped
-    """Return the records of the region of this EC2 back end."""
+    """Return the records stored on a region's EC2 backend, creating them if necessary."""
     records = backend.__dict__.get(_ATTRIBUTE)
     if not isinstance(records, Records):
         records = Records()

@@ -1,10 +1,10 @@
-"""Durable state: moto's back ends and our records, one snapshot file per service and region.
+"""Durable state: moto's backends and our records, one snapshot file per service and region.
 
-S3 contents are not in the snapshots but in files named by their digest, written once: a 50 MiB object does not
-make every later call 50 MiB slower.
+The contents of S3 objects are stored outside the snapshots, in files that are named by digest and written only once.
+Otherwise every call after the upload of a 50 MiB object would write 50 MiB.
 
-A call that changes several back ends (a mount target of EFS has a network interface in EC2) is written as one batch
-first, and to the snapshots after it: a server killed between two snapshots would otherwise come back with half a call.
+A call that changes several backends (an EFS mount target has a network interface in EC2) is written first as one batch
+and then to the snapshots. Otherwise a server killed between two snapshots would restart with half of the call.
 """
 
 import contextlib
@@ -36,7 +36,7 @@ from cloudgpu.text import command
 _FORMAT = f"cloudgpu-rehearsal 1 moto {version('moto')} python {sys.version_info[:2]}\n".encode()
 _DURABLE = ("ec2@", "efs@", "iam@", "s3@", "ssm@", "sts@", "kms@", "scheduler@")
 _log = logging.getLogger(__name__)
-_SHELF = "_rehearsal_digest"
+_DIGEST_ATTRIBUTE = "_rehearsal_digest"
 _RESET = command("cloudgpu", "rehearsal", "reset")
 _BATCH = "batch"
 _STATE_BYTES = 1 << 30
@@ -44,7 +44,7 @@ _OBJECT_BYTES = 5 << 30
 
 
 class Store:
-    """Saves what changed since the last save, and loads everything."""
+    """Saves the backends that changed since the last save, and loads all saved backends."""
 
     def __init__(self, state: Path, objects: Path, reserve: Reserve) -> None:
         self._state = state
@@ -60,10 +60,10 @@ class Store:
                 raise unwritable(directory, err) from err
 
     def save(self, *, mutated: bool) -> None:
-        """Save the current state; after a read only back ends that are new (a region's first use).
+        """Save the current state. After a call that changed nothing, save only new backends (a region's first use).
 
         Raises:
-            StateError: The disk is full or unwritable; the files still hold the last saved state.
+            StateError: The disk is full or unwritable; the files still contain the last saved state.
         """
         changed: dict[str, bytes] = {}
         for name, backend in _live():
@@ -102,23 +102,23 @@ class Store:
         self._drop_orphans()
 
     def snapshot(self) -> dict[str, bytes]:
-        """Return the current state by service and region, for `bring_back`. Nothing is written."""
-        kept = {name: self._dump(name, backend) for name, backend in _live()}
-        return {name: content for name, content in kept.items() if content}
+        """Return the current state by service and region, for `bring_back`. Nothing is written to disk."""
+        contents = {name: self._dump(name, backend) for name, backend in _live()}
+        return {name: content for name, content in contents.items() if content}
 
     def bring_back(self, snapshot: Mapping[str, bytes]) -> None:
-        """Replace the current state with a snapshot of this server."""
+        """Replace the current state with a result of `snapshot`."""
         BackendDict.reset()
         self._written.clear()
-        # In the order of `load`: file systems refer to EC2's subnets.
+        # Sorted as in `load`, because file systems refer to EC2's subnets.
         for name, content in sorted(snapshot.items()):
             _shelve(name, _Unpickler(io.BytesIO(content), self._objects).load())
 
     def _write(self, changed: Mapping[str, bytes]) -> None:
-        """Write all of these snapshots, or none."""
+        """Write all of these snapshots or none of them."""
         if len(changed) > 1 or (changed and self._batch.exists()):
             write_durably(self._batch, _FORMAT + pickle.dumps(dict(changed)))
-            with contextlib.suppress(StateError):  # the batch is saved, and the next save writes them again
+            with contextlib.suppress(StateError):  # the batch is saved, and the next save rewrites the snapshots
                 self._write_each(changed)
                 self._drop_batch()
         else:
@@ -155,7 +155,7 @@ class Store:
         if not content.startswith(_FORMAT):
             raise StateError(
                 f"{path} was written by another version of the rehearsal cloud",
-                hint=f"use the version that wrote it, or start an empty one: {_RESET}",
+                hint=f"use the version that wrote it, or delete all simulated state: {_RESET}",
             )
         return content[len(_FORMAT) :]
 
@@ -166,7 +166,7 @@ class Store:
         return backend
 
     def _forget(self) -> None:
-        """Drop every back end that a snapshot can restore."""
+        """Remove from memory every backend that a snapshot can restore."""
         registered: list[Any] = list(vars(BackendDict)["_instances"])
         for backends in registered:
             for account, region, _ in list(backends.iter_backends()):
@@ -176,7 +176,10 @@ class Store:
         self._written.clear()
 
     def _dump(self, name: str, backend: Any) -> bytes:  # noqa: ANN401
-        """Serialize a back end. One that cannot be serialized is marked as volatile, so that calls still work."""
+        """Serialize a backend.
+
+        A backend that cannot be serialized is marked as volatile, so that calls still work, unless it must be durable.
+        """
         buffer = io.BytesIO()
         try:
             _Pickler(buffer, self._objects, name.partition("@")[0]).dump(backend)
@@ -189,8 +192,8 @@ class Store:
         return buffer.getvalue()
 
     def _drop_orphans(self) -> None:
-        """Delete contents that no object refers to; only at start, when no call can write."""
-        named = {getattr(key, _SHELF, ("", 0))[0] for key in _all_keys()}
+        """Delete contents that no S3 object refers to. Safe only at startup, while no call can write."""
+        named = {getattr(key, _DIGEST_ATTRIBUTE, ("", 0))[0] for key in _all_keys()}
         for path in self._objects.iterdir():
             if path.name not in named:
                 with contextlib.suppress(OSError):
@@ -199,7 +202,7 @@ class Store:
 
 def _damaged(path: Path, why: str) -> StateError:
     message = f"cannot read the state of the rehearsal cloud: {path} is damaged ({why})"
-    return StateError(message, hint=f"start an empty one: {_RESET}")
+    return StateError(message, hint=f"delete all simulated state: {_RESET}")
 
 
 def _live() -> Iterator[tuple[str, Any]]:
@@ -253,20 +256,20 @@ class _Pickler(pickle.Pickler):
         self._service = service
 
     def persistent_id(self, obj: Any) -> str | tuple[str, str, str] | None:  # noqa: ANN401 - protocol of pickle
-        """Return the digest of S3 contents, and the id of a subnet that belongs to EC2's snapshot."""
+        """Return a reference to S3 contents or to a subnet in EC2's snapshot, and None for all other objects."""
         if isinstance(obj, Subnet) and self._service != "ec2":
             return str(obj.ec2_backend.account_id), str(obj.ec2_backend.region_name), str(obj.id)
         return obj.digest if isinstance(obj, _Contents) else None
 
     def reducer_override(self, obj: Any) -> Any:  # noqa: ANN401 - protocol of pickle
-        """Reduce an S3 object; unchanged contents are not read again."""
+        """Reduce an S3 object without its contents. Unchanged contents are not read again."""
         if not isinstance(obj, FakeKey):
             return take_apart(obj) or NotImplemented
         fields = obj.__dict__
-        if fields.get(_SHELF, ("", -1))[1] != obj.contentsize:
-            fields[_SHELF] = (_put_object(self._objects, obj.value), obj.contentsize)
+        if fields.get(_DIGEST_ATTRIBUTE, ("", -1))[1] != obj.contentsize:
+            fields[_DIGEST_ATTRIBUTE] = (_put_object(self._objects, obj.value), obj.contentsize)
         state = {name: value for name, value in fields.items() if name not in ("_value_buffer", "lock")}
-        return _bare_key, (), {**state, "value": _Contents(fields[_SHELF][0])}
+        return _bare_key, (), {**state, "value": _Contents(fields[_DIGEST_ATTRIBUTE][0])}
 
 
 def _bare_key() -> Any:  # noqa: ANN401 - a FakeKey without its state
@@ -281,11 +284,11 @@ class _Unpickler(pickle.Unpickler):
         self._objects = objects
 
     def find_class(self, module_name: str, global_name: str, /) -> Any:  # noqa: ANN401 - protocol of pickle
-        """Return a class or function by its present module, also for snapshots of earlier versions."""
+        """Return a class or function, also if a snapshot of an earlier version refers to its former module."""
         return super().find_class(current_module(module_name), global_name)
 
     def persistent_load(self, pid: Any) -> Any:  # noqa: ANN401 - protocol of pickle
-        """Return the contents of an S3 object, or EC2's subnet, as EC2's snapshot is loaded first."""
+        """Return the contents of an S3 object, or a subnet of EC2, whose snapshot is loaded first."""
         if isinstance(pid, tuple):
             account, region, subnet_id = pid
             return ec2_backends[account][region].get_subnet(subnet_id)

@@ -1,1 +1,1 @@
-"""File transfer to and from a node: what is sent, how trees are compared, and how received files are put in place."""
+"""File transfer to and from a node: select the files to send, compare trees, and put received files in place."""

@@ -17,7 +17,7 @@ class Contents:
     Attributes:
         size_bytes: Bytes to send.
         changed: Paths that differed from the manifest when they were read; shorter files are padded with zeros.
-        problem: Why reading stopped. The stream then ends early, and the receiver discards it.
+        problem: Error that stopped the reading, or None. The stream then ends early, and the receiver discards it.
     """
 
     def __init__(self, source: Path, entries: Sequence[Entry]) -> None:
@@ -28,11 +28,11 @@ class Contents:
         self.problem: OSError | None = None
 
     def after(self, header: bytes) -> Iterator[bytes]:
-        """Yield the header and then the contents, with small files combined to pieces of about a MiB."""
+        """Yield the header and then the contents, with small files combined into pieces of about one MiB."""
         gathered = bytearray(header)
         try:
             for piece in self._pieces():
-                if len(piece) >= _CHUNK_BYTES:  # as it is: gathering would copy every gigabyte twice
+                if len(piece) >= _CHUNK_BYTES:  # yield it directly, because gathering would copy it twice
                     if gathered:
                         yield bytes(gathered)
                         gathered.clear()

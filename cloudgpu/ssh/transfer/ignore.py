@@ -1,4 +1,4 @@
-"""Ignore files: `.gitignore` as git reads it, and `.cloudgpuignore` with the same syntax, which wins."""
+"""Ignore files: `.gitignore` as git reads it, and `.cloudgpuignore`, which has the same syntax and takes precedence."""
 
 import re
 from collections.abc import Sequence
@@ -12,30 +12,30 @@ class IgnoreRule:
     """One line of an ignore file."""
 
     include: bool
-    """The line began with `!`."""
+    """Whether the line starts with `!`."""
     directories_only: bool
     whole_path: bool
-    """Matched against the path below the ignore file's directory; otherwise against the last name."""
+    """Whether the pattern is matched against the path below the ignore file's directory instead of the last name."""
     pattern: re.Pattern[bytes]
 
 
 @dataclass(frozen=True)
 class IgnoreFile:
-    """The rules of an ignore file, and its directory (bytes, empty or ending with a slash)."""
+    """The rules of an ignore file, and its directory `below` (bytes, empty or ending with a slash)."""
 
     below: bytes
     rules: tuple[IgnoreRule, ...]
     prefix: bytes = b""
-    """Put in front of every path: where the paths' root lies, seen from an ignore file above that root."""
+    """Prefix of every path, for an ignore file above the root: the path from the file's directory to the root."""
 
     def verdict(self, path: bytes, *, directory: bool) -> bool | None:
         """Return the verdict of the last matching line.
 
-        True means ignored, False included by `!`, and None that no line matches.
+        True means ignored, False means included by `!`, and None means that no line matches.
 
         Args:
-            path: Relative to the same root as `below`.
-            directory: True for a directory (a link to one is not).
+            path: Path relative to the same root as `below`.
+            directory: Whether the path is a directory. A link to a directory is not.
         """
         if not path.startswith(self.below):
             return None
@@ -50,7 +50,7 @@ class IgnoreFile:
 
 
 def parse(content: bytes, below: bytes = b"", *, prefix: bytes = b"") -> IgnoreFile:
-    """Read an ignore file. Lines that git would never match are left out."""
+    """Parse an ignore file. Lines that git would never match are omitted."""
     lines = content.removeprefix(b"\xef\xbb\xbf").split(b"\n")
     rules = (_rule(line) for line in lines)
     return IgnoreFile(below, tuple(rule for rule in rules if rule is not None), prefix)
@@ -86,7 +86,7 @@ def _rule(line: bytes) -> IgnoreRule | None:
 
 
 def _trim(line: bytes) -> bytes:
-    """Strip trailing spaces, except one after a backslash."""
+    """Strip trailing spaces, except a space after a backslash."""
     bare = line.rstrip(b" ")
     backslashes = len(bare) - len(bare.rstrip(b"\\"))
     return bare + b" " if backslashes % 2 and bare != line else bare

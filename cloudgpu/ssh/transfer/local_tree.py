@@ -12,7 +12,7 @@ from cloudgpu.ssh.transfer.ignore import IgnoreFile, ignored, parse
 from cloudgpu.ssh.transfer.node_read import KINDS, relative_link, stays_inside
 
 NEVER = frozenset({b".git", b".cloudgpu-part"})
-"""Names that are left out at any depth: git's own folder, and the one that a transfer works in."""
+"""Names that are never sent, at any depth: git's folder, and the working folder of a transfer."""
 
 GIT_NAME = b".gitignore"
 OWN_NAME = b".cloudgpuignore"
@@ -36,16 +36,16 @@ class FileListing:
 
 
 def files_to_send(root: Path) -> FileListing:
-    """List a work directory, applying ignore files.
+    """List the files of a work directory, applying ignore files.
 
-    Links within the directory are kept, absolute ones as relative ones. Links that lead out of it, sockets, devices and
-    unreadable files are listed in `skipped`.
+    Links within the directory are kept; absolute links become relative. Links that lead out of the directory, sockets,
+    devices and unreadable files are listed in `skipped`.
 
     Raises:
         UsageError: `root` is not a readable directory.
     """
     if not root.is_dir():
-        raise UsageError(f"{root} is not a directory", hint="name an existing directory")
+        raise UsageError(f"{root} is not a directory", hint="specify an existing directory")
     top = root.resolve()
     walk = _Walk(os.fsencode(top) + b"/")
     pending = [_Directory(b"", *_above(top))]
@@ -118,10 +118,10 @@ class _Walk:
 
 
 def _problem(root: bytes, path: bytes, mode: int) -> str:
-    """Return why an entry cannot be sent; empty if it can."""
+    """Return the reason why an entry cannot be sent; empty if it can be sent."""
     full = root + path
     if stat.S_ISLNK(mode):
-        if stays_inside(path, os.readlink(full)):  # noqa: PTH115  # a name that is no UTF-8 stays bytes
+        if stays_inside(path, os.readlink(full)):  # noqa: PTH115  # a name that is not UTF-8 must stay bytes
             return ""
         return relative_link(root, path)[1]
     if not stat.S_ISREG(mode):
@@ -130,13 +130,13 @@ def _problem(root: bytes, path: bytes, mode: int) -> str:
 
 
 def _above(root: Path) -> tuple[tuple[IgnoreFile, ...], tuple[IgnoreFile, ...]]:
-    """Return the ignore files (own, git's) from the top of the repository down to `root`; none outside a repository.
+    """Return the ignore files of cloudgpu and of git above `root`, from the top of its repository downwards.
 
-    They match paths relative to their own directory, so that `build/` in the repository's file applies to
-    subdirectories.
+    Outside a repository, there are none. Each file matches paths relative to its directory, so that `build/` in the
+    repository's top directory also applies below `root`.
     """
-    tops = [place for place in (root, *root.parents) if os.path.lexists(place / ".git")]
-    between = [place for place in root.parents if tops and place.is_relative_to(tops[0])]
+    tops = [folder for folder in (root, *root.parents) if os.path.lexists(folder / ".git")]
+    between = [folder for folder in root.parents if tops and folder.is_relative_to(tops[0])]
     return _parents(between, root, OWN_NAME), _parents(between, root, GIT_NAME)
 
 

@@ -1,11 +1,11 @@
 """The sending half of the node's program: list a directory, and read files. Sent after `node_tree.py`.
 
-`list FROM`: read patterns, return the matching entries, and name those that cannot be transferred.
+`list FROM`: read patterns; return the matching entries, and the reasons for the entries that cannot be transferred.
 
-`read FROM`: read entries; for each, send a byte that says whether its contents follow, and the contents.
+`read FROM`: read entries; for each entry, send a byte that shows whether its contents follow, then the contents.
 """
 
-# Names on a node are bytes, which pathlib does not hold; what is above the mark is not sent.
+# File names on a node are bytes, which pathlib does not support; the lines above the marker comment are not sent.
 # ruff: noqa: PTH112, PTH115, PTH116, PTH118, PTH120, PTH123, I001
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ KINDS = {stat.S_IFSOCK: "socket", stat.S_IFIFO: "named pipe", stat.S_IFCHR: "dev
 def stays_inside(path: bytes, target: bytes) -> bool:
     """Return True if a link at `path` (relative to a root) with this text stays below the root.
 
-    `..` is allowed in front only: behind a name it could follow another link out of the root. As the parents of a link
-    are real directories and every other link obeys the same rule, this text alone decides.
+    `..` is allowed only at the start: after a name, it could follow another link out of the root. The text of the link
+    is sufficient, because the parents of a link are real directories and every other link obeys the same rule.
     """
     if target.startswith(b"/") or not target:
         return False
@@ -42,10 +42,10 @@ def stays_inside(path: bytes, target: bytes) -> bool:
 
 
 def relative_link(root: bytes, path: bytes) -> tuple[bytes, str]:
-    """Return the text that makes a link mean the same in a copy of `root`, or an empty one and the reason.
+    """Return the text with which a link keeps its target in a copy of `root`, or an empty text and the reason.
 
-    A link that stays inside keeps its text. Any other link that resolves to something below `root`, an absolute one
-    for example, becomes a relative one. `root` must be a real path.
+    A link that stays inside keeps its text. Any other link that resolves to a path below `root`, such as an absolute
+    link, becomes relative. `root` must be a real path.
     """
     full = os.path.join(root, path)
     text = os.readlink(full)
@@ -57,14 +57,14 @@ def relative_link(root: bytes, path: bytes) -> tuple[bytes, str]:
         return b"", "link that leads out of the directory, to " + shown(text)
     if stays_inside(path, text):
         return text, ""
-    # The path as written keeps a chain of links a chain; it is taken only where it leads to the same place.
+    # The path as written preserves a chain of links, but it is used only if it leads to the same target.
     written = os.path.normpath(os.path.join(os.path.dirname(full), text))
     target = written if below(root, written) and os.path.realpath(written) == real else real
     return os.path.relpath(target, os.path.dirname(full)), ""
 
 
 def unresolved(link: bytes, text: bytes) -> str:
-    """Return why a link leads to nothing; an empty text when it leads somewhere."""
+    """Return the reason why a link has no target, or an empty text if it has one."""
     try:
         os.stat(link)
     except OSError as err:
@@ -79,7 +79,7 @@ def below(root: bytes, path: bytes) -> bool:
 
 
 def portable_entry(root: bytes, path: bytes) -> Entry | None:
-    """Return the manifest entry of what lies at `path`, with a link's text made relative where that is possible."""
+    """Return the manifest entry of the file or link at `path`, with the link's text made relative if possible."""
     entry = entry_at(root, path)
     if entry is None or entry.link is None or stays_inside(path, encoded(entry.link)):
         return entry
@@ -90,7 +90,7 @@ def portable_entry(root: bytes, path: bytes) -> Entry | None:
 
 
 def listing(origin: str, source: IO[bytes]) -> None:
-    """Send the entries that match a pattern. A matching directory stands for everything below it.
+    """Send the entries that match a pattern. A matching directory includes everything below it.
 
     Matching entries that cannot be transferred are listed as `[path, reason, whether contents are lost]`.
     """
@@ -126,7 +126,7 @@ def shown(path: bytes) -> str:
 
 
 def examined(root: bytes, path: bytes) -> tuple[Entry | None, str, bool]:
-    """Return the entry at `path`, or why it cannot be transferred and whether contents are lost."""
+    """Return the entry at `path`, or the reason why it cannot be transferred and whether contents are lost."""
     full = os.path.join(root, path)
     try:
         mode = os.lstat(full).st_mode
@@ -137,7 +137,7 @@ def examined(root: bytes, path: bytes) -> tuple[Entry | None, str, bool]:
             return None, "cannot be read: Permission denied", True
         return entry_at(root, path), KINDS.get(stat.S_IFMT(mode), ""), False
     except FileNotFoundError:
-        return None, "", False  # removed since its directory was read
+        return None, "", False  # deleted since its directory was read
     except OSError as err:
         return None, "cannot be read: " + str(err.strerror), True
 
@@ -160,9 +160,9 @@ def read(origin: str, source: IO[bytes]) -> None:
         try:
             file = opened(os.path.join(root, encoded(entry.path)))
         except OSError as err:
-            # Without this byte, megabytes of zeros would have to stand for a file that is not there.
+            # Without this byte, the node would have to send zeros for the contents of a missing file.
             sys.stdout.buffer.write(SKIPPED)
-            failed[index] = "vanished while it was fetched" if err.errno == errno.ENOENT else str(err.strerror)
+            failed[index] = "deleted during the download" if err.errno == errno.ENOENT else str(err.strerror)
             continue
         sys.stdout.buffer.write(FOLLOWS)
         with file:
@@ -184,7 +184,7 @@ def opened(path: bytes) -> IO[bytes]:
 
 
 def send(file: IO[bytes], size: int) -> tuple[int, str]:
-    """Send `size` bytes for this file; returns how many of them are its own, and what stopped the reading."""
+    """Send `size` bytes, padded with zeros; return the number of bytes from the file, and the read error, if any."""
     sent, problem = 0, ""
     out = sys.stdout.buffer
     while sent < size:

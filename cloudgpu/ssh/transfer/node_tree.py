@@ -1,19 +1,19 @@
 """The program that runs on the node during a transfer: a single file, standard library only, Python 3.8 or newer.
 
-`plan TO`: read the manifest; return which entries are missing or different, and how much is extra.
+`plan TO`: read the manifest; return the entries that are missing or different, and the number of extra files.
 
 `apply TO`: read the manifest, the entries that `plan` requested and their contents, and make TO match the manifest.
 
-`claim TO`: mark TO as cloudgpu's if it is new or empty; change nothing in it.
+`claim TO`: create TO if it is missing, and mark it as managed by cloudgpu if it is new or empty.
 
 `list FROM` and `read FROM` are in `node_read.py`, which is sent after this file when needed.
 
 A manifest is a list of entries. Every file is written next to its destination and then renamed, so that readers never
-see a partial file. The output starts with a marker, because shell start-up files may print before it. Errors are one
-line on standard error and exit code 1.
+see a partial file. The output starts with a marker, because shell start-up files may print text first. An error is
+reported as one line on standard error and exit code 1.
 """
 
-# Names on a node are bytes, which pathlib does not hold.
+# File names on a node are bytes, which pathlib does not support.
 # ruff: noqa: PTH101, PTH102, PTH103, PTH105, PTH106, PTH108, PTH110, PTH111, PTH112, PTH114, PTH115, PTH118, PTH123
 # ruff: noqa: PTH208, PTH211
 
@@ -34,20 +34,20 @@ from typing import IO, NamedTuple
 
 PART = b".cloudgpu-part"
 CHUNK_BYTES = 1 << 20
-SET_PIPE_SIZE = 1031  # fcntl.F_SETPIPE_SZ, which Python names from 3.10 on
+SET_PIPE_SIZE = 1031  # fcntl.F_SETPIPE_SZ, which Python defines since 3.10
 LONGEST_MESSAGE_BYTES = 1 << 30
 MARK = b"\036cloudgpu\036"
 SECOND_NS = 1000000000
 SILENT_S = 120
-"""How long standard input may stand still. Sooner than the caller gives up who waits for the claim that we hold."""
+"""Longest pause of standard input. It is shorter than the time limit of another caller that waits for our claim."""
 
 
 class RefusedError(Exception):
-    """The reason why this directory must not be changed."""
+    """The request cannot be carried out; the message is the reason."""
 
 
 class Entry(NamedTuple):
-    """A file or link. A link has no size, time or mode of its own."""
+    """A file or link. The size, time and mode of a link are 0."""
 
     path: str
     size: int
@@ -67,13 +67,13 @@ def place(path: str) -> bytes:
 
 
 def cut_off(_number: int, _frame: object) -> None:
-    """Give up a sender that fell silent: where a router forgot its connection, sshd waits for it for ever."""
+    """Stop waiting for a silent sender. If a router has dropped the connection, sshd would wait forever."""
     raise RefusedError(f"the transfer was interrupted: nothing arrived for {SILENT_S} s")
 
 
 @contextlib.contextmanager
 def awaited() -> Iterator[None]:
-    """Wait for the sender within the block, and not for ever."""
+    """Limit the time for which the block waits for the sender."""
     signal.setitimer(signal.ITIMER_REAL, SILENT_S)
     try:
         yield
@@ -82,7 +82,7 @@ def awaited() -> Iterator[None]:
 
 
 def take(source: IO[bytes], count: int) -> bytes:
-    """Read exactly `count` bytes. Fewer mean that the sender is gone."""
+    """Read exactly `count` bytes, or raise an error if the sender disconnects."""
     pieces = []
     while count:
         with awaited():
@@ -145,7 +145,7 @@ def entry_at(root: bytes, path: bytes) -> Entry | None:
 
 
 def same(expected: Entry, actual: Entry | None) -> bool:
-    """Return True if the entry need not be sent. Times are compared by the second where a file system rounds them."""
+    """Return True if the entry need not be sent. Only whole seconds are compared if the file system stores no more."""
     if actual is None or expected.link != actual.link:
         return False
     if expected.link is not None:
@@ -182,7 +182,7 @@ def walk(root: bytes, unreadable: Callable[[bytes, OSError], None] | None = None
 
 
 def plan(to: str, source: IO[bytes]) -> None:
-    """Compare a directory with the manifest, without changes."""
+    """Compare a directory with the manifest, without changing it."""
     root = place(to)
     check_ours(root)
     manifest = take_entries(source)
@@ -193,26 +193,26 @@ def plan(to: str, source: IO[bytes]) -> None:
 
 
 def marker_of(root: bytes) -> bytes:
-    """Return the file that marks the directory as cloudgpu's. It is outside, so that only sent files are inside."""
+    """Return the marker of a managed directory. It is outside the directory, which contains only the sent files."""
     folder = os.path.join(os.path.expanduser(b"~"), b".cloudgpu", b"trees")
     os.makedirs(folder, mode=0o700, exist_ok=True)
     return os.path.join(folder, hashlib.sha256(root).hexdigest()[:32].encode("ascii"))
 
 
 def check_ours(root: bytes) -> None:
-    """Refuse a directory whose contents are not ours to remove."""
+    """Reject a directory whose contents cloudgpu must not remove."""
     home = os.path.realpath(os.path.expanduser(b"~"))
     if (home + b"/").startswith(root.rstrip(b"/") + b"/"):
-        raise RefusedError("this directory holds the home directory; name one below it")
+        raise RefusedError("this directory contains the home directory; choose a directory below it")
     filled = os.path.lexists(root) and not (os.path.isdir(root) and not os.listdir(root))
     if filled and not os.path.exists(marker_of(root)):
-        raise RefusedError("this directory has contents that cloudgpu did not put there; name a new or empty one")
+        raise RefusedError("this directory has contents that cloudgpu did not put there; choose another directory")
 
 
 def claim(root: bytes) -> IO[bytes]:
-    """Open the marker, made only for a directory that is new or empty, and wait for another transfer to end."""
+    """Open and lock the marker once other transfers have finished; create it only for a new or empty directory."""
     check_ours(root)
-    held = open(marker_of(root), "ab")  # noqa: SIM115  # the caller holds it, and with it the lock
+    held = open(marker_of(root), "ab")  # noqa: SIM115  # the caller keeps the file open and thereby locked
     fcntl.flock(held, fcntl.LOCK_EX)
     return held
 
@@ -232,7 +232,7 @@ def apply(to: str, source: IO[bytes]) -> None:
     manifest, changed = take_entries(source), take_entries(source)
     with claim(root):
         part = os.path.join(root, PART)
-        shutil.rmtree(part, ignore_errors=True)  # what a killed transfer left
+        shutil.rmtree(part, ignore_errors=True)  # left by a killed transfer
         os.makedirs(part, mode=0o700)
         try:
             receive(root, changed, source)
@@ -242,7 +242,7 @@ def apply(to: str, source: IO[bytes]) -> None:
 
 
 def receive(root: bytes, entries: Iterable[Entry], source: IO[bytes]) -> None:
-    """Write each entry into the working folder, then move it to its place."""
+    """Write each entry to the working folder, then move it to its destination."""
     ready = {b""}
     temporary = os.path.join(root, PART, b"file")
     for name, size, mtime_ns, mode, link in entries:
@@ -277,16 +277,16 @@ def write(path: bytes, size: int, source: IO[bytes]) -> None:
 
 
 def poured(source: IO[bytes], size: int, file: int) -> int:
-    """Move the next bytes from pipe to file inside the kernel; how many, which is none where that cannot be done."""
+    """Move the next bytes from the pipe to the file inside the kernel; return the number of bytes, 0 if impossible."""
     peek = getattr(source, "peek", None)
     if peek is None or not hasattr(os, "splice"):
         return 0
     with awaited():
-        held = peek()[:size]  # what has been read already comes first
+        held = peek()[:size]  # bytes that are already buffered come first
     done = 0
     while done < len(held):
         done += os.write(file, take(source, len(held) - done))
-    with contextlib.suppress(OSError):  # no pipe, or no such file system: the usual way takes the rest
+    with contextlib.suppress(OSError):  # not a pipe, or the file system lacks splice: the caller copies the rest
         while done < size:
             with awaited():
                 moved = os.splice(source.fileno(), file, min(CHUNK_BYTES, size - done))
@@ -297,7 +297,7 @@ def poured(source: IO[bytes], size: int, file: int) -> int:
 
 
 def make_parents(root: bytes, path: bytes, ready: set[bytes]) -> None:
-    """Create the directories above `path`, replacing links and files, which would lead contents elsewhere."""
+    """Create the directories above `path`, replacing files, and links that would redirect the contents elsewhere."""
     parent = path.rpartition(b"/")[0]
     if parent in ready:
         return
@@ -311,7 +311,7 @@ def make_parents(root: bytes, path: bytes, ready: set[bytes]) -> None:
 
 
 def prune(root: bytes, names: set[bytes]) -> None:
-    """Remove what is not in the manifest, and the directories that are empty then."""
+    """Remove files and links that are not in the manifest, and directories that are empty afterwards."""
     parents = {b"", PART}
     for name in names:
         parents.update(name[:at] for at, byte in enumerate(name) if byte == ord("/"))
@@ -337,7 +337,7 @@ VERBS: dict[str, Callable[[str, IO[bytes]], None]] = {"plan": plan, "claim": cla
 
 
 def main(verb: str, where: str) -> int:
-    """Carry out one verb; the exit code."""
+    """Run one verb and return the exit code."""
     sys.stdout.buffer.write(MARK)
     signal.signal(signal.SIGALRM, cut_off)
     try:

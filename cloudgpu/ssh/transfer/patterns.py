@@ -1,4 +1,4 @@
-"""Match paths against globs for downloads. A matching directory stands for everything below it."""
+"""Match paths against globs for downloads. A matching directory includes everything below it."""
 
 import os
 import re
@@ -13,12 +13,12 @@ def regex(pattern: str) -> str:
     """Return the regular expression of a glob over the path's bytes, as text with surrogates that survives JSON.
 
     Raises:
-        UsageError: The pattern is not a glob.
+        UsageError: The pattern is not a valid glob.
     """
     bare = pattern.removeprefix("./").strip("/")
     try:
         translated = translate(os.fsencode(bare if bare not in ("", ".") else "**"))
-    except UnicodeEncodeError:  # half of a surrogate pair, which no file name holds
+    except UnicodeEncodeError:  # half of a surrogate pair, which no file name contains
         translated = None
     if translated is None:
         raise UsageError(f"{pattern!r} is not a file pattern", hint="check its brackets, backslashes and characters")
@@ -26,10 +26,10 @@ def regex(pattern: str) -> str:
 
 
 def regexes(patterns: Sequence[str]) -> list[str]:
-    """Return the regular expressions of all patterns; without patterns, one that matches everything.
+    """Return the regular expressions of all patterns; if there are none, a regular expression that matches everything.
 
     Raises:
-        UsageError: A pattern is not a glob.
+        UsageError: A pattern is not a valid glob.
     """
     return [regex(pattern) for pattern in patterns or ("**",)]
 
@@ -38,7 +38,7 @@ def matching(paths: Iterable[str], patterns: Sequence[str]) -> list[str]:
     """Return the matching paths in the given order.
 
     Raises:
-        UsageError: A pattern is not a glob.
+        UsageError: A pattern is not a valid glob.
     """
     compiled = [re.compile(os.fsencode(text), re.DOTALL) for text in regexes(patterns)]
     return [path for path in paths if any(matches(pattern, os.fsencode(path)) for pattern in compiled)]

@@ -15,11 +15,11 @@ from cloudgpu.ssh.transfer.node_tree import Entry
 
 _PREFIX = ".cloudgpu-part-"
 _HEADER_BYTES = 8
-_DISTRUST = "do not trust what else comes from this node"
+_DISTRUST = "do not trust other data from this node"
 
 
 _MOST = 1 << 62
-"""Sizes and times beyond this are no file's, and more than system calls take."""
+"""Limit of sizes and times. No real file exceeds it, and system calls do not accept larger numbers."""
 _LONGEST_NAME = 4096
 _LONGEST_REASON = 4096
 
@@ -29,9 +29,9 @@ class SkippedDownload:
     """A matching file on a node that was not downloaded.
 
     Attributes:
-        path: Relative to the source directory; empty for several unnamed files.
-        reason: Why it was not downloaded.
-        lost: True if it has contents that the caller expected, such as an unreadable file.
+        path: Path relative to the source directory; empty for several unnamed files.
+        reason: Reason why the file was not downloaded.
+        lost: Whether contents that the caller expected are missing, as with an unreadable file.
     """
 
     path: str
@@ -40,7 +40,7 @@ class SkippedDownload:
 
 
 OnSkipped = Callable[[SkippedDownload], None]
-"""Is called with what could not be fetched."""
+"""Listener for files that could not be downloaded."""
 
 
 def trusted(who: str, fields: object) -> Entry:
@@ -97,7 +97,7 @@ def _malformed(who: str) -> StateError:
     return StateError(f"{who} sent a malformed file list", hint=_DISTRUST)
 
 
-class Arriving:
+class ReceiveStream:
     """A byte stream that is read in pieces of known length."""
 
     def __init__(self, pieces: Iterator[bytes]) -> None:
@@ -130,7 +130,7 @@ class Arriving:
             yield piece
 
     def message(self, limit: int) -> bytes | None:
-        """Return one message: its length in eight bytes, then its text. None if it is cut off or too long."""
+        """Read one message: its length in eight bytes, then its text. Return None if it is truncated or too long."""
         header = b"".join(self.take(_HEADER_BYTES))
         size = int.from_bytes(header, "big")
         if len(header) < _HEADER_BYTES or size > limit:
@@ -139,7 +139,7 @@ class Arriving:
         return text if len(text) == size else None
 
     def ended(self) -> bool:
-        """Return True if nothing is left. The next piece is waited for, and no further one."""
+        """Return True if the stream has no more data. Waits for at most one more piece."""
         if not self._rest:
             self._rest = memoryview(next(self._pieces, b""))
         return not self._rest
@@ -154,7 +154,7 @@ class Arriving:
         return b"".join(self.pieces())
 
 
-class Landing:
+class DownloadDirectory:
     """A local directory that files are moved into atomically. Leaves no partial files."""
 
     def __init__(self, to: Path) -> None:
@@ -162,7 +162,7 @@ class Landing:
         self._folder = to
         self._arrived: set[str] = set()
 
-    def __enter__(self) -> "Landing":
+    def __enter__(self) -> "DownloadDirectory":
         self._to.mkdir(parents=True, exist_ok=True)
         _sweep(self._to)
         self._folder = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-", dir=self._to))
@@ -176,22 +176,22 @@ class Landing:
         return self._folder / "file"
 
     def receive_all(self, pieces: Iterable[bytes]) -> None:
-        """Write a whole stream into the working folder; `place` puts it where it belongs."""
+        """Write a whole stream to the working folder; `place` moves it to its destination."""
         with self._part.open("wb", buffering=0) as file:
             for piece in pieces:
                 _write(file.fileno(), memoryview(piece))
 
     def place(self, name: str) -> None:
-        """Give what was received its name, which must be a plain one."""
+        """Move the received content to `name`, a file name without directories."""
         self._part.replace(self._to / name)
 
-    def receive(self, entry: Entry, arriving: Arriving) -> bool:
-        """Take one file from the stream into its place; False when the stream ended first, or makes no sense.
+    def receive(self, entry: Entry, arriving: ReceiveStream) -> bool:
+        """Receive one file and move it into place. Return False if the stream ends early or is malformed.
 
         A file that the node could not open is announced as such and has no contents.
 
         Raises:
-            StateError: A link or a directory is in its way.
+            StateError: A local link, file or directory blocks the path of the file.
         """
         announced = b"".join(arriving.take(1))
         if announced != FOLLOWS:
@@ -205,16 +205,16 @@ class Landing:
             return False
         self._part.chmod(entry.mode | 0o400)
         os.utime(self._part, ns=(entry.mtime_ns, entry.mtime_ns))
-        self._settle(entry)
+        self._move_into_place(entry)
         self._arrived.add(entry.path)
         return True
 
     def cut(self, entry: Entry, size: int) -> None:
-        """Shorten a file that had shrunk on the node while it was sent."""
+        """Truncate a file that became shorter on the node while it was being sent."""
         os.truncate(self._to / entry.path, min(max(size, 0), entry.size))
 
     def drop(self, entry: Entry) -> None:
-        """Remove what arrived of a file that the node could not read to its end; an older copy stays."""
+        """Remove the received part of a file that the node could not read completely; keep an older copy."""
         if entry.path not in self._arrived:
             return
         with contextlib.suppress(FileNotFoundError):
@@ -224,14 +224,14 @@ class Landing:
         """Create a link.
 
         Raises:
-            StateError: A link or directory is in its way.
+            StateError: A local link, file or directory blocks the path of the link.
         """
         self._part.unlink(missing_ok=True)
         self._part.symlink_to(entry.link or ".")
-        self._settle(entry)
+        self._move_into_place(entry)
 
-    def _settle(self, entry: Entry) -> None:
-        """Move it to its place, through real directories only: a link among the parents could lead anywhere."""
+    def _move_into_place(self, entry: Entry) -> None:
+        """Move the received file or link into place, and reject links among its parents, which could lead anywhere."""
         here = self._to
         for name in PurePosixPath(entry.path).parts[:-1]:
             here = here / name
@@ -253,15 +253,15 @@ def _write(descriptor: int, view: memoryview) -> None:
 
 
 def _sweep(to: Path) -> None:
-    """Remove the working folders of processes that were killed."""
+    """Remove the working folders of killed processes."""
     for folder in to.glob(f"{_PREFIX}*"):
         owner = folder.name.removeprefix(_PREFIX).partition("-")[0]
         with contextlib.suppress(PermissionError):
-            if re.fullmatch("[0-9]{1,9}", owner) and not _lives(int(owner)):
+            if re.fullmatch("[0-9]{1,9}", owner) and not _is_running(int(owner)):
                 shutil.rmtree(folder, ignore_errors=True)
 
 
-def _lives(process_id: int) -> bool:
+def _is_running(process_id: int) -> bool:
     try:
         os.kill(process_id, 0)
     except ProcessLookupError:

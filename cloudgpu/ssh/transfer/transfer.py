@@ -19,17 +19,24 @@ from cloudgpu.ssh.transfer.contents import Contents
 from cloudgpu.ssh.transfer.node_read import portable_entry
 from cloudgpu.ssh.transfer.node_tree import MARK, Entry, entry_at, same
 from cloudgpu.ssh.transfer.patterns import regexes
-from cloudgpu.ssh.transfer.receive import Arriving, Landing, OnSkipped, SkippedDownload, trusted, trusted_skipped
+from cloudgpu.ssh.transfer.receive import (
+    DownloadDirectory,
+    OnSkipped,
+    ReceiveStream,
+    SkippedDownload,
+    trusted,
+    trusted_skipped,
+)
 from cloudgpu.text import printable, size_text
 
 _ROUNDS = 3
 _NOT_FOUND = 127
 _NOISE_BYTES: Final = 16 << 20
-"""What a login shell may print before the answer. Beyond it, nobody knows whether an answer ever comes."""
+"""Maximum output of a login shell before the response. After more output, the transfer fails."""
 _ANSWER_BYTES: Final = 256 << 20
-"""The longest answer: a list of about a million files. A node must not decide how much memory its caller needs."""
+"""Maximum size of a response: a list of about a million files. It limits the memory that a node can make us use."""
 _STALLED_S: Final = 300.0
-"""How long a transfer may stand still, seconds: no byte taken from here and none sent by the node."""
+"""Longest pause of a transfer, in seconds, during which the node neither accepts nor sends a byte."""
 _DIGITS: Final = 10
 _REASON_LENGTH: Final = 500
 _SENT_FROM: Final = b"# -- sent from here on --\n"
@@ -37,7 +44,7 @@ _GUARD: Final = b'if __name__ == "__main__":'
 
 
 def _program() -> bytes:
-    """Join the halves of the node's program. The entry point is at the end of the first and must come last."""
+    """Join the halves of the node's program. The entry point, at the end of the first half, must come last."""
     first, guard, start = Path(node_tree.__file__).read_bytes().partition(_GUARD)
     second = Path(node_read.__file__).read_bytes().partition(_SENT_FROM)[2]
     return b"\n".join((first, second, guard + start))
@@ -69,13 +76,13 @@ class StartedCommand(Protocol):
 
     @property
     def exit_code(self) -> int:
-        """Exit code, valid once the output has ended."""
+        """Exit code, valid after all output was read."""
 
     def output(self, timeout_s: float | None = None) -> Iterator[bytes]:
         """Yield standard output in pieces."""
 
     def renew(self) -> None:
-        """Start the time limit of `output` again."""
+        """Restart the time limit of `output`."""
 
     def close(self) -> None:
         """Stop reading."""
@@ -87,24 +94,24 @@ class TransferConnection(Protocol):
     node: Node
 
     def try_run(self, command: RemoteCommand, *, stdin: bytes = b"", timeout_s: float = COMMAND_S) -> Result:
-        """Run it and wait."""
+        """Run a command and wait for it."""
 
     def start(self, command: RemoteCommand, stdin: bytes | Iterable[bytes] = b"") -> StartedCommand:
-        """Start it."""
+        """Start a command."""
 
 
 def _output(running: StartedCommand) -> Iterator[bytes]:
-    """Yield the output of a transfer, which fails when it makes no progress."""
+    """Yield the output of a transfer, which fails if it makes no progress."""
     for piece in running.output(_STALLED_S):
         yield piece
         running.renew()
 
 
 def put_bytes(host: TransferConnection, content: bytes, path: str, *, mode: int) -> None:
-    """Write one file on the node. It is renamed into place only when every byte has arrived.
+    """Write one file on the node. The file is renamed into place only after every byte has arrived.
 
     Raises:
-        RemoteCommandError: It cannot be written there.
+        RemoteCommandError: The remote file cannot be written.
     """
     command = RemoteCommand("sh", "-c", _PUT, "sh", path, str(len(content)), f"{mode:o}")
     result = host.try_run(command, stdin=content)
@@ -113,16 +120,16 @@ def put_bytes(host: TransferConnection, content: bytes, path: str, *, mode: int)
 
 
 def get_file(host: TransferConnection, path: str, to: Path) -> None:
-    """Fetch one file; `to` appears whole or not at all.
+    """Download one file; `to` is written completely or not at all.
 
     Raises:
-        RemoteCommandError: It cannot be read there.
-        StateError: It cannot be written here.
+        RemoteCommandError: The remote file cannot be read.
+        StateError: The local file cannot be written.
     """
     running = host.start(RemoteCommand("sh", "-c", _GET, "sh", path))
     try:
-        with Landing(to.parent) as landing:
-            arriving = Arriving(_output(running))
+        with DownloadDirectory(to.parent) as landing:
+            arriving = ReceiveStream(_output(running))
             arriving.skip_past(MARK, within=_NOISE_BYTES)
             landing.receive_all(arriving.pieces())
             if running.exit_code != 0:
@@ -156,7 +163,7 @@ def send_tree(host: TransferConnection, source: Path, files: Sequence[str], to: 
             return sent
     raise StateError(
         f"{source} keeps changing while it is sent: {', '.join(changed[:3])}",
-        hint="stop the program that writes to it, or list those files in .cloudgpuignore",
+        hint="stop the program that writes to this directory, or list the files in .cloudgpuignore",
     )
 
 
@@ -172,15 +179,15 @@ def claim_tree(host: TransferConnection, to: str) -> None:
 def fetch_tree(
     host: TransferConnection, source: str, patterns: Sequence[str], to: Path, on_skipped: OnSkipped | None = None
 ) -> list[str]:
-    """Download matching files that differ from the local ones. Return the relative paths that match and are now here.
+    """Download matching files that differ from local files. Return the relative paths of all matching files in `to`.
 
-    Patterns are globs of whole paths below `source`. A matching directory stands for everything below it, and no
-    pattern for everything. Links within `source` become relative links. Files that cannot be downloaded (a link that
-    leads elsewhere, a socket, an unreadable file) are reported to `on_skipped`. The node's names are not trusted: none
-    may lead out of `to`.
+    Patterns are globs for whole paths below `source`. A matching directory includes everything below it, and an empty
+    list of patterns matches everything. Links within `source` become relative links. Files that cannot be downloaded (a
+    link that leads elsewhere, a socket, an unreadable file) are reported to `on_skipped`. The names that the node sends
+    are not trusted and must not lead out of `to`.
 
     Raises:
-        UsageError: A pattern is not a glob.
+        UsageError: A pattern is not a valid glob.
         StateError: A local file cannot be written, or a name would lead out of `to`.
         RemoteCommandError: A remote file cannot be read.
     """
@@ -202,22 +209,22 @@ def fetch_tree(
 
 
 def _listed(host: TransferConnection, answer: object, problem: str) -> tuple[list[Entry], list[SkippedDownload]]:
-    """Validate a node's listing; return its entries and what it cannot send."""
+    """Validate a node's listing; return its entries and the files that the node cannot send."""
     who = describe(host.node)
     match answer:
         case {"entries": [*entries], "skipped": [*skipped], "unnamed": int(unnamed)}:
             named = [trusted_skipped(who, fields) for fields in skipped]
-            more = [SkippedDownload("", f"{unnamed} more that cannot be fetched", lost=False)] if unnamed > 0 else []
+            more = [SkippedDownload("", f"{unnamed} more that cannot be downloaded", lost=False)] if unnamed > 0 else []
             return [trusted(who, fields) for fields in entries], named + more
         case _:
-            raise _senseless(host, problem)
+            raise _malformed_response(host, problem)
 
 
 def manifest_of(source: Path, files: Sequence[str]) -> list[Entry]:
-    """Return the manifest of a directory that holds exactly these files."""
+    """Return the manifest of a directory that contains exactly these files."""
     root = os.path.realpath(os.fsencode(source))
     entries = (portable_entry(root, os.fsencode(name)) for name in files)
-    return [entry for entry in entries if entry is not None]  # files that were deleted meanwhile are left out
+    return [entry for entry in entries if entry is not None]  # omit files deleted in the meantime
 
 
 def _plan(host: TransferConnection, manifest: Sequence[Entry], to: str) -> tuple[list[Entry], int]:
@@ -229,31 +236,31 @@ def _plan(host: TransferConnection, manifest: Sequence[Entry], to: str) -> tuple
         ):
             return [manifest[index] for index in indices], extra
         case _:
-            raise _senseless(host, problem)
+            raise _malformed_response(host, problem)
 
 
 def _ask(host: TransferConnection, command: RemoteCommand, question: bytes, problem: str) -> object:
-    """Run a verb that returns one message."""
+    """Run a verb that returns one message, and return the message."""
     running = host.start(command, _PROGRAM + question)
-    arriving = Arriving(_output(running))
+    arriving = ReceiveStream(_output(running))
     return _answer(host, arriving, running, problem)
 
 
 def _answer(
-    host: TransferConnection, arriving: Arriving, running: StartedCommand, problem: str, *, marked: bool = False
+    host: TransferConnection, arriving: ReceiveStream, running: StartedCommand, problem: str, *, marked: bool = False
 ) -> object:
-    """Read the final message of a response and nothing after it: a hostile node may send without end."""
+    """Read the final message of a response and nothing after it, because a hostile node may never stop sending."""
     has_mark = marked or arriving.skip_past(MARK, within=_NOISE_BYTES)
     text = arriving.message(_ANSWER_BYTES) if has_mark else None
     if not arriving.ended():
         running.close()
-        raise _senseless(host, problem)
+        raise _malformed_response(host, problem)
     if running.exit_code != 0:
         raise _broken(host, problem, running)
     try:
         return json.loads(text or b"")
     except (ValueError, RecursionError) as err:
-        raise _senseless(host, problem) from err
+        raise _malformed_response(host, problem) from err
 
 
 def _apply(host: TransferConnection, to: str, header: bytes, contents: Contents) -> None:
@@ -263,33 +270,33 @@ def _apply(host: TransferConnection, to: str, header: bytes, contents: Contents)
         output_bytes += len(piece)
         if output_bytes > _NOISE_BYTES:
             running.close()
-            raise _senseless(host, f"cannot write {to}")
+            raise _malformed_response(host, f"cannot write {to}")
     if contents.problem is not None:
         raise StateError(
             f"cannot read {contents.problem.filename}: {contents.problem.strerror}",
-            hint="make it readable, or list it in .cloudgpuignore",
+            hint="make the file readable, or list it in .cloudgpuignore",
         ) from contents.problem
     if running.exit_code != 0:
         raise _broken(host, f"cannot write {to}", running)
 
 
 def _receive(host: TransferConnection, source: str, entries: Sequence[Entry], to: Path) -> list[SkippedDownload]:
-    """Receive the contents and move each file into place once complete; links last, after their parents.
+    """Receive the contents and move each complete file into place, then create the links.
 
-    Returns what the node could not send after all.
+    Returns the files that the node could not send although it had listed them.
     """
     files = [entry for entry in entries if entry.link is None]
     problem = f"cannot read {source}"
     _require_space(to, files)
     running = host.start(_command("read", source), _PROGRAM + _message(files))
-    with Landing(to) as landing:
-        arriving = Arriving(_output(running))
+    with DownloadDirectory(to) as landing:
+        arriving = ReceiveStream(_output(running))
         marked = arriving.skip_past(MARK, within=_NOISE_BYTES)
         if not marked or not all(landing.receive(entry, arriving) for entry in files):
             if arriving.ended():
                 raise _broken(host, problem, running)
             running.close()
-            raise _senseless(host, problem)
+            raise _malformed_response(host, problem)
         trailer = _answer(host, arriving, running, problem, marked=True)
         report = trailer if isinstance(trailer, dict) else {}
         _cut(landing, files, report.get("short"))
@@ -314,22 +321,22 @@ def _require_space(to: Path, files: Sequence[Entry]) -> None:
         raise StateError(message, hint="free some space there, or list fewer files in the recipe's `outputs`")
 
 
-def _numbered(files: Sequence[Entry], answers: object) -> Iterator[tuple[Entry, Any]]:
-    """Yield the requested files that a node reports on, by index; ignore anything else in the report."""
-    for index, value in answers.items() if isinstance(answers, dict) else ():
+def _numbered(files: Sequence[Entry], report: object) -> Iterator[tuple[Entry, Any]]:
+    """Yield the requested files in a node's report, which refers to them by index; ignore anything else in it."""
+    for index, value in report.items() if isinstance(report, dict) else ():
         if index.isdecimal() and index.isascii() and len(index) < _DIGITS and int(index) < len(files):
             yield files[int(index)], value
 
 
-def _cut(landing: Landing, files: Sequence[Entry], short: object) -> None:
-    """Shorten the files that had shrunk on the node."""
+def _cut(landing: DownloadDirectory, files: Sequence[Entry], short: object) -> None:
+    """Truncate the files that became shorter on the node."""
     for entry, size in _numbered(files, short):
         if type(size) is int and 0 <= size <= entry.size:
             landing.cut(entry, size)
 
 
-def _unsent(landing: Landing, files: Sequence[Entry], failed: object) -> list[SkippedDownload]:
-    """Drop what arrived of files that could not be read to their end, and name them."""
+def _unsent(landing: DownloadDirectory, files: Sequence[Entry], failed: object) -> list[SkippedDownload]:
+    """Remove the received parts of files that the node could not read completely, and return these files."""
     unsent = []
     for entry, reason in _numbered(files, failed):
         landing.drop(entry)
@@ -337,7 +344,7 @@ def _unsent(landing: Landing, files: Sequence[Entry], failed: object) -> list[Sk
     return unsent
 
 
-def _senseless(host: TransferConnection, problem: str) -> RemoteCommandError:
+def _malformed_response(host: TransferConnection, problem: str) -> RemoteCommandError:
     return RemoteCommandError(
         f"{describe(host.node)}: {problem}: its response is malformed",
         hint="check what the node's login shell prints or replaces: `cloudgpu ssh`",
@@ -345,7 +352,7 @@ def _senseless(host: TransferConnection, problem: str) -> RemoteCommandError:
 
 
 def _command(verb: str, where: str) -> RemoteCommand:
-    """Return the command. The program is sent through stdin, to keep messages and process lists readable."""
+    """Return the command for a verb. The program is sent on stdin, to keep messages and process lists readable."""
     return RemoteCommand("python3", "-I", "-c", _LOADER, str(len(_PROGRAM)), verb, where)
 
 
@@ -360,7 +367,7 @@ def _broken(host: TransferConnection, problem: str, running: StartedCommand) -> 
 
 
 def _failed(host: TransferConnection, problem: str, exit_code: int, tail: Sequence[str]) -> RemoteCommandError:
-    hint = "the node needs python3 (3.8 or newer) on its PATH" if exit_code == _NOT_FOUND else ""
+    hint = "install python3 (3.8 or newer) on the node's PATH" if exit_code == _NOT_FOUND else ""
     tail = [printable(line)[:_REASON_LENGTH] for line in tail]
     because = "; ".join(tail) or f"exit code {exit_code}"
     return RemoteCommandError(f"{describe(host.node)}: {problem}: {because}", tail=tail, hint=hint)

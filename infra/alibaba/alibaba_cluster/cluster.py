@@ -1,4 +1,4 @@
-"""The component that holds the whole cluster."""
+"""The component of the whole cluster."""
 
 from typing import Any
 
@@ -22,7 +22,7 @@ class AlibabaCluster(pulumi.ComponentResource):
         self.register_outputs({})
 
     def exports(self) -> dict[str, Any]:
-        """Return the stack's outputs: the data for a hosts inventory and the location of the data."""
+        """Return the stack's outputs: the values for a hosts inventory and the location of the data."""
         return {
             "instanceIds": [instance.id for instance in self._nodes.instances],
             "addresses": [instance.public_ip for instance in self._nodes.instances],

@@ -38,16 +38,16 @@ class AlibabaNetwork(pulumi.ComponentResource):
             tags=args.tags,
             opts=child,
         )
-        for place, cidr in enumerate(args.ssh_cidrs):
+        for index, cidr in enumerate(args.ssh_cidrs):
             alicloud.ecs.SecurityGroupRule(
-                f"{name}-ssh-{place}",
+                f"{name}-ssh-{index}",
                 security_group_id=group.id,
                 type="ingress",
                 ip_protocol="tcp",
                 port_range="22/22",
                 cidr_ip=cidr,
                 policy="accept",
-                nic_type="intranet",  # in a VPC there is no other
+                nic_type="intranet",  # the only type in a VPC
                 priority=1,
                 description="SSH from the caller",
                 opts=child,

@@ -14,10 +14,10 @@ _PUBLIC_MBIT_S = 100
 
 
 class Nodes(pulumi.ComponentResource):
-    """Pay-as-you-go instances that Alibaba Cloud releases at the expiry, whatever their state.
+    """Pay-as-you-go instances that Alibaba Cloud releases at the expiry regardless of their state.
 
-    A power-off only stops an instance, and its disk is still billed. The release time is therefore the first safeguard
-    here, and the timer on the node the second.
+    A power-off only stops an instance, and its disk is still billed. Therefore, the release time is the first safeguard
+    and the timer on the node is the second.
     """
 
     instances: list[alicloud.ecs.Instance]

@@ -22,13 +22,13 @@ class AlibabaArgs:
     """Settings of a cluster.
 
     Attributes:
-        expires_at: When Alibaba Cloud releases the instances, UTC, a whole minute.
+        expires_at: Time at which Alibaba Cloud releases the instances, UTC, a whole minute.
         ssh_cidrs: The only sources that may reach port 22.
         image: Image ID; empty for the latest Ubuntu 22.04 from Alibaba.
         disk_gib: Size of the system disk.
-        nas: Create a file system that all nodes can mount.
-        oss: Create a bucket.
-        disposable: Delete the data with the stack. Otherwise file system and bucket are retained and still billed.
+        nas: Whether to create a file system that all nodes can mount.
+        oss: Whether to create a bucket.
+        disposable: Whether the data is deleted with the stack. Otherwise, it is retained and still billed.
     """
 
     cluster: str
@@ -77,7 +77,7 @@ class AlibabaArgs:
         """Read and validate every setting.
 
         Raises:
-            pulumi.RunError: A setting is missing or makes no sense; the message names it.
+            pulumi.RunError: A setting is missing or invalid; the message names it.
         """
         return cls(
             cluster=_matching(config, "cluster", _NAME),

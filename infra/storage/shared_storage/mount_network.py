@@ -23,33 +23,33 @@ class StorageNetwork:
 
 
 def find_place(args: StorageArgs, parent: pulumi.Resource) -> StorageNetwork:
-    """Look up the subnets while the program runs, because their number determines which resources it creates.
+    """Look up the subnets while the program runs, because their number determines which resources to create.
 
     Raises:
         pulumi.RunError: There are no subnets, or they belong to several VPCs.
     """
-    asked = pulumi.InvokeOptions(parent=parent)
+    options = pulumi.InvokeOptions(parent=parent)
     vpc_id = args.vpc_id
     if not args.subnet_ids:
-        vpc_id = vpc_id or aws.ec2.get_vpc(default=True, opts=asked).id
+        vpc_id = vpc_id or aws.ec2.get_vpc(default=True, opts=options).id
         filters = [{"name": "vpc-id", "values": [vpc_id]}]
-        ids = aws.ec2.get_subnets(filters=filters, opts=asked).ids
+        ids = aws.ec2.get_subnets(filters=filters, opts=options).ids
     else:
         ids = list(args.subnet_ids)
-    subnets = [aws.ec2.get_subnet(id=subnet_id, opts=asked) for subnet_id in sorted(ids)]
+    subnets = [aws.ec2.get_subnet(id=subnet_id, opts=options) for subnet_id in sorted(ids)]
     vpcs = {subnet.vpc_id for subnet in subnets}
     if len(vpcs) != 1 or (vpc_id and vpcs != {vpc_id}):
-        where = ", ".join(sorted(vpcs)) or "no VPC"
-        message = f"the subnets belong to {where}: set cloudgpu:subnetIds to subnets of one VPC"
+        vpc_names = ", ".join(sorted(vpcs)) or "no VPC"
+        message = f"the subnets belong to {vpc_names}: set cloudgpu:subnetIds to subnets of one VPC"
         raise pulumi.RunError(message)
-    # The lowest id of each zone, the same one on every run: a file system has at most one address in a zone.
+    # Use each zone's lowest ID, the same on every run: a file system has at most one address in a zone.
     return StorageNetwork(vpcs.pop(), {subnet.availability_zone: subnet.id for subnet in reversed(subnets)})
 
 
 class StorageSecurityGroup(pulumi.ComponentResource):
-    """Create one security group for both sides: file servers have it, and every instance with it may mount.
+    """One security group for both sides: file servers are in it, and every instance in it may mount the storage.
 
-    Lustre's servers call their clients back, so the rules hold in both directions.
+    Lustre servers also connect to their clients, so the rules apply in both directions.
     """
 
     security_group_id: pulumi.Output[str]
@@ -58,7 +58,7 @@ class StorageSecurityGroup(pulumi.ComponentResource):
         self,
         name: str,
         args: StorageArgs,
-        place: StorageNetwork,
+        network: StorageNetwork,
         ports: Ports,
         tags: dict[str, str],
         opts: pulumi.ResourceOptions | None = None,
@@ -72,7 +72,7 @@ class StorageSecurityGroup(pulumi.ComponentResource):
             name,
             name=f"{args.physical_name}-mount",
             description=f"cloudgpu: members may mount storage {args.name}",
-            vpc_id=place.vpc_id,
+            vpc_id=network.vpc_id,
             ingress=rules,
             egress=rules,
             tags=tags,

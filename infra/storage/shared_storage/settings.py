@@ -26,13 +26,13 @@ class StorageArgs:
 
     Attributes:
         keep: Whether the data must survive everything except deletion by name.
-        protect: Pulumi's option to refuse deletion of the resource with the data.
+        protect: Whether Pulumi refuses to delete the resource that contains the data.
         zone: Zone of a volume or a Lustre file system; empty for other kinds.
-        size_gib: Size; 0 for storage that grows automatically and for a volume as large as its snapshot.
-        linked: `s3://bucket/prefix` that a Lustre file system shows as `/`; empty for none.
+        size_gib: Size; 0 for storage that grows automatically, and for a volume with the size of its snapshot.
+        linked: `s3://bucket/prefix` that is linked to `/` of a Lustre file system; empty for none.
         subnet_ids: Subnets with access; empty for every zone of the VPC.
-        made_for: The cluster that it was created for and is deleted with; empty for named storage.
-        client_group_ids: Existing security groups whose members may also mount it.
+        made_for: Cluster that the storage was created for and is deleted with; empty for named storage.
+        client_group_ids: Existing security groups whose members may also mount the storage.
     """
 
     name: str
@@ -55,7 +55,7 @@ class StorageArgs:
 
     @property
     def physical_name(self) -> str:
-        """Return the name, which must be unique in the region or, for buckets, globally."""
+        """Return the name for resources, which must be unique in the region or, for buckets, globally."""
         return f"cloudgpu-{self.name}-{hashlib.sha256(self.token.encode()).hexdigest()[:8]}"
 
     @classmethod
@@ -63,7 +63,7 @@ class StorageArgs:
         """Read and validate every setting.
 
         Raises:
-            pulumi.RunError: A setting is missing or makes no sense; the message names it.
+            pulumi.RunError: A setting is missing or invalid; the message names it.
         """
         kind = _kind(config)
         keep = _yes(config, "keep", default=True)
@@ -132,7 +132,7 @@ def _size(config: pulumi.Config, kind: Kind) -> int:
     if kind == "lustre" and not (size == _SMALLEST_LUSTRE_GIB or (size and size % _LUSTRE_STEP_GIB == 0)):
         raise _wrong("sizeGib", value, f"{_SMALLEST_LUSTRE_GIB} or a multiple of {_LUSTRE_STEP_GIB} for Lustre")
     if kind == "ebs" and not size and not config.get("snapshotId"):
-        raise _wrong("sizeGib", value, "a size, or a cloudgpu:snapshotId that gives one")
+        raise _wrong("sizeGib", value, "a size, or a cloudgpu:snapshotId that determines it")
     return size
 
 

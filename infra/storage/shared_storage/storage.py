@@ -1,4 +1,4 @@
-"""A storage resource of any kind."""
+"""The component of storage of any kind."""
 
 from typing import Any
 

@@ -11,7 +11,7 @@ from shared_storage.settings import StorageArgs
 _MIB_S_PER_TIB = 125
 _IMPORTED = ["NEW", "CHANGED", "DELETED"]
 _EXPORTED = ["NEW", "CHANGED"]
-"""Deletions on the file system are not exported to S3: one wrong `rm` must not cost the data set."""
+"""Deletions on the file system are not exported to S3, so that a mistaken `rm` does not delete the data set."""
 
 Exports = dict[str, Any]
 
@@ -24,12 +24,12 @@ class StorageComponent(pulumi.ComponentResource):
         self.shown: Exports = {}
 
     def finish(self, shown: Exports) -> None:
-        """Register the outputs."""
+        """Store and register the outputs."""
         self.shown = shown
         self.register_outputs(shown)
 
     def guarded(self, args: StorageArgs) -> pulumi.ResourceOptions:
-        """Return the options of the resource that holds the data."""
+        """Return the options of the resource that contains the data."""
         return pulumi.ResourceOptions(parent=self, protect=args.protect)
 
 
@@ -40,8 +40,8 @@ class SharedFiles(StorageComponent):
         self, name: str, args: StorageArgs, tags: dict[str, str], opts: pulumi.ResourceOptions | None = None
     ) -> None:
         super().__init__("SharedFiles", name, opts)
-        place = find_place(args, self)
-        access = StorageSecurityGroup(name, args, place, NFS, tags, pulumi.ResourceOptions(parent=self))
+        network = find_place(args, self)
+        access = StorageSecurityGroup(name, args, network, NFS, tags, pulumi.ResourceOptions(parent=self))
         system = aws.efs.FileSystem(
             name,
             encrypted=True,
@@ -58,7 +58,7 @@ class SharedFiles(StorageComponent):
                 security_groups=[access.security_group_id],
                 opts=pulumi.ResourceOptions(parent=self),
             )
-            for zone, subnet_id in sorted(place.subnets.items())
+            for zone, subnet_id in sorted(network.subnets.items())
         ]
         self.finish(
             {
@@ -77,15 +77,15 @@ class ParallelFiles(StorageComponent):
         self, name: str, args: StorageArgs, tags: dict[str, str], opts: pulumi.ResourceOptions | None = None
     ) -> None:
         super().__init__("ParallelFiles", name, opts)
-        place = find_place(args, self)
-        if args.zone not in place.subnets:
-            message = f"VPC {place.vpc_id} has no subnet in {args.zone}: set cloudgpu:subnetIds"
+        network = find_place(args, self)
+        if args.zone not in network.subnets:
+            message = f"VPC {network.vpc_id} has no subnet in {args.zone}: set cloudgpu:subnetIds"
             raise pulumi.RunError(message)
-        access = StorageSecurityGroup(name, args, place, LUSTRE, tags, pulumi.ResourceOptions(parent=self))
+        access = StorageSecurityGroup(name, args, network, LUSTRE, tags, pulumi.ResourceOptions(parent=self))
         persistent = args.deployment == "persistent_2"
         system = aws.fsx.LustreFileSystem(
             name,
-            subnet_ids=place.subnets[args.zone],
+            subnet_ids=network.subnets[args.zone],
             security_group_ids=[access.security_group_id],
             storage_capacity=args.size_gib,
             storage_type="SSD",
@@ -93,7 +93,7 @@ class ParallelFiles(StorageComponent):
             per_unit_storage_throughput=_MIB_S_PER_TIB if persistent else None,
             file_system_type_version="2.15",
             data_compression_type="LZ4",
-            # Backups go on costing after the file system is gone, and carry no tag of ours.
+            # Backups are still billed after the file system is deleted, and have no cloudgpu tags.
             automatic_backup_retention_days=0 if persistent else None,
             skip_final_backup=True,
             kms_key_id=(args.kms_key_id or None) if persistent else None,
@@ -153,7 +153,7 @@ class Objects(StorageComponent):
         bucket = aws.s3.Bucket(
             name, bucket=args.physical_name, force_destroy=not args.keep, tags=tags, opts=self.guarded(args)
         )
-        # Both are parts of the bucket: taken away one by one, it would stand open until it is gone itself.
+        # Both are deleted with the bucket. Deleted first, they would leave the bucket unprotected until its deletion.
         part = pulumi.ResourceOptions(parent=self, deleted_with=bucket)
         aws.s3.BucketPublicAccessBlock(
             name,
@@ -174,5 +174,5 @@ def _encryption(kms_key_id: str) -> dict[str, Any]:
     if not kms_key_id:
         return {"apply_server_side_encryption_by_default": {"sse_algorithm": "AES256"}}
     key = {"sse_algorithm": "aws:kms", "kms_master_key_id": kms_key_id}
-    # One key a bucket instead of one call to KMS an object.
+    # Use one key per bucket instead of one KMS call per object.
     return {"apply_server_side_encryption_by_default": key, "bucket_key_enabled": True}

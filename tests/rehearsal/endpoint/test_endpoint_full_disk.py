@@ -62,7 +62,7 @@ def test_what_is_refused_has_no_effect_and_what_is_acknowledged_lasts(small):
     assert len(refused) > 3, refused
     for message in {text for writer in writers for text in writer.messages}:
         assert "had no effect: no space left on the disk that holds" in message
-        assert "free some space there" in message
+        assert "free some disk space" in message
     settle(life)
     assert observed(aws) == wanted(expected)
 

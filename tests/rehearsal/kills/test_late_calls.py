@@ -66,7 +66,7 @@ def test_the_wait_is_said_and_has_an_end(grave):
     assert told.wait() == 0, told.shown()
     shown = told.files["out"].read_text()
     assert "waiting for EC2 fleet" in shown, told.shown()
-    assert "its create call got no response and may still take effect, until" in shown, told.shown()
+    assert "its create call received no response and may still take effect until" in shown, told.shown()
     assert 180 < grave.ahead_s < 260
     grave.check_empty("never came")
 

@@ -48,7 +48,7 @@ CASES = {
     "spot-quota": Case(4, ("quota", "L-7212CCBC"), market="spot"),
     "api-throttled": Case(felt=True, given={"burst": 4, "per_s": 8.0}),
     "500-after-effect": Case(felt=True),
-    "no-answer-after-effect": Case(8, ("launching the gang: no answer",), felt=True),
+    "no-answer-after-effect": Case(8, ("launching the gang: no response",), felt=True),
     "unavailable": Case(felt=True),
     "expired-token": Case(8, ("credentials expired",), felt=True),
     "denied": Case(8, ("launching the gang: You are not authorized",), felt=True),

@@ -50,7 +50,7 @@ def test_the_last_run_that_uses_it_takes_it_down(ask, order, tmp_path):
     assert ask("mount", order("one")) == {"mounted": ["x"], "reused": []}
     assert ask("mount", order("two")) == {"mounted": [], "reused": ["x"]}
     other = ask("mount", order("three", source="mem://y"), ok=False)
-    assert (other["code"], "shows mem://x to run one, two" in other["error"]) == ("taken", True)
+    assert (other["code"], "already has mem://x mounted for run one, two" in other["error"]) == ("taken", True)
     assert ask("unmount", {"run": "one"}) == {"unmounted": []}
     assert mounted(place)
     assert ask("unmount", {"run": "two"}) == {"unmounted": [str(place)]}
@@ -106,7 +106,7 @@ def test_a_mount_point_of_somebody_else_is_left_alone(ask, order, tmp_path):
     place.mkdir(parents=True)
     subprocess.run(["mount", "-t", "tmpfs", "tmpfs", str(place)], check=True)
     try:
-        assert "something is mounted" in ask("mount", order(), ok=False)["error"]
+        assert "another file system is already mounted" in ask("mount", order(), ok=False)["error"]
         assert ask("unmount", {"all": True}) == {"unmounted": []}
         assert mounted(place)
     finally:

@@ -31,7 +31,7 @@ for call in (connection.SshHost.run, connection.SshHost.try_run):
     call.__kwdefaults__["timeout_s"] = 4.0
 fanout.connect_all.__kwdefaults__["timeout_s"] = wiring_hosts._ANSWER_S = 2.0
 connection._CHANNEL_TIMEOUT_S = 1.6
-session.Patience.__init__.__defaults__ = (0.8, 1.6)
+session.KeepaliveLimits.__init__.__defaults__ = (0.8, 1.6)
 agent_reader._RETRY_S, agent_reader._RETRY_LOST_S = 0.2, 0.2
 agent_reader._SILENT_S, agent_reader._TELL_EVERY_S = 0.1, 1.0
 agent_reader.LOST_CONTACT_S = 6.0

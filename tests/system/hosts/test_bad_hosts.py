@@ -26,7 +26,7 @@ def test_what_makes_no_sense_is_refused(lea: Caller):
     assert 'did you mean "dgx"?' in codes[1][1]
     assert "no host has H100:8" in codes[2][1]
     assert all("self-managed hosts" in said for _, said in codes[4:10])
-    assert "no GPU: it has no nvidia-smi" in codes[10][1]
+    assert "no GPU: nvidia-smi is missing" in codes[10][1]
     assert 'did you mean "bare"?' in codes[11][1]
 
 
@@ -62,7 +62,7 @@ def test_a_host_key_is_never_taken_by_itself(lea: Caller, lab_hosts: Lab):
     assert asked[0] == 14
     assert green.fingerprint in asked[1]
     assert wrong[0] == 9
-    assert "another host may be answering" in wrong[1]
+    assert "another host may be using this address" in wrong[1]
     assert stranger.inventory.read_text() == before
     (lea.folder / ".ssh").mkdir()
     (lea.folder / ".ssh/known_hosts").write_text(lab_hosts.known_hosts())
@@ -114,4 +114,4 @@ def test_nothing_is_installed_without_being_asked(lea: Caller, lab_hosts: Lab):
         "ctk runtime configure --runtime=docker",
         "systemctl restart docker",
     ]
-    assert "blue: has all that prepare could install" in done[1][1]
+    assert "blue: no component is missing" in done[1][1]

@@ -137,7 +137,7 @@ def test_a_host_that_never_answers_is_given_up_by_every_command(lea: Caller, pai
     if passes == 0:
         assert "unknown" in said["status --refresh"][1]
     down = said["down pair"][1]
-    assert "cluster pair is not gone: blue could not be asked" in down
+    assert "cluster pair is not fully deleted: blue could not be queried" in down
     assert "given back" not in down
     assert lea.json("status")["clusters"][0]["state"] == "ending"
 
@@ -201,7 +201,7 @@ def test_outputs_that_are_cut_off_are_named_and_attach_fetches_them(lea: Caller,
     pair.set(Break(how, after=1_000_000, times=1))
     code, said = run(lea, "train tiny --on ssh --cluster pair --yes")
     assert code == 5, said
-    assert "not fetched  node 1:" in said
+    assert "not downloaded  node 1:" in said
     assert "blue" in said
     assert sorted(digests(outputs(lea))) == ["outputs/rank-0.txt", "outputs/rank-1.txt"]
     pair.set(None)
@@ -261,10 +261,10 @@ def test_a_run_that_failed_gives_the_outputs_of_the_hosts_that_answer(lea: Calle
     code, said = ended(following)
     assert code == 5, said
     assert f"{run_id} failed" in said
-    assert "not fetched  node 1" in said
+    assert "not downloaded  node 1" in said
     assert sorted(digests(outputs(lea))) == ["outputs/rank-0.txt", "outputs/rank-1.txt"]
     pair.set(None)
     code, said = run(lea, f"attach {run_id}")
     assert code == 5, said
     assert "node-1/outputs/large.bin" in digests(outputs(lea))
-    assert "not fetched" not in said
+    assert "not downloaded" not in said

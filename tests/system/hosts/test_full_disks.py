@@ -47,12 +47,12 @@ def test_down_needs_no_disk_and_the_next_one_closes_the_books(lea: Caller, lab_h
     assert (code, "no space left on the disk that holds" in said) == (10, True)
     code, said = run(lea, "down pair")
     assert code == 13, said
-    assert "cluster pair is gone, confirmed by its hosts, but its ledger rows are not closed" in said
+    assert "cluster pair is deleted, confirmed by its hosts, but its ledger rows are not closed" in said
     assert str(disk) in said
     assert "/cloudgpu-ledger-" not in said, "the path of a copy helps nobody"
     assert {name: left_on(lab_hosts[name]) for name in ("red", "blue")} == {"red": [], "blue": []}
     free(disk)
-    assert "released, with nothing left on them: red, blue" in lea.run("down", "pair").stdout
+    assert "nothing is left on red, blue" in lea.run("down", "pair").stdout
     rows = lea.json("cost", "--by", "cluster")["rows"]
     assert [(row["cluster"], row["open_entries"]) for row in rows] == [("pair", 0)]
 
@@ -62,7 +62,7 @@ def test_outputs_that_do_not_fit_are_named_and_attach_fetches_them_once_they_do(
     code, said = run(lea, TRAIN)
     assert code == 5, said
     shown = " ".join(said.split())
-    assert "not fetched node 1: no space left on the disk" in shown
+    assert "not downloaded node 1: no space left on the disk" in shown
     assert "KiB are free and 2.0 MiB are required" in shown
     (folder,) = (disk / "runs").glob("*/outputs")
     assert sorted(path.name for path in folder.rglob("*") if path.is_file()) == ["rank-0.txt", "rank-1.txt"]

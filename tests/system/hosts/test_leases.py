@@ -91,7 +91,7 @@ def test_unreachable_is_never_gone(lea: Caller, lab_hosts: Lab):
     blue.link("down")
     try:
         failed = lea.json("down", "pair", code=6)
-        assert failed["error"]["details"][0].startswith("blue could not be asked: ")
+        assert failed["error"]["details"][0].startswith("blue could not be queried: ")
         assert len(failed["error"]["details"]) == 1
         assert lea.json("status")["clusters"][0]["state"] == "ending"
     finally:
@@ -112,7 +112,7 @@ def test_lost_nodes(lea: Caller, lab_hosts: Lab):
     (lea.home / "clusters/nameless/inventory.json").unlink()
     lea.write_inventory(only=("blue",))
     failed = lea.json("down", "nameless", code=6)
-    assert failed["error"]["details"] == ["red could not be asked: it is not in the inventory"]
+    assert failed["error"]["details"] == ["red could not be queried: it is not in the inventory"]
     assert left_on(lab_hosts["red"]) != []
     lea.write_inventory()
     assert lea.json("down", "nameless")["instances_ended"] == ["red"]

@@ -74,7 +74,7 @@ REFUSED = [
     Misbehaviour("stderr-endless", "did not respond to `lease` within 3 s", CHECK, bashrc("yes >&2\n")),
     Misbehaviour("python-missing", "not found", CHECK, python("#!/bin/sh\nexec /nonexistent/python3\n")),
     Misbehaviour("python-3.6", "SyntaxError", CHECK, python("#!/bin/sh\necho SyntaxError >&2; exit 1\n")),
-    Misbehaviour("nologin", "`lease` ended with exit code 1", CHECK, shell="/usr/sbin/nologin"),
+    Misbehaviour("nologin", "`lease` exited with code 1", CHECK, shell="/usr/sbin/nologin"),
     Misbehaviour("json-only", "`lease` is malformed", CHECK, python("#!/bin/sh\necho '{\"motd\": 1}'\n")),
     Misbehaviour("take-hangs", "its agent did not respond to `lease`", UP, python(HANGS.format(words="agent-"))),
     Misbehaviour(
@@ -170,7 +170,7 @@ def test_a_host_that_cannot_be_asked_to_leave_is_named_and_the_other_is_given_ba
     restore = misbehave(Misbehaviour("leave-hangs", files=python(HANGS.format(words="leave"))))
     code, said = shortened(lea, "down pair")
     assert code == 6
-    assert "blue could not be asked: node 1 (blue@pair): its agent did not respond to `leave` within 3 s" in said
+    assert "blue could not be queried: node 1 (blue@pair): its agent did not respond to `leave` within 3 s" in said
     assert left_in(lab_hosts["red"]) == []
     restore()
-    assert "pair is gone" in lea.run("down", "pair").stdout
+    assert "pair is deleted" in lea.run("down", "pair").stdout

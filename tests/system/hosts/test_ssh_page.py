@@ -43,5 +43,5 @@ def test_the_page_does_what_it_says(tmp_path: Path):
     assert "2 hosts with 2 x T4 16 GiB each" in said
     assert "heard from 3 others" in said
     assert "succeeded" in said
-    assert "cluster mine is gone, confirmed by its hosts; released, with nothing left on them: red, blue" in said
+    assert "cluster mine is deleted, confirmed by its hosts; nothing is left on red, blue" in said
     assert said.count("2 x Tesla T4, driver 580.126.09, 2 free") == 6

@@ -47,7 +47,7 @@ def test_a_run_behind_a_jump_host_without_a_rate(lea: Caller):
     came = lea.json("train", "tiny", "--on", "ssh", "--cluster", "inner", "--yes", *sets)
     assert came["state"] == "succeeded"
     assert "running" in lea.run("status", "--refresh").stdout
-    assert "inner is gone" in lea.run("down", "inner").stdout
+    assert "inner is deleted" in lea.run("down", "inner").stdout
 
 
 def test_detached_runs_are_attached_to_looked_into_and_cancelled(lea: Caller):
@@ -66,7 +66,7 @@ def test_detached_runs_are_attached_to_looked_into_and_cancelled(lea: Caller):
     lea.run("cancel", stays)
     assert "cancelled" in lea.run("status", "--all").stdout
     assert "rank 0 of 4 on red sees all" in lea.run("logs", stays, "--rank", "0").stdout
-    assert "pair is gone" in lea.run("down", "pair").stdout
+    assert "pair is deleted" in lea.run("down", "pair").stdout
 
 
 def test_a_part_of_a_host_for_each_of_two(lea: Caller, ana: Caller, lab_hosts: Lab):

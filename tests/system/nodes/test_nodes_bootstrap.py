@@ -33,7 +33,7 @@ def test_a_step_that_needs_a_boot_gets_one_and_the_rest_follows(workspace):
     states = {step["name"]: step["state"] for step in state["steps"]}
     assert states == {name: "skipped" for name in ("quiet", "python", "store", "driver")} | {"again": "rebooting"}
     console = workspace.client.console(workspace.spec().instance_id).decode()
-    assert console.count("booting again for step again") == 1
+    assert console.count("rebooting for step again") == 1
     assert console.count("cloudgpu bootstrap: done") == 1
     # The expiry is armed by the second boot as well, once, for the same moment.
     timers = workspace.ssh(node, "systemctl list-timers").stdout.decode()

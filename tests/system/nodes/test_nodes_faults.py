@@ -168,14 +168,14 @@ def test_what_fetches_fails_without_a_way_out(workspace):
 
     for command, code in (("sudo apt-get update", 100), ("apt-get install -y nvtop", 100), ("snap install x", 1)):
         status, said = run(command)
-        assert (status, "no way to the internet" in said) == (code, True), (command, said)
+        assert (status, "no route to the internet" in said) == (code, True), (command, said)
     assert run("apt-get --version")[0] == 0
     if workspace.ssh(node, "command -v curl").returncode == 0:
         assert run("curl -sS https://example.com/")[0] == 28
         with socket.create_server(("127.0.0.1", 0)) as server:
             # Metadata and the endpoint lie on loopback: the call gets there, and nobody answers it.
             status, said = run(f"curl -sS -m 1 http://127.0.0.1:{server.getsockname()[1]}/")
-        assert "no way to the internet" not in said
+        assert "no route to the internet" not in said
         assert status == 28
     workspace.client.put_reach(f"i-{1:017x}", Opened(ssh=True, egress=True))
     assert run("sudo apt-get update")[0] == 0

@@ -67,7 +67,7 @@ def test_a_dead_init_is_a_power_off(caged_workspace):
     workspace.finished()
     record = (workspace.client.directory / "instances" / workspace.spec().instance_id / "record.json").read_text()
     os.kill(int(record.split('"pid": ')[1].split(",")[0]), signal.SIGKILL)
-    workspace.until(lambda: workspace.state() == ("off", "its init ended"))
+    workspace.until(lambda: workspace.state() == ("off", "its init exited"))
 
 
 def test_a_node_that_no_record_knows_is_ended_by_the_next_host(caged_workspace):

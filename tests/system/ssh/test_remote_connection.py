@@ -24,7 +24,7 @@ from cloudgpu.ssh.connection import SshHost, connect, wait_for
 from cloudgpu.ssh.fanout import all_or_raise, wait_for_all
 from cloudgpu.ssh.keys import ensure_key
 from cloudgpu.ssh.openssh_command import JumpNode, ServerKey, ssh_argv, write_known_hosts
-from cloudgpu.ssh.session import Patience
+from cloudgpu.ssh.session import KeepaliveLimits
 
 Sshd = Any
 
@@ -226,7 +226,7 @@ def test_a_node_that_changed_its_key_is_not_reconnected_to(sshd: Sshd, start_ssh
 
 
 def test_a_node_that_hangs_is_noticed(sshd: Sshd) -> None:
-    patience = Patience(probe_after_s=0.2, dead_after_s=1.0)
+    patience = KeepaliveLimits(probe_after_s=0.2, dead_after_s=1.0)
     with connect(sshd.node(), sshd.key, clock=SystemClock(), patience=patience) as host:
         quiet = host.stream(RemoteCommand("sh", "-c", "echo up; exec sleep 2"))
         assert list(quiet.lines()) == ["up"]  # silent for longer than dead_after_s, and answering probes
@@ -245,7 +245,7 @@ def test_a_node_that_hangs_is_noticed(sshd: Sshd) -> None:
 
 
 def test_a_node_that_hangs_while_much_is_sent_to_it(sshd: Sshd) -> None:
-    patience = Patience(probe_after_s=0.2, dead_after_s=1.0)
+    patience = KeepaliveLimits(probe_after_s=0.2, dead_after_s=1.0)
     with connect(sshd.node(), sshd.key, clock=SystemClock(), patience=patience) as host:
         session = host.start(
             RemoteCommand("sh", "-c", "echo up; exec cat > /dev/null"), itertools.repeat(bytes(1 << 20))

@@ -151,7 +151,7 @@ def test_a_directory_of_somebody_else_is_left_alone(host: SshHost, sshd: Sshd, s
     with pytest.raises(RemoteCommandError, match="did not put there"):
         send(host, source, "~/mine")
     for dangerous in ("~", "~/", ".", "~/..", "/", str(sshd.home.parent)):
-        with pytest.raises(RemoteCommandError, match="holds the home directory"):
+        with pytest.raises(RemoteCommandError, match="contains the home directory"):
             send(host, source, dangerous)
     assert snapshot(sshd.home / "mine").keys() == {"thesis.tex"}
     assert send(host, source, str(sshd.home / "new" / "deep")) > 0

@@ -10,13 +10,13 @@ import pytest
 
 from cloudgpu.app.clusters.create import Provisioning, Requester
 from cloudgpu.app.clusters.delete import Teardown
-from cloudgpu.app.runs.attach import Watching
-from cloudgpu.app.runs.train import Training, TrainRequest
+from cloudgpu.app.runs.attach import RunWatcher
+from cloudgpu.app.runs.train import TrainingRun, TrainRequest
 from cloudgpu.aws.ec2.billing_times import Lifetime
 from cloudgpu.aws.ec2.tagged_types import SearchResult
 from cloudgpu.backends.context import CloudContext
 from cloudgpu.clock import ManualClock
-from cloudgpu.engine.base import Applied
+from cloudgpu.engine.base import AppliedStack
 from cloudgpu.errors import CloudGpuError
 from cloudgpu.launch.inventory import Inventory, Node
 from cloudgpu.ledger.store import open_ledger
@@ -48,7 +48,7 @@ class ScriptedEngine:
         return self.cloud.previewed
 
     def refresh(self, stack):
-        return Applied({})
+        return AppliedStack({})
 
     def drift(self, stack):
         return tuple(self.cloud.drifted)
@@ -70,7 +70,7 @@ class ScriptedEngine:
         ids = [f"i-{zone}-{index}" for index in range(nodes)]
         self.cloud.alive |= dict.fromkeys(ids, "running")
         self.cloud.launches |= dict.fromkeys(ids, self.cloud.clock.now())
-        return Applied({"instanceIds": ids})
+        return AppliedStack({"instanceIds": ids})
 
     def destroy(self, stack, on_event):
         self.cloud.calls.append(("destroy", stack.region, ""))
@@ -329,14 +329,14 @@ def training(workspace, gang, tmp_path):
         plan = plan_of(*(candidates or [candidate()]), expiry_s=expiry_s, **(sections or {}))
         requester = Requester(workspace.owner, "vision", "ssh-ed25519 AAAA", {})
         wanted = TrainRequest(plan=plan, recipe_path=work / "recipe.yaml", base=work, cluster=cluster, **request)
-        return Training(workspace.context, requester, gang.connect).train(wanted)
+        return TrainingRun(workspace.context, requester, gang.connect).train(wanted)
 
     return train
 
 
 @pytest.fixture
 def watching(workspace, gang):
-    return Watching(workspace.context, gang.connect)
+    return RunWatcher(workspace.context, gang.connect)
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from cloudgpu.aws.session.session import CloudEndpoint
 from cloudgpu.backends.aws import cloud as aws_cloud
 from cloudgpu.backends.aws.api_log import ApiCallLog
 from cloudgpu.backends.aws.catalog import AwsCatalog
-from cloudgpu.backends.aws.cloud import AwsCloud, Where
+from cloudgpu.backends.aws.cloud import AwsCloud, CloudTarget
 from cloudgpu.backends.aws.images import AwsImages
 from cloudgpu.clock import ManualClock
 from cloudgpu.errors import AuthError, CloudError, TeardownError
@@ -40,7 +40,7 @@ def backend(session, monkeypatch):
     monkeypatch.setattr(aws_cloud, "connect", lambda _endpoint, region, _profile, on_call: session.in_region(region))
     clock = ManualClock(NOON)
     return AwsCloud(
-        Where("aws", CloudEndpoint(), ""), lambda _found, _private: {}, Settings(), clock, ApiCallLog(None, clock)
+        CloudTarget("aws", CloudEndpoint(), ""), lambda _found, _private: {}, Settings(), clock, ApiCallLog(None, clock)
     )
 
 

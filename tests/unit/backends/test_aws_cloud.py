@@ -13,7 +13,7 @@ from cloudgpu.aws.ec2.tagged_types import GLOBAL, FoundResource
 from cloudgpu.aws.session.session import CloudEndpoint
 from cloudgpu.backends.aws import cloud, regions
 from cloudgpu.backends.aws.api_log import ApiCallLog
-from cloudgpu.backends.aws.cloud import AwsCloud, Where
+from cloudgpu.backends.aws.cloud import AwsCloud, CloudTarget
 from cloudgpu.clock import ManualClock
 from cloudgpu.errors import CloudError, ConnectError, TeardownError
 from cloudgpu.launch.inventory import Inventory
@@ -81,7 +81,7 @@ def aws(monkeypatch):
     monkeypatch.setattr(cloud.host_keys, "fingerprints", fingerprints)
     monkeypatch.setattr(regions.tag_search, "release", release)
     clock = ManualClock(NOON)
-    state.cloud = AwsCloud(Where("aws", CloudEndpoint(), ""), reach, Settings(), clock, ApiCallLog(None, clock))
+    state.cloud = AwsCloud(CloudTarget("aws", CloudEndpoint(), ""), reach, Settings(), clock, ApiCallLog(None, clock))
     return state
 
 
@@ -112,7 +112,7 @@ def test_nodes_without_a_public_address_are_reached_as_the_program_has_it(aws, w
 
 def test_an_instance_that_ends_before_it_is_reached_is_named_with_its_reason(aws):
     aws.states["i-c"] = "shutting-down"
-    with pytest.raises(CloudError, match="i-c is shutting-down before it was reached: no host left"):
+    with pytest.raises(CloudError, match="i-c changed to shutting-down before it was reachable: no host left"):
         aws.cloud.inventory(RECORD, IDS, lambda _: None)
 
 

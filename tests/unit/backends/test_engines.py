@@ -86,7 +86,7 @@ def test_another_engine_is_refused_and_changes_nothing(workspace, make, state):
     workspace.records.save_cluster(replace(workspace.records.cluster("demo"), state=state), workspace.clock.now())
     workspace.cloud.calls.clear()
     workspace.cloud.engine_asked_for = "pulumi"
-    with pytest.raises(UsageError, match="made by the direct engine, not the pulumi engine") as caught:
+    with pytest.raises(UsageError, match="created with the direct engine, not pulumi") as caught:
         workspace.provisioning.up(plan, "demo")
     assert "cloudgpu down demo" in caught.value.hint
     assert workspace.cloud.calls == []

@@ -28,7 +28,7 @@ def test_a_cluster_is_ended_and_the_ledger_named(workspace, make, fails_after):
     told = r"cluster mine is deleted, .* but its ledger rows are not closed: the ledger is damaged"
     with pytest.raises(LedgerError, match=told) as err:
         Teardown(context).down("mine", "us-east-1")
-    assert err.value.hint == "restore a copy; then `cloudgpu down mine` again, which records it"
+    assert err.value.hint == "restore a copy; then run `cloudgpu down mine` again to record the deletion"
     assert set(workspace.cloud.alive.values()) == {"terminated"}
     # The record stays until the ledger knows what the cluster cost.
     (record,) = workspace.records.clusters()

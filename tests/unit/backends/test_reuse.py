@@ -40,7 +40,7 @@ def test_a_killed_up_goes_on_with_the_candidate_it_was_at(workspace, make):
 
 def test_a_half_made_cluster_does_not_become_one_of_another_shape(workspace, make):
     killed_up(workspace, make, "us-east-1c")
-    with pytest.raises(UsageError, match=r"half-made cluster demo is 2 x p3dn\.24xlarge, not the 4 x"):
+    with pytest.raises(UsageError, match=r"partially created cluster demo is 2 x p3dn\.24xlarge, not the 4 x"):
         workspace.provisioning.up(make.plan(make.candidate(), nodes=4), "demo")
     assert ups(workspace) == ["us-east-1c"]
 
@@ -96,5 +96,5 @@ def test_a_cluster_without_nodes_is_not_whole(workspace, make):
     plan = make.plan(make.candidate())
     record = workspace.provisioning.up(plan, "demo").record
     workspace.records.save_cluster(replace(record, instance_ids=()), workspace.clock.now())
-    with pytest.raises(Exception, match="it has no nodes"):
+    with pytest.raises(Exception, match="no nodes"):
         workspace.provisioning.up(plan, "demo")

@@ -8,41 +8,41 @@ from typing import Any
 
 import pytest
 
-from cloudgpu.catalog.checking import RULES, Known, known, problems
+from cloudgpu.catalog.checking import RULES, CatalogData, known, problems
 from cloudgpu.catalog.data_files import TYPE_FILES, read
 from cloudgpu.catalog.hardware import Memory
 
 KNOWN = known()
 
 
-def type_with(name: str, **changes: Any) -> Known:
+def type_with(name: str, **changes: Any) -> CatalogData:
     types = {**KNOWN.catalog.types, name: replace(KNOWN.catalog.types[name], **changes)}
     return replace(KNOWN, catalog=replace(KNOWN.catalog, types=types))
 
 
-def gpu_with(name: str, **changes: Any) -> Known:
+def gpu_with(name: str, **changes: Any) -> CatalogData:
     gpus = {**KNOWN.catalog.gpus, name: replace(KNOWN.catalog.gpus[name], **changes)}
     return replace(KNOWN, catalog=replace(KNOWN.catalog, gpus=gpus))
 
 
-def month_with(name: str, **changes: Any) -> Known:
+def month_with(name: str, **changes: Any) -> CatalogData:
     ngc = {**KNOWN.software.ngc, name: replace(KNOWN.software.ngc[name], **changes)}
     return replace(KNOWN, software=replace(KNOWN.software, ngc=ngc))
 
 
-def image_with(tag: str, **changes: Any) -> Known:
+def image_with(tag: str, **changes: Any) -> CatalogData:
     images = [replace(one, **changes) if one.image.endswith(tag) else one for one in KNOWN.software.images]
     assert images != list(KNOWN.software.images)
     return replace(KNOWN, software=replace(KNOWN.software, images=tuple(images)))
 
 
-def wheels_with(cuda: str, first: str, **changes: Any) -> Known:
+def wheels_with(cuda: str, first: str, **changes: Any) -> CatalogData:
     rows = [replace(one, **changes) if (one.cuda, one.first) == (cuda, first) else one for one in KNOWN.software.torch]
     assert rows != list(KNOWN.software.torch)
     return replace(KNOWN, software=replace(KNOWN.software, torch=tuple(rows)))
 
 
-def minimum_with(name: str, **changes: Any) -> Known:
+def minimum_with(name: str, **changes: Any) -> CatalogData:
     fabric = {**KNOWN.software.fabric, name: replace(KNOWN.software.fabric[name], **changes)}
     return replace(KNOWN, software=replace(KNOWN.software, fabric=fabric))
 
@@ -52,93 +52,113 @@ def without(mapping: Any, key: str) -> dict[str, str]:
 
 
 P3DN, V100 = KNOWN.catalog.types["p3dn.24xlarge"], KNOWN.catalog.gpus["V100"]
-BROKEN: list[tuple[str, Callable[[], Known], str]] = [
-    ("versions_readable", lambda: gpu_with("V100", first_cuda="nine"), "V100: 'nine' is no version"),
-    ("versions_readable", lambda: wheels_with("cu126", "2.6", last="2.x"), "cu126: '2.x' is no version"),
-    ("versions_readable", lambda: minimum_with("p5.48xlarge", nccl="new"), "p5.48xlarge: 'new' is no version"),
-    ("hardware_known", lambda: type_with("p3dn.24xlarge", gpu="V101"), "its GPU V101 is not in the catalogue"),
+BROKEN: list[tuple[str, Callable[[], CatalogData], str]] = [
+    ("versions_readable", lambda: gpu_with("V100", first_cuda="nine"), "V100: 'nine' is not a version"),
+    ("versions_readable", lambda: wheels_with("cu126", "2.6", last="2.x"), "cu126: '2.x' is not a version"),
+    ("versions_readable", lambda: minimum_with("p5.48xlarge", nccl="new"), "p5.48xlarge: 'new' is not a version"),
+    ("hardware_known", lambda: type_with("p3dn.24xlarge", gpu="V101"), "its GPU V101 is not in the catalog"),
     ("hardware_known", lambda: type_with("p3dn.24xlarge", gpu_memory_gib=Decimal(31)), "V100 does not come with 31"),
     ("hardware_known", lambda: type_with("p3dn.24xlarge", efa_interfaces=2), "2 EFA interfaces on 1 network cards"),
-    ("hardware_known", lambda: type_with("g4dn.metal", nvlink=True), "T4 has no links"),
+    ("hardware_known", lambda: type_with("g4dn.metal", nvlink=True), "but T4 has no links"),
     ("hardware_known", lambda: type_with("g4dn.metal", gpus=0), "it has no GPUs, processors or memory"),
-    ("end_told", lambda: type_with("p3.2xlarge", retired_on=None), "nobody knows since when"),
-    ("end_told", lambda: type_with("p3.2xlarge", replacement=None), "its replacement None does not work"),
-    ("end_told", lambda: type_with("p3.2xlarge", replacement="p2.xlarge"), "its replacement p2.xlarge does not work"),
-    ("end_told", lambda: type_with("p3.2xlarge", replacement="dgx-2"), "its replacement dgx-2 does not work"),
-    ("end_told", lambda: type_with("p3.2xlarge", zones=P3DN.zones), "it is retired and still offered"),
-    ("end_told", lambda: type_with("g4dn.metal", zones={}), "it is not retired and is offered nowhere"),
-    ("end_told", lambda: type_with("g4dn.metal", retired_on=date(2026, 1, 1)), "it has a day of retirement"),
+    ("end_told", lambda: type_with("p3.2xlarge", retired_on=None), "it is retired but has no retirement date"),
+    ("end_told", lambda: type_with("p3.2xlarge", replacement=None), "its replacement None is not available"),
+    (
+        "end_told",
+        lambda: type_with("p3.2xlarge", replacement="p2.xlarge"),
+        "its replacement p2.xlarge is not available",
+    ),
+    ("end_told", lambda: type_with("p3.2xlarge", replacement="dgx-2"), "its replacement dgx-2 is not available"),
+    ("end_told", lambda: type_with("p3.2xlarge", zones=P3DN.zones), "it is retired but still offered"),
+    ("end_told", lambda: type_with("g4dn.metal", zones={}), "it is not retired but is offered nowhere"),
+    ("end_told", lambda: type_with("g4dn.metal", retired_on=date(2026, 1, 1)), "it has a retirement date"),
     ("offers_sound", lambda: type_with("g4dn.metal", on_demand_usd={"us-eest-1": Decimal(1)}), "region us-eest-1"),
     ("offers_sound", lambda: type_with("g4dn.metal", zones={"us-east-1": ("us-east-2a",)}), "zones of us-east-1 are"),
     ("offers_sound", lambda: type_with("g4dn.metal", zones={"us-east-1": ()}), "zones of us-east-1 are none"),
-    ("offers_sound", lambda: type_with("dgx-2", zones=P3DN.zones), "own has it, and it has offers of AWS"),
-    ("prices_sound", lambda: type_with("g4dn.metal", on_demand_usd={"us-east-1": Decimal(0)}), "0 USD an hour"),
+    ("offers_sound", lambda: type_with("dgx-2", zones=P3DN.zones), "its provider is own, but it has AWS offers"),
+    ("prices_sound", lambda: type_with("g4dn.metal", on_demand_usd={"us-east-1": Decimal(0)}), "0 USD per hour"),
     (
         "prices_sound",
         lambda: type_with("p3dn.24xlarge", capacity_block_usd={"us-east-1": Decimal(9)}),
-        "it has prices of Capacity Blocks, and EC2 does not sell it so",
+        "it has Capacity Block prices, but EC2 does not offer it in them",
     ),
     (
         "prices_sound",
         lambda: type_with("p3dn.24xlarge", spot_usd={"us-east-1": (Decimal(6), Decimal(32))}),
-        "spot from 6 to 32 USD an hour in us-east-1",
+        "spot from 6 to 32 USD per hour in us-east-1",
     ),
     (
         "prices_sound",
         lambda: type_with("p3dn.24xlarge", spot_usd={"us-east-1": (Decimal(7), Decimal(6))}),
         "spot from 7 to 6 USD",
     ),
-    ("types_sourced", lambda: type_with("p3dn.24xlarge", sources=without(P3DN.sources, "hardware")), "its hardware"),
-    ("types_sourced", lambda: type_with("p3dn.24xlarge", sources=without(P3DN.sources, "spot_usd")), "its spot_usd"),
-    ("types_sourced", lambda: type_with("p3dn.24xlarge", source=""), "where its prices come from"),
+    (
+        "types_sourced",
+        lambda: type_with("p3dn.24xlarge", sources=without(P3DN.sources, "hardware")),
+        "its hardware has no source",
+    ),
+    (
+        "types_sourced",
+        lambda: type_with("p3dn.24xlarge", sources=without(P3DN.sources, "spot_usd")),
+        "its spot_usd has no source",
+    ),
+    ("types_sourced", lambda: type_with("p3dn.24xlarge", source=""), "its prices have no source"),
     ("windows_ordered", lambda: gpu_with("V100", last_driver=340), "drivers from R384 to R340"),
     ("windows_ordered", lambda: gpu_with("V100", last_cuda_major=8), "CUDA from 9.0 to 8"),
     ("windows_ordered", lambda: gpu_with("V100", last_ngc="17.01"), "containers from 17.09 to 17.01"),
-    ("windows_ordered", lambda: gpu_with("V100", first_ngc=None), "end with 24.12 and never begin"),
-    ("gpus_sensible", lambda: gpu_with("V100", memories=()), "its sizes are none"),
+    ("windows_ordered", lambda: gpu_with("V100", first_ngc=None), "end with 24.12 but have no first month"),
+    ("gpus_sensible", lambda: gpu_with("V100", memories=()), "its memory sizes are none"),
     (
         "gpus_sensible",
         lambda: gpu_with("T4", memories=(Memory(Decimal(16), 300, 16), Memory(Decimal(8), 300, 8))),
-        "its sizes are 16, 8",
+        "its memory sizes are 16, 8",
     ),
     ("gpus_sensible", lambda: gpu_with("V100", modules=("open",)), "its kernel modules are open"),
-    ("gpus_sensible", lambda: gpu_with("V100", nvlink_links=0), "a rate of NVLink and no links"),
-    ("gpus_sensible", lambda: gpu_with("K80", replacement="M60"), "nobody rents its replacement M60"),
-    ("drivers_fit", lambda: gpu_with("V100", last_driver=570), "driver R580 is outside its window"),
-    ("drivers_fit", lambda: gpu_with("B200", first_driver=590), "driver R580 is outside its window"),
+    ("gpus_sensible", lambda: gpu_with("V100", nvlink_links=0), "an NVLink rate but no links"),
+    ("gpus_sensible", lambda: gpu_with("K80", replacement="M60"), "AWS does not offer its replacement M60"),
+    ("drivers_fit", lambda: gpu_with("V100", last_driver=570), "driver R580 is outside its range"),
+    ("drivers_fit", lambda: gpu_with("B200", first_driver=590), "driver R580 is outside its range"),
     ("drivers_fit", lambda: gpu_with("V100", architecture="Blackwell"), "installs open modules"),
     ("drivers_fit", lambda: gpu_with("V100", architecture="Vulta"), "no machine image is known"),
-    ("gpus_sourced", lambda: gpu_with("V100", sources=without(V100.sources, "tdp_w")), "where its tdp_w comes from"),
-    ("months_sound", lambda: month_with("24.12", month="24.13"), "it is no month"),
-    ("months_sound", lambda: month_with("24.12", source=""), "nothing says where it comes from"),
+    ("gpus_sourced", lambda: gpu_with("V100", sources=without(V100.sources, "tdp_w")), "its tdp_w has no source"),
+    ("months_sound", lambda: month_with("24.12", month="24.13"), "not a valid month"),
+    ("months_sound", lambda: month_with("24.12", source=""), "it has no source"),
     ("months_sound", lambda: month_with("24.12", other_drivers=(560,)), "not all older than R560"),
     ("months_rise", lambda: month_with("24.12", month="23.12"), "it comes after 24.11"),
     ("months_rise", lambda: month_with("24.12", cuda="11.8"), "CUDA 11.8 after 12.6.3 of 24.11"),
     ("months_rise", lambda: month_with("24.12", driver=555), "driver R555 after R560 of 24.11"),
     ("months_rise", lambda: month_with("25.02", lowest="7.0"), "compute capability 7.0 after 7.5 of 25.01"),
-    ("months_serve", lambda: gpu_with("V100", last_ngc="25.01"), "25.01 is in its window and needs 7.5"),
-    ("months_serve", lambda: gpu_with("V100", first_cuda="9.1"), "17.09 is in its window with CUDA 9.0"),
-    ("months_serve", lambda: gpu_with("V100", last_ngc=None), "25.08 is in its window with CUDA 13.0.1"),
-    ("months_serve", lambda: gpu_with("T4", last_driver=580), "26.07 is in its window with driver R610"),
-    ("images_sound", lambda: image_with("pytorch:24.12-py3", image="pytorch"), "it is no image with a tag"),
-    ("images_sound", lambda: image_with("pytorch:24.12-py3", source=""), "nothing says where it comes from"),
+    ("months_serve", lambda: gpu_with("V100", last_ngc="25.01"), "25.01 is in its range but needs 7.5"),
+    ("months_serve", lambda: gpu_with("V100", first_cuda="9.1"), "17.09 is in its range with CUDA 9.0"),
+    ("months_serve", lambda: gpu_with("V100", last_ngc=None), "25.08 is in its range with CUDA 13.0.1"),
+    ("months_serve", lambda: gpu_with("T4", last_driver=580), "26.07 is in its range with driver R610"),
+    ("images_sound", lambda: image_with("pytorch:24.12-py3", image="pytorch"), "not an image with a tag"),
+    ("images_sound", lambda: image_with("pytorch:24.12-py3", source=""), "it has no source"),
     ("images_sound", lambda: image_with("caffe2:18.08-py3", highest="5.0"), "native code from 6.0 to 5.0"),
     ("images_sound", lambda: image_with("pytorch:24.12-py3", lowest="5.2"), "its month starts at 6.0"),
-    ("images_sound", lambda: image_with("caffe2:18.08-py3", last_for=("Ampere",)), "and has no code for it"),
+    ("images_sound", lambda: image_with("caffe2:18.08-py3", last_for=("Ampere",)), "but has no code for it"),
     ("images_sound", lambda: image_with("pytorch:25.01-py3", last_for=("Volta",)), "a second last image of pytorch"),
     ("wheels_apart", lambda: wheels_with("cu128", "2.7", last="2.8"), "cu128: two rows for PyTorch 2.8"),
     ("wheels_apart", lambda: wheels_with("cu126", "2.6", default_to="2.8"), "default wheels: two rows for PyTorch 2.8"),
-    ("wheels_apart", lambda: wheels_with("cu126", "2.6", last="2.5"), "it ends with 2.5"),
+    ("wheels_apart", lambda: wheels_with("cu126", "2.6", last="2.5"), "its last version is 2.5"),
     ("wheels_apart", lambda: wheels_with("cu126", "2.6", capabilities=("7.0", "6.0")), "are not in order"),
-    ("wheels_apart", lambda: wheels_with("cu126", "2.6", source=""), "nothing says where it comes from"),
+    ("wheels_apart", lambda: wheels_with("cu126", "2.6", source=""), "it has no source"),
     ("wheels_apart", lambda: wheels_with("cu126", "2.6", default_from="2.5", default_to="2.5"), "it is the default"),
-    ("wheels_agree", lambda: gpu_with("V100", last_torch="2.15"), "the wheels end with 2.14, and it says 2.15"),
-    ("wheels_agree", lambda: gpu_with("V100", first_torch_without="2.8"), "lack it from 2.11, and it says 2.8"),
-    ("wheels_agree", lambda: gpu_with("T4", last_torch="2.14"), "the wheels end with none yet"),
-    ("wheels_agree", lambda: wheels_with("cu126", "2.6", last="2.13"), "M40: the wheels end with 2.13, and it says"),
-    ("fabric_sound", lambda: minimum_with("p5.48xlarge", instance_type="g4dn.xlarge"), "minimum for EFA and no EFA"),
-    ("fabric_sound", lambda: minimum_with("p5.48xlarge", source=""), "nothing says where its minimum"),
-    ("fabric_sound", lambda: minimum_with("p6-b200.48xlarge", cuda="12.0"), "CUDA 12.0 does not know B200"),
+    ("wheels_agree", lambda: gpu_with("V100", last_torch="2.15"), "the last wheel is 2.14, but its last_torch is 2.15"),
+    (
+        "wheels_agree",
+        lambda: gpu_with("V100", first_torch_without="2.8"),
+        "lack it from 2.11, but its first_torch_without is 2.8",
+    ),
+    ("wheels_agree", lambda: gpu_with("T4", last_torch="2.14"), "the last wheel is none yet"),
+    (
+        "wheels_agree",
+        lambda: wheels_with("cu126", "2.6", last="2.13"),
+        "M40: the last wheel is 2.13, but its last_torch is",
+    ),
+    ("fabric_sound", lambda: minimum_with("p5.48xlarge", instance_type="g4dn.xlarge"), "EFA minimum but no EFA"),
+    ("fabric_sound", lambda: minimum_with("p5.48xlarge", source=""), "its EFA minimum has no source"),
+    ("fabric_sound", lambda: minimum_with("p6-b200.48xlarge", cuda="12.0"), "CUDA 12.0 does not support B200"),
 ]
 
 
@@ -149,7 +169,7 @@ def test_the_catalogue_agrees_with_itself():
 @pytest.mark.parametrize(
     ("rule", "broken", "told"), BROKEN, ids=[f"{rule}-{at}" for at, (rule, _, _) in enumerate(BROKEN)]
 )
-def test_a_rule_sees_what_was_broken_for_it(rule: str, broken: Callable[[], Known], told: str):
+def test_a_rule_sees_what_was_broken_for_it(rule: str, broken: Callable[[], CatalogData], told: str):
     asked = next(one for one in RULES if one.__name__ == rule)
     found = [str(one) for one in asked(broken())]
     assert found

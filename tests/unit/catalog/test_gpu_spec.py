@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cloudgpu.catalog import load
-from cloudgpu.catalog.gpu_spec import GpuSpec, Misfit, misfit, parse_gpu_spec, spelled, types_for_spec
+from cloudgpu.catalog.gpu_spec import GpuSpec, SpecMismatch, misfit, parse_gpu_spec, spelled, types_for_spec
 
 CATALOG = load()
 
@@ -55,41 +55,41 @@ def test_the_types_that_a_spec_means(spec: str, expected: list[str]):
     [
         (
             "A100-60GB:8",
-            Misfit(
+            SpecMismatch(
                 "gpu",
-                "A100 does not come with 60 GB of memory; there are 40 GB, 80 GB",
+                "A100 does not come with 60 GB of memory; available sizes: 40 GB, 80 GB",
                 "--set resources.gpu=A100-80GB:8",
             ),
         ),
         (
             "A100-90GB:8",
-            Misfit(
+            SpecMismatch(
                 "gpu",
-                "A100 does not come with 90 GB of memory; there are 40 GB, 80 GB",
+                "A100 does not come with 90 GB of memory; available sizes: 40 GB, 80 GB",
                 "--set resources.gpu=A100-80GB:8",
             ),
         ),
         (
             "V100-32GB:4",
-            Misfit(
+            SpecMismatch(
                 "gpu",
-                "no instance type has 4 V100 with 32 GB; there are V100-32GB:8",
+                "no instance type has 4 V100 with 32 GB; available: V100-32GB:8",
                 "--set resources.gpu=V100-32GB:8",
             ),
         ),
         (
             "T4:3",
-            Misfit("gpu", "no instance type has 3 T4; there are T4:1, T4:4, T4:8", "--set resources.gpu=T4:8"),
+            SpecMismatch("gpu", "no instance type has 3 T4; available: T4:1, T4:4, T4:8", "--set resources.gpu=T4:8"),
         ),
-        ("M40:1", Misfit("gpu", "no instance type has 1 M40; there are none")),
-        ("V10:8", Misfit("gpu", 'unknown GPU V10; did you mean "V100"?', "--set resources.gpu=V100:8")),
+        ("M40:1", SpecMismatch("gpu", "no instance type has 1 M40; available: none")),
+        ("V10:8", SpecMismatch("gpu", 'unknown GPU V10; did you mean "V100"?', "--set resources.gpu=V100:8")),
         (
             "V10-32GB:8",
-            Misfit("gpu", 'unknown GPU V10-32GB; did you mean "V100"?', "--set resources.gpu=V100-32GB:8"),
+            SpecMismatch("gpu", 'unknown GPU V10-32GB; did you mean "V100"?', "--set resources.gpu=V100-32GB:8"),
         ),
         (
             "p3dn.24xlage",
-            Misfit(
+            SpecMismatch(
                 "instance-type",
                 'unknown instance type p3dn.24xlage; did you mean "p3dn.24xlarge"?',
                 "--set resources.instance_type=p3dn.24xlarge",
@@ -97,19 +97,19 @@ def test_the_types_that_a_spec_means(spec: str, expected: list[str]):
         ),
         (
             "ecs.gn6v-c8g1.16xlarge",
-            Misfit(
+            SpecMismatch(
                 "instance-type",
-                "ecs.gn6v-c8g1.16xlarge is a machine that Alibaba Cloud has; AWS cannot launch it",
+                "ecs.gn6v-c8g1.16xlarge is an Alibaba Cloud instance type; AWS cannot launch it",
                 "--set resources.instance_type=p3dn.24xlarge",
             ),
         ),
         (
             "dgx-2",
-            Misfit("instance-type", "dgx-2 is a machine that one has of one's own; AWS cannot launch it"),
+            SpecMismatch("instance-type", "dgx-2 is a self-managed machine; AWS cannot launch it"),
         ),
     ],
 )
-def test_what_is_said_of_a_spec_that_means_nothing(spec: str, expected: Misfit):
+def test_what_is_said_of_a_spec_that_means_nothing(spec: str, expected: SpecMismatch):
     assert misfit(spec, CATALOG) == expected
 
 

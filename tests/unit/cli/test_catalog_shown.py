@@ -5,7 +5,7 @@ from datetime import UTC, date, datetime, timedelta
 import pytest
 
 from cloudgpu.app.planning.catalog_age import CatalogReading, CatalogStatus
-from cloudgpu.app.planning.catalog_refresh import RefreshResult, Unread
+from cloudgpu.app.planning.catalog_refresh import RefreshResult, UnreadPart
 from cloudgpu.app.planning.quota_headroom import RegionQuotas
 from cloudgpu.app.planning.quota_report import lines, wanted
 from cloudgpu.catalog import load
@@ -33,7 +33,7 @@ CHANGES = (
 
 @pytest.fixture
 def refreshed():
-    unread = Unread("us-east-1", "on_demand", "reading the price list of us-east-1: denied")
+    unread = UnreadPart("us-east-1", "on_demand", "reading the price list of us-east-1: denied")
     return RefreshResult(ENTRY, "rehearsal", CHANGES, (unread,), {"z9.xlarge": "X9"})
 
 
@@ -46,7 +46,7 @@ def test_a_refresh_shows_what_changed_and_what_nobody_told(refreshed):
     ]
     assert shown[-3:] == [
         "  ... and 2 more of these: cloudgpu catalog history 3",
-        "left out: z9.xlarge has the unknown GPU X9",
+        "skipped: z9.xlarge has the unknown GPU X9",
         "unknown: us-east-1 on-demand: reading the price list of us-east-1: denied; keeping the previous data",
     ]
     assert len(shown) == 1 + 1 + 20 + 3
@@ -87,7 +87,7 @@ def test_every_figure_has_its_age_and_source():
         "us-east-1  on-demand    63  2026-11-21 12:00 UTC  3 h ago  Pricing GetProducts",
         "retired since 2026-11-20: p3dn.24xlarge (EC2 no longer has it)",
         "",
-        "everything else came with cloudgpu: 64 types, prices read 2026-07-20 (124 d ago)",
+        "everything else is bundled with cloudgpu: 64 types, prices read 2026-07-20 (124 d ago)",
         "  AWS price list",
     ]
     told = knowledge_json(knowledge(), NOW + timedelta(hours=3))
@@ -96,8 +96,8 @@ def test_every_figure_has_its_age_and_source():
 
 def test_without_a_refresh_everything_is_as_shipped():
     shown = knowledge_lines(knowledge(entry=None, known=(), retired={}), NOW)
-    assert shown[0] == "aws: no data has been read yet; cloudgpu catalog refresh --on aws reads it"
-    assert shown[-2] == "everything came with cloudgpu: 64 types, prices read 2026-07-20 (124 d ago)"
+    assert shown[0] == "aws: no data has been read yet; to read it: cloudgpu catalog refresh --on aws"
+    assert shown[-2] == "everything is bundled with cloudgpu: 64 types, prices read 2026-07-20 (124 d ago)"
     assert knowledge_json(knowledge(entry=None, known=(), retired={}), NOW)["overlay"] == 0
 
 
@@ -108,9 +108,9 @@ def test_the_history_marks_the_one_that_holds():
         "*        3  2026-11-21 12:00 UTC     2  us-east-1   1 price changed",
         "         4  2026-11-21 12:00 UTC     3  17 regions  nothing changed",
     ]
-    assert history_lines(History(0, (ENTRY,)), "aws")[-1] == "aws: the catalogue shipped with cloudgpu is in use"
+    assert history_lines(History(0, (ENTRY,)), "aws")[-1] == "aws: the catalog bundled with cloudgpu is in use"
     assert history_lines(History(), "aws") == [
-        "aws: no data has been read yet; cloudgpu catalog refresh --on aws reads it"
+        "aws: no data has been read yet; to read it: cloudgpu catalog refresh --on aws"
     ]
     assert entry_lines(ENTRY) == [
         "overlay 3, read 2026-11-21 12:00 UTC from us-east-1: 1 price changed",
@@ -133,17 +133,17 @@ def test_quotas_are_told_in_nodes_with_the_way_to_more():
     assert shown == [
         "vCPUs of running instances on aws",
         "",
-        f"region     market     type             limit   in use     free  a node    nodes  {'quota':42}  asked",
+        f"region     market     type             limit   in use     free  a node    nodes  {'quota':42}  read",
         f"us-east-1  on-demand  p3dn.24xlarge      192       96       96      96        1  {QUOTA}  5 min ago",
         f"eu-west-1  on-demand  p3dn.24xlarge  unknown  unknown  unknown      96  unknown  {QUOTA}  -",
         "",
         "unknown: eu-west-1: reading the quotas of eu-west-1: denied",
-        "too little for 2 nodes of p3dn.24xlarge on-demand in us-east-1: 192 vCPUs are needed; ask for more:",
+        "quota too low for 2 nodes of p3dn.24xlarge on-demand in us-east-1: 192 vCPUs are needed; to request more:",
         "    aws service-quotas request-service-quota-increase --service-code ec2 --quota-code L-417A185B "
         "--desired-value 288 --region us-east-1",
         "    https://us-east-1.console.aws.amazon.com/servicequotas/home/services/ec2/quotas/L-417A185B",
-        "unknown whether it is enough for 2 nodes of p3dn.24xlarge on-demand in eu-west-1: 192 vCPUs are needed; "
-        "ask for more:",
+        "unknown whether the quota is sufficient for 2 nodes of p3dn.24xlarge on-demand in eu-west-1: "
+        "192 vCPUs are needed; to request more:",
         "    aws service-quotas request-service-quota-increase --service-code ec2 --quota-code L-417A185B "
         "--desired-value 192 --region eu-west-1",
         "    https://eu-west-1.console.aws.amazon.com/servicequotas/home/services/ec2/quotas/L-417A185B",

@@ -184,7 +184,7 @@ def test_a_question_without_a_terminal_is_an_error(monkeypatch):
 @pytest.mark.usefixtures("home")
 def test_train_says_whose_cluster_it_would_use(cluster, now, capsys):
     assert main(["plan", "quickstart", "--offline"]) == 0
-    assert "\na cluster of its own: 2 ranks" in capsys.readouterr().out
+    assert "\na new cluster: 2 ranks" in capsys.readouterr().out
     plan = plans.plan_recipe(wire(), "quickstart", [], offline=True).plan
     assert plans.find_reusable_cluster(wire(), plan) == ""
     up = replace(cluster, name="quickstart", expires_at=datetime.now(UTC) + timedelta(hours=1))

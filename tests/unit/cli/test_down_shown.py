@@ -6,15 +6,15 @@ import pytest
 
 from cloudgpu.app.clusters.delete_many import TeardownResults
 from cloudgpu.app.runs.stages import Stages
-from cloudgpu.backends.deletion import Ended
+from cloudgpu.backends.deletion import DeletionResult
 from cloudgpu.cli.main import main
 from cloudgpu.cli.render.cluster import all_ended_json, all_ended_lines
 from cloudgpu.cli.render.error import error_json
 from cloudgpu.clock import ManualClock
 from cloudgpu.errors import AuthError
 
-A = Ended("a", known=True, instances=("i-1", "i-2"), usd=Decimal("31.212"), run_id="r-1")
-B = Ended("b", known=False, strays=("volume vol-1",), simulated=True)
+A = DeletionResult("a", known=True, instances=("i-1", "i-2"), usd=Decimal("31.212"), run_id="r-1")
+B = DeletionResult("b", known=False, strays=("volume vol-1",), simulated=True)
 
 
 @pytest.fixture
@@ -24,12 +24,12 @@ def stages(now):
 
 def test_as_text():
     assert all_ended_lines(TeardownResults((A, B))) == [
-        "cluster a is gone, verified by tag search; 2 instances ended",
+        "cluster a is deleted, verified by tag search; 2 instances terminated",
         "  i-1",
         "  i-2",
-        "  it cost $31.21",
-        "cluster b is gone, verified by tag search; 1 thing ended",
-        "  volume vol-1  (found by its tag alone)",
+        "  cost $31.21",
+        "cluster b is deleted, verified by tag search; 1 resource deleted",
+        "  volume vol-1  (found only by its tag)",
     ]
     assert all_ended_lines(TeardownResults(())) == ["no cluster is running; nothing to delete"]
 

@@ -44,8 +44,8 @@ node 3, standard error:
   slow
 node 5, standard error:
   no such file
-node 5: ended with exit code 2
-node 6: ended with exit code 137 (signal 9)
+node 5: failed with exit code 2
+node 6: failed with exit code 137 (signal 9)
 node 7: node 7 cannot be reached
   hint: status --refresh
 """
@@ -55,7 +55,7 @@ node 7: node 7 cannot be reached
 def test_a_single_node_says_it_as_it_is(capsys):
     told = shown(capsys, NodeOutcome(3, 1, "a\tb\x00\nno newline", "why\n"))
     assert told.out == "a\tb\x00\nno newline"
-    assert told.err == "why\nnode 3: ended with exit code 1\n"
+    assert told.err == "why\nnode 3: failed with exit code 1\n"
 
 
 def test_nothing_said_is_nothing_shown(capsys):

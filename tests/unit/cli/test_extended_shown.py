@@ -6,7 +6,7 @@ from decimal import Decimal
 import pytest
 from typer.testing import CliRunner
 
-from cloudgpu.backends.expiry_extension import Extended
+from cloudgpu.backends.expiry_extension import ExtensionResult
 from cloudgpu.cli.main import app
 from cloudgpu.cli.render.expiry_extension import extended_json, extended_lines
 from cloudgpu.errors import UsageError
@@ -20,16 +20,16 @@ def extended(target):
         name="lab", token="t", owner="ann", team="", recipe="quickstart", target=target, account="1", endpoint="",
         created_at=NOW, expires_at=NOW + timedelta(hours=3), made_by="up", nodes=2,
     )  # fmt: skip
-    return Extended(record, NOW + timedelta(hours=1), Decimal("187.28"))
+    return ExtensionResult(record, NOW + timedelta(hours=1), Decimal("187.28"))
 
 
 def test_as_text():
     assert extended_lines(extended("aws"), NOW) == [
         "cluster lab now expires 2026-11-21 15:00 UTC (in 3 h), not 2026-11-21 13:00 UTC; confirmed by every node",
-        "  it costs at most $187.28 by then; `cloudgpu down lab` ends it earlier",
+        "  cost until then: $187.28 at most; to delete it earlier: cloudgpu down lab",
     ]
     assert extended_lines(extended("rehearsal"), NOW)[1] == (
-        "  AWS would charge $187.28 at most by then; `cloudgpu down lab` ends it earlier"
+        "  cost until then: $187.28 at most (simulated; nothing is charged); to delete it earlier: cloudgpu down lab"
     )
 
 

@@ -21,7 +21,7 @@ from cloudgpu.app.access.execute import NodeOutcome
 from cloudgpu.backends.events import ProgressEvent
 from cloudgpu.cli.main import main
 from cloudgpu.cli.render.node_output import show_line, show_outcomes
-from cloudgpu.cli.terminal.output import Colour, Output, Span, ask, ask_for_text
+from cloudgpu.cli.terminal.output import ColoredText, Colour, Output, ask, ask_for_text
 from cloudgpu.cli.terminal.panel import framed, plain
 from cloudgpu.cli.terminal.screen import Screen
 from tests.unit.cli.hostile import HOSTILE, OURS, check, check_characters, hints, value, without_our_colours
@@ -114,7 +114,7 @@ def test_every_way_of_writing(streams):
     shown = streams()
     screen = Screen()
     screen.line(HOSTILE)
-    screen.line((Span(HOSTILE, "red"), HOSTILE))
+    screen.line((ColoredText(HOSTILE, "red"), HOSTILE))
     screen.lines([HOSTILE, HOSTILE])
     screen.remark(HOSTILE)
     screen.hint(HOSTILE)
@@ -136,7 +136,7 @@ def test_every_public_method_of_the_screen_is_tried():
 @given(text=st.text())
 def test_text_cannot_add_or_remove_a_colour(colour, text):
     stream = io.StringIO()
-    Output(stream, colour=True).lines([(Span("ours", colour), text, Span(text, colour))])
+    Output(stream, colour=True).lines([(ColoredText("ours", colour), text, ColoredText(text, colour))])
     shown = stream.getvalue()
     assert len(OURS.findall(shown)) == 2
     assert shown.count("\x1b") == 4

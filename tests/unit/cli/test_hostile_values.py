@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import cloudgpu.cli.render
-from cloudgpu.cli.terminal.output import Output, Span
+from cloudgpu.cli.terminal.output import ColoredText, Output
 from cloudgpu.cli.terminal.screen import Screen
 from tests.unit.cli.hostile import HOSTILE, check, check_characters, hints, value
 
@@ -67,7 +67,7 @@ def show(screen: Screen, shown: object) -> None:
         screen.line(shown)
     else:
         rows = list(shown)
-        if rows and isinstance(rows[0], tuple) and not any(isinstance(part, Span) for part in rows[0]):
+        if rows and isinstance(rows[0], tuple) and not any(isinstance(part, ColoredText) for part in rows[0]):
             screen.panel("title", rows, "green")
         else:
             screen.lines(rows)
@@ -82,5 +82,7 @@ def test_the_check_sees_what_it_is_about():
     terminal.write(HOSTILE)
     with pytest.raises(AssertionError):
         check(terminal)
-    Output(safe := Terminal(), colour=True).lines([Span("ours", "red").text, (Span("ours", "red"), HOSTILE)])
+    Output(safe := Terminal(), colour=True).lines(
+        [ColoredText("ours", "red").text, (ColoredText("ours", "red"), HOSTILE)]
+    )
     assert "ours" in check(safe)

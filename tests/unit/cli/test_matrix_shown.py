@@ -20,7 +20,7 @@ SPEED = Metric.model_validate({"pattern": "(?P<value>.)", "unit": "img/s", "bett
 LOSS = Metric.model_validate({"pattern": "(?P<value>.)", "better": "lower"})
 
 TABLE = """
-matrix mx-3f09ab: 2 of 4 combinations have their result
+matrix mx-3f09ab: 2 of 4 combinations have a result
 
   kvstore     compression  state      images_per_s [img/s]    loss        took   cost  run
   dist_sync   none         succeeded          7850 (98%)    1.25    2 min 05 s  $1.04  mx-disnone
@@ -28,12 +28,12 @@ matrix mx-3f09ab: 2 of 4 combinations have their result
   dist_async  none         failed                      -       -    2 min 05 s  $1.04  mx-disnone
   dist_async  2bit         waiting                     -       -
 
-* no other combination has a better figure
-%  of the recipe's reference
+* no other combination has a better value
+%  of the recipe's reference value
 kvstore=dist_async compression=none: exit code 3
-cost     $62.42, $3.12 of it for these runs
+cost     $62.42, of which $3.12 for these runs
 table    /state/matrices/mx-3f09ab/results.csv
-go on    the same command runs what has no result"""
+resume   to run what is missing, run the same command again"""
 
 
 def row(kvstore, compression, state="succeeded", speed=None, loss=None, **more):
@@ -75,18 +75,18 @@ def test_the_table(matrix):
 
 
 def test_what_is_left_and_how_to_go_on(matrix):
-    assert "go on    the same command runs what has no result" in shown(matrix)
+    assert "resume   to run what is missing, run the same command again" in shown(matrix)
     stopped = replace(matrix, stopped="cluster mx has expired", left=("cluster mx (2 x p3dn) is up",))
     text = shown(stopped)
-    assert "stopped  cluster mx has expired; the same command goes on with what is missing" in text
+    assert "stopped  cluster mx has expired; to run what is missing, run the same command again" in text
     assert "left     cluster mx (2 x p3dn) is up" in text
     assert "nothing was charged" not in text
 
 
 def test_a_rehearsal_says_that_nothing_was_charged(matrix):
     text = shown(replace(matrix, record=replace(matrix.record, target="rehearsal")))
-    assert "have their result (simulated)" in text
-    assert "cost     $62.42, $3.12 of it for these runs (simulated; nothing was charged)" in text
+    assert "have a result (simulated)" in text
+    assert "cost     $62.42, of which $3.12 for these runs (simulated; nothing was charged)" in text
 
 
 def test_the_csv(matrix):
@@ -121,12 +121,12 @@ def test_a_complete_one_is_a_success(matrix):
         replace(one, state=state) for one, state in zip(matrix.rows, ["succeeded", "not-run"] * 2, strict=True)
     )
     assert exit_code(replace(matrix, rows=rows)) == 0
-    assert "go on" not in shown(replace(matrix, rows=rows))
+    assert "resume" not in shown(replace(matrix, rows=rows))
 
 
 def test_the_list(matrix):
     assert list_lines([matrix], ["odd-123456"], NOW) == [
-        "matrix     recipe  done    begun                          values",
+        "matrix     recipe  done    started                        values",
         "mx-3f09ab  mx      2 of 4  2026-11-21 09:00 UTC  3 h ago  kvstore=dist_sync,dist_async compression=none,2bit",
         "odd-123456  unknown: its record cannot be read",
     ]

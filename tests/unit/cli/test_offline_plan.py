@@ -18,5 +18,5 @@ def test_an_offline_plan_loads_no_cloud(tmp_path):
     command = [sys.executable, "-c", PROGRAM]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=env, check=False)
     assert done.returncode == 0, done.stderr
-    assert "kept: 2" in done.stdout
+    assert "accepted: 2" in done.stdout
     assert done.stdout.splitlines()[-1] == "LOADED"

@@ -44,11 +44,11 @@ def test_a_run_that_failed_names_rank_node_and_last_lines(outcome):
     record = replace(outcome.record, state="failed", reason="exit code 3", failed_rank=1, exit_code=3, outputs=())
     failed = replace(outcome, record=record, tail=("before", "bad \x1b[2J data"), measured=(), simulated=False)
     text = shown(failed)
-    assert "quickstart-k3fz8w failed\n  because  exit code 3\n" in text
-    assert "cost     $1.04\n" in text
+    assert "quickstart-k3fz8w failed\n  reason  exit code 3\n" in text
+    assert "cost    $1.04\n" in text
     assert "outputs" not in text
     assert written(failure_lines(failed)) == (
-        "\nrank 1 ended first (exit code 3) on node 1; its last lines:\n  before\n  bad \ufffd[2J data\n"
+        "\nrank 1 failed first (exit code 3) on node 1; last lines of its output:\n  before\n  bad \ufffd[2J data\n"
     )
     assert failure_lines(outcome) == []
 
@@ -63,7 +63,7 @@ def test_a_run_left_running_says_how_to_go_on_and_claims_no_cost(outcome):
         """
   logs    cloudgpu logs quickstart-k3fz8w
   finish  cloudgpu attach quickstart-k3fz8w
-  end it  cloudgpu cancel quickstart-k3fz8w
+  cancel  cloudgpu cancel quickstart-k3fz8w
   left    cluster s1 (2 x p3dn.24xlarge) is up until 2026-11-21 04:20 UTC
           `cloudgpu down s1` deletes it now"""
         in text
@@ -72,9 +72,7 @@ def test_a_run_left_running_says_how_to_go_on_and_claims_no_cost(outcome):
 
 def test_a_missed_figure_says_what_was_asked_for(outcome):
     missed = replace(outcome.measured[0], value=0.5)
-    assert "accuracy 0.5 (below the 0.95 asked for), 51% of the reference" in shown(
-        replace(outcome, measured=(missed,))
-    )
+    assert "accuracy 0.5 (below the required 0.95), 51% of the reference" in shown(replace(outcome, measured=(missed,)))
 
 
 @pytest.mark.parametrize(
@@ -98,9 +96,9 @@ def test_what_could_not_be_ended_weighs_most(outcome):
     unended = replace(outcome, unended="the cloud does not answer", interrupted=True, left=("cluster s1",))
     assert exit_code(unended) == 6
     assert exit_code(replace(unended, unended="")) == 130
-    assert shown(unended).count("not ended") == 1
-    assert "  not ended  the cloud does not answer\n" in shown(unended)
-    assert f"  end it     cloudgpu down {outcome.record.cluster}\n" in shown(unended)
+    assert shown(unended).count("not deleted") == 1
+    assert "  not deleted  the cloud does not answer\n" in shown(unended)
+    assert f"  delete       cloudgpu down {outcome.record.cluster}\n" in shown(unended)
 
 
 def test_outputs_that_are_owed_fail_the_command_and_say_how_to_get_them(outcome):
@@ -142,4 +140,4 @@ def test_a_figure_that_is_taken_from_several_says_so(outcome):
     )
     warming = replace(several, value=None, counted=0, printed=4)
     text = shown(replace(outcome, measured=(warming,)))
-    assert "images_per_s: printed 4 times; no rank more than the first 5 that are left out\n" in text
+    assert "images_per_s: printed 4 times; no rank printed more than the 5 that are skipped\n" in text

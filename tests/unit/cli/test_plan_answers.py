@@ -95,8 +95,8 @@ def test_several_errors_are_cured_together_by_what_stands_at_the_end(plan):
     more = "environment: {python: {requirements: ['torch==2.12.0']}}"
     code, shown = plan("p3.16xlarge", more, "--on", "aws")
     assert code == 7
-    last = [line for line in shown.splitlines() if line.startswith("nothing is refused with ")]
-    options = shlex.split(last[0].removeprefix("nothing is refused with ").split("  (")[0])
+    last = [line for line in shown.splitlines() if line.startswith("no errors remain with ")]
+    options = shlex.split(last[0].removeprefix("no errors remain with ").split("  (")[0])
     assert plan("p3.16xlarge", more, "--on", "aws", *options)[0] == 0
 
 
@@ -104,5 +104,5 @@ def test_offers_of_nothing_end_with_what_would_work(plan, capsys):
     plan("p3.16xlarge", "", "--on", "aws")
     assert main(["offers", "./tiny.yaml", "--offline", "--on", "aws"]) == 4
     shown = capsys.readouterr().out
-    assert "nothing is refused with --set resources.instance_type=p3dn.24xlarge  (2 x p3dn.24xlarge" in shown
-    assert "                or with --set resources.instance_type=g4dn.metal  (2 x g4dn.metal" in shown
+    assert "no errors remain with --set resources.instance_type=p3dn.24xlarge  (2 x p3dn.24xlarge" in shown
+    assert "              or with --set resources.instance_type=g4dn.metal  (2 x g4dn.metal" in shown

@@ -6,7 +6,7 @@ import pytest
 
 from cloudgpu.backends.events import StageChange
 from cloudgpu.cli.terminal.output import Output
-from cloudgpu.cli.terminal.progress import STAGES, Narrator, installer_line, refusal, resource
+from cloudgpu.cli.terminal.progress import STAGES, ProgressPrinter, installer_line, refusal, resource
 from cloudgpu.engine.base import Event
 from cloudgpu.run.progress import MetricValue, Note, RankLine
 
@@ -18,7 +18,7 @@ CAPACITY = (
 
 
 def told(*events, verbose=False):
-    stream, narrator = io.StringIO(), Narrator(verbose=verbose)
+    stream, narrator = io.StringIO(), ProgressPrinter(verbose=verbose)
     for one in events:
         Output(stream, colour=False).lines(narrator.lines(one))
     return stream.getvalue().removesuffix("\n")
@@ -53,8 +53,8 @@ def test_a_whole_story():
     x EC2 fleet: InsufficientInstanceCapacity: launching 2 instances: We currently do not have sufficient g4dn.xlarge \
 capacity in the Availability Zone you requested (us-east-1a)
     us-east-1a g4dn.xlarge on-demand: no capacity (InsufficientInstanceCapacity)
-    ... waiting for the end of EC2 fleet s1, after 12 s
-    ... the program says: two\ufffd
+    ... waiting for the deletion of EC2 fleet s1, after 12 s
+    ... program message: two\ufffd
     - IAM role s1 (0.3 s)
     node 1: is up
     [rank 2] epoch=1 \ufffd[31mred

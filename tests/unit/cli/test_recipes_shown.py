@@ -53,7 +53,7 @@ def test_one_that_is_wrong_hides_no_other(recipes, capsys):
     assert main(["recipe", "list"]) == 0
     out = capsys.readouterr().out
     assert "\nfirst " in out
-    assert "wrong  has 2 problems; `cloudgpu recipe check " in out
+    assert "wrong  has 2 problems; for details: cloudgpu recipe check " in out
     assert main(["recipe", "list", "--json"]) == 0
     by_name = {one["name"]: one for one in json.loads(capsys.readouterr().out)}
     assert by_name["first"]["problems"] == []

@@ -6,7 +6,7 @@ from decimal import Decimal
 
 from cloudgpu.app.clusters.create import ProvisionedCluster
 from cloudgpu.app.runs.stages import Stages
-from cloudgpu.backends.deletion import Ended
+from cloudgpu.backends.deletion import DeletionResult
 from cloudgpu.cli.render.cluster import ended_lines, provisioned_json, provisioned_rows, provisioned_title
 from cloudgpu.cli.render.cost import report_json, report_lines
 from cloudgpu.cli.render.rehearsal import status_json
@@ -40,7 +40,7 @@ def test_a_cluster_from_records(standing_status, now):
         "s1  up  (simulated)",
         "  2 x p3dn.24xlarge in us-east-1c, owner ann, team vision",
         "  AWS would charge $62.42 an hour, $10.40 so far; expires 2026-11-21 04:20 UTC, in 50 min",
-        "  as recorded 3 min ago; --refresh asks the cloud",
+        "  as recorded 3 min ago; to query the cloud: --refresh",
     ]
 
 
@@ -54,7 +54,7 @@ def test_a_real_cluster_just_asked_about(standing_status, run, now):
         "  $62.42 an hour, $10.40 so far; expires 2026-11-21 04:20 UTC, in 50 min",
         "  i-1  running",
         "  run quickstart-k3fz8w  running, started 3 min ago",
-        "  as the cloud said just now",
+        "  as reported by the cloud just now",
     ]
     assert status_lines([], now) == ["no cluster is running"]
 
@@ -62,14 +62,14 @@ def test_a_real_cluster_just_asked_about(standing_status, run, now):
 def test_a_cloud_that_could_not_say(standing_status, now):
     (*_, problem, age) = status_lines([replace(standing_status, problem="no route")], now)
     assert problem == "  the cloud could not be queried: no route"
-    assert age == "  as recorded 3 min ago; --refresh asks the cloud"
+    assert age == "  as recorded 3 min ago; to query the cloud: --refresh"
 
 
 def test_a_record_that_cannot_be_read(standing_status, now):
     assert status_lines([replace(standing_status, state="damaged")], now) == [
         "s1  damaged",
-        "  its record, last written 3 min ago, cannot be read: what it has and costs is unknown",
-        "  `cloudgpu down s1` still finds the cluster by its tag and ends it",
+        "  its record, last written 3 min ago, cannot be read; its resources and cost are unknown",
+        "  to find the cluster by its tag and delete it: cloudgpu down s1",
     ]
 
 
@@ -79,7 +79,7 @@ def test_runs_with_their_age(run, now):
         "",
         "run                state      started                                took  result",
         "other-2            unknown    2026-11-19 21:30 UTC  1 d ago                "
-        "last seen running; its cluster is gone",
+        "last seen running; its cluster is deleted",
         "quickstart-k3fz8w  succeeded  2026-11-21 03:27 UTC  3 min ago  3 min 00 s  accuracy 0.9833",
         "bad-3  unknown: its record cannot be read",
     ]
@@ -96,12 +96,12 @@ def test_a_cluster_that_stands(cluster):
         "\n".join(panel.plain(provisioned_title(standing), provisioned_rows(standing), 100))
         == """
 cluster s1 is up (simulated)
-  is       2 x p3dn.24xlarge in us-east-1c
-  expires  2026-11-21 04:20 UTC, whatever happens to this machine
+  nodes    2 x p3dn.24xlarge in us-east-1c
+  expires  2026-11-21 04:20 UTC, even if this machine is off
   node 0   i-1  ubuntu@127.55.0.2 port 2222
   log in   cloudgpu ssh s1
   train    cloudgpu train RECIPE --cluster s1
-  end it   cloudgpu down s1"""
+  delete   cloudgpu down s1"""
     )
     assert provisioned_title(replace(standing, made=False)).startswith("cluster s1 is already up")
     clock = ManualClock(datetime(2026, 11, 21, tzinfo=UTC))
@@ -118,20 +118,22 @@ cluster s1 is up (simulated)
 
 
 def test_what_down_confirmed():
-    ended = Ended("s1", known=True, instances=("i-1", "i-2"), usd=Decimal("0.0379"), simulated=True)
+    ended = DeletionResult("s1", known=True, instances=("i-1", "i-2"), usd=Decimal("0.0379"), simulated=True)
     assert ended_lines(ended) == [
-        "cluster s1 is gone, verified by tag search; 2 instances ended",
+        "cluster s1 is deleted, verified by tag search; 2 instances terminated",
         "  i-1",
         "  i-2",
-        "  AWS would have charged $0.0379 for it; simulated, so nothing was",
+        "  cost $0.0379 (simulated; nothing was charged)",
     ]
-    stray = Ended("s1", known=False, strays=("security-group sg-1",))
+    stray = DeletionResult("s1", known=False, strays=("security-group sg-1",))
     assert ended_lines(stray) == [
-        "cluster s1 is gone, verified by tag search; 1 thing ended",
-        "  security-group sg-1  (found by its tag alone)",
+        "cluster s1 is deleted, verified by tag search; 1 resource deleted",
+        "  security-group sg-1  (found only by its tag)",
     ]
-    assert ended_lines(replace(ended, simulated=False))[-1] == "  it cost $0.0379"
-    assert ended_lines(Ended("x", known=False)) == ["no cluster x: nothing carries its tag, nothing to end"]
+    assert ended_lines(replace(ended, simulated=False))[-1] == "  cost $0.0379"
+    assert ended_lines(DeletionResult("x", known=False)) == [
+        "there is no cluster x: no resource has its tag; nothing to delete"
+    ]
 
 
 def test_the_bill(now, capsys):
@@ -143,7 +145,7 @@ def test_the_bill(now, capsys):
     Screen().lines(report_lines(report, "user"))
     assert capsys.readouterr().out.splitlines() == [
         "user  node hours       cost",
-        "ann        2.500  $1,234.50  still costing",
+        "ann        2.500  $1,234.50  still accruing",
         "bob\ufffd       0.033    $0.0175  simulated",
         "",
         "real $1,234.50, simulated $0.0175",
@@ -178,7 +180,7 @@ def test_the_rehearsal_cloud(now):
         "  i-1       g4dn.xlarge  us-east-1a  pending  s1       not listening yet         SHA256:a",
     ]
     idle = RehearsalStatus(cloud, (), (), 189.7, now + timedelta(minutes=29, seconds=30))
-    assert rehearsal_lines(idle, now)[1] == "  no nodes; stops by itself in 29 min"
+    assert rehearsal_lines(idle, now)[1] == "  no nodes; stops automatically in 29 min"
     assert rehearsal_lines(RehearsalStatus(None), now)[0] == "no rehearsal cloud is running"
     document = status_json(idle)
     assert document["simulated"] is True

@@ -6,9 +6,9 @@ from decimal import Decimal
 
 import pytest
 
-from cloudgpu.app.storage.context import Created, Deleted, StorageRequest
+from cloudgpu.app.storage.context import CreatedStorage, DeletedStorage, StorageRequest
 from cloudgpu.app.storage.overview import StorageRow
-from cloudgpu.aws.storage.storage_tags import StoragePart, Stored
+from cloudgpu.aws.storage.storage_tags import StoragePart, TaggedStorage
 from cloudgpu.catalog.storage import storage_price
 from cloudgpu.cli.main import main
 from cloudgpu.cli.render.storage import (
@@ -70,42 +70,42 @@ def row(now):
 def test_the_question_names_the_price():
     lustre = StorageRequest("sets", "lustre", "us-east-1", False, {"zone": "us-east-1c", "sizeGib": "1200"})
     assert question(lustre, PRICE, Decimal("168.00"), simulated=False) == (
-        "Make lustre storage sets of 1200 GiB in us-east-1c: $168.00 a month?"
+        "Create lustre storage sets of 1200 GiB in us-east-1c: $168.00 a month?"
     )
     files = StorageRequest("home", "efs", "us-east-1", False, {})
     assert question(files, storage_price("efs", "us-east-1"), None, simulated=True) == (
-        "Make efs storage home in us-east-1: AWS would charge $0.3000 a month for each GiB that it holds?"
+        "Create efs storage home in us-east-1: AWS would charge $0.3000 a month per GiB stored?"
     )
     assert question(replace(files, region="us-west-2"), None, None, simulated=False) == (
-        "Make efs storage home in us-west-2: a price that cloudgpu does not know for this region?"
+        "Create efs storage home in us-west-2: an unknown price in this region?"
     )
 
 
 def test_what_was_made(record):
-    assert created_lines(Created(record, made=True), PRICE, Decimal("168.00")) == [
-        "lustre storage sets stands",
+    assert created_lines(CreatedStorage(record, made=True), PRICE, Decimal("168.00")) == [
+        "lustre storage sets is ready",
         "  id: fs-1",
         "  zone: us-east-1c",
         "  address: fs-1.fsx",
         "  mount name: mnt",
-        "  nodes that mount it carry security group: sg-1",
+        "  security group for nodes that mount it: sg-1",
         "  costs: $168.00 a month, until it is deleted",
         "  in a recipe: storage: [{name: sets, to: /data/sets}]",
         "  deleting a cluster does not delete it; to delete it: cloudgpu storage delete sets --delete-data",
     ]
     simulated = replace(record, target="rehearsal", kind="s3", disposable=True, outputs={"id": "b", "url": "s3://b"})
-    assert created_lines(Created(simulated, made=False), storage_price("s3", "us-east-1"), None) == [
+    assert created_lines(CreatedStorage(simulated, made=False), storage_price("s3", "us-east-1"), None) == [
         "s3 storage sets already exists and matches the request (simulated)",
         "  id: b",
         "  url: s3://b",
-        "  costs: AWS would charge $0.0230 a month for each GiB that it holds, until it is deleted",
+        "  costs: AWS would charge $0.0230 a month per GiB stored, until it is deleted",
         "  in a recipe: storage: [{name: sets, to: /data/sets}]",
         "  deleting a cluster does not delete it; to delete it: cloudgpu storage delete sets",
     ]
 
 
 def test_the_document_of_what_was_made(record):
-    assert created_json(Created(record, made=True), Decimal("168.00")) == {
+    assert created_json(CreatedStorage(record, made=True), Decimal("168.00")) == {
         "name": "sets",
         "kind": "lustre",
         "made": True,
@@ -119,7 +119,7 @@ def test_the_document_of_what_was_made(record):
         "url": None,
         "monthly_usd": "168.00",
         "simulated": False,
-        "left": ["storage sets stands until it is deleted by name"],
+        "left": ["storage sets exists until you delete it"],
     }
 
 
@@ -133,15 +133,15 @@ def test_the_list(row, now):
         "                                 state",
         "far   s3        unknown  unknown  unknown  us-east-1  ann    disposable  unknown"
         "                                 available",
-        "home  efs     0.250 GiB  $0.0750      3 d  us-east-1  ann    keep        nobody"
+        "home  efs     0.250 GiB  $0.0750      3 d  us-east-1  ann    keep        none  "
         "                                  available",
         "sets  lustre   1200 GiB  $168.00      3 d  us-east-1  ann    keep        i-1 (cluster demo), "
         "i-2 (cluster demo)  available",
         "",
-        "$168.08 a month, and 1 of unknown cost; capacity alone, at list prices",
+        "$168.08 a month, and 1 of unknown cost; capacity only, at list prices",
     ]
     assert storage_lines([replace(row, simulated=True)], now)[-1] == (
-        "AWS would charge $168.00 a month; capacity alone, at list prices; simulated, so nothing is"
+        "$168.00 a month; capacity only, at list prices (simulated; nothing is charged)"
     )
     assert storage_lines([], now) == ["no storage"]
 
@@ -166,25 +166,25 @@ def test_a_row_as_json(row):
 
 def test_a_deletion():
     tags = {"cloudgpu:kind": "lustre"}
-    present = Stored(
+    present = TaggedStorage(
         "sets", "t", "us-east-1", (StoragePart("lustre", "fs-1", "us-east-1", tags, size_gib=Decimal(1200)),)
     )
-    assert deletion_question(present) == "Delete lustre storage sets (1200 GiB) and all that it holds?"
-    half = Stored("sets", "t", "us-east-1", (StoragePart("security-group", "sg-1", "us-east-1", tags),))
-    assert deletion_question(half) == "Delete lustre storage sets (of unknown size) and all that it holds?"
-    assert deleted_lines(Deleted("sets", known=True, parts=("lustre fs-1 in us-east-1",))) == [
-        "storage sets is gone, verified by tag search",
+    assert deletion_question(present) == "Delete lustre storage sets (1200 GiB) and all its data?"
+    half = TaggedStorage("sets", "t", "us-east-1", (StoragePart("security-group", "sg-1", "us-east-1", tags),))
+    assert deletion_question(half) == "Delete lustre storage sets (of unknown size) and all its data?"
+    assert deleted_lines(DeletedStorage("sets", known=True, parts=("lustre fs-1 in us-east-1",))) == [
+        "storage sets is deleted, verified by tag search",
         "  lustre fs-1 in us-east-1",
     ]
-    assert deleted_lines(Deleted("sets", known=False)) == [
-        "no storage sets: nothing carries its tag, nothing to delete"
+    assert deleted_lines(DeletedStorage("sets", known=False)) == [
+        "there is no storage sets: no resource has its tag; nothing to delete"
     ]
 
 
 def test_a_mistake_on_the_command_line_ends_with_2_and_asks_nobody(capsys, tmp_path, monkeypatch):
     monkeypatch.setenv("CLOUDGPU_HOME", str(tmp_path))
     assert main(["storage", "create", "sets", "--kind", "ebs", "--yes"]) == 2
-    assert "a volume needs --size" in capsys.readouterr().err
+    assert "a volume requires --size" in capsys.readouterr().err
     assert main(["storage", "create", "sets", "--kind", "tape", "--yes"]) == 2
     assert "tape" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []

@@ -65,19 +65,19 @@ def test_as_text(seen, now):
     assert seen_lines(seen, now, simulated=True) == [
         "3 clusters in 2 regions (simulated)",
         "lab  of ann, team vision; expires 2026-11-21 05:30 UTC, in 2 h",
-        "  2 x p3dn.24xlarge on-demand in us-east-1 and IAM, since 2 h",
-        "  $62.42 an hour, $124.84 so far, $45,569.52 a month if left, and volumes at prices unknown here",
+        "  2 x p3dn.24xlarge on-demand in us-east-1 and IAM, for 2 h",
+        "  $62.42 an hour, $124.84 so far, $45,569.52 a month if not deleted, and volumes at unknown prices",
         "  and 1 role, 2 volumes",
-        "  stays: yours, up",
+        "  kept: yours, up",
         "old  of unknown owner; expiry unknown",
         "  no instances in eu-west-1, age unknown",
         "  costs nothing",
         "  and 1 security group",
-        "  stays: nobody known owns it",
+        "  kept: nobody known owns it",
         "spot  of bob, team vision; expires 2026-11-20 03:30 UTC, 1 d ago",
-        "  1 x g5.xlarge spot in us-west-2, since 2 h",
-        "  unknown an hour, unknown so far, unknown a month if left",
-        "  goes: past its expiry",
+        "  1 x g5.xlarge spot in us-west-2, for 2 h",
+        "  unknown an hour, unknown so far, unknown a month if not deleted",
+        "  to delete: past its expiry",
         "us-west-1: unknown: cannot reach it",
         "IAM: unknown: left alone",
     ]
@@ -88,7 +88,7 @@ def test_what_was_ended_and_what_would_be(seen, clusters):
     assert swept_lines(seen, SweepResult(()), yes=False) == [
         "nothing was deleted; to delete 1 cluster, add --yes: spot"
     ]
-    assert swept_lines(seen, SweepResult((spot,)), yes=True) == ["ended spot, verified by tag search"]
+    assert swept_lines(seen, SweepResult((spot,)), yes=True) == ["deleted spot, verified by tag search"]
     assert swept_lines(SweepFindings((), (), ()), SweepResult(()), yes=False) == []
 
 
@@ -157,18 +157,18 @@ def test_storage_and_images_are_listed_with_what_ends_them(now):
     assert seen_lines(seen, now, simulated=False) == [
         "no cluster resources in 2 regions",
         "storage scratch-1  of ann; lustre fs-1 in us-east-1",
-        "  1200 GiB, $168.00 a month, made 5 h ago",
-        "  goes: disposable, and its cluster lab is gone",
+        "  1200 GiB, $168.00 a month, created 5 h ago",
+        "  to delete: disposable, and its cluster lab is gone",
         "image base  of bob; Volta ami-1 in us-west-2",
-        "  200 GiB, at most $10.00 a month, made 3 d ago",
-        "  stays: `cloudgpu image delete base --region us-west-2` ends it",
+        "  200 GiB, at most $10.00 a month, created 3 d ago",
+        "  kept: `cloudgpu image delete base --region us-west-2` ends it",
         "storage logs  of unknown owner; s3 cloudgpu-logs in us-east-1",
         "  size unknown, unknown a month, age unknown",
-        "  stays: holds data that was to be kept; "
+        "  kept: holds data that was to be kept; "
         "`cloudgpu storage delete logs --region us-east-1 --delete-data` ends it",
     ]
     assert swept_lines(seen, SweepResult(()), yes=False) == [
-        "nothing was deleted; to delete 1 piece of storage, add --yes: storage scratch-1"
+        "nothing was deleted; to delete 1 storage resource, add --yes: storage scratch-1"
     ]
     document = sweep_json(seen, SweepResult((scratch,)), now, simulated=False)
     assert [(row["name"], row["goes"], row["ended"]) for row in document["storage"]] == [

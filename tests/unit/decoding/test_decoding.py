@@ -85,7 +85,7 @@ def test_a_time_without_a_zone_is_utc():
         ({"name": "x" * 100 + "\n", "own": 1}, "own: expected true or false, got 1"),
         ({"name": "", "state": "gone"}, "state: expected one of up, down, got 'gone'"),
         ({"name": "", "whole": True}, "whole: expected a whole number, got True"),
-        ({"name": "", "whole": 10**400}, "whole: expected a whole number, got one that is too large"),
+        ({"name": "", "whole": 10**400}, "whole: expected a whole number, got a number that is too large"),
         ({"name": "", "share": math.nan}, "share: expected a finite number, got nan"),
         ({"name": "", "share": True}, "share: expected a number, got True"),
         ({"name": "", "at": "9999-12-31T23:59:59-23:59"}, "at: expected a time"),
@@ -119,7 +119,7 @@ def test_what_is_no_json_is_a_value_error(text: str | bytes):
 def test_a_malformed_document_becomes_the_error_of_its_reader():
     with pytest.raises(StateError) as caught, malformed_as(lambda why: StateError(f"damaged: {why}")):
         json.loads('{"a": 1}')["b"]
-    assert caught.value.message == "damaged: it lacks 'b'"
+    assert caught.value.message == "damaged: 'b' is missing"
     assert isinstance(caught.value.__cause__, KeyError)
 
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from cloudgpu.aws.resources.base import Diff, HandlerContext, Physical, Properties
+from cloudgpu.aws.resources.base import Diff, ExistingResource, HandlerContext, Properties
 from cloudgpu.clock import ManualClock
-from cloudgpu.engine.base import Applied, Event, PreviewStep, Stack
+from cloudgpu.engine.base import AppliedStack, Event, PreviewStep, Stack
 from cloudgpu.engine.direct import journal as journal_module
 from cloudgpu.engine.direct.engine import DirectEngine, JournalAccount
 from cloudgpu.errors import UnsupportedError
@@ -101,7 +101,7 @@ class FakeHandler:
         forcing = ("name", "keyName", "zone", "parentId")
         return Diff(changed, tuple(key for key in changed if key in forcing))
 
-    def create(self, ctx: HandlerContext, inputs: Properties) -> Physical:
+    def create(self, ctx: HandlerContext, inputs: Properties) -> ExistingResource:
         name = name_of(inputs)
         self.cloud.emit("create", name)
         with self.cloud.lock:
@@ -113,17 +113,17 @@ class FakeHandler:
         self.cloud.emit("created", name)
         return self.physical(physical_id)
 
-    def find(self, ctx: HandlerContext, inputs: Properties) -> Physical | None:
+    def find(self, ctx: HandlerContext, inputs: Properties) -> ExistingResource | None:
         self.cloud.emit("find", name_of(inputs))
         with self.cloud.lock:
             known = [key for key, thing in self.cloud.things.items() if thing.token == ctx.token]
         return self.physical(known[0]) if known else None
 
-    def read(self, ctx: HandlerContext, physical_id: str) -> Physical | None:
+    def read(self, ctx: HandlerContext, physical_id: str) -> ExistingResource | None:
         self.cloud.emit("read", physical_id)
         return self.physical(physical_id) if physical_id in self.cloud.things else None
 
-    def update(self, ctx: HandlerContext, physical_id: str, old: Properties, new: Properties) -> Physical:
+    def update(self, ctx: HandlerContext, physical_id: str, old: Properties, new: Properties) -> ExistingResource:
         name = name_of(new)
         self.cloud.emit("update", name)
         with self.cloud.lock:
@@ -140,9 +140,9 @@ class FakeHandler:
             self.cloud.things.pop(physical_id, None)
         self.cloud.emit("deleted", name)
 
-    def physical(self, physical_id: str) -> Physical:
+    def physical(self, physical_id: str) -> ExistingResource:
         thing = self.cloud.things[physical_id]
-        return Physical(
+        return ExistingResource(
             physical_id, {**thing.inputs, "arn": f"arn:{physical_id}", "password": f"made-for-{physical_id}"}
         )
 
@@ -193,7 +193,7 @@ class Workspace:
             clock=self.clock,
         )
 
-    def up(self, text: str | None = None) -> Applied:
+    def up(self, text: str | None = None) -> AppliedStack:
         if text is not None:
             self.program(text)
         return self.engine().up(self.stack(), self.events.append)

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass, field
 
-from cloudgpu.aws.resources.base import Physical
-from cloudgpu.engine.direct.drift_repair import Guarded, drift, repair_drift
+from cloudgpu.aws.resources.base import ExistingResource
+from cloudgpu.engine.direct.drift_repair import DriftCheckedResource, drift, repair_drift
 from cloudgpu.engine.pulumi_cli.state import guarded
 
 GROUP = "aws:ec2/securityGroup:SecurityGroup"
@@ -22,7 +22,7 @@ class Door:
     def update(self, ctx, physical_id, old, new):
         assert old == new
         self.updated.append((ctx, physical_id, new))
-        return Physical(physical_id, dict(new))
+        return ExistingResource(physical_id, dict(new))
 
 
 @dataclass
@@ -34,7 +34,7 @@ class Handlers:
 
 
 def recorded(name, type_token=GROUP):
-    return Guarded(type_token, name, f"{name}-1", "us-east-1", f"token-of-{name}", {"name": name})
+    return DriftCheckedResource(type_token, name, f"{name}-1", "us-east-1", f"token-of-{name}", {"name": name})
 
 
 def context(region, token):
@@ -57,5 +57,5 @@ def test_pulumis_state_tells_what_the_program_asked_for_and_nothing_of_what_is_o
 
     rows = [row("nodes"), row("old", delete=True), row("theirs", external=True), {"type": "x:y:Z", "urn": "urn::z"}]
     assert guarded({"deployment": {"resources": rows}}, "us-west-2") == [
-        Guarded(GROUP, "nodes", "nodes-1", "us-west-2", "", {"name": "nodes"})
+        DriftCheckedResource(GROUP, "nodes", "nodes-1", "us-west-2", "", {"name": "nodes"})
     ]

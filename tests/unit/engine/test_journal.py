@@ -56,7 +56,7 @@ def test_two_writers_are_noticed(workspace):
         Journal(workspace.journal, OURS, workspace.clock) as two,
     ):
         one.add({"row": "outputs", "values": {}})
-        with pytest.raises(BusyError, match="another process writes"):
+        with pytest.raises(BusyError, match="another process is writing"):
             two.add({"row": "outputs", "values": {}})
 
 

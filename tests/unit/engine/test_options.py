@@ -62,7 +62,7 @@ def test_ignore_changes_keeps_the_old_value_when_something_else_changes(workspac
 
 def test_a_path_that_is_none_is_refused(workspace):
     workspace.up('Thing("a", size=2)')
-    with pytest.raises(BadRequestError, match="not a property path"):
+    with pytest.raises(BadRequestError, match="not a valid property path"):
         workspace.up('Thing("a", size=3, opts=ResourceOptions(ignore_changes=["[x"]))')
 
 

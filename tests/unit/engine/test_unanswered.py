@@ -64,7 +64,7 @@ def test_the_wait_has_an_end_and_is_said_on_the_way(workspace, crash):
     assert waited(workspace, workspace.destroy) == AT_AWS.landing_s + AT_AWS.showing_s
     said = [event.detail for event in workspace.events if event.kind == "waiting"]
     until = begun + timedelta(seconds=AT_AWS.landing_s + AT_AWS.showing_s)
-    assert said == [f"its create call got no response and may still take effect, until {until:%H:%M:%S} UTC"] * len(
+    assert said == [f"its create call received no response and may still take effect until {until:%H:%M:%S} UTC"] * len(
         said
     )
     assert 2 <= len(said) <= 4

@@ -4,7 +4,7 @@ from dataclasses import asdict, replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
 
-from cloudgpu.catalog.snapshot import Overlay, Reading, RegionReadings, Retirement, TypeFacts
+from cloudgpu.catalog.snapshot import CatalogSnapshot, Reading, RegionReadings, Retirement, TypeFacts
 from cloudgpu.clock import ManualClock
 from cloudgpu.launch.inventory import Node
 from cloudgpu.plan import saved_plan
@@ -114,7 +114,7 @@ NODE = Node(
     devices=(0, 1),
 )
 FACTS = TypeFacts("V100", 8, Decimal("16"), 96, 768, 1, 1, "100 Gigabit", ("on-demand", "spot"), 2, 900, current=True)
-OVERLAY = Overlay(
+SNAPSHOT = CatalogSnapshot(
     "aws",
     "123456789012",
     "",

@@ -259,7 +259,7 @@ def _tagged(answer: Any) -> None:
 
 def _stored(answer: Any) -> None:
     for one in discovery.stored(_clients(answer)):
-        conforms(discovery.Stored, one)
+        conforms(discovery.TaggedStorage, one)
 
 
 def _lifetimes(answer: Any) -> None:
@@ -310,7 +310,7 @@ def _listing(answer: Any) -> None:
 
 
 def _address(text: str) -> None:
-    found = objects.Address.parse(text)
+    found = objects.S3Location.parse(text)
     assert found.bucket
 
 

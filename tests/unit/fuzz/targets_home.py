@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from cloudgpu.app.clusters import status
 from cloudgpu.app.planning.quota_headroom import QuotaHeadroom
 from cloudgpu.catalog import load as load_catalog
-from cloudgpu.catalog.snapshot import Overlay, merged
+from cloudgpu.catalog.snapshot import CatalogSnapshot, merged
 from cloudgpu.catalog.snapshot_apply import apply, unknown_gpus
-from cloudgpu.catalog.snapshot_document import document, overlay_of
+from cloudgpu.catalog.snapshot_document import document, snapshot_of
 from cloudgpu.cli.render import status as show_status
 from cloudgpu.clock import ManualClock
 from cloudgpu.engine.direct import journal
@@ -48,9 +48,9 @@ from tests.unit.fuzz.samples_home import (
     MATRIX,
     NODE,
     NOW,
-    OVERLAY,
     PLAN,
     RUN,
+    SNAPSHOT,
     STORAGE,
 )
 from tests.unit.fuzz.target import Target, scratch, written
@@ -137,34 +137,34 @@ def _cooldowns(content: bytes) -> None:
 
 def _history(content: bytes) -> None:
     written("home/catalog/aws/index.json", content)
-    written("home/catalog/aws/overlay-0001.json", json.dumps(document(OVERLAY)).encode())
-    overlays = CatalogSnapshots(_home(), "aws")
-    found = overlays.history()
+    written("home/catalog/aws/overlay-0001.json", json.dumps(document(SNAPSHOT)).encode())
+    snapshots = CatalogSnapshots(_home(), "aws")
+    found = snapshots.history()
     for entry in found.entries:
         conforms(SnapshotEntry, entry)
-    overlays.current()
+    snapshots.current()
 
 
-def _overlay(content: bytes) -> None:
+def _snapshot(content: bytes) -> None:
     written("home/catalog/aws/index.json", json.dumps(INDEX).encode())
     written("home/catalog/aws/overlay-0001.json", content)
     found = CatalogSnapshots(_home(), "aws").current()
     assert found is not None
-    _check_overlay(found)
+    _check_snapshot(found)
 
 
-def _overlay_document(value: Any) -> None:
-    _check_overlay(overlay_of(value))
+def _snapshot_document(value: Any) -> None:
+    _check_snapshot(snapshot_of(value))
 
 
-def _check_overlay(found: Overlay) -> None:
-    conforms(Overlay, found)
-    assert overlay_of(_plain(document(found))) == found
+def _check_snapshot(found: CatalogSnapshot) -> None:
+    conforms(CatalogSnapshot, found)
+    assert snapshot_of(_plain(document(found))) == found
     catalog = load_catalog()
     laid = apply(catalog, found)
     assert set(catalog.types) <= set(laid.types)
     unknown_gpus(catalog, found)
-    merged(OVERLAY, found, catalog, NOW.date())
+    merged(SNAPSHOT, found, catalog, NOW.date())
 
 
 def _quotas(content: bytes) -> None:
@@ -346,8 +346,8 @@ TARGETS = (
         _cooldowns,
     ),
     Target("catalogue snapshot index", files(INDEX), _history),
-    Target("catalogue snapshot file", files(document(OVERLAY)), _overlay),
-    Target("catalogue snapshot document", values(document(OVERLAY)), _overlay_document, (ValueError,)),
+    Target("catalogue snapshot file", files(document(SNAPSHOT)), _snapshot),
+    Target("catalogue snapshot document", values(document(SNAPSHOT)), _snapshot_document, (ValueError,)),
     Target(
         "remembered quotas",
         files(

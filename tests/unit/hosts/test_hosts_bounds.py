@@ -45,7 +45,7 @@ def refused(folder: Path, text: str) -> list[str]:
             f"rate_usd_per_hour: {USD}, got True",
         ),
         ("rate_usd_per_hour: -1", "rate_usd_per_hour: expected an amount from 0 to 1,000,000,000"),
-        ("jump: bob@gate:65536", "jump: expected the name of a host of this file or user@host[:port]"),
+        ("jump: bob@gate:65536", "jump: expected the name of a host in this file or user@host[:port]"),
         (r'key: "a\0b"', "key: character 2 is the control character U+0000"),
         (r'key: "a\nb"', "key: character 2 is the control character U+000A"),
         (r'key: "a\ud800b"', "key: character 2 is half of a surrogate pair"),
@@ -64,16 +64,16 @@ def test_jump_hosts_in_a_circle(tmp_path: Path, hosts):
         f"  - {{name: {name}, address: {name}, jump: {to}}}\n" for name, to in zip("abc", hosts, strict=False)
     )
     (found,) = refused(tmp_path, f"hosts:\n{rows}")
-    assert found == f"2: hosts[0].jump: the jump hosts lead in a circle: a -> {' -> '.join(hosts)}"
+    assert found == f"2: hosts[0].jump: circular jump hosts: a -> {' -> '.join(hosts)}"
 
 
 def test_a_circle_through_the_defaults_and_one_beside_it(tmp_path: Path):
     rows = "  - {name: gate, address: g, jump: a}\n  - {name: a, address: a}\n  - {name: b, address: b}\n"
     (found,) = refused(tmp_path, f"defaults: {{jump: gate}}\nhosts:\n{rows}")
-    assert found == "3: hosts[0].jump: the jump hosts lead in a circle: gate -> a -> gate"
+    assert found == "3: hosts[0].jump: circular jump hosts: gate -> a -> gate"
 
 
 def test_defaults_name_a_jump_host_that_is_there(tmp_path: Path):
     (found,) = refused(tmp_path, "defaults: {jump: gtae}\nhosts:\n  - {name: gate, address: g}\n")
-    assert found.startswith("1: defaults.jump: expected the name of a host of this file or user@host[:port], got gtae")
+    assert found.startswith("1: defaults.jump: expected the name of a host in this file or user@host[:port], got gtae")
     assert 'did you mean "gate"?' in found

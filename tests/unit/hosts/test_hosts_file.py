@@ -84,11 +84,11 @@ hosts:
 """
     assert refused(tmp_path, text) == [
         '5: hosts[0].gpus: unknown GPU V10; did you mean "V100"?',
-        "6: hosts[1].name: red is there twice, first on line 3",
-        '8: hosts[1].jump: expected the name of a host of this file or user@host[:port], got reed; did you mean "red"?',
+        "6: hosts[1].name: duplicate name red, first used on line 3",
+        '8: hosts[1].jump: expected the name of a host in this file or user@host[:port], got reed; did you mean "red"?',
         "10: hosts[2].address: the same host as red: 10.0.0.1 port 22",
-        "11: hosts[2].gpus: V100 does not come with 64 GB of memory; there is 16 GB or 32 GB",
-        "14: hosts[3].jump: a host is no jump host before itself",
+        "11: hosts[2].gpus: V100 does not come with 64 GB of memory; use 16 GB or 32 GB",
+        "14: hosts[3].jump: a host cannot be its own jump host",
     ]
 
 
@@ -112,7 +112,7 @@ def test_one_mistake(tmp_path: Path, text: str):
 
 
 def test_a_file_that_is_not_there_says_how_to_name_one(tmp_path: Path):
-    with pytest.raises(HostsFileError, match="there is no inventory of hosts") as caught:
+    with pytest.raises(HostsFileError, match="there is no host inventory") as caught:
         load(tmp_path / "none.yaml", user="me", catalog=load_catalog())
     assert "--hosts FILE" in caught.value.hint
 

@@ -79,13 +79,13 @@ def test_an_unknown_entry_is_an_error(ledger, noon, act):
     ],
 )
 def test_what_no_bill_could_add_up_is_refused(ledger, make_spending, changes):
-    with pytest.raises(LedgerError, match="is not a valid purchase"):
+    with pytest.raises(LedgerError, match="is not a valid cost"):
         ledger.open(make_spending(**changes))
     assert ledger.entries() == ()
 
 
 def test_a_time_without_a_zone_is_refused(ledger, make_spending):
-    with pytest.raises(LedgerError, match="without a zone"):
+    with pytest.raises(LedgerError, match="without a UTC offset"):
         ledger.open(make_spending(opened_at=datetime(2026, 1, 1)))  # noqa: DTZ001
 
 

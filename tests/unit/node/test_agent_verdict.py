@@ -98,7 +98,7 @@ def test_silence_and_departure() -> None:
     assert head.verdict is None
     head.tick(6.1)
     head.tick(6.5)
-    assert head.verdict["first_failure"]["reason"] == "lost contact with node 1: its agent went away"
+    assert head.verdict["first_failure"]["reason"] == "lost contact with node 1: its agent disconnected"
 
 
 def test_a_node_that_comes_back_in_time_is_forgiven() -> None:
@@ -130,7 +130,7 @@ def test_a_worker_obeys_the_first_verdict() -> None:
     assert worker.verdict == first
 
 
-@pytest.mark.parametrize(("limit", "reason"), [(20.0, "silent for 20 s"), (5.0, "its agent went away")])
+@pytest.mark.parametrize(("limit", "reason"), [(20.0, "silent for 20 s"), (5.0, "its agent disconnected")])
 def test_a_worker_without_a_head_ends_alone(limit: float, reason: str) -> None:
     worker = WorkerCore(LIMITS, 0)
     worker.receive({"formed": True, "verdict": None}, 1)

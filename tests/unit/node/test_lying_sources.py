@@ -11,7 +11,7 @@ from cloudgpu.node.agent.containers import image_archive
 from cloudgpu.node.agent.errors import AgentError
 from cloudgpu.node.agent.fetch import download, http
 from cloudgpu.node.agent.fetch.from_peer import Peer
-from cloudgpu.node.agent.fetch.http_limits import Pace, PacedStream
+from cloudgpu.node.agent.fetch.http_limits import MinimumSpeed, PacedStream
 from cloudgpu.node.agent.fetch.part import STEP
 from tests.lying.collecting import collect_sockets  # noqa: F401 - a fixture
 from tests.lying.lies import Lie, cases, telling
@@ -32,7 +32,7 @@ TOKEN = "hush-hush"
 def impatient(monkeypatch):
     """Seconds where nodes have minutes; a lie lasts longer still."""
     monkeypatch.setattr(http, "_SILENCE_S", 2.0)
-    monkeypatch.setattr(http, "_PACE", Pace(head_s=1.0, window_s=1.0))
+    monkeypatch.setattr(http, "_PACE", MinimumSpeed(head_s=1.0, window_s=1.0))
     monkeypatch.setattr(download, "_BACK_OFF_S", 0.01)
     monkeypatch.setattr(image_archive, "_WAITS_S", (0.01, 0.01))
 
@@ -167,7 +167,7 @@ class Line:
 )
 def test_a_slow_source_is_given_up_and_a_slow_disk_is_not(line: Line, pause_s: float, error: str):
     """Only the time that is spent waiting for bytes counts."""
-    stream, buffer = PacedStream(line, Pace(clock=lambda: line.now)), bytearray(65536)
+    stream, buffer = PacedStream(line, MinimumSpeed(clock=lambda: line.now)), bytearray(65536)
     found = ""
     try:
         for _ in range(1000):

@@ -9,7 +9,7 @@ from cloudgpu.catalog.quotas import quota_of
 from cloudgpu.plan import planner
 from cloudgpu.plan.alternatives import alternatives
 from cloudgpu.plan.plan import Quotes
-from cloudgpu.plan.planner_input import Question
+from cloudgpu.plan.planner_input import PlannerInput
 from cloudgpu.recipe.schema import Recipe
 
 CATALOG = load()
@@ -25,7 +25,7 @@ def planned(environment=None, **resources):
             "launch": {"with": "torchrun", "command": "train.py"},
         }
     )
-    return planner.planned(Question(recipe, "rehearsal", CATALOG, Quotes(), "us-east-1", date(2026, 8, 1)))
+    return planner.planned(PlannerInput(recipe, "rehearsal", CATALOG, Quotes(), "us-east-1", date(2026, 8, 1)))
 
 
 def suggested(plan, field, bound=frozenset()):

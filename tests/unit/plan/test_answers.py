@@ -85,7 +85,7 @@ ANSWERS = [
     pytest.param(
         recipe(container("nvcr.io/nvidia/pytorch:25.01-py3"), instance_type="p3dn.24xlarge"),
         "image",
-        "25.01-py3 cannot run on V100 (p3dn.24xlarge): its native code begins with 7.5, V100 is 7.0",
+        "25.01-py3 cannot run on V100 (p3dn.24xlarge): its native code starts at 7.5, and V100 has 7.0",
         ["--set environment.container.image=nvcr.io/nvidia/pytorch:24.12-py3"],
         id="V100 and 25.01",
     ),
@@ -114,7 +114,7 @@ ANSWERS = [
     pytest.param(
         recipe(container("nvcr.io/nvidia/pytorch:24.12-py3"), instance_type="p6-b200.48xlarge"),
         "image",
-        "24.12-py3 cannot run on B200 (p6-b200.48xlarge): the first month that knows B200 is 25.01",
+        "24.12-py3 cannot run on B200 (p6-b200.48xlarge): the first month that supports B200 is 25.01",
         ["--set environment.container.image=nvcr.io/nvidia/pytorch:25.01-py3"],
         id="B200 and 24.12",
     ),
@@ -128,14 +128,14 @@ ANSWERS = [
     pytest.param(
         recipe(container("nvcr.io/nvidia/caffe2:18.08-py3"), instance_type="p4d.24xlarge"),
         "image",
-        "caffe2:18.08-py3 cannot run on A100 (p4d.24xlarge): its native code ends with 7.0, A100 is 8.0",
+        "caffe2:18.08-py3 cannot run on A100 (p4d.24xlarge): its native code stops at 7.0, and A100 has 8.0",
         [hardware("p3dn.24xlarge")],
         id="A100 and Caffe2",
     ),
     pytest.param(
         recipe(container(NCCL_TESTS), instance_type="p3dn.24xlarge"),
         "image",
-        "cannot run on V100 (p3dn.24xlarge): its native code begins with 8.0, V100 is 7.0",
+        "cannot run on V100 (p3dn.24xlarge): its native code starts at 8.0, and V100 has 7.0",
         [hardware("p4d.24xlarge")],
         id="V100 and nccl-tests for sm_80",
     ),
@@ -199,7 +199,7 @@ def test_caffe2_on_a_t4_is_only_warned_of():
     assert plan.errors == ()
     (warning,) = [finding for finding in plan.findings if finding.check == "container-code"]
     assert warning.severity == "warning"
-    assert warning.message == "nvcr.io/nvidia/caffe2:18.08-py3 is not tuned for T4: runs code made for 7.0"
+    assert warning.message == "nvcr.io/nvidia/caffe2:18.08-py3 is not tuned for T4: runs code built for 7.0"
 
 
 def test_two_p3dn_need_more_than_a_quota_of_96():

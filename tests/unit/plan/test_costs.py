@@ -12,7 +12,7 @@ from cloudgpu.catalog import load
 from cloudgpu.catalog.other_prices import other_price
 from cloudgpu.plan import planner
 from cloudgpu.plan.costs import CostItem, items_besides_nodes, total_usd, unpriced
-from cloudgpu.plan.named_resources import DatasetSeen, Survey
+from cloudgpu.plan.named_resources import DatasetSeen, NamedResources
 from cloudgpu.plan.plan import Quotes
 from cloudgpu.recipe import rules
 from cloudgpu.recipe.schema import Recipe
@@ -154,9 +154,9 @@ def test_work_without_a_known_rate_is_a_problem_of_the_recipe(metrics, metric, m
     assert (problem.path, problem.message) == (("work", "metric"), message)
 
 
-def seen(**changes) -> Survey:
+def seen(**changes) -> NamedResources:
     values = {"presence": "there", "size_bytes": 500 * 10**9, "region": "eu-west-1", **changes}
-    return Survey(datasets={"digits": DatasetSeen(**values)})
+    return NamedResources(datasets={"digits": DatasetSeen(**values)})
 
 
 DATA = [{"name": "digits", "from": "s3://bucket/digits", "to": "/data"}]

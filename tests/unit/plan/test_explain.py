@@ -13,7 +13,7 @@ from cloudgpu.cli.render.offers import explained_lines, offers_json, offers_line
 from cloudgpu.plan import planner
 from cloudgpu.plan.explain import explain, grouped
 from cloudgpu.plan.plan import Quotes
-from cloudgpu.plan.planner_input import Question
+from cloudgpu.plan.planner_input import PlannerInput
 from cloudgpu.plan.quota_headroom import QuotaRoom
 from cloudgpu.plan.reservations import Reservation
 from cloudgpu.recipe.schema import Recipe
@@ -21,7 +21,7 @@ from cloudgpu.recipe.schema import Recipe
 CATALOG = load()
 
 
-def asked(quotes: Quotes | None = None, **resources) -> Question:
+def asked(quotes: Quotes | None = None, **resources) -> PlannerInput:
     recipe = Recipe.model_validate(
         {
             "schema": 1,
@@ -31,10 +31,10 @@ def asked(quotes: Quotes | None = None, **resources) -> Question:
             "budget": {"max_usd": 10_000_000},
         }
     )
-    return Question(recipe, "aws", CATALOG, quotes or Quotes(), "us-east-1", date(2026, 8, 1))
+    return PlannerInput(recipe, "aws", CATALOG, quotes or Quotes(), "us-east-1", date(2026, 8, 1))
 
 
-def rules_of(question: Question) -> dict[str, int]:
+def rules_of(question: PlannerInput) -> dict[str, int]:
     return {group.rule: group.count for group in grouped(explain(question)) if not group.kept}
 
 
@@ -65,7 +65,7 @@ def test_the_rules_that_throw_out_types_regions_and_zones_are_named_and_counted(
     out = [one for one in explain(question) if one.rule == "zone"]
     assert {one.zone: one.why for one in out} == {
         "us-east-1d": "the recipe allows only us-east-1c",
-        "us-east-1-bos-1a": "us-east-1-bos-1a is a local zone outside the data centres of us-east-1 and costs more",
+        "us-east-1-bos-1a": "us-east-1-bos-1a is a local zone outside the data centers of us-east-1 and costs more",
     }
 
 
@@ -121,7 +121,7 @@ tiny: 2 candidates for 2 nodes
 
 tried in this order: hardware, regions and zones in the order of the recipe
 
-kept: 2; hardware, regions and zones in the order of the recipe [order]
+accepted: 2; hardware, regions and zones in the order of the recipe [order]
 rejected: 2 [offered]
     p3dn.24xlarge in eu-central-1, eu-north-1
 rejected: 1 [retired]
@@ -144,7 +144,7 @@ p3dn.24xlarge"""
 def test_a_quota_that_nobody_told_is_unknown_and_not_zero():
     question = asked(gpu="V100:8")
     plan = planner.answer(question)
-    assert "192 needed, room unknown" in "\n".join(offers_lines(plan, question, explain(question)))
+    assert "192 needed, headroom unknown" in "\n".join(offers_lines(plan, question, explain(question)))
     (first, *_) = offers_json(plan, question, explain(question))["candidates"]
     assert (first["quota"]["limit_vcpus"], first["quota"]["free_vcpus"]) == (None, None)
 
@@ -162,5 +162,5 @@ def test_hardware_that_nobody_knows_leaves_nothing_to_explain(resources):
     question = asked(**resources)
     assert explain(question) == ()
     assert list(explained_lines(planner.answer(question), ())) == [
-        "nothing was considered: tiny names no hardware that is known"
+        "there are no offers: the hardware that tiny requests is unknown"
     ]

@@ -17,10 +17,10 @@ from cloudgpu.errors import BudgetError, RecipeError
 from cloudgpu.plan import planner, suggestions
 from cloudgpu.plan.edits import edit, named_in
 from cloudgpu.plan.plan import Finding, Plan, Quotes
-from cloudgpu.plan.planner_input import Question
+from cloudgpu.plan.planner_input import PlannerInput
 from cloudgpu.plan.quota_headroom import QuotaRoom
 from cloudgpu.plan.substitutes import offered_elsewhere, substitutes
-from cloudgpu.plan.suggested_change import Remedy
+from cloudgpu.plan.suggested_change import SuggestedChange
 from cloudgpu.recipe.loading import LoadedRecipe
 from cloudgpu.recipe.resolve import resolve
 from cloudgpu.recipe.schema import Recipe
@@ -44,7 +44,7 @@ def recipe(**sections):
 
 
 def asked(one, *, target="aws", quotes=None, catalog=CATALOG):
-    return Question(one, target, catalog, quotes or Quotes(), "us-east-1", TODAY)
+    return PlannerInput(one, target, catalog, quotes or Quotes(), "us-east-1", TODAY)
 
 
 def make(one, **world) -> Plan:
@@ -239,7 +239,7 @@ def test_a_budget_that_is_too_small_hints_at_what_was_planned_through():
 
 
 def test_words_that_say_more_than_options_are_kept_beside_them():
-    remedy = Remedy("--set a.b=1", "1 x x (1 x T4 16 GiB) in r", Decimal("1.50"))
+    remedy = SuggestedChange("--set a.b=1", "1 x x (1 x T4 16 GiB) in r", Decimal("1.50"))
     text = "--set a.b=1  (1 x x (1 x T4 16 GiB) in r, worst case 1.50 USD)"
     assert Finding("a", "error", "m", "ask for more", (remedy,)).cures == (text, "ask for more")
     assert Finding("a", "error", "m", "--set a.b=2", (remedy,)).cures == (text,)

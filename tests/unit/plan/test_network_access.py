@@ -124,7 +124,7 @@ def test_the_setting_decides_and_else_what_the_account_has(network, nodes, free,
     ("network", "message"),
     [
         (NetworkRequest("nat", own_network=True), "public_address nat creates a VPC, but vpc_id"),
-        (NetworkRequest("private"), "public_address is private, but no subnet_id names a subnet"),
+        (NetworkRequest("private"), "public_address is private, but no subnet_id specifies a subnet"),
     ],
 )
 def test_settings_that_contradict_each_other_are_refused_in_the_plan(network, message):
@@ -175,10 +175,10 @@ def test_ways_where_nobody_connects_from_outside(network, several, free, way):
     [
         (NetworkRequest(public_address="private-nat"), "which can only be reached with reach = ssm"),
         (replace(BY_SSM, public_address="private-nat", **OWN), "public_address private-nat creates a VPC"),
-        (replace(BY_SSM, public_address="private", own_network=True), "no subnet_id names a subnet"),
+        (replace(BY_SSM, public_address="private", own_network=True), "no subnet_id specifies a subnet"),
         (replace(BEHIND, reach="ssm"), "bastion names a jump host, but reach is ssm, which needs none"),
-        (replace(BEHIND, own_subnet=False), "bastion is set, but no subnet_id names a subnet"),
-        (replace(BEHIND, caller_named=False), "ssh_cidr does not say from which private address"),
+        (replace(BEHIND, own_subnet=False), "bastion is set, but no subnet_id specifies a subnet"),
+        (replace(BEHIND, caller_named=False), "ssh_cidr does not allow the private address"),
     ],
 )
 def test_settings_that_exclude_each_other_are_errors_of_the_plan(network, says):

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from cloudgpu.catalog import load
 from cloudgpu.plan import lookups, planner
 from cloudgpu.plan.plan import Plan, Quotes
-from cloudgpu.plan.planner_input import Question
+from cloudgpu.plan.planner_input import PlannerInput
 from cloudgpu.recipe.digest import digest
 from cloudgpu.recipe.schema import Recipe
 
@@ -154,7 +154,7 @@ def test_prices_read_today_make_a_plan_priced_live():
             "--set resources.instance_type=p3dn.24xlarge",
         ),
         ({"gpu": "V10:8"}, "gpu", 'unknown GPU V10; did you mean "V100"?', "--set resources.gpu=V100:8"),
-        ({"gpu": "T4:3"}, "gpu", "no instance type has 3 T4; there are T4:1, T4:4, T4:8", "--set resources.gpu=T4:8"),
+        ({"gpu": "T4:3"}, "gpu", "no instance type has 3 T4; available: T4:1, T4:4, T4:8", "--set resources.gpu=T4:8"),
         (
             {"gpu": "V100:8", "regions": ["us-eastt-1"]},
             "region",
@@ -170,7 +170,7 @@ def test_prices_read_today_make_a_plan_priced_live():
         (
             {"gpu": "V100:8", "zones": ["us-east-1a"]},
             "offered",
-            "p3dn.24xlarge is not offered in us-east-1a; in us-east-1 it is in us-east-1c, us-east-1d",
+            "p3dn.24xlarge is not offered in us-east-1a; in us-east-1 it is offered in us-east-1c, us-east-1d",
             "--set resources.zones=us-east-1c,us-east-1d",
         ),
         (
@@ -427,7 +427,7 @@ def test_the_order_of_candidates_is_that_of_the_regions_given():
 
 
 def test_the_default_region_is_used_only_when_the_recipe_names_none():
-    question = Question(recipe(), "aws", CATALOG, Quotes(), "eu-west-1", TODAY)
+    question = PlannerInput(recipe(), "aws", CATALOG, Quotes(), "eu-west-1", TODAY)
     assert question.regions == ("eu-west-1",)
     assert replace(question, recipe=on(gpu="V100:8", regions=["us-west-2"])).regions == ("us-west-2",)
 

@@ -30,7 +30,7 @@ def test_the_quickstart_rehearsed():
         shown("rehearsal", today=date(2026, 11, 21))
         == """\
 quickstart on 2 x p3dn.24xlarge (8 x V100 32 GiB each)  [simulated]
-cluster quickstart-1: 2 ranks (1 a node when rehearsed), ends itself after 1h
+cluster quickstart-1: 2 ranks (1 a node when rehearsed), expires after 1h
 
   try  type           zone        market     EFA  USD/h a node  priced on
     1  p3dn.24xlarge  us-east-1c  on-demand    1        31.212  2026-07-20
@@ -56,7 +56,7 @@ def test_the_quickstart_for_real():
         shown()
         == """\
 quickstart on 2 x p3dn.24xlarge (8 x V100 32 GiB each)
-cluster quickstart-1: 16 ranks (8 a node), ends itself after 1h
+cluster quickstart-1: 16 ranks (8 a node), expires after 1h
 
   try  type           zone        market     EFA  USD/h a node  priced on
     1  p3dn.24xlarge  us-east-1c  on-demand    1        31.212  2026-07-20
@@ -64,8 +64,8 @@ cluster quickstart-1: 16 ranks (8 a node), ends itself after 1h
 
 p3dn.24xlarge: driver 580 proprietary (bootstrap), CUDA with the Python packages
     image /aws/service/canonical/ubuntu/server/22.04/stable/current/amd64/hvm/ebs-gp2/ami-id
-    set for ranks: FI_EFA_USE_HUGE_PAGE=0 (a forked data loader cannot inherit the huge pages that EFA takes where it \
-has no RDMA)
+    set for ranks: FI_EFA_USE_HUGE_PAGE=0 (forked data loaders cannot inherit the huge pages that EFA uses without \
+RDMA)
 
   at most                    USD/h  USD in 1h  priced on
   2 nodes p3dn.24xlarge     62.424      62.43  2026-07-20
@@ -83,7 +83,7 @@ def test_several_types_and_what_was_left_out():
         shown(resources__any_of="T4:4,p3.16xlarge", resources__nodes="1", resources__zones="us-east-1a")
         == """\
 quickstart on 1 x g4dn.12xlarge (4 x T4 16 GiB)
-cluster quickstart-1: 4 ranks, ends itself after 1h
+cluster quickstart-1: 4 ranks, expires after 1h
 
   try  type           zone        market     EFA  USD/h a node  priced on
     1  g4dn.12xlarge  us-east-1a  on-demand    -         3.912  2026-07-20
@@ -110,7 +110,7 @@ def test_nothing_to_be_had():
         shown(resources__gpu="V10:8")
         == """\
 quickstart on no available hardware
-cluster quickstart-1: 2 ranks (1 a node), ends itself after 1h
+cluster quickstart-1: 2 ranks (1 a node), expires after 1h
 
 no candidates
 
@@ -172,6 +172,6 @@ p3dn.24xlarge: driver 580 proprietary (bootstrap), CUDA 12.6.3 (container)
 
 worst case on AWS: 320.04 USD until the expiry after 8h, excluding 1 disk of 100 GiB (gp3) of unknown price \
 (simulated: nothing is charged)
-expected: 163.23 USD for 4 h 04 min: 115,300,000 img at 7,850 img/s, as reached on 8 x V100
-stays when the cluster ends: 1 storage data (efs, kept) at a price that is not known"""
+expected: 163.23 USD for 4 h 04 min: 115,300,000 img at 7,850 img/s, as measured on 8 x V100
+kept when the cluster is deleted: 1 storage data (efs, kept) at an unknown price"""
     )

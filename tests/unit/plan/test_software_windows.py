@@ -20,7 +20,7 @@ from cloudgpu.plan.checks.software_tags import parse_image_tag
 from cloudgpu.plan.checks.software_torch import allows, backends_for, series_for, torch_bounds, torch_misfit, wheels_of
 from cloudgpu.plan.node_driver import machine_image, node_driver
 from cloudgpu.plan.plan import Quotes
-from cloudgpu.plan.planner_input import Question
+from cloudgpu.plan.planner_input import PlannerInput
 from cloudgpu.recipe.schema import PythonEnvironment, Recipe
 
 CATALOG = load()
@@ -64,7 +64,7 @@ def recipe(environment=None, **resources):
 
 
 def asked(one, *, target="aws", known=MADE):
-    return Question(one, target, CATALOG, Quotes(), "us-east-1", date(2026, 8, 1), software=known)
+    return PlannerInput(one, target, CATALOG, Quotes(), "us-east-1", date(2026, 8, 1), software=known)
 
 
 def boxed(image, **resources):

@@ -52,7 +52,7 @@ def test_a_size_that_does_not_exist_is_refused_with_those_that_do():
     (error,) = make(recipe(gpu="A100-60GB:8")).errors
     assert (error.check, error.message) == (
         "gpu",
-        "A100 does not come with 60 GB of memory; there are 40 GB, 80 GB",
+        "A100 does not come with 60 GB of memory; available sizes: 40 GB, 80 GB",
     )
     assert "--set resources.gpu=A100-80GB:8" in (error.fix, *error.remedies)
 

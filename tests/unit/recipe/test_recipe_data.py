@@ -70,7 +70,7 @@ def test_an_address_that_nobody_can_read_says_what_would_do(text, why):
         ({"from": "s3://bucket/x", "mode": "mount", "manifest": "sums"}, "mounted data is not verified"),
         ({"from": "s3://bucket/x", "mode": "mount", "keep": False}, "removed when its run ends"),
         ({"from": "s3://bucket/x", "writable": True}, "use mode: mount"),
-        ({"from": "s3://bucket/x", "manifest": "sums", "sha256": "0" * 64}, "one of the two"),
+        ({"from": "s3://bucket/x", "manifest": "sums", "sha256": "0" * 64}, "set either manifest or sha256"),
         (
             {"from": "nfs://host/x", "mode": "mount", "endpoint": "http://host"},
             "applies only to buckets (s3:// and oss://)",

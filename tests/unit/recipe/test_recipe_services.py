@@ -44,14 +44,14 @@ def test_what_a_service_is_by_itself():
             recipe({"port": 8888}, launcher="torchrun"),
             "launch.service: applies only to with: service, but with is torchrun; move the service to launch.beside",
         ),
-        (recipe({"port": 22}), "launch.service.port: port 22 is already used by the SSH server; choose another"),
+        (recipe({"port": 22}), "launch.service.port: port 22 is already used by the SSH server; choose another port"),
         (
             recipe({"port": 20500}),
-            "launch.service.port: ports 20000-31999 are reserved for cloudgpu; choose another",
+            "launch.service.port: ports 20000-31999 are reserved for cloudgpu; choose another port",
         ),
         (
             recipe({"port": 6006}, beside=[BOARD]),
-            "launch.beside[0].port: port 6006 is already used by web; choose another",
+            "launch.beside[0].port: port 6006 is already used by web; choose another port",
         ),
         (
             recipe(launcher="torchrun", beside=[BOARD, {**BOARD, "port": 6007}]),

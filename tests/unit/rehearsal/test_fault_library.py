@@ -152,9 +152,9 @@ def test_the_screens_of_faults():
     assert library_lines([script, other], ["mine"]) == [
         "*  mine         Two things.",
         "   longer-name",
-        "in force (*): mine",
+        "active (*): mine",
     ]
-    assert library_lines([other], [])[-1] == "in force: none"
+    assert library_lines([other], [])[-1] == "active: none"
     nothing = {"names": [], "rules": [], "capacity": {}, "quotas": {}, "cloud": {}, "nodes": []}
     assert in_force_lines(nothing) == ["simulated faults: none"]
     assert in_force_lines({**nothing, "names": ["x"], "cloud": {"console_empty": True}}) == [

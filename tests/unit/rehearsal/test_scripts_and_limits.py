@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from cloudgpu.errors import StateError
 from cloudgpu.rehearsal.aws_api.ec2.capacity_tables import Market
-from cloudgpu.rehearsal.aws_api.launch.fleet_allocation import Pool, Terms, allocate
+from cloudgpu.rehearsal.aws_api.launch.fleet_allocation import FleetCapacity, Pool, allocate
 from cloudgpu.rehearsal.faults.api_faults import FaultRules, MatchedCall
 from cloudgpu.rehearsal.server.access_keys import load, load_or_create
 from cloudgpu.rehearsal.server.http_message import Headers, HttpRequest
@@ -112,7 +112,7 @@ def test_a_damaged_table_is_a_state_error(tmp_path):
 POOLS = st.lists(
     st.tuples(st.sampled_from(["a", "b"]), st.sampled_from(["x", "y"]), st.integers(0, 5)), max_size=5
 ).map(lambda rows: [Pool(index, kind, zone, room) for index, (kind, zone, room) in enumerate(rows)])
-TERMS = st.builds(Terms, st.integers(1, 8), st.integers(0, 8), st.booleans(), st.booleans())
+TERMS = st.builds(FleetCapacity, st.integers(1, 8), st.integers(0, 8), st.booleans(), st.booleans())
 
 
 @given(pools=POOLS, terms=TERMS)
@@ -135,8 +135,8 @@ def test_what_one_pool_can_serve_is_served(pools, terms):
 
 def test_a_gang_is_all_or_nothing():
     pools = [Pool(0, "a", "x", 1), Pool(1, "a", "y", 1)]
-    assert allocate(pools, Terms(2, 2, single_type=True, single_zone=True)) == {}
-    assert allocate(pools, Terms(2)) == {0: 1, 1: 1}
+    assert allocate(pools, FleetCapacity(2, 2, single_type=True, single_zone=True)) == {}
+    assert allocate(pools, FleetCapacity(2)) == {0: 1, 1: 1}
 
 
 def call(method: str, target: str, body: bytes = b"", service: str = "s3", **headers: str) -> tuple[str, bool]:

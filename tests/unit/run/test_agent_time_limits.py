@@ -86,7 +86,7 @@ def test_heartbeats_come_well_within_the_limit_and_are_no_answers():
 
 @pytest.mark.parametrize("answer", [{"motd": 1}, {"devices": "all", "of": 1}, {"devices": [0.5], "of": 1}])
 def test_an_answer_of_another_shape_is_a_typed_error(answer):
-    with pytest.raises(RemoteCommandError, match=r"node 1 \(blue@pair\): its answer to `lease` is malformed"):
+    with pytest.raises(RemoteCommandError, match=r"node 1 \(blue@pair\): the response to `lease` is malformed"):
         require_shape(NODE, "lease", answer, TakenResponse)
 
 

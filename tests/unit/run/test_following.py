@@ -281,7 +281,7 @@ def test_a_log_that_was_shortened_meanwhile_is_not_patched_over(tmp_path):
     store = LogStore(RunPaths(tmp_path))
     store.add(Chunk(0, 0, 4, "abc\n"))
     (tmp_path / "logs" / "rank-0.log").write_text("")
-    with pytest.raises(Exception, match="was shortened"):
+    with pytest.raises(Exception, match="was truncated"):
         store.add(Chunk(0, 4, 2, "d\n"))
 
 

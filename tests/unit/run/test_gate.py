@@ -48,8 +48,8 @@ def test_it_waits_for_the_bootstrap_and_says_so():
 @pytest.mark.parametrize(
     ("facts", "why"),
     [
-        ({"gpus": [GPU] * 3}, "shows 3 GPUs, g4dn.12xlarge has 4"),
-        ({"gpus": []}, "shows 0 GPUs"),
+        ({"gpus": [GPU] * 3}, "has 3 GPUs instead of the 4 of g4dn.12xlarge"),
+        ({"gpus": []}, "it has 0 GPUs"),
         ({"gpus": [GPU] * 3 + [{**GPU, "ecc_errors": 2}]}, "uncorrected ECC errors"),
         ({"disk_free_mib": 3}, "only 3 MiB of disk"),
         ({"bootstrap": "failed", "bootstrap_step": "driver", "bootstrap_error": "no package"}, "failed at step driver"),

@@ -96,7 +96,7 @@ def test_a_message_that_makes_no_sense_is_a_typed_error(verdict, forged):
 
 def test_log_offsets_that_go_back_are_refused(verdict):
     pieces = [{"rank": 0, "offset": offset, "bytes": 2, "data": "ab"} for offset in (0, 2, 1)]
-    with pytest.raises(RemoteCommandError, match="from byte 1, 4 was asked for"):
+    with pytest.raises(RemoteCommandError, match="from byte 1 instead of byte 4"):
         verdict(agent(0, *pieces, DONE))
 
 
@@ -113,7 +113,7 @@ def test_one_node_cannot_declare_success_for_the_gang(verdict):
 def test_a_rank_is_not_blamed_on_the_word_of_another_node_that_its_own_contradicts(verdict):
     last = verdict(agent(0, DONE), agent(1, status(rank=0, exit_code=1, node_index=0)))
     assert (last.state, last.rank, last.exit_code) == ("failed", None, None)
-    assert last.reason == ("node 1 says that rank 0 failed first, and node 0, which has it, says that it succeeded")
+    assert last.reason == ("node 1 reports that rank 0 failed first, but node 0, which ran it, reports success")
 
 
 def test_a_rank_that_does_not_exist_is_not_blamed(verdict):

@@ -127,7 +127,7 @@ def test_a_build_of_pytorch_is_asked_for_where_there_is_a_gpu(simulated, wanted)
 def test_a_build_that_was_killed_is_an_error_with_its_last_words():
     (one,) = agents(1)
     one.host.on(" env$", ScriptedResult(stdout='{"progress": "installing"}\n', exit_code=137, stderr="Killed"))
-    with pytest.raises(RemoteCommandError, match="`env` ended with exit code 137") as caught:
+    with pytest.raises(RemoteCommandError, match="`env` exited with code 137") as caught:
         stage(job(environment={"python": {"requirements": ["numpy"]}}), [one], lambda _: [], None, lambda _: None)
     assert caught.value.tail == ("Killed",)
 
@@ -181,7 +181,7 @@ def test_an_agent_that_is_there_is_not_sent_again():
     assert again.files == {}
 
 
-@pytest.mark.parametrize(("why", "told"), [("No space left on device", "its disk is full"), ("denied", "denied")])
+@pytest.mark.parametrize(("why", "told"), [("No space left on device", "the disk is full"), ("denied", "denied")])
 def test_a_node_without_room_for_the_agent_is_not_fit(why, told):
     def refuse(*_, **__):
         raise RemoteCommandError(f"cannot write it: {why}")

@@ -60,4 +60,4 @@ def test_a_run_that_left_nothing_says_so(tmp_path):
     (one,) = agents(1)
     one.host.on("kept$", ScriptedResult(stdout='{"files": 0, "bytes": 0}\n'))
     told = collect(job(**OUTPUTS), [one], tmp_path)
-    assert told.remarks == ("no output was there to be brought to s3://bucket/results/plain-abc",)
+    assert told.remarks == ("there were no outputs to upload to s3://bucket/results/plain-abc",)

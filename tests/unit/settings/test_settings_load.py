@@ -92,7 +92,7 @@ def test_numbers_and_truth_as_toml_writes_them(work: Path):
     ("line", "said", "hint"),
     [
         ('regoin = "us-east-1"', 'unknown setting "regoin"', 'did you mean "region"?'),
-        ('zzz = "1"', 'unknown setting "zzz"', "the settings are: home, owner"),
+        ('zzz = "1"', 'unknown setting "zzz"', "choose from: home, owner"),
         ("region = [1]", "region: expected text, a number or true/false", ""),
         ("region = 1.5", "region: expected text", ""),
         ("[region]\na = 1", "region: expected text", ""),

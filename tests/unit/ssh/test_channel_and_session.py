@@ -10,7 +10,7 @@ from cloudgpu.clock import ManualClock, SystemClock
 from cloudgpu.errors import ConnectError
 from cloudgpu.ssh.channel import OrderlyChannel
 from cloudgpu.ssh.failure_text import TimeLimitError
-from cloudgpu.ssh.session import CommandSession, Patience
+from cloudgpu.ssh.session import CommandSession, KeepaliveLimits
 
 NAMES = {93: "window", 94: "data", 96: "eof", 97: "close", 98: "request"}
 
@@ -108,7 +108,7 @@ def test_without_anything_under_way_the_close_goes_out_at_once() -> None:
 
 
 def session(channel: OrderlyChannel, wire: Wire) -> CommandSession:
-    started = CommandSession(wire, channel, who="node 0", clock=SystemClock(), patience=Patience())  # type: ignore[arg-type]
+    started = CommandSession(wire, channel, who="node 0", clock=SystemClock(), patience=KeepaliveLimits())  # type: ignore[arg-type]
     started.start("true", b"")
     return started
 
@@ -155,7 +155,7 @@ def test_a_refusal_is_told() -> None:
 def test_the_time_limit_counts_from_the_last_renewal():
     channel, wire = opened()
     clock = ManualClock(datetime(2026, 11, 22, tzinfo=UTC))
-    session = CommandSession(wire, channel, who="node 1", clock=clock, patience=Patience())
+    session = CommandSession(wire, channel, who="node 1", clock=clock, patience=KeepaliveLimits())
     pieces = session.output(10.0)
     channel.in_buffer.feed(b"one")
     assert next(pieces) == b"one"

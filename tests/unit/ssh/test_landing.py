@@ -11,7 +11,7 @@ from cloudgpu.errors import StateError
 from cloudgpu.ssh.transfer.local_tree import stays_inside
 from cloudgpu.ssh.transfer.node_read import FOLLOWS
 from cloudgpu.ssh.transfer.node_tree import Entry
-from cloudgpu.ssh.transfer.receive import Arriving, Landing, trusted
+from cloudgpu.ssh.transfer.receive import DownloadDirectory, ReceiveStream, trusted
 
 
 @pytest.mark.parametrize(
@@ -90,11 +90,11 @@ def test_nothing_is_written_through_a_link(tmp_path: Path) -> None:
     to = tmp_path / "to"
     to.mkdir()
     (to / "sub").symlink_to(outside)
-    with Landing(to) as landing, pytest.raises(StateError, match="in the way"):
-        landing.receive(Entry("sub/x", 1, 1, 0o644, None), Arriving(iter([FOLLOWS + b"x"])))
+    with DownloadDirectory(to) as landing, pytest.raises(StateError, match="in the way"):
+        landing.receive(Entry("sub/x", 1, 1, 0o644, None), ReceiveStream(iter([FOLLOWS + b"x"])))
     (to / "dir").mkdir()
-    with Landing(to) as landing, pytest.raises(StateError, match="is a directory"):
-        landing.receive(Entry("dir", 1, 1, 0o644, None), Arriving(iter([FOLLOWS + b"x"])))
+    with DownloadDirectory(to) as landing, pytest.raises(StateError, match="is a directory"):
+        landing.receive(Entry("dir", 1, 1, 0o644, None), ReceiveStream(iter([FOLLOWS + b"x"])))
     assert not list(outside.iterdir())
     assert sorted(path.name for path in to.iterdir()) == ["dir", "sub"]
 
@@ -105,7 +105,7 @@ def test_what_a_killed_process_left_is_removed_and_a_living_one_s_is_not(tmp_pat
     mine = tmp_path / ".cloudgpu-part-of-mine"
     for folder in (dead, alive, mine):
         folder.mkdir()
-    with Landing(tmp_path) as landing:
+    with DownloadDirectory(tmp_path) as landing:
         landing.receive_all([b"a", b"b"])
         landing.place("got")
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted([alive.name, mine.name, "got"])
@@ -114,7 +114,7 @@ def test_what_a_killed_process_left_is_removed_and_a_living_one_s_is_not(tmp_pat
 @given(cuts=st.lists(st.binary(max_size=7), max_size=10), sizes=st.lists(st.integers(0, 9), max_size=8))
 def test_a_stream_is_taken_apart_by_length(cuts: list[bytes], sizes: list[int]) -> None:
     whole = b"".join(cuts)
-    arriving = Arriving(iter([cut for cut in cuts if cut]))
+    arriving = ReceiveStream(iter([cut for cut in cuts if cut]))
     at = 0
     for size in sizes:
         assert b"".join(arriving.take(size)) == whole[at : at + size]

@@ -177,7 +177,7 @@ def test_a_port_in_use_is_told_with_the_next_free_one():
         port = held.getsockname()[1]
         with pytest.raises(UsageError, match=f"port {port} of this machine is in use") as raised:
             listening(port)
-        free = int(raised.value.hint.split()[1])
+        free = int(raised.value.hint.split()[2])
         with listening(free) as other, listening_near(port) as near:
             assert other.getsockname()[1] == free
             assert near.getsockname()[1] not in (port, free)
@@ -194,7 +194,7 @@ def test_a_port_for_the_administrator_has_one_above(monkeypatch):
     monkeypatch.setattr("socket.create_server", only_root)
     with pytest.raises(UsageError, match="requires root") as raised:
         listening(80)
-    assert raised.value.hint.startswith("port 808")
+    assert raised.value.hint.startswith("use port 808")
 
 
 def test_no_port_at_all_is_told(monkeypatch):

@@ -1,4 +1,4 @@
-"""The files of the overlays: the old one or the new one holds, whoever is killed, and every one can be gone back to."""
+"""A killed refresh leaves the old snapshot or the new one active, and every snapshot can be reverted to."""
 
 import fcntl
 import json
@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from cloudgpu.catalog import load
-from cloudgpu.catalog.snapshot import Overlay, Reading, RegionReadings
+from cloudgpu.catalog.snapshot import CatalogSnapshot, Reading, RegionReadings
 from cloudgpu.errors import StateError, UsageError
 from cloudgpu.paths import Home
 from cloudgpu.state import catalog_snapshots as module
@@ -28,22 +28,22 @@ def kept(home):
     return CatalogSnapshots(home, "aws")
 
 
-def overlay(usd, target="aws"):
+def snapshot(usd, target="aws"):
     from decimal import Decimal
 
     prices = Reading(NOW, "Pricing GetProducts", {PLACE[0]: Decimal(usd)})
-    return Overlay(target, "1", "", {PLACE[1]: RegionReadings(on_demand=prices)})
+    return CatalogSnapshot(target, "1", "", {PLACE[1]: RegionReadings(on_demand=prices)})
 
 
 def add(kept, usd, target="aws"):
-    return kept.add(lambda _: (overlay(usd, target), f"to {usd}", [f"price {usd}"]), at=NOW, regions=[PLACE[1]]).entry
+    return kept.add(lambda _: (snapshot(usd, target), f"to {usd}", [f"price {usd}"]), at=NOW, regions=[PLACE[1]]).entry
 
 
 def price(home, target="aws"):
     return str(known_catalog(home, target).types[PLACE[0]].on_demand_usd[PLACE[1]])
 
 
-def test_without_an_overlay_the_catalogue_is_the_shipped_one(home, kept):
+def test_without_a_snapshot_the_catalogue_is_the_shipped_one(home, kept):
     assert known_catalog(home, "aws") is load()
     assert kept.history().entries == ()
     assert not (home.root / "catalog").exists()
@@ -74,21 +74,21 @@ def test_going_back_where_there_is_nothing_says_so(kept):
         kept.revert(7)
 
 
-def test_one_target_never_sees_the_overlay_of_another(home, kept):
+def test_one_target_never_sees_the_snapshot_of_another(home, kept):
     add(kept, 30)
     assert price(home, "rehearsal") == "31.212"
     rehearsal = CatalogSnapshots(home, "rehearsal")
     add(rehearsal, 2, "rehearsal")
     assert (price(home, "rehearsal"), price(home)) == ("2", "30")
     # Not even one that somebody put there by hand.
-    home.catalog("aws").overlay(1).write_bytes(home.catalog("rehearsal").overlay(1).read_bytes())
-    with pytest.raises(StateError, match="it was read from rehearsal, and this is the place of aws"):
+    home.catalog("aws").snapshot(1).write_bytes(home.catalog("rehearsal").snapshot(1).read_bytes())
+    with pytest.raises(StateError, match="it was read from rehearsal, not from aws"):
         kept.current()
 
 
 @pytest.mark.parametrize("killed_at", [1, 2])
 def test_a_refresh_that_is_killed_leaves_the_old_one(home, kept, monkeypatch, killed_at):
-    """Before the overlay stands, and between it and the index."""
+    """Before the snapshot stands, and between it and the index."""
     add(kept, 30)
     written = []
 
@@ -118,11 +118,11 @@ def test_two_at_once_take_turns(home, kept):
         with home.catalog("aws").lock.open("wb") as another, pytest.raises(BlockingIOError):
             fcntl.flock(another, fcntl.LOCK_SH | fcntl.LOCK_NB)
         tried.append(before)
-        return overlay(40), "second", []
+        return snapshot(40), "second", []
 
     add(kept, 30)
     kept.add(draft, at=NOW, regions=[PLACE[1]])
-    assert tried == [overlay(30)]
+    assert tried == [snapshot(30)]
     with home.catalog("aws").lock.open("wb") as another:
         fcntl.flock(another, fcntl.LOCK_EX | fcntl.LOCK_NB)
     assert [(one.summary, one.after) for one in kept.history().entries] == [("to 30", 0), ("second", 1)]
@@ -160,14 +160,14 @@ def test_a_damaged_index_names_itself_and_the_way_out(home, kept, text):
     assert kept.revert(0) == (0, 0)
     assert price(home) == "31.212"
     assert path.with_suffix(".damaged").read_text() == text, "nothing is lost"
-    assert home.catalog("aws").overlay(1).is_file()
+    assert home.catalog("aws").snapshot(1).is_file()
     assert add(kept, 50).number == 2
 
 
 @pytest.mark.parametrize("text", [None, "", "{", "[]", '{"schema": 1}', '{"schema": 9}'])
-def test_a_damaged_overlay_names_itself_and_the_way_out(home, kept, text):
+def test_a_damaged_snapshot_names_itself_and_the_way_out(home, kept, text):
     add(kept, 30)
-    path = home.catalog("aws").overlay(1)
+    path = home.catalog("aws").snapshot(1)
     path.unlink() if text is None else path.write_text(text)
     with pytest.raises(StateError) as err:
         known_catalog(home, "aws")

@@ -92,9 +92,9 @@ def test_a_configuration_that_may_not_be_written_is_told_with_the_line_to_add(fo
     folder.root.mkdir(parents=True)
     folder.config.write_bytes(THEIRS)
     monkeypatch.setattr("os.access", lambda *_: False)  # who runs this may be root, whom no permission stops
-    with pytest.raises(StateError, match="may not be written") as raised:
+    with pytest.raises(StateError, match="is not writable") as raised:
         write(lab, "lab", entries(lab, "lab"), folder)
-    assert raised.value.hint == f"add this line at its top yourself: Include {folder.ours}/*"
+    assert raised.value.hint == f"add this line at the top of the file: Include {folder.ours}/*"
     assert folder.config.read_bytes() == THEIRS
 
 

@@ -1,1 +1,1 @@
-"""Ask container registries and web servers about images and files before anything is launched."""
+"""Look up images in container registries and files on web servers before anything is launched."""

@@ -20,16 +20,16 @@ from cloudgpu.run.logins import RegistryLogin
 from cloudgpu.text import printable
 
 CERTIFICATES: Final = Path("/etc/docker/certs.d")
-"""Folder in which Docker looks for registry certificates, by host and port."""
+"""Directory in which Docker looks for registry certificates, by host and port."""
 _HUB: Final = "registry-1.docker.io"
-"""API host of Docker Hub; `docker.io` is only its name."""
-_REFUSING: Final = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
+"""API host of Docker Hub, which image names refer to as `docker.io`."""
+_DENIED: Final = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
 _HOPS: Final = 5
 _LARGEST: Final = 4 * 2**20
 """Registries reject larger manifests."""
 _LONGEST_TOKEN: Final = 32 * 1024
-"""Servers reject longer headers; tokens of public registries have a tenth of this."""
-_LONGEST_PLACE: Final = 100
+"""Servers reject longer headers. Tokens from public registries are a tenth of this length."""
+_LONGEST_HOST: Final = 100
 _TOKEN: Final = re.compile(r"[!-~]+")
 _DIGESTS: Final = {
     "sha256": (re.compile(r"[0-9a-f]{64}"), hashlib.sha256),
@@ -43,16 +43,16 @@ _PAIR: Final = re.compile(r"(\w+)=(?:\"([^\"]*)\"|([^,\s]*))")
 
 
 class UnreachableError(Exception):
-    """The registry gave no usable response. The message is for people and contains no secret."""
+    """The registry returned no usable response. The message can be shown to users and contains no secret."""
 
 
 class RegistryDeniedError(Exception):
-    """The registry denies access with this login, or without one."""
+    """The registry denies access with the configured login, or to anonymous users if no login is configured."""
 
 
 @dataclass(frozen=True)
 class Challenge:
-    """A login request: `basic`, or `bearer` with the realm that issues tokens."""
+    """Authentication challenge of a registry: `basic`, or `bearer` with the realm that issues tokens."""
 
     scheme: str
     realm: str = ""
@@ -76,11 +76,11 @@ class RegistryClient:
     _scheme: str = "https"
 
     def get(self, path: str, accept: str = "*/*") -> SourceResponse:
-        """Return `/v2/PATH` of the registry, logging in if it asks for it.
+        """Request `/v2/PATH` from the registry, logging in if required.
 
         Raises:
             RegistryDeniedError: The login is rejected or missing.
-            UnreachableError: There is no usable response.
+            UnreachableError: The registry returns no usable response.
         """
         try:
             try:
@@ -99,7 +99,8 @@ class RegistryClient:
 
         Raises:
             RegistryDeniedError: The login is rejected or missing.
-            UnreachableError: There is no usable response, the digest is invalid, or the content does not match it.
+            UnreachableError: The registry returns no usable response, the digest is invalid, or the content does not
+                match it.
         """
         algorithm, _, value = digest.partition(":")
         form, hashed = _DIGESTS.get(algorithm, (None, None))
@@ -119,14 +120,14 @@ class RegistryClient:
         if response.status == HTTPStatus.UNAUTHORIZED and is_registry and not self._authorization:
             self._authorization = self._logged_in(url, challenge(response.headers.get("www-authenticate", "")))
             response, _ = self._followed(url, accept)
-        if response.status in _REFUSING:
+        if response.status in _DENIED:
             raise RegistryDeniedError
         return response
 
     def _logged_in(self, registry: str, requested: Challenge | None) -> str:
         """Log in and return the `Authorization` header."""
         if requested is None:
-            raise UnreachableError(f"{self.name.registry} requires an unsupported kind of login")
+            raise UnreachableError(f"{self.name.registry} requires an unsupported login method")
         if requested.scheme == "basic":
             if self.login is None:
                 raise RegistryDeniedError
@@ -136,7 +137,7 @@ class RegistryClient:
         url = f"{requested.realm}{separator}{urlencode({key: value for key, value in query.items() if value})}"
         password = "" if self.login is None else _basic(self.login)
         response = self._sent(url, "application/json", password, guarded=must_guard(registry, url))
-        if response.status in _REFUSING:
+        if response.status in _DENIED:
             raise RegistryDeniedError
         content = json_of(response) if response.status == HTTPStatus.OK else None
         token = (content.get("token") or content.get("access_token")) if isinstance(content, dict) else None
@@ -145,7 +146,7 @@ class RegistryClient:
         return f"Bearer {token}"
 
     def _followed(self, url: str, accept: str) -> tuple[SourceResponse, bool]:
-        """Follow redirects. Return the response and whether it is from the registry, which alone gets the login."""
+        """Follow redirects and return the response and whether the registry sent it; no other host gets the login."""
         start, first = url, urlsplit(url)
         for _ in range(_HOPS):
             current = urlsplit(url)
@@ -184,18 +185,18 @@ class RegistryClient:
         return sorted((self.certificates / self.name.registry).glob("*.crt"))
 
     def _trust(self) -> ssl.SSLContext:
-        """Trust the system's authorities and Docker's; as with Docker, a registry on this machine needs none."""
+        """Trust the system's authorities and Docker's. Like Docker, skip verification for a loopback registry."""
         context, more = ssl.create_default_context(), self._trusted()
         if self.name.on_loopback and not more:
             context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
         for path in more:
-            # Comments in the file may hold any character; the certificates are ASCII.
+            # Comments in the file may contain any character; the certificates are ASCII.
             context.load_verify_locations(cadata=_authority(path).decode("ascii", "ignore"))
         return context
 
 
 def challenge(header: str) -> Challenge | None:
-    """Parse the header; prefer tokens to passwords. Return None if no scheme is supported."""
+    """Parse a `WWW-Authenticate` header. Prefer tokens to passwords; return None if no scheme is supported."""
     supported = []
     for scheme, pairs in _SCHEME.findall(header):
         values = {key.lower(): quoted or bare for key, quoted, bare in _PAIR.findall(pairs)}
@@ -222,7 +223,7 @@ def _authority(path: Path) -> bytes:
 
 def _host(url: str) -> str:
     """Return the host and port of a URL, without credentials."""
-    return printable(urlsplit(url).netloc.rpartition("@")[2])[:_LONGEST_PLACE] or "nowhere"
+    return printable(urlsplit(url).netloc.rpartition("@")[2])[:_LONGEST_HOST] or "an empty address"
 
 
 def _basic(login: RegistryLogin) -> str:

@@ -41,7 +41,7 @@ class RegistryImages:
         self._known: dict[tuple[str, ...], ImageSeen] = {}
 
     def __call__(self, environment: Environment) -> ImageSeen:
-        """Look the image up within 5 seconds; any failure gives `unknown` with the reason."""
+        """Look up the image within 5 seconds. Any failure results in `unknown` and the reason."""
         container = environment.container
         if container is None:
             return ImageSeen("", "unknown", "the recipe has no container")
@@ -52,12 +52,12 @@ class RegistryImages:
         return self._known[key]
 
     def _within_time(self, image: str, environment: Environment) -> ImageSeen:
-        """Look the image up in a thread, because socket timeouts do not limit name resolution."""
+        """Look up the image in a thread, because socket timeouts do not limit name resolution."""
         results: list[ImageSeen] = []
         thread = threading.Thread(target=lambda: results.append(self._look_up(image, environment)), daemon=True)
         thread.start()
         thread.join(self._within_s)
-        timed_out = f"{image_name(image).registry} did not answer within {self._within_s:g} s"
+        timed_out = f"{image_name(image).registry} did not respond within {self._within_s:g} s"
         return results[0] if results else ImageSeen(image, "unknown", timed_out)
 
     def _look_up(self, image: str, environment: Environment) -> ImageSeen:
@@ -93,7 +93,8 @@ def _described(image: str, name: ImageName, client: RegistryClient) -> ImageSeen
 def _refused(image: str, name: ImageName, login: RegistryLogin | None) -> ImageSeen:
     """Describe a denied request. Most registries also deny images that do not exist, to hide private names."""
     credentials = "without a login" if login is None else f"for {login.user}"
-    why = f"{name.registry} denies access to {image} {credentials}: the image does not exist or needs another login"
+    cause = "the image does not exist or requires a different login"
+    why = f"{name.registry} denies access to {image} {credentials}: {cause}"
     return ImageSeen(image, "refused", why)
 
 
@@ -116,7 +117,7 @@ def _manifest(response: SourceResponse, name: ImageName) -> dict[str, Any]:
 
 
 def _platforms(manifest: dict[str, Any], client: RegistryClient) -> tuple[str, ...]:
-    """Return the platform in the image's configuration; nothing if the registry does not return it."""
+    """Return the platform from the image's configuration; empty if the registry does not return it."""
     digest = manifests.config_digest(manifest)
     try:
         response = client.get_by_digest("blobs", digest) if digest else None

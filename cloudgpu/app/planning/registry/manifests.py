@@ -12,14 +12,14 @@ ACCEPTED: Final = ", ".join(
     )
 )
 MACHINE: Final = "linux/amd64"
-"""Platform of the nodes, whose image size is looked up."""
+"""Platform of the nodes. The image size is looked up for this platform."""
 _LARGEST: Final = 2**50
-"""One pebibyte: no image or disk is larger."""
+"""One pebibyte. A larger size is treated as invalid."""
 _LONGEST_NAME: Final = 40
 
 
 def by_platform(content: Mapping[str, Any]) -> dict[str, str]:
-    """Return the digest of each platform in an index, without attestations."""
+    """Return the digest of each platform in an index, excluding attestations."""
     digests: dict[str, str] = {}
     for manifest in _dicts(content.get("manifests")):
         name = platform(manifest.get("platform"))
@@ -46,7 +46,7 @@ def is_index(content: Mapping[str, Any]) -> bool:
 
 
 def packed_bytes(manifest: Mapping[str, Any]) -> int | None:
-    """Return the compressed size of all layers, or None if the manifest does not state it."""
+    """Return the total compressed size of the layers, or None if the manifest does not contain it."""
     sizes = [layer.get("size") for layer in _dicts(manifest.get("layers"))]
     # `type` instead of `isinstance`, because bool is a subclass of int.
     known = [size for size in sizes if type(size) is int and 0 <= size <= _LARGEST]

@@ -17,13 +17,13 @@ _AT_ONCE = 8
 _WITHIN_S = 30.0
 _HOPS = 10
 _SIZE = re.compile(r"[0-9]{1,18}")
-"""A size below 2^63 in ASCII digits."""
+"""ASCII digits of a size below 2^63."""
 _RANGE = re.compile(r"bytes 0-0/([0-9]{1,18})")
 _NO_RANGE = re.compile(r"bytes \*/([0-9]{1,18})")
 
 
 def web_files(dataset: Data, names: Sequence[str]) -> Sequence[RemoteFile]:
-    """Return the file at the dataset's address, or the named files below it if it ends with a slash.
+    """Return the file at the dataset's address, or if the address ends with a slash, the named files below it.
 
     Raises:
         RecipeError: A file does not exist, or the server does not report its size.
@@ -42,7 +42,7 @@ def _seen(dataset: Data, url: str, name: str) -> RemoteFile:
         message = f"dataset {dataset.name}: cannot reach {url}: {_reason(err)}"
         raise RecipeError(message, hint="correct `from`, or try again") from err
     except ValueError as err:
-        message = f"dataset {dataset.name}: {url}: the server redirects to an address that cannot be used"
+        message = f"dataset {dataset.name}: {url}: the server redirects to an invalid address"
         raise RecipeError(message, hint="open the address in a browser, and use the final address in `from`") from err
     if response.status >= HTTPStatus.MULTIPLE_CHOICES and response.status != HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
         message = f"dataset {dataset.name}: {url}: the server returned status {response.status}"
@@ -59,9 +59,9 @@ def _followed(url: str) -> SourceResponse:
     """Follow redirects and return the final response.
 
     Raises:
-        OSError: The server cannot be reached in time.
-        HTTPException: The response is not HTTP.
-        ValueError: A redirect has no valid target, or there are too many.
+        OSError: The server is unreachable or does not respond before the timeout.
+        HTTPException: The response is not valid HTTP.
+        ValueError: A redirect has no valid target, or there are too many redirects.
     """
     first, client = url, Client(_WITHIN_S, most_bytes=0)
     headers = {"Range": "bytes=0-0", "Accept-Encoding": "identity", "User-Agent": "cloudgpu"}
@@ -74,7 +74,7 @@ def _followed(url: str) -> SourceResponse:
 
 
 def _size(response: SourceResponse) -> int | None:
-    """Return the size of the whole file, or None if the server does not state it consistently."""
+    """Return the size of the whole file, or None if the server does not report it consistently."""
     content_range = response.headers.get("content-range", "")
     match: re.Match[str] | None = None
     if response.status == HTTPStatus.PARTIAL_CONTENT:

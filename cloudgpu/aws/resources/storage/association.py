@@ -16,7 +16,7 @@ _POLICIES: Mapping[str, str] = {"autoImportPolicy": "AutoImportPolicy", "autoExp
 
 
 class DataRepositoryAssociationHandler(FileSystemHandler):
-    """A link. Deleting it keeps the S3 objects, and also the files unless `deleteDataInFilesystem` is set."""
+    """Link to an S3 prefix. Deleting it keeps the objects, and the files unless `deleteDataInFilesystem` is set."""
 
     type: ClassVar[str] = "aws:fsx/dataRepositoryAssociation:DataRepositoryAssociation"
     noun = "data repository association"
@@ -52,61 +52,63 @@ class DataRepositoryAssociationHandler(FileSystemHandler):
             "DataRepositoryPath": inputs["dataRepositoryPath"],
             "BatchImportMetaDataOnCreate": bool(inputs["batchImportMetaDataOnCreate"]),
             "Tags": listed(all_tags(ctx, inputs)),
-            **_sizes(inputs),
+            **_changeable(inputs),
         }
-        made = ctx.clients.client("fsx").create_data_repository_association(**request)
-        return str(made["Association"]["AssociationId"])
+        response = ctx.clients.client("fsx").create_data_repository_association(**request)
+        return str(response["Association"]["AssociationId"])
 
     def _made(self, ctx: HandlerContext, inputs: Properties) -> str:
         filters = [{"Name": "file-system-id", "Values": [inputs["fileSystemId"]]}]
         try:
-            with typed("looking for a data repository association"):
-                answer = ctx.clients.client("fsx").describe_data_repository_associations(Filters=filters)
+            with typed("listing data repository associations"):
+                response = ctx.clients.client("fsx").describe_data_repository_associations(Filters=filters)
         except CloudGpuError as err:
             if is_gone(err):
                 return ""
             raise
-        ours = [association for association in answer["Associations"] if is_ours(ctx, mapped(association.get("Tags")))]
+        ours = [
+            association for association in response["Associations"] if is_ours(ctx, mapped(association.get("Tags")))
+        ]
         return next((str(association["AssociationId"]) for association in ours), "")
 
     def _look(self, clients: Clients, physical_id: str) -> Found | None:
-        answer = clients.client("fsx").describe_data_repository_associations(AssociationIds=[physical_id])
-        return next(iter(answer["Associations"]), None)
+        response = clients.client("fsx").describe_data_repository_associations(AssociationIds=[physical_id])
+        return next(iter(response["Associations"]), None)
 
-    def _state(self, found: Found) -> str:
-        return str(found["Lifecycle"])
+    def _state(self, description: Found) -> str:
+        return str(description["Lifecycle"])
 
-    def _change(self, ctx: HandlerContext, found: Found, old: Properties, new: Properties) -> None:
+    def _change(self, ctx: HandlerContext, description: Found, old: Properties, new: Properties) -> None:
         fsx = ctx.clients.client("fsx")
-        if _sizes(old) != _sizes(new):
-            physical_id = found["AssociationId"]
+        if _changeable(old) != _changeable(new):
+            physical_id = description["AssociationId"]
             fsx.update_data_repository_association(
-                AssociationId=physical_id, ClientRequestToken=ctx.token, **_sizes(new)
+                AssociationId=physical_id, ClientRequestToken=ctx.token, **_changeable(new)
             )
-        retagged(fsx, found["ResourceARN"], changed_tags(ctx, old), changed_tags(ctx, new))
+        retagged(fsx, description["ResourceARN"], changed_tags(ctx, old), changed_tags(ctx, new))
 
     def _unmake(self, ctx: HandlerContext, physical_id: str, outputs: Properties) -> None:
         wipe = bool(outputs.get("deleteDataInFilesystem"))
         fsx = ctx.clients.client("fsx")
         fsx.delete_data_repository_association(AssociationId=physical_id, DeleteDataInFileSystem=wipe)
 
-    def _outputs(self, clients: Clients, found: Found, inputs: Properties) -> Mapping[str, Any]:  # noqa: ARG002
-        tags = mapped(found.get("Tags"))
+    def _outputs(self, clients: Clients, description: Found, inputs: Properties) -> Mapping[str, Any]:  # noqa: ARG002
+        tags = mapped(description.get("Tags"))
         return {
-            "arn": found["ResourceARN"],
-            "associationId": found["AssociationId"],
-            "fileSystemId": found["FileSystemId"],
-            "fileSystemPath": found["FileSystemPath"],
-            "dataRepositoryPath": found["DataRepositoryPath"],
-            "batchImportMetaDataOnCreate": bool(found.get("BatchImportMetaDataOnCreate")),
+            "arn": description["ResourceARN"],
+            "associationId": description["AssociationId"],
+            "fileSystemId": description["FileSystemId"],
+            "fileSystemPath": description["FileSystemPath"],
+            "dataRepositoryPath": description["DataRepositoryPath"],
+            "batchImportMetaDataOnCreate": bool(description.get("BatchImportMetaDataOnCreate")),
             "deleteDataInFilesystem": bool(inputs.get("deleteDataInFilesystem")),
-            "importedFileChunkSize": found.get("ImportedFileChunkSize") or 0,
-            "s3": _shown(found.get("S3") or {}),
+            "importedFileChunkSize": description.get("ImportedFileChunkSize") or 0,
+            "s3": _shown(description.get("S3") or {}),
             **tag_outputs(inputs or {"tags": tags}, tags),
         }
 
 
-def _sizes(inputs: Properties) -> dict[str, Any]:
+def _changeable(inputs: Properties) -> dict[str, Any]:
     """Return the properties that can be set at creation and changed later."""
     request: dict[str, Any] = {}
     if inputs.get("importedFileChunkSize"):

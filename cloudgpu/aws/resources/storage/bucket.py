@@ -3,7 +3,7 @@
 from typing import Any, ClassVar, Final
 
 from cloudgpu.aws.ec2.tagging import listed
-from cloudgpu.aws.resources.base import HandlerContext, Physical, Properties
+from cloudgpu.aws.resources.base import ExistingResource, HandlerContext, Properties
 from cloudgpu.aws.resources.described import DescribedHandler, all_tags, changed_tags, existing, is_ours, tag_outputs
 from cloudgpu.aws.session.errors import is_gone, typed
 from cloudgpu.aws.session.session import Clients
@@ -13,12 +13,12 @@ from cloudgpu.errors import BadRequestError, CloudGpuError
 
 _APPEAR_S: Final = 60
 _RELEASE_S: Final = 300
-_HOME: Final = "us-east-1"
-"""The region that S3 means when a request names none."""
+_DEFAULT_REGION: Final = "us-east-1"
+"""S3's default region, which a request cannot specify as a location constraint."""
 
 
 class BucketHandler(DescribedHandler):
-    """S3 bucket. Its name is globally unique and is its ID."""
+    """S3 bucket. Its Pulumi ID is its name, which is globally unique."""
 
     type: ClassVar[str] = "aws:s3/bucket:Bucket"
     accepts = frozenset({"bucket", "forceDestroy"})
@@ -26,46 +26,46 @@ class BucketHandler(DescribedHandler):
     defaults: ClassVar[Properties] = {"forceDestroy": False}
     replaced_by = frozenset({"bucket"})
 
-    def create(self, ctx: HandlerContext, inputs: Properties) -> Physical:
+    def create(self, ctx: HandlerContext, inputs: Properties) -> ExistingResource:
         """Create the bucket.
 
         Raises:
-            BadRequestError: The name is taken. In us-east-1, S3 would return an existing bucket of the caller.
+            BadRequestError: The name is taken. In us-east-1, S3 would silently return the caller's existing bucket.
         """
         name = inputs["bucket"]
         if bucket_tags(ctx.clients, name) is not None:
-            message = f"making bucket {name}: a bucket of this name already exists"
-            raise BadRequestError(message, code="BucketAlreadyExists", hint="delete it, or choose another name")
+            message = f"creating bucket {name}: a bucket of this name already exists"
+            raise BadRequestError(message, code="BucketAlreadyExists", hint="delete the bucket, or choose another name")
         configuration: dict[str, Any] = {"Tags": listed(all_tags(ctx, inputs))}
-        if ctx.clients.region != _HOME:
+        if ctx.clients.region != _DEFAULT_REGION:
             configuration["LocationConstraint"] = ctx.clients.region
-        with typed(f"making bucket {name}"):
+        with typed(f"creating bucket {name}"):
             ctx.clients.client("s3").create_bucket(Bucket=name, CreateBucketConfiguration=configuration)
         return self._settled(ctx, inputs)
 
-    def find(self, ctx: HandlerContext, inputs: Properties) -> Physical | None:
-        """Return the bucket of this name if this call created it."""
+    def find(self, ctx: HandlerContext, inputs: Properties) -> ExistingResource | None:
+        """Return the bucket that an interrupted create with this token left; None if there is none."""
         tags = bucket_tags(ctx.clients, inputs["bucket"])
         return self._settled(ctx, inputs) if tags is not None and is_ours(ctx, tags) else None
 
-    def read(self, ctx: HandlerContext, physical_id: str) -> Physical | None:
+    def read(self, ctx: HandlerContext, physical_id: str) -> ExistingResource | None:
         """Return the current state."""
         tags = bucket_tags(ctx.clients, physical_id)
         return None if tags is None else _physical(ctx.clients, physical_id, {"tags": tags}, tags)
 
-    def update(self, ctx: HandlerContext, physical_id: str, old: Properties, new: Properties) -> Physical:
-        """Change the tags. S3 replaces all tags at once, so tags set by others are read and written back."""
+    def update(self, ctx: HandlerContext, physical_id: str, old: Properties, new: Properties) -> ExistingResource:
+        """Change the tags. S3 replaces all tags at once, so tags from other sources are read and written back."""
         present = existing(bucket_tags(ctx.clients, physical_id), f"bucket {physical_id}")
         removed = changed_tags(ctx, old).keys() - changed_tags(ctx, new).keys()
-        wanted = {key: value for key, value in present.items() if key not in removed} | changed_tags(ctx, new)
-        _tag(ctx.clients, physical_id, wanted)
-        return _physical(ctx.clients, physical_id, new, wanted)
+        tags = {key: value for key, value in present.items() if key not in removed} | changed_tags(ctx, new)
+        _tag(ctx.clients, physical_id, tags)
+        return _physical(ctx.clients, physical_id, new, tags)
 
     def delete(self, ctx: HandlerContext, physical_id: str, outputs: Properties) -> None:
-        """Delete it, with all that it holds where `forceDestroy` says so.
+        """Delete the bucket, with its content if `forceDestroy` is set.
 
         Raises:
-            BadRequestError: It holds something.
+            BadRequestError: The bucket is not empty.
         """
         if outputs.get("forceDestroy"):
             empty(ctx.clients, physical_id)
@@ -78,18 +78,18 @@ class BucketHandler(DescribedHandler):
         awaited(
             ctx.clock,
             lambda: bucket_tags(ctx.clients, physical_id) is None or None,
-            what=f"bucket {physical_id} to go",
+            what=f"bucket {physical_id} to be deleted",
             total_s=_RELEASE_S,
         )
 
-    def _settled(self, ctx: HandlerContext, inputs: Properties) -> Physical:
+    def _settled(self, ctx: HandlerContext, inputs: Properties) -> ExistingResource:
         name = inputs["bucket"]
         what = f"bucket {name} to appear"
         tags = awaited(ctx.clock, lambda: bucket_tags(ctx.clients, name), what=what, total_s=_APPEAR_S)
-        wanted = all_tags(ctx, inputs)
-        if not wanted.items() <= tags.items():
-            # An endpoint that is older than tags in the creating call drops them without a word.
-            tags = tags | wanted
+        requested = all_tags(ctx, inputs)
+        if not requested.items() <= tags.items():
+            # An endpoint that does not support tags in the creating call ignores them silently.
+            tags = tags | requested
             _tag(ctx.clients, name, tags)
         return _physical(ctx.clients, name, inputs, tags)
 
@@ -99,7 +99,7 @@ def _tag(clients: Clients, name: str, tags: dict[str, str]) -> None:
         clients.client("s3").put_bucket_tagging(Bucket=name, Tagging={"TagSet": listed(tags)})
 
 
-def _physical(clients: Clients, name: str, inputs: Properties, tags: dict[str, str]) -> Physical:
+def _physical(clients: Clients, name: str, inputs: Properties, tags: dict[str, str]) -> ExistingResource:
     outputs = {
         "arn": f"arn:aws:s3:::{name}",
         "bucket": name,
@@ -109,4 +109,4 @@ def _physical(clients: Clients, name: str, inputs: Properties, tags: dict[str, s
         "forceDestroy": bool(inputs.get("forceDestroy")),
         **tag_outputs(inputs, tags),
     }
-    return Physical(name, outputs)
+    return ExistingResource(name, outputs)

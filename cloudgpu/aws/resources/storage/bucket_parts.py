@@ -4,7 +4,7 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar, Final
 
-from cloudgpu.aws.resources.base import HandlerContext, Physical, Properties
+from cloudgpu.aws.resources.base import ExistingResource, HandlerContext, Properties
 from cloudgpu.aws.resources.described import DescribedHandler
 from cloudgpu.aws.session.errors import is_gone, typed
 from cloudgpu.aws.session.session import Clients
@@ -13,11 +13,11 @@ from cloudgpu.errors import CloudGpuError
 
 _APPEAR_S: Final = 60
 _NO_ENCRYPTION: Final = "ServerSideEncryptionConfigurationNotFoundError"
-"""What buckets of before 2023 answer; newer ones are always encrypted."""
+"""Error code for unencrypted buckets, which date from before 2023; newer buckets are always encrypted."""
 
 
 class BucketPartHandler(DescribedHandler):
-    """One setting of a bucket, identified by the bucket's name. Setting it is idempotent."""
+    """Handler of one bucket setting, identified by the bucket's name. Applying a setting is idempotent."""
 
     noun: ClassVar[str]
     requires = frozenset({"bucket"})
@@ -28,16 +28,16 @@ class BucketPartHandler(DescribedHandler):
 
         Raises:
             UnsupportedError: A property is not implemented; the message names it.
-            BadRequestError: A property is missing.
+            BadRequestError: A required property is missing.
         """
         self._refuse({"tags"} & {key for key, value in inputs.items() if value})
         return super().check(inputs)
 
-    def create(self, ctx: HandlerContext, inputs: Properties) -> Physical:
-        """Set it, also on a bucket that was made a moment ago and is not known everywhere yet.
+    def create(self, ctx: HandlerContext, inputs: Properties) -> ExistingResource:
+        """Apply the setting, retrying while a new bucket is not visible everywhere yet.
 
         Raises:
-            CloudError: AWS refused or cannot be reached.
+            CloudError: The AWS request failed or AWS is unreachable.
         """
 
         def attempt() -> None:
@@ -45,33 +45,33 @@ class BucketPartHandler(DescribedHandler):
                 self._put(ctx.clients.client("s3"), inputs)
 
         retried(ctx.clock, attempt, when=is_gone, total_s=_APPEAR_S)
-        return Physical(inputs["bucket"], dict(inputs))
+        return ExistingResource(inputs["bucket"], dict(inputs))
 
-    def find(self, ctx: HandlerContext, inputs: Properties) -> Physical | None:
+    def find(self, ctx: HandlerContext, inputs: Properties) -> ExistingResource | None:
         """Return the setting if it has the requested value."""
-        found = self.read(ctx, inputs["bucket"])
-        wanted = {key: value for key, value in inputs.items() if key != "tags"}
-        return found if found and self._plain(found.outputs) == self._plain(wanted) else None
+        existing = self.read(ctx, inputs["bucket"])
+        requested = {key: value for key, value in inputs.items() if key != "tags"}
+        return existing if existing and self._plain(existing.outputs) == self._plain(requested) else None
 
-    def read(self, ctx: HandlerContext, physical_id: str) -> Physical | None:
+    def read(self, ctx: HandlerContext, physical_id: str) -> ExistingResource | None:
         """Return the current state."""
         try:
-            with typed(f"looking at {self.noun} of bucket {physical_id}"):
-                found = self._get(ctx.clients, physical_id)
+            with typed(f"reading {self.noun} of bucket {physical_id}"):
+                setting = self._get(ctx.clients, physical_id)
         except CloudGpuError as err:
             if is_gone(err) or getattr(err, "code", "") == _NO_ENCRYPTION:
                 return None
             raise
-        return Physical(physical_id, {"bucket": physical_id, **found})
+        return ExistingResource(physical_id, {"bucket": physical_id, **setting})
 
-    def update(self, ctx: HandlerContext, physical_id: str, old: Properties, new: Properties) -> Physical:  # noqa: ARG002
-        """Set it anew."""
+    def update(self, ctx: HandlerContext, physical_id: str, old: Properties, new: Properties) -> ExistingResource:  # noqa: ARG002
+        """Apply the new value."""
         return self.create(ctx, new)
 
     def delete(self, ctx: HandlerContext, physical_id: str, outputs: Properties) -> None:  # noqa: ARG002
         """Remove the setting. If the bucket no longer exists, neither does the setting."""
         try:
-            with typed(f"taking {self.noun} from bucket {physical_id}"):
+            with typed(f"removing {self.noun} from bucket {physical_id}"):
                 self._unset(ctx.clients.client("s3"), physical_id)
         except CloudGpuError as err:
             if not is_gone(err):
@@ -83,15 +83,15 @@ class BucketPartHandler(DescribedHandler):
 
     @abstractmethod
     def _put(self, s3: Any, inputs: Properties) -> None:  # noqa: ANN401
-        """Send the setting call."""
+        """Send the call that applies the setting."""
 
     @abstractmethod
     def _get(self, clients: Clients, bucket: str) -> Mapping[str, Any]:
-        """Return the setting as properties. May raise an error that it does not exist."""
+        """Return the setting as properties. May raise a not-found error."""
 
     @abstractmethod
     def _unset(self, s3: Any, bucket: str) -> None:  # noqa: ANN401
-        """Send the deleting call."""
+        """Send the call that deletes the setting."""
 
 
 _BLOCKS: Mapping[str, str] = {
@@ -111,13 +111,13 @@ class BucketPublicAccessBlockHandler(BucketPartHandler):
     defaults: ClassVar[Properties] = dict.fromkeys(_BLOCKS, False)
 
     def _put(self, s3: Any, inputs: Properties) -> None:  # noqa: ANN401
-        wanted = {member: bool(inputs[key]) for key, member in _BLOCKS.items()}
-        s3.put_public_access_block(Bucket=inputs["bucket"], PublicAccessBlockConfiguration=wanted)
+        configuration = {member: bool(inputs[key]) for key, member in _BLOCKS.items()}
+        s3.put_public_access_block(Bucket=inputs["bucket"], PublicAccessBlockConfiguration=configuration)
 
     def _get(self, clients: Clients, bucket: str) -> Mapping[str, Any]:
-        answer = clients.client("s3").get_public_access_block(Bucket=bucket)
-        found = answer["PublicAccessBlockConfiguration"]
-        return {key: bool(found.get(member)) for key, member in _BLOCKS.items()}
+        response = clients.client("s3").get_public_access_block(Bucket=bucket)
+        configuration = response["PublicAccessBlockConfiguration"]
+        return {key: bool(configuration.get(member)) for key, member in _BLOCKS.items()}
 
     def _unset(self, s3: Any, bucket: str) -> None:  # noqa: ANN401
         s3.delete_public_access_block(Bucket=bucket)
@@ -143,8 +143,8 @@ class BucketEncryptionHandler(BucketPartHandler):
         s3.put_bucket_encryption(Bucket=inputs["bucket"], ServerSideEncryptionConfiguration={"Rules": rules})
 
     def _get(self, clients: Clients, bucket: str) -> Mapping[str, Any]:
-        answer = clients.client("s3").get_bucket_encryption(Bucket=bucket)
-        return {"rules": [_shown(rule) for rule in answer["ServerSideEncryptionConfiguration"]["Rules"]]}
+        response = clients.client("s3").get_bucket_encryption(Bucket=bucket)
+        return {"rules": [_shown(rule) for rule in response["ServerSideEncryptionConfiguration"]["Rules"]]}
 
     def _unset(self, s3: Any, bucket: str) -> None:  # noqa: ANN401
         s3.delete_bucket_encryption(Bucket=bucket)
@@ -154,16 +154,16 @@ class BucketEncryptionHandler(BucketPartHandler):
 
 
 def _rule(row: Mapping[str, Any]) -> dict[str, Any]:
-    given = row.get(_BY_DEFAULT) or {}
-    default = {"SSEAlgorithm": given.get("sseAlgorithm")}
-    if given.get("kmsMasterKeyId"):
-        default["KMSMasterKeyID"] = given["kmsMasterKeyId"]
+    encryption = row.get(_BY_DEFAULT) or {}
+    default = {"SSEAlgorithm": encryption.get("sseAlgorithm")}
+    if encryption.get("kmsMasterKeyId"):
+        default["KMSMasterKeyID"] = encryption["kmsMasterKeyId"]
     return {"ApplyServerSideEncryptionByDefault": default, "BucketKeyEnabled": bool(row.get("bucketKeyEnabled"))}
 
 
 def _shown(row: Mapping[str, Any]) -> dict[str, Any]:
-    given = row.get("ApplyServerSideEncryptionByDefault") or {}
-    default = {"sseAlgorithm": given.get("SSEAlgorithm")}
-    if given.get("KMSMasterKeyID"):
-        default["kmsMasterKeyId"] = given["KMSMasterKeyID"]
+    encryption = row.get("ApplyServerSideEncryptionByDefault") or {}
+    default = {"sseAlgorithm": encryption.get("SSEAlgorithm")}
+    if encryption.get("KMSMasterKeyID"):
+        default["kmsMasterKeyId"] = encryption["KMSMasterKeyID"]
     return {_BY_DEFAULT: default, "bucketKeyEnabled": bool(row.get("BucketKeyEnabled"))}

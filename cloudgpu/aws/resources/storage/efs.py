@@ -39,22 +39,22 @@ class EfsHandler(FileSystemHandler):
 
     def _made(self, ctx: HandlerContext, inputs: Properties) -> str:
         with typed("looking for an EFS file system"):
-            answer = ctx.clients.client("efs").describe_file_systems(CreationToken=_token(ctx, inputs))
-        ours = [file_system for file_system in answer["FileSystems"] if is_ours(ctx, mapped(file_system.get("Tags")))]
+            response = ctx.clients.client("efs").describe_file_systems(CreationToken=_token(ctx, inputs))
+        ours = [file_system for file_system in response["FileSystems"] if is_ours(ctx, mapped(file_system.get("Tags")))]
         return next(
             (file_system["FileSystemId"] for file_system in ours if self._state(file_system) not in self.over), ""
         )
 
     def _look(self, clients: Clients, physical_id: str) -> Found | None:
-        answer = clients.client("efs").describe_file_systems(FileSystemId=physical_id)
-        return next(iter(answer["FileSystems"]), None)
+        response = clients.client("efs").describe_file_systems(FileSystemId=physical_id)
+        return next(iter(response["FileSystems"]), None)
 
-    def _state(self, found: Found) -> str:
-        return str(found["LifeCycleState"])
+    def _state(self, description: Found) -> str:
+        return str(description["LifeCycleState"])
 
-    def _change(self, ctx: HandlerContext, found: Found, old: Properties, new: Properties) -> None:
-        efs, physical_id = ctx.clients.client("efs"), found["FileSystemId"]
-        if found.get("ThroughputMode") != new["throughputMode"]:
+    def _change(self, ctx: HandlerContext, description: Found, old: Properties, new: Properties) -> None:
+        efs, physical_id = ctx.clients.client("efs"), description["FileSystemId"]
+        if description.get("ThroughputMode") != new["throughputMode"]:
             efs.update_file_system(FileSystemId=physical_id, ThroughputMode=new["throughputMode"])
         before, after = changed_tags(ctx, old), changed_tags(ctx, new)
         efs.tag_resource(ResourceId=physical_id, Tags=listed(after))
@@ -65,22 +65,22 @@ class EfsHandler(FileSystemHandler):
     def _unmake(self, ctx: HandlerContext, physical_id: str, outputs: Properties) -> None:  # noqa: ARG002
         ctx.clients.client("efs").delete_file_system(FileSystemId=physical_id)
 
-    def _outputs(self, clients: Clients, found: Found, inputs: Properties) -> Mapping[str, Any]:
-        tags = mapped(found.get("Tags"))
-        size = found["SizeInBytes"]
+    def _outputs(self, clients: Clients, description: Found, inputs: Properties) -> Mapping[str, Any]:
+        tags = mapped(description.get("Tags"))
+        size = description["SizeInBytes"]
         return {
-            "arn": found["FileSystemArn"],
-            "availabilityZoneId": found.get("AvailabilityZoneId") or "",
-            "availabilityZoneName": found.get("AvailabilityZoneName") or "",
-            "creationToken": found["CreationToken"],
-            "dnsName": f"{found['FileSystemId']}.efs.{clients.region}.amazonaws.com",
-            "encrypted": bool(found.get("Encrypted")),
-            "kmsKeyId": found.get("KmsKeyId") or "",
-            "name": found.get("Name") or "",
-            "numberOfMountTargets": found["NumberOfMountTargets"],
-            "ownerId": found["OwnerId"],
-            "performanceMode": found["PerformanceMode"],
-            "throughputMode": found["ThroughputMode"],
+            "arn": description["FileSystemArn"],
+            "availabilityZoneId": description.get("AvailabilityZoneId") or "",
+            "availabilityZoneName": description.get("AvailabilityZoneName") or "",
+            "creationToken": description["CreationToken"],
+            "dnsName": f"{description['FileSystemId']}.efs.{clients.region}.amazonaws.com",
+            "encrypted": bool(description.get("Encrypted")),
+            "kmsKeyId": description.get("KmsKeyId") or "",
+            "name": description.get("Name") or "",
+            "numberOfMountTargets": description["NumberOfMountTargets"],
+            "ownerId": description["OwnerId"],
+            "performanceMode": description["PerformanceMode"],
+            "throughputMode": description["ThroughputMode"],
             "sizeInBytes": [
                 {
                     "value": size["Value"],

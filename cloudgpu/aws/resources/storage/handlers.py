@@ -1,4 +1,4 @@
-"""All handlers of this folder, for the registry."""
+"""The handlers of storage resources, for the registry."""
 
 from cloudgpu.aws.resources.base import Handler
 from cloudgpu.aws.resources.storage.association import DataRepositoryAssociationHandler

@@ -1,10 +1,10 @@
-"""Base class of EFS, FSx and EBS resources, which take minutes to be created and deleted."""
+"""Base class of the handlers of EFS, FSx and EBS resources, whose creation and deletion take minutes."""
 
 from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from cloudgpu.aws.resources.base import HandlerContext, Physical, Properties
+from cloudgpu.aws.resources.base import ExistingResource, HandlerContext, Properties
 from cloudgpu.aws.resources.described import DescribedHandler, existing
 from cloudgpu.aws.session.errors import is_gone, is_in_use, typed
 from cloudgpu.aws.session.session import Clients
@@ -12,52 +12,55 @@ from cloudgpu.aws.session.waiters import awaited, retried
 from cloudgpu.errors import CloudError, CloudGpuError
 
 Found = dict[str, Any]
-"""One thing as AWS describes it."""
+"""Description of a resource, as AWS returns it."""
 
 
 class FileSystemHandler(DescribedHandler):
-    """Base class of resources whose creation, update and deletion must be waited for."""
+    """Base class of handlers that wait for the end of creation, update and deletion."""
 
     noun: ClassVar[str]
     ready: ClassVar[frozenset[str]]
-    """States in which it can be used."""
+    """States in which the resource is usable."""
     failed: ClassVar[frozenset[str]] = frozenset()
-    """States from which it never becomes usable."""
+    """States from which the resource never becomes usable."""
     over: ClassVar[frozenset[str]] = frozenset()
-    """States in which it counts as gone."""
+    """States that count as deleted."""
     coming: ClassVar[frozenset[str]] = frozenset({"creating", "CREATING"})
-    """States in which AWS may refuse to delete it yet."""
+    """States in which AWS may still refuse to delete the resource."""
     appear_s: ClassVar[float] = 600
     release_s: ClassVar[float] = 600
 
-    def create(self, ctx: HandlerContext, inputs: Properties) -> Physical:
+    def create(self, ctx: HandlerContext, inputs: Properties) -> ExistingResource:
         """Create the resource, tagged by the creating call, and wait until it is usable.
 
         Raises:
-            CloudError: AWS refused, creation failed, or the time limit passed.
+            CloudError: A request failed, AWS could not create the resource, or the time limit passed.
         """
-        with typed(f"making {self.noun}"):
+        with typed(f"creating {self.noun}"):
             physical_id = self._make(ctx, inputs)
         return self._settled(ctx, physical_id, inputs)
 
-    def find(self, ctx: HandlerContext, inputs: Properties) -> Physical | None:
-        """Return the resource that this call created, once usable. A failed one is returned as it is, to be deleted."""
+    def find(self, ctx: HandlerContext, inputs: Properties) -> ExistingResource | None:
+        """Return the resource that an interrupted create with this token left, once it is usable, or None.
+
+        A failed resource is returned as it is, so that it can be deleted.
+        """
         physical_id = self._made(ctx, inputs)
-        found = self._seen(ctx.clients, physical_id) if physical_id else None
-        if found and self._state(found) in self.failed:
-            return Physical(physical_id, self._outputs(ctx.clients, found, inputs))
-        return self._settled(ctx, physical_id, inputs) if found else None
+        description = self._seen(ctx.clients, physical_id) if physical_id else None
+        if description and self._state(description) in self.failed:
+            return ExistingResource(physical_id, self._outputs(ctx.clients, description, inputs))
+        return self._settled(ctx, physical_id, inputs) if description else None
 
-    def read(self, ctx: HandlerContext, physical_id: str) -> Physical | None:
+    def read(self, ctx: HandlerContext, physical_id: str) -> ExistingResource | None:
         """Return the current state."""
-        found = self._seen(ctx.clients, physical_id)
-        return Physical(physical_id, self._outputs(ctx.clients, found, {})) if found else None
+        description = self._seen(ctx.clients, physical_id)
+        return ExistingResource(physical_id, self._outputs(ctx.clients, description, {})) if description else None
 
-    def update(self, ctx: HandlerContext, physical_id: str, old: Properties, new: Properties) -> Physical:
-        """Change what can be changed in place."""
-        found = existing(self._seen(ctx.clients, physical_id), f"{self.noun} {physical_id}")
+    def update(self, ctx: HandlerContext, physical_id: str, old: Properties, new: Properties) -> ExistingResource:
+        """Change the properties that can be changed in place."""
+        description = existing(self._seen(ctx.clients, physical_id), f"{self.noun} {physical_id}")
         with typed(f"changing {self.noun} {physical_id}"):
-            self._change(ctx, found, old, new)
+            self._change(ctx, description, old, new)
         return self._settled(ctx, physical_id, new)
 
     def delete(self, ctx: HandlerContext, physical_id: str, outputs: Properties) -> None:
@@ -67,16 +70,16 @@ class FileSystemHandler(DescribedHandler):
             with typed(f"deleting {self.noun} {physical_id}"):
                 self._unmake(ctx, physical_id, outputs)
 
-        def passes(err: CloudGpuError) -> bool:
+        def is_temporary(err: CloudGpuError) -> bool:
             return is_in_use(err) or (not is_gone(err) and self._comes(ctx.clients, physical_id))
 
         try:
-            retried(ctx.clock, attempt, when=passes, total_s=self.release_s)
+            retried(ctx.clock, attempt, when=is_temporary, total_s=self.release_s)
         except CloudGpuError as err:
             if not is_gone(err):
                 raise
             return
-        what = f"{self.noun} {physical_id} to go"
+        what = f"{self.noun} {physical_id} to be deleted"
         awaited(
             ctx.clock,
             lambda: self._seen(ctx.clients, physical_id) is None or None,
@@ -84,61 +87,61 @@ class FileSystemHandler(DescribedHandler):
             total_s=self.release_s,
         )
 
-    def _settled(self, ctx: HandlerContext, physical_id: str, inputs: Properties) -> Physical:
+    def _settled(self, ctx: HandlerContext, physical_id: str, inputs: Properties) -> ExistingResource:
         def look() -> Found | None:
-            found = self._seen(ctx.clients, physical_id)
-            if found and self._state(found) in self.failed:
-                message = f"{self.noun} {physical_id} is {self._state(found)}: {self._reason(found)}"
-                raise CloudError(message, code="Failed", hint="resolve the cause, then create it again")
-            return found if found and self._state(found) in self.ready else None
+            description = self._seen(ctx.clients, physical_id)
+            if description and self._state(description) in self.failed:
+                message = f"{self.noun} {physical_id} is {self._state(description)}: {self._reason(description)}"
+                raise CloudError(message, code="Failed", hint="resolve the cause, then create the storage again")
+            return description if description and self._state(description) in self.ready else None
 
         what = f"{self.noun} {physical_id} to become available"
-        found = awaited(ctx.clock, look, what=what, total_s=self.appear_s)
-        return Physical(physical_id, self._outputs(ctx.clients, found, inputs))
+        description = awaited(ctx.clock, look, what=what, total_s=self.appear_s)
+        return ExistingResource(physical_id, self._outputs(ctx.clients, description, inputs))
 
     def _comes(self, clients: Clients, physical_id: str) -> bool:
-        found = self._seen(clients, physical_id)
-        return found is not None and self._state(found) in self.coming
+        description = self._seen(clients, physical_id)
+        return description is not None and self._state(description) in self.coming
 
     def _seen(self, clients: Clients, physical_id: str) -> Found | None:
         """Return the description, or None if the resource no longer exists."""
         try:
-            with typed(f"looking at {self.noun} {physical_id}"):
-                found = self._look(clients, physical_id)
+            with typed(f"describing {self.noun} {physical_id}"):
+                description = self._look(clients, physical_id)
         except CloudGpuError as err:
             if is_gone(err):
                 return None
             raise
-        return found if found and self._state(found) not in self.over else None
+        return description if description and self._state(description) not in self.over else None
 
     @abstractmethod
     def _make(self, ctx: HandlerContext, inputs: Properties) -> str:
-        """Send the creating call and return the id."""
+        """Send the creating call and return the resource's ID."""
 
     @abstractmethod
     def _made(self, ctx: HandlerContext, inputs: Properties) -> str:
-        """Return the ID of the resource that this call created; empty if it created none."""
+        """Return the ID of the resource that an interrupted create with this token left; empty if there is none."""
 
     @abstractmethod
     def _look(self, clients: Clients, physical_id: str) -> Found | None:
-        """Return AWS's description. May raise an error that the resource does not exist."""
+        """Return AWS's description of the resource, or None. May raise a not-found error."""
 
     @abstractmethod
-    def _state(self, found: Found) -> str:
-        """Return the life-cycle state."""
+    def _state(self, description: Found) -> str:
+        """Return the lifecycle state."""
 
-    def _reason(self, found: Found) -> str:
+    def _reason(self, description: Found) -> str:
         """Return AWS's reason for the failure."""
-        return str((found.get("FailureDetails") or {}).get("Message") or "AWS says no more")
+        return str((description.get("FailureDetails") or {}).get("Message") or "AWS reported no reason")
 
     @abstractmethod
-    def _change(self, ctx: HandlerContext, found: Found, old: Properties, new: Properties) -> None:
-        """Send the calls that change it."""
+    def _change(self, ctx: HandlerContext, description: Found, old: Properties, new: Properties) -> None:
+        """Send the calls that change the resource."""
 
     @abstractmethod
     def _unmake(self, ctx: HandlerContext, physical_id: str, outputs: Properties) -> None:
-        """Send the deleting call."""
+        """Send the call that deletes the resource."""
 
     @abstractmethod
-    def _outputs(self, clients: Clients, found: Found, inputs: Properties) -> Mapping[str, Any]:
+    def _outputs(self, clients: Clients, description: Found, inputs: Properties) -> Mapping[str, Any]:
         """Return every output property. Without inputs, the tags are those on the resource."""

@@ -19,7 +19,7 @@ _CONFIGURATION: Mapping[str, str] = {
 }
 """Pulumi property -> member of `LustreConfiguration`."""
 _CHANGEABLE = ("dataCompressionType", "automaticBackupRetentionDays", "weeklyMaintenanceStartTime")
-_WHOLE = ("perUnitStorageThroughput", "automaticBackupRetentionDays")
+_INTEGERS = ("perUnitStorageThroughput", "automaticBackupRetentionDays")
 
 
 class LustreHandler(FileSystemHandler):
@@ -56,10 +56,10 @@ class LustreHandler(FileSystemHandler):
 
     def diff(self, old: Properties, new: Properties) -> Diff:
         """Compare the properties. A file system can grow in place but never shrink."""
-        found = super().diff(old, new)
-        if "storageCapacity" in found.changed and not _grows(old, new):
-            return Diff(found.changed, tuple(sorted({*found.replace, "storageCapacity"})))
-        return found
+        diff = super().diff(old, new)
+        if "storageCapacity" in diff.changed and not _grows(old, new):
+            return Diff(diff.changed, tuple(sorted({*diff.replace, "storageCapacity"})))
+        return diff
 
     def _make(self, ctx: HandlerContext, inputs: Properties) -> str:
         request: dict[str, Any] = {
@@ -67,7 +67,7 @@ class LustreHandler(FileSystemHandler):
             "FileSystemType": "LUSTRE",
             "StorageCapacity": int(inputs["storageCapacity"]),
             "StorageType": inputs["storageType"],
-            # The provider has one subnet, as text.
+            # The provider accepts a single subnet, as a string.
             "SubnetIds": [inputs["subnetIds"]],
             "Tags": listed(all_tags(ctx, inputs)),
             "LustreConfiguration": _configuration(inputs, _CONFIGURATION),
@@ -82,29 +82,34 @@ class LustreHandler(FileSystemHandler):
     def _made(self, ctx: HandlerContext, inputs: Properties) -> str:  # noqa: ARG002
         with typed("looking for a Lustre file system"):
             pages = ctx.clients.client("fsx").get_paginator("describe_file_systems").paginate()
-            found = [file_system for page in pages for file_system in page["FileSystems"]]
+            file_systems = [file_system for page in pages for file_system in page["FileSystems"]]
         return next(
-            (file_system["FileSystemId"] for file_system in found if is_ours(ctx, mapped(file_system.get("Tags")))), ""
+            (
+                file_system["FileSystemId"]
+                for file_system in file_systems
+                if is_ours(ctx, mapped(file_system.get("Tags")))
+            ),
+            "",
         )
 
     def _look(self, clients: Clients, physical_id: str) -> Found | None:
-        answer = clients.client("fsx").describe_file_systems(FileSystemIds=[physical_id])
-        return next(iter(answer["FileSystems"]), None)
+        response = clients.client("fsx").describe_file_systems(FileSystemIds=[physical_id])
+        return next(iter(response["FileSystems"]), None)
 
-    def _state(self, found: Found) -> str:
-        return str(found["Lifecycle"])
+    def _state(self, description: Found) -> str:
+        return str(description["Lifecycle"])
 
-    def _change(self, ctx: HandlerContext, found: Found, old: Properties, new: Properties) -> None:
-        fsx, physical_id = ctx.clients.client("fsx"), found["FileSystemId"]
+    def _change(self, ctx: HandlerContext, description: Found, old: Properties, new: Properties) -> None:
+        fsx, physical_id = ctx.clients.client("fsx"), description["FileSystemId"]
         request: dict[str, Any] = {}
-        if int(found["StorageCapacity"]) != int(new["storageCapacity"]):
+        if int(description["StorageCapacity"]) != int(new["storageCapacity"]):
             request["StorageCapacity"] = int(new["storageCapacity"])
         changed = [key for key in _CHANGEABLE if old.get(key) != new.get(key)]
         if changed:
             request["LustreConfiguration"] = _configuration(new, changed)
         if request:
             fsx.update_file_system(FileSystemId=physical_id, ClientRequestToken=ctx.token, **request)
-        retagged(fsx, found["ResourceARN"], changed_tags(ctx, old), changed_tags(ctx, new))
+        retagged(fsx, description["ResourceARN"], changed_tags(ctx, old), changed_tags(ctx, new))
 
     def _unmake(self, ctx: HandlerContext, physical_id: str, outputs: Properties) -> None:
         request: dict[str, Any] = {}
@@ -112,23 +117,23 @@ class LustreHandler(FileSystemHandler):
             request["LustreConfiguration"] = {"SkipFinalBackup": bool(outputs.get("skipFinalBackup", True))}
         ctx.clients.client("fsx").delete_file_system(FileSystemId=physical_id, **request)
 
-    def _outputs(self, clients: Clients, found: Found, inputs: Properties) -> Mapping[str, Any]:  # noqa: ARG002
-        tags = mapped(found.get("Tags"))
-        lustre = found.get("LustreConfiguration") or {}
+    def _outputs(self, clients: Clients, description: Found, inputs: Properties) -> Mapping[str, Any]:  # noqa: ARG002
+        tags = mapped(description.get("Tags"))
+        lustre = description.get("LustreConfiguration") or {}
         return {
-            "arn": found["ResourceARN"],
-            "dnsName": found.get("DNSName") or "",
+            "arn": description["ResourceARN"],
+            "dnsName": description.get("DNSName") or "",
             "mountName": lustre.get("MountName") or "",
-            "networkInterfaceIds": list(found.get("NetworkInterfaceIds") or ()),
-            "ownerId": found.get("OwnerId") or "",
-            "vpcId": found.get("VpcId") or "",
-            "subnetIds": next(iter(found["SubnetIds"]), ""),
-            # AWS does not say which groups its interfaces carry.
+            "networkInterfaceIds": list(description.get("NetworkInterfaceIds") or ()),
+            "ownerId": description.get("OwnerId") or "",
+            "vpcId": description.get("VpcId") or "",
+            "subnetIds": next(iter(description["SubnetIds"]), ""),
+            # AWS does not report the security groups of the network interfaces.
             "securityGroupIds": list(inputs.get("securityGroupIds") or ()),
-            "storageCapacity": found["StorageCapacity"],
-            "storageType": found.get("StorageType") or "",
-            "kmsKeyId": found.get("KmsKeyId") or "",
-            "fileSystemTypeVersion": found.get("FileSystemTypeVersion") or "",
+            "storageCapacity": description["StorageCapacity"],
+            "storageType": description.get("StorageType") or "",
+            "kmsKeyId": description.get("KmsKeyId") or "",
+            "fileSystemTypeVersion": description.get("FileSystemTypeVersion") or "",
             "skipFinalBackup": bool(inputs.get("skipFinalBackup", True)),
             **{key: lustre.get(member, inputs.get(key)) for key, member in _CONFIGURATION.items()},
             **tag_outputs(inputs or {"tags": tags}, tags),
@@ -136,7 +141,7 @@ class LustreHandler(FileSystemHandler):
 
 
 def retagged(fsx: Any, arn: str, before: Mapping[str, str], after: Mapping[str, str]) -> None:  # noqa: ANN401
-    """Change the tags of anything of FSx."""
+    """Change the tags of an FSx resource."""
     fsx.tag_resource(ResourceARN=arn, Tags=listed(after))
     removed = sorted(before.keys() - after.keys())
     if removed:
@@ -145,12 +150,12 @@ def retagged(fsx: Any, arn: str, before: Mapping[str, str], after: Mapping[str, 
 
 def _configuration(inputs: Properties, keys: Iterable[str]) -> dict[str, Any]:
     """Return the configuration with integers, because Pulumi's numbers are floats, which FSx rejects."""
-    given = {key: inputs[key] for key in keys if inputs.get(key) is not None}
-    return {_CONFIGURATION[key]: int(value) if key in _WHOLE else value for key, value in given.items()}
+    present = {key: inputs[key] for key in keys if inputs.get(key) is not None}
+    return {_CONFIGURATION[key]: int(value) if key in _INTEGERS else value for key, value in present.items()}
 
 
 def _grows(old: Properties, new: Properties) -> bool:
-    """Return True if a value grows. An unknown value counts as growth, and AWS decides."""
+    """Return True if the storage capacity grows. An unknown capacity counts as growth, and AWS decides."""
     before, after = old.get("storageCapacity"), new.get("storageCapacity")
     if isinstance(before, (int, float)) and isinstance(after, (int, float)):
         return after > before

@@ -13,7 +13,7 @@ from cloudgpu.errors import CloudGpuError
 class MountTargetHandler(FileSystemHandler):
     """EFS mount target, which is free and has no tags.
 
-    At most one exists per zone, so the file system ID is its token.
+    A file system has at most one per zone, so its ID and the subnet identify the target.
     """
 
     type: ClassVar[str] = "aws:efs/mountTarget:MountTarget"
@@ -30,7 +30,7 @@ class MountTargetHandler(FileSystemHandler):
 
         Raises:
             UnsupportedError: A property is not implemented; the message names it.
-            BadRequestError: A property is missing.
+            BadRequestError: A required property is missing.
         """
         self._refuse({"tags"} & {key for key, value in inputs.items() if value})
         return super().check(inputs)
@@ -45,49 +45,49 @@ class MountTargetHandler(FileSystemHandler):
 
     def _made(self, ctx: HandlerContext, inputs: Properties) -> str:
         try:
-            with typed(f"looking for mount targets of {inputs['fileSystemId']}"):
-                answer = ctx.clients.client("efs").describe_mount_targets(FileSystemId=inputs["fileSystemId"])
+            with typed(f"listing the mount targets of {inputs['fileSystemId']}"):
+                response = ctx.clients.client("efs").describe_mount_targets(FileSystemId=inputs["fileSystemId"])
         except CloudGpuError as err:
             if is_gone(err):
                 return ""
             raise
-        here = [target for target in answer["MountTargets"] if target["SubnetId"] == inputs["subnetId"]]
-        return next((target["MountTargetId"] for target in here if self._state(target) not in self.over), "")
+        in_subnet = [target for target in response["MountTargets"] if target["SubnetId"] == inputs["subnetId"]]
+        return next((target["MountTargetId"] for target in in_subnet if self._state(target) not in self.over), "")
 
     def _look(self, clients: Clients, physical_id: str) -> Found | None:
         efs = clients.client("efs")
-        found: Found | None = next(iter(efs.describe_mount_targets(MountTargetId=physical_id)["MountTargets"]), None)
-        if found is not None:
+        target: Found | None = next(iter(efs.describe_mount_targets(MountTargetId=physical_id)["MountTargets"]), None)
+        if target is not None:
             groups = efs.describe_mount_target_security_groups(MountTargetId=physical_id)["SecurityGroups"]
-            found = {**found, "SecurityGroups": groups}
-        return found
+            target = {**target, "SecurityGroups": groups}
+        return target
 
-    def _state(self, found: Found) -> str:
-        return str(found["LifeCycleState"])
+    def _state(self, description: Found) -> str:
+        return str(description["LifeCycleState"])
 
-    def _change(self, ctx: HandlerContext, found: Found, old: Properties, new: Properties) -> None:  # noqa: ARG002
+    def _change(self, ctx: HandlerContext, description: Found, old: Properties, new: Properties) -> None:  # noqa: ARG002
         if new.get("securityGroups") is not None:
             groups = list(new["securityGroups"])
             efs = ctx.clients.client("efs")
-            efs.modify_mount_target_security_groups(MountTargetId=found["MountTargetId"], SecurityGroups=groups)
+            efs.modify_mount_target_security_groups(MountTargetId=description["MountTargetId"], SecurityGroups=groups)
 
     def _unmake(self, ctx: HandlerContext, physical_id: str, outputs: Properties) -> None:  # noqa: ARG002
         ctx.clients.client("efs").delete_mount_target(MountTargetId=physical_id)
 
-    def _outputs(self, clients: Clients, found: Found, inputs: Properties) -> Mapping[str, Any]:  # noqa: ARG002
-        system, owner = found["FileSystemId"], found["OwnerId"]
+    def _outputs(self, clients: Clients, description: Found, inputs: Properties) -> Mapping[str, Any]:  # noqa: ARG002
+        system, owner = description["FileSystemId"], description["OwnerId"]
         dns = f"{system}.efs.{clients.region}.amazonaws.com"
-        zone = found.get("AvailabilityZoneName") or ""
+        zone = description.get("AvailabilityZoneName") or ""
         return {
             "fileSystemId": system,
-            "subnetId": found["SubnetId"],
-            "securityGroups": sorted(found["SecurityGroups"]),
-            "ipAddress": found["IpAddress"],
+            "subnetId": description["SubnetId"],
+            "securityGroups": sorted(description["SecurityGroups"]),
+            "ipAddress": description["IpAddress"],
             "dnsName": dns,
             "mountTargetDnsName": f"{zone}.{dns}",
             "fileSystemArn": f"arn:aws:elasticfilesystem:{clients.region}:{owner}:file-system/{system}",
-            "networkInterfaceId": found.get("NetworkInterfaceId") or "",
+            "networkInterfaceId": description.get("NetworkInterfaceId") or "",
             "availabilityZoneName": zone,
-            "availabilityZoneId": found.get("AvailabilityZoneId") or "",
+            "availabilityZoneId": description.get("AvailabilityZoneId") or "",
             "ownerId": owner,
         }

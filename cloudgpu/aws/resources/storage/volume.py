@@ -19,7 +19,7 @@ _MEMBERS: Mapping[str, str] = {
     "iops": "Iops",
     "throughput": "Throughput",
 }
-_WHOLE = frozenset({"size", "iops", "throughput"})
+_INTEGERS = frozenset({"size", "iops", "throughput"})
 _CHANGEABLE = ("type", "size", "iops", "throughput")
 
 
@@ -39,7 +39,7 @@ class VolumeHandler(FileSystemHandler):
         request: dict[str, Any] = {
             "ClientToken": ctx.token,
             "TagSpecifications": [specification("volume", all_tags(ctx, inputs))],
-            **_given(inputs, frozenset(_MEMBERS)),
+            **_request(inputs, frozenset(_MEMBERS)),
         }
         if inputs.get("encrypted") is not None:
             request["Encrypted"] = bool(inputs["encrypted"])
@@ -47,50 +47,50 @@ class VolumeHandler(FileSystemHandler):
 
     def _made(self, ctx: HandlerContext, inputs: Properties) -> str:  # noqa: ARG002
         with typed("looking for an EBS volume"):
-            found = _described(ctx.clients, f"tag:{INTENT}", ctx.token)
-        return str(found["VolumeId"]) if found and self._state(found) not in self.over else ""
+            volume = _described(ctx.clients, f"tag:{INTENT}", ctx.token)
+        return str(volume["VolumeId"]) if volume and self._state(volume) not in self.over else ""
 
     def _look(self, clients: Clients, physical_id: str) -> Found | None:
         return _described(clients, "volume-id", physical_id)
 
-    def _state(self, found: Found) -> str:
-        return str(found["State"])
+    def _state(self, description: Found) -> str:
+        return str(description["State"])
 
-    def _change(self, ctx: HandlerContext, found: Found, old: Properties, new: Properties) -> None:
-        physical_id = found["VolumeId"]
+    def _change(self, ctx: HandlerContext, description: Found, old: Properties, new: Properties) -> None:
+        physical_id = description["VolumeId"]
         changed = frozenset(key for key in _CHANGEABLE if old.get(key) != new.get(key))
         if changed:
-            ctx.clients.client("ec2").modify_volume(VolumeId=physical_id, **_given(new, changed))
+            ctx.clients.client("ec2").modify_volume(VolumeId=physical_id, **_request(new, changed))
         retag(ctx.clients, physical_id, changed_tags(ctx, old), changed_tags(ctx, new))
 
     def _unmake(self, ctx: HandlerContext, physical_id: str, outputs: Properties) -> None:  # noqa: ARG002
         ctx.clients.client("ec2").delete_volume(VolumeId=physical_id)
 
-    def _outputs(self, clients: Clients, found: Found, inputs: Properties) -> Mapping[str, Any]:
-        tags, physical_id = mapped(found.get("Tags")), found["VolumeId"]
-        with typed("asking whose volume it is"):
+    def _outputs(self, clients: Clients, description: Found, inputs: Properties) -> Mapping[str, Any]:
+        tags, physical_id = mapped(description.get("Tags")), description["VolumeId"]
+        with typed("reading the account of the volume"):
             owner = clients.client("sts").get_caller_identity()["Account"]
         return {
             "arn": f"arn:aws:ec2:{clients.region}:{owner}:volume/{physical_id}",
-            "availabilityZone": found["AvailabilityZone"],
-            "createTime": found["CreateTime"].strftime("%Y-%m-%dT%H:%M:%SZ"),
-            "encrypted": bool(found.get("Encrypted")),
-            "size": found["Size"],
-            "type": found["VolumeType"],
-            "iops": found.get("Iops") or 0,
-            "throughput": found.get("Throughput") or 0,
-            "snapshotId": found.get("SnapshotId") or "",
-            "kmsKeyId": found.get("KmsKeyId") or "",
+            "availabilityZone": description["AvailabilityZone"],
+            "createTime": description["CreateTime"].strftime("%Y-%m-%dT%H:%M:%SZ"),
+            "encrypted": bool(description.get("Encrypted")),
+            "size": description["Size"],
+            "type": description["VolumeType"],
+            "iops": description.get("Iops") or 0,
+            "throughput": description.get("Throughput") or 0,
+            "snapshotId": description.get("SnapshotId") or "",
+            "kmsKeyId": description.get("KmsKeyId") or "",
             **tag_outputs(inputs or {"tags": tags}, tags),
         }
 
 
-def _given(inputs: Properties, keys: frozenset[str]) -> dict[str, Any]:
-    given = {key: inputs[key] for key in sorted(keys) if inputs.get(key) is not None}
-    return {_MEMBERS[key]: int(value) if key in _WHOLE else value for key, value in given.items()}
+def _request(inputs: Properties, keys: frozenset[str]) -> dict[str, Any]:
+    present = {key: inputs[key] for key in sorted(keys) if inputs.get(key) is not None}
+    return {_MEMBERS[key]: int(value) if key in _INTEGERS else value for key, value in present.items()}
 
 
 def _described(clients: Clients, name: str, value: str) -> Found | None:
     """Describe the volume by filter, because a missing ID is an error and a filter without matches is not."""
-    answer = clients.client("ec2").describe_volumes(Filters=[{"Name": name, "Values": [value]}])
-    return next(iter(answer["Volumes"]), None)
+    response = clients.client("ec2").describe_volumes(Filters=[{"Name": name, "Values": [value]}])
+    return next(iter(response["Volumes"]), None)

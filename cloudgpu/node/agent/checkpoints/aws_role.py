@@ -84,7 +84,7 @@ def _get(client: Client, url: str, headers: dict[str, str], method: str = "GET")
 
 
 def _fetch_keys() -> RoleKeys:
-    hint = "checkpoint.to and outputs_to need nodes with an IAM role that can write there; downloading outputs does not"
+    hint = "give the nodes an IAM role that may write to checkpoint.to and outputs_to, or remove these settings"
     try:
         name = (metadata(_ROLES) or "").split("\n")[0].strip()
         text = metadata(_ROLES + name) if name else None
@@ -107,7 +107,9 @@ def _read(document: Any) -> RoleKeys:  # noqa: ANN401 - unchecked JSON
     """Parse the credentials.
 
     Raises:
-        ValueError: A value is not printable ASCII, which a header requires. (KeyError, TypeError: It is missing.)
+        ValueError: A value is not printable ASCII, which a header requires.
+        KeyError: A value is missing.
+        TypeError: The document is not an object.
     """
     names = ("AccessKeyId", "SecretAccessKey", "Token")
     access, secret, token = (str(document[name]) if isinstance(document[name], str) else "" for name in names)
@@ -123,12 +125,12 @@ def signed(method: str, url: str, region: str, keys: RoleKeys, body: bytes, head
     now = datetime.datetime.now(datetime.timezone.utc)
     stamp, date = now.strftime("%Y%m%dT%H%M%SZ"), now.strftime("%Y%m%d")
     payload = hashlib.sha256(body).hexdigest()
-    own = {"host": parts.netloc, "x-amz-content-sha256": payload, "x-amz-date": stamp}
+    signing_headers = {"host": parts.netloc, "x-amz-content-sha256": payload, "x-amz-date": stamp}
     if keys.token:
-        own["x-amz-security-token"] = keys.token
-    every = {**{name.lower(): value for name, value in headers.items()}, **own}
-    names = ";".join(sorted(every))
-    lines = "".join(f"{name}:{every[name].strip()}\n" for name in sorted(every))
+        signing_headers["x-amz-security-token"] = keys.token
+    all_headers = {**{name.lower(): value for name, value in headers.items()}, **signing_headers}
+    names = ";".join(sorted(all_headers))
+    lines = "".join(f"{name}:{all_headers[name].strip()}\n" for name in sorted(all_headers))
     query = "&".join(sorted(part if "=" in part else f"{part}=" for part in parts.query.split("&") if part))
     canonical = f"{method}\n{parts.path}\n{query}\n{lines}\n{names}\n{payload}"
     scope = f"{date}/{region}/s3/aws4_request"
@@ -138,4 +140,4 @@ def signed(method: str, url: str, region: str, keys: RoleKeys, body: bytes, head
         key = hmac.new(key, part.encode(), hashlib.sha256).digest()
     signature = hmac.new(key, text.encode(), hashlib.sha256).hexdigest()
     authorization = f"{_ALGORITHM} Credential={keys.access}/{scope}, SignedHeaders={names}, Signature={signature}"
-    return {**every, "authorization": authorization}
+    return {**all_headers, "authorization": authorization}

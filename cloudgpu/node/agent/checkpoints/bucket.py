@@ -11,7 +11,7 @@ import stat
 import time
 import urllib.parse
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Callable
+from typing import Any, Callable, Dict
 from xml.sax.saxutils import escape
 
 from ..errors import AgentError
@@ -26,8 +26,8 @@ _ATTEMPTS = 6
 _TIMEOUT_S = 120.0
 _MOST_BYTES = 1 << 20
 _CODE = re.compile(r"[A-Za-z0-9.]{1,80}")
-_PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})
-SaveState = Callable[[dict[str, Any]], None]
+_TRANSIENT = frozenset({408, 425, 429, 500, 502, 503, 504})
+SaveState = Callable[[Dict[str, Any]], None]
 
 
 class FileChangedError(Exception):
@@ -35,7 +35,7 @@ class FileChangedError(Exception):
 
 
 class CheckpointBucket:
-    """A prefix in a bucket."""
+    """A prefix in an S3 bucket."""
 
     def __init__(self, spec: dict[str, Any]) -> None:
         """Read the request without contacting S3.
@@ -54,12 +54,12 @@ class CheckpointBucket:
         """Check that the node has credentials.
 
         Raises:
-            AgentError: It has none.
+            AgentError: The node has no credentials.
         """
         self._role.keys()
 
     def send(self, path: str, relative: str, state: dict[str, Any], keep: SaveState) -> int:
-        """Upload a file and return the bytes sent. `state` is what `keep` last received for the same content.
+        """Upload a file and return the bytes sent. `state` is the value that `keep` last received for the same content.
 
         Raises:
             AgentError: S3 rejects the upload or cannot be reached.
@@ -70,7 +70,7 @@ class CheckpointBucket:
         with open(path, "rb", opener=_regular) as stream:
             if before.st_size <= PART:
                 body = stream.read()
-                self._ask("PUT", url, body)
+                self._request("PUT", url, body)
                 sent = len(body)
             else:
                 sent = self._send_parts(stream.fileno(), before.st_size, url, state, keep)
@@ -84,18 +84,18 @@ class CheckpointBucket:
         upload = str(state.get("upload") or "")
         done: dict[str, str] = dict(state.get("parts") or {})
         if not upload:
-            upload = _inner(self._ask("POST", f"{url}?uploads=", b"")[0], "UploadId")
+            upload = _inner(self._request("POST", f"{url}?uploads=", b"")[0], "UploadId")
             if not upload:
-                raise self._refused(url, "the response has no UploadId")
+                raise self._upload_error(url, "the response has no UploadId")
             done = {}
         sent = [0]
 
         def send(number: int) -> None:
             body = os.pread(handle, step, (number - 1) * step)
             query = f"partNumber={number}&uploadId={urllib.parse.quote(upload, safe='')}"
-            tag = self._ask("PUT", f"{url}?{query}", body)[1]
+            tag = self._request("PUT", f"{url}?{query}", body)[1]
             if not tag:
-                raise self._refused(url, f"the response has no ETag for part {number}")
+                raise self._upload_error(url, f"the response has no ETag for part {number}")
             done[str(number)] = tag
             sent[0] += len(body)
             keep({"upload": upload, "parts": dict(done)})
@@ -108,12 +108,12 @@ class CheckpointBucket:
             for number in range(1, -(-size // step) + 1)
         )
         body = f"<CompleteMultipartUpload>{listed}</CompleteMultipartUpload>".encode()
-        text, _ = self._ask("POST", f"{url}?uploadId={urllib.parse.quote(upload, safe='')}", body)
+        text, _ = self._request("POST", f"{url}?uploadId={urllib.parse.quote(upload, safe='')}", body)
         if b"<CompleteMultipartUploadResult" not in text:  # S3 can return an error with status 200
-            raise self._refused(url, _code(text) or "the response does not confirm that the upload is complete")
+            raise self._upload_error(url, _code(text) or "the response does not confirm that the upload is complete")
         return sent[0]
 
-    def _ask(self, method: str, url: str, body: bytes) -> tuple[bytes, str]:
+    def _request(self, method: str, url: str, body: bytes) -> tuple[bytes, str]:
         """Send a request and return the body and ETag of the response. Transient errors are retried.
 
         Raises:
@@ -121,28 +121,28 @@ class CheckpointBucket:
         """
         for attempt in range(1, _ATTEMPTS + 1):
             try:
-                status, text, tag = self._asked(method, url, body)
+                status, text, tag = self._send_once(method, url, body)
             except (OSError, http.client.HTTPException, ValueError) as error:
                 if attempt == _ATTEMPTS:
-                    raise self._refused(url, f"cannot be reached: {_reason(error)}", code="network") from None
+                    raise self._upload_error(url, f"cannot be reached: {_reason(error)}", code="network") from None
             else:
                 if status in (http.client.OK, http.client.CREATED):
                     return text, tag
-                if status not in _PASSING or attempt == _ATTEMPTS:
-                    known = _code(text) or http.client.responses.get(status, "")
-                    raise self._refused(url, f"{status} {known}".strip())
+                if status not in _TRANSIENT or attempt == _ATTEMPTS:
+                    error_code = _code(text) or http.client.responses.get(status, "")
+                    raise self._upload_error(url, f"{status} {error_code}".strip())
             time.sleep(0.3 * 2**attempt * random.uniform(0.5, 1))  # noqa: S311 - jitter
-        raise self._refused(url, "no response", code="network")
+        raise self._upload_error(url, "no response", code="network")
 
-    def _asked(self, method: str, url: str, body: bytes) -> tuple[int, bytes, str]:
+    def _send_once(self, method: str, url: str, body: bytes) -> tuple[int, bytes, str]:
         # Without an explicit type, urllib would add one that is not signed.
         headers = {"content-type": "application/octet-stream"}
-        own = signed(method, url, self._region, self._role.keys(), body, headers)
-        answer = Client(_TIMEOUT_S, _MOST_BYTES).send(url, own, method=method, body=body, guarded=False)
+        signed_headers = signed(method, url, self._region, self._role.keys(), body, headers)
+        answer = Client(_TIMEOUT_S, _MOST_BYTES).send(url, signed_headers, method=method, body=body, guarded=False)
         return answer.status, answer.body, answer.headers.get("etag", "")
 
-    def _refused(self, url: str, why: str, code: str = "upload") -> AgentError:
-        hint = "check that the nodes' role can write there and that the bucket is in the account"
+    def _upload_error(self, url: str, why: str, code: str = "upload") -> AgentError:
+        hint = "check that the nodes' role may write to the bucket and that the bucket is in the account"
         return AgentError(f"{self._shown(url)}: {why}", hint=hint, code=code)
 
     def _shown(self, url: str) -> str:
@@ -154,7 +154,11 @@ class CheckpointBucket:
 
 
 def _regular(path: str, flags: int) -> int:
-    """Open a regular file. Opening whatever replaced it meanwhile, such as a named pipe, could block forever."""
+    """Open a regular file without blocking, because a named pipe may have replaced the file.
+
+    Raises:
+        OSError: The path is no longer a regular file.
+    """
     handle = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     if not stat.S_ISREG(os.fstat(handle).st_mode):
         os.close(handle)
@@ -164,14 +168,14 @@ def _regular(path: str, flags: int) -> int:
 
 def _inner(text: bytes, tag: str) -> str:
     """Return the text of the first element with this name."""
-    found = re.search(f"<{tag}>([^<]*)</{tag}>", text.decode("utf-8", "replace"))
-    return found[1] if found else ""
+    match = re.search(f"<{tag}>([^<]*)</{tag}>", text.decode("utf-8", "replace"))
+    return match[1] if match else ""
 
 
 def _code(text: bytes) -> str:
-    """Return S3's error code, or an empty string: any other text in the response is untrusted."""
-    found = _inner(text, "Code")
-    return found if _CODE.fullmatch(found) else ""
+    """Return S3's error code, or an empty string. Other text of the response is untrusted and not returned."""
+    code = _inner(text, "Code")
+    return code if _CODE.fullmatch(code) else ""
 
 
 def _reason(error: Exception) -> str:

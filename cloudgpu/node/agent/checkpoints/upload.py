@@ -1,8 +1,9 @@
 """`keep` and `kept`: upload a run's checkpoint directory to S3 during the run and at its end.
 
 `keep` starts a background process that scans the directory every few seconds. A file that is unchanged between two
-scans is complete and is uploaded. The process exits with the run, after a final scan. `kept` waits for that and uploads
-the rest itself, also if the process was killed. `keep.json` records uploaded files, including parts of large files.
+scans is complete and is uploaded. After the run has finished, the process scans once more and exits. `kept` waits for a
+scan in progress and uploads the remaining files itself, even if the process was killed. `keep.json` records uploaded
+files, including parts of large files.
 
 With `at_end`, there is one scan, after the run. `patterns` select the files. `name` distinguishes several uploads of
 one run.
@@ -17,7 +18,7 @@ import sys
 import threading
 import time
 from contextlib import suppress
-from typing import Any, Callable
+from typing import Any, Callable, Dict
 
 from .. import files
 from ..errors import AgentError
@@ -28,10 +29,10 @@ from .bucket import CheckpointBucket, FileChangedError
 _NOTICE = "/latest/meta-data/spot/instance-action"
 _NEVER_STARTED_S = 900.0
 _NAMES = {"keep": "checkpoint", "outputs": "output"}
-"""Name of each upload of a run, and what its files are called in messages."""
+"""Name of each upload of a run, and the term for its files in messages."""
 _MOST_NAMED = 20
 _UNFINISHED = (".tmp", ".part", ".partial", ".incomplete")
-Emit = Callable[[dict[str, Any]], None]
+Emit = Callable[[Dict[str, Any]], None]
 
 
 def verb(spec: dict[str, Any], emit: Emit) -> None:
@@ -64,9 +65,9 @@ def kept(spec: dict[str, Any], emit: Emit) -> None:
     with files.locked(os.path.join(folder, f"{name}.lock")):
         state = Uploader(folder, name).look(whole=True)
     if state["failed"]:
-        first = sorted(state["failed"])[0]
+        first_path = sorted(state["failed"])[0]
         count = f"{len(state['failed'])} {_NAMES[name]} files"
-        raise AgentError(f"{count} could not be uploaded: {state['failed'][first]}", code="upload")
+        raise AgentError(f"{count} could not be uploaded: {state['failed'][first_path]}", code="upload")
     sizes = [file["seen"][0] for file in state["files"].values() if file.get("done")]
     skipped = state.get("skipped") or []
     emit({"files": len(sizes), "bytes": sum(sizes), **({"skipped": skipped} if skipped else {})})
@@ -86,7 +87,7 @@ class Uploader:
 
     def look(self, *, whole: bool) -> dict[str, Any]:
         """Upload complete files. With `whole`, the run has ended, so every file is complete."""
-        self._state = files.read_json(self._path) or self._state  # another process may have made progress
+        self._state = files.read_json(self._path) or self._state  # another process may have uploaded files
         now, skipped, unlisted = _listed(str(self._spec["source"]), self._patterns)
         self._note(skipped, unlisted)
         for relative, seen in sorted(now.items(), key=lambda file: file[1][1]):
@@ -99,10 +100,10 @@ class Uploader:
 
     def _note(self, skipped: list[str], unlisted: dict[str, str]) -> None:
         """Record what cannot be uploaded. Unreadable directories count as failed until they can be listed."""
-        old = {path: why for path, why in self._state["failed"].items() if path.endswith("/")}
-        if old == unlisted and self._state.get("skipped", []) == skipped:
+        old_unlisted = {path: why for path, why in self._state["failed"].items() if path.endswith("/")}
+        if old_unlisted == unlisted and self._state.get("skipped", []) == skipped:
             return
-        rest = {path: why for path, why in self._state["failed"].items() if path not in old}
+        rest = {path: why for path, why in self._state["failed"].items() if path not in old_unlisted}
         self._state["failed"], self._state["skipped"] = {**rest, **unlisted}, skipped
         files.write_json(self._path, self._state)
 
@@ -144,7 +145,7 @@ def _fork_uploader(folder: str, name: str, lock: int) -> None:
     if child == 0:
         os.setsid()
         if os.fork() == 0:
-            os.close(lock)  # this process would hold it for its whole lifetime
+            os.close(lock)  # otherwise this process would hold the lock until it exits
             _watch(folder, name)
         os._exit(0)
     os.waitpid(child, 0)
@@ -169,7 +170,7 @@ def _upload_until_end(folder: str, name: str) -> None:
     uploader = Uploader(folder, name)
     pause = float(uploader._spec.get("every_s") or 5)
     while True:
-        run_ended = _ended(folder, name)
+        run_ended = _run_has_ended(folder, name)
         if run_ended or not uploader._spec.get("at_end"):
             with files.locked(os.path.join(folder, f"{name}.lock")):
                 uploader.look(whole=run_ended)
@@ -179,9 +180,9 @@ def _upload_until_end(folder: str, name: str) -> None:
         time.sleep(min(pause, 1.0) if _interruption_announced() else pause)
 
 
-def _ended(folder: str, name: str) -> bool:
+def _run_has_ended(folder: str, name: str) -> bool:
     run = status.read_if_any(folder)
-    if run is None:  # it has not started yet
+    if run is None:  # the run has not started yet
         return time.time() - os.stat(os.path.join(folder, f"{name}.start")).st_mtime > _NEVER_STARTED_S
     return run["state"] in status.FINAL
 
@@ -196,32 +197,32 @@ def _listed(source: str, patterns: list[re.Pattern[bytes]]) -> tuple[dict[str, l
     """List the regular files below a directory, only matching ones if there are patterns.
 
     Returns:
-        Size and mtime of each file; the first names of skipped entries (links to other places, sockets, named pipes,
+        Size and mtime of each file; the first names of skipped entries (links out of the directory, sockets, pipes,
         devices); and unreadable directories with the reason. Links into the directory itself are not reported.
     """
-    found: dict[str, list[int]] = {}
+    listed: dict[str, list[int]] = {}
     skipped: list[str] = []
     unlisted: dict[str, str] = {}
     root = os.path.realpath(source)
 
-    def cannot(error: OSError) -> None:
+    def on_error(error: OSError) -> None:
         relative = os.path.relpath(str(error.filename), source)
         if relative != "." and (not patterns or _matches(relative, patterns)):
             unlisted[relative + "/"] = f"{relative}/ cannot be listed: {error.strerror}"
 
-    for folder, folders, names in os.walk(source, onerror=cannot):
+    for folder, folders, names in os.walk(source, onerror=on_error):
         for name in [*names, *(name for name in folders if os.path.islink(os.path.join(folder, name)))]:
             path = os.path.join(folder, name)
             relative = os.path.relpath(path, source)
             if patterns and not _matches(relative, patterns):
                 continue
             with suppress(OSError):
-                kept = os.lstat(path)
-                if stat.S_ISREG(kept.st_mode):
-                    found[relative] = [kept.st_size, kept.st_mtime_ns]
-                elif not (stat.S_ISLNK(kept.st_mode) and _inside(path, root)):
+                info = os.lstat(path)
+                if stat.S_ISREG(info.st_mode):
+                    listed[relative] = [info.st_size, info.st_mtime_ns]
+                elif not (stat.S_ISLNK(info.st_mode) and _inside(path, root)):
                     skipped.append(relative)
-    return found, sorted(skipped)[:_MOST_NAMED], unlisted
+    return listed, sorted(skipped)[:_MOST_NAMED], unlisted
 
 
 def _inside(link: str, root: str) -> bool:

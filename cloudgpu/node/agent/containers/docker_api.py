@@ -17,13 +17,13 @@ from urllib.parse import quote, urlencode
 from ..errors import AgentError
 from ..untrusted_data import malformed_as, mapping, parsed, parsed_object, text
 
-_USUAL = "unix:///var/run/docker.sock"
+_DEFAULT_SOCKET = "unix:///var/run/docker.sock"
 _UNIX = "unix://"
 _TOOL_S = 30.0
-_PIECE = 1 << 20
+_CHUNK = 1 << 20
 _MISSING = 404
-_REFUSED = 400
-_OLDEST = (1, 41)
+_ERROR_STATUS = 400
+_OLDEST_API = (1, 41)
 """Docker 20.10, the first version whose `exec` accepts an env file."""
 
 
@@ -36,7 +36,7 @@ class DockerEndpoint:
 
     @property
     def client(self) -> list[str]:
-        """The common prefix of command lines for this engine."""
+        """Common prefix of command lines for this engine."""
         return [self.docker, "--host", self.host]
 
 
@@ -63,8 +63,8 @@ class _Connection(http.client.HTTPConnection):
 class DockerApi:
     """Calls to one engine, one connection per call."""
 
-    def __init__(self, located: DockerEndpoint) -> None:
-        self._path = located.host[len(_UNIX) :]
+    def __init__(self, endpoint: DockerEndpoint) -> None:
+        self._path = endpoint.host[len(_UNIX) :]
 
     def get(self, path: str, *, timeout_s: float = _TOOL_S, auth: str = "") -> Any:  # noqa: ANN401 - JSON
         """Send a GET request and return the JSON response.
@@ -79,7 +79,7 @@ class DockerApi:
             answer = connection.getresponse()
             body = answer.read()
         except (OSError, http.client.HTTPException) as error:
-            raise self._silent(error) from error
+            raise self._unreachable_error(error) from error
         finally:
             connection.close()
         return _checked(answer.status, body)
@@ -104,15 +104,15 @@ class DockerApi:
             DockerApiError: The engine returned an error.
         """
         try:
-            found = self.get(f"/images/{quote(name, safe='/:@')}/json")
+            description = self.get(f"/images/{quote(name, safe='/:@')}/json")
         except DockerApiError as error:
             if error.status == _MISSING:
                 return None
             raise
-        with malformed_as(_senseless):
-            text(found["Id"])
-            text(found["Architecture"])
-            return mapping(found)
+        with malformed_as(_malformed_response):
+            text(description["Id"])
+            text(description["Architecture"])
+            return mapping(description)
 
     def save(self, image_id: str, *, silence_s: float) -> Iterator[bytes]:
         """Yield the archive of an image in chunks.
@@ -126,9 +126,9 @@ class DockerApi:
         try:
             connection.request("GET", f"/images/{quote(image_id, safe=':')}/get")
             answer = connection.getresponse()
-            if answer.status >= _REFUSED:
+            if answer.status >= _ERROR_STATUS:
                 _checked(answer.status, answer.read())
-            yield from iter(lambda: answer.read(_PIECE), b"")
+            yield from iter(lambda: answer.read(_CHUNK), b"")
         finally:
             connection.close()
 
@@ -136,7 +136,7 @@ class DockerApi:
         """Load the images of an archive.
 
         Raises:
-            AgentError: The engine cannot be reached, or the archive does not arrive.
+            AgentError: The engine cannot be reached, or the archive cannot be downloaded.
             DockerApiError: The engine returned an error.
             OSError: The engine stopped responding.
         """
@@ -159,7 +159,7 @@ class DockerApi:
             # Without a known length, http.client sends the chunks as they arrive.
             connection.request("POST", path, body=body, headers=_headers(auth))
             answer = connection.getresponse()
-            if answer.status >= _REFUSED:
+            if answer.status >= _ERROR_STATUS:
                 _checked(answer.status, answer.read())
             for line in iter(answer.readline, b""):
                 if line.strip():
@@ -173,20 +173,20 @@ class DockerApi:
             connection.connect()
         except OSError as error:
             connection.close()
-            raise self._silent(error) from error
+            raise self._unreachable_error(error) from error
         return connection
 
-    def _silent(self, error: Exception) -> AgentError:
+    def _unreachable_error(self, error: Exception) -> AgentError:
         if isinstance(error, PermissionError):
-            who, group = _user(), _group_of(self._path)
+            user, group = _user(), _group_of(self._path)
             return AgentError(
-                f"{who} cannot use Docker on this node: no permission for {self._path}",
+                f"{user} cannot use Docker on this node: no permission for {self._path}",
                 code="no-docker",
-                hint=f"on the node: sudo usermod -aG {shlex.quote(group)} {shlex.quote(who)}, then log in again",
+                hint=f"run on the node: sudo usermod -aG {shlex.quote(group)} {shlex.quote(user)}, then log in again",
             )
-        why = getattr(error, "strerror", None) or str(error) or type(error).__name__
-        hint = "on the node: sudo systemctl start docker"
-        return AgentError(f"no Docker engine responds at {self._path}: {why}", code="no-docker", hint=hint)
+        reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        hint = "run on the node: sudo systemctl start docker"
+        return AgentError(f"no Docker engine responds at {self._path}: {reason}", code="no-docker", hint=hint)
 
 
 def locate() -> DockerEndpoint:
@@ -202,7 +202,7 @@ def locate() -> DockerEndpoint:
             code="no-docker",
             hint="install it (apt-get install docker.io), or use environment.python",
         )
-    host = os.environ.get("DOCKER_HOST") or _of_context(docker) or _USUAL
+    host = os.environ.get("DOCKER_HOST") or _context_host(docker) or _DEFAULT_SOCKET
     if not host.startswith(_UNIX):
         raise AgentError(
             f"the Docker engine at {host} is not local to this node",
@@ -218,11 +218,11 @@ def checked(engine: DockerApi) -> dict[str, Any]:
     Raises:
         AgentError: The engine is unusable or too old.
     """
-    with malformed_as(_senseless):
+    with malformed_as(_malformed_response):
         version, info = mapping(engine.get("/version")), mapping(engine.get("/info"))
         api = tuple(int(part) for part in str(version["ApiVersion"]).split("."))
         text(version["Version"])
-    if api < _OLDEST:
+    if api < _OLDEST_API:
         raise AgentError(
             f"Docker {version['Version']} on this node is too old",
             code="no-docker",
@@ -231,21 +231,21 @@ def checked(engine: DockerApi) -> dict[str, Any]:
     return {**info, "Version": version["Version"]}
 
 
-def _senseless(why: str) -> AgentError:
+def _malformed_response(why: str) -> AgentError:
     message = f"unexpected response from the Docker engine: {why}"
     return AgentError(message, code="no-docker", hint="check that the engine is Docker 20.10 or later")
 
 
-def _of_context(docker: str) -> str:
+def _context_host(docker: str) -> str:
     """Return the engine of the client's current context (rootless Docker sets it), or an empty string."""
     if not os.path.exists(os.path.join(os.environ.get("DOCKER_CONFIG") or os.path.expanduser("~/.docker"), "contexts")):
         return ""
     argv = [docker, "context", "inspect", "--format", "{{.Endpoints.docker.Host}}"]
     try:
-        shown = subprocess.run(argv, capture_output=True, text=True, timeout=_TOOL_S, check=False)
+        result = subprocess.run(argv, capture_output=True, text=True, timeout=_TOOL_S, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return ""
-    return shown.stdout.strip() if shown.returncode == 0 else ""
+    return result.stdout.strip() if result.returncode == 0 else ""
 
 
 def _headers(auth: str) -> dict[str, str]:
@@ -257,7 +257,7 @@ def _checked(status: int, body: bytes) -> Any:  # noqa: ANN401 - JSON
         value = parsed(body or b"{}")
     except ValueError:
         value = {"message": body.decode("utf-8", "replace").strip()}
-    if status >= _REFUSED:
+    if status >= _ERROR_STATUS:
         message = value.get("message") if isinstance(value, dict) else ""
         raise DockerApiError(status, str(message or f"status {status}"))
     return value

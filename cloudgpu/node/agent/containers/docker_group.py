@@ -16,9 +16,10 @@ _UNIX = "unix://"
 
 
 def enter(host: str, verb: str, spec: dict[str, Any]) -> None:
-    """Restart this verb with the socket's group if the user is a member and this login session is not.
+    """Restart this verb with the socket's group if the user is a member but this login session is not.
 
-    The node's bootstrap adds the user to the group, possibly after this session started. Returns if nothing is to do.
+    The node's bootstrap adds the user to the group, possibly after this session started. Returns if no restart is
+    needed.
     """
     path = host[len(_UNIX) :]
     if _ENTERED in os.environ or not os.path.exists(path) or os.access(path, os.R_OK | os.W_OK):
@@ -31,9 +32,9 @@ def enter(host: str, verb: str, spec: dict[str, Any]) -> None:
     if tool is None or user not in group.gr_mem:
         return
     # The request may hold secrets, so it is passed on in memory only.
-    kept = os.memfd_create("request")
-    os.write(kept, json.dumps(spec).encode())
-    os.lseek(kept, 0, os.SEEK_SET)
-    os.dup2(kept, 0)
+    request = os.memfd_create("request")
+    os.write(request, json.dumps(spec).encode())
+    os.lseek(request, 0, os.SEEK_SET)
+    os.dup2(request, 0)
     os.environ[_ENTERED] = "1"
     os.execv(tool, [tool, group.gr_name, "-c", shlex.join([sys.executable, sys.argv[0], verb])])

@@ -1,6 +1,7 @@
 """`image`: resolve a tag to a digest, or provide the image on this node and describe it and the engine.
 
-With `id`, exactly this image is required. It is fetched from another node (`hand`), or the response is `missing`.
+With `id`, exactly that image is required. If it is not on this node, it is fetched from another node (`hand`); without
+`hand` the response is `missing`.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _SILENCE_S = 300.0
 _POLICIES = ("missing", "always", "never")
 _HOOKS = ("nvidia-container-runtime-hook", "nvidia-container-toolkit", "nvidia-ctk")
 _UNPACKING = 1.5
-"""Compressed and unpacked layers exist side by side for a while."""
+"""Required disk space per byte of the image: compressed and unpacked layers temporarily exist side by side."""
 
 Emit = Callable[[Dict[str, Any]], None]
 
@@ -35,120 +36,130 @@ def verb(spec: dict[str, Any], emit: Emit) -> None:
     Raises:
         AgentError: The engine, image, login or disk space is missing, or the image is for another architecture.
     """
-    wanted = _read(spec)
-    located = locate()
-    docker_group.enter(located.host, "image", spec)
-    engine = DockerApi(located)
+    request = _read(spec)
+    endpoint = locate()
+    docker_group.enter(endpoint.host, "image", spec)
+    engine = DockerApi(endpoint)
     info = checked(engine)
 
-    def tell(text: str) -> None:
+    def report(text: str) -> None:
         emit({"progress": text})
 
     if spec.get("resolve"):
-        emit({"digest": _resolved(engine, wanted, tell)})
+        emit({"digest": _resolved(engine, request, report)})
         return
-    handed = _handed(engine, wanted, info, spec, tell) if spec.get("id") else _provided(engine, wanted, info, tell)
-    if handed is None:
+    result = (
+        _local_or_from_peer(engine, request, info, spec, report)
+        if spec.get("id")
+        else _local_or_pulled(engine, request, info, report)
+    )
+    if result is None:
         emit({"missing": True})
         return
-    found, pulled = handed
-    _fits(wanted["image"], [found["Architecture"]])
-    emit({**_described(found, wanted), "pulled": pulled, "engine": _engine(located, info)})
+    image, pulled = result
+    _fits(request["image"], [image["Architecture"]])
+    emit({**_described(image, request), "pulled": pulled, "engine": _engine(endpoint, info)})
 
 
 def _read(spec: dict[str, Any]) -> dict[str, Any]:
     for name in ("image", "repository"):
         if not isinstance(spec.get(name), str) or not spec[name]:
-            raise AgentError(f"image: {name} must be a name")
+            raise AgentError(f"image: {name} must be a non-empty string")
     policy = spec.get("pull", "missing")
     if policy not in _POLICIES:
         raise AgentError(f"image: pull must be one of {', '.join(_POLICIES)}")
-    known = {name: str(spec.get(name) or "") for name in ("image", "repository", "tag", "digest")}
+    names = {name: str(spec.get(name) or "") for name in ("image", "repository", "tag", "digest")}
     with malformed_as(lambda why: AgentError(f"image: invalid request: {why}")):
         login = mapping(spec.get("login") or {})
         size = whole(spec.get("size_bytes") or 0)
         silence = float(number(spec.get("silence_s") or _SILENCE_S))
-    return {**known, "pull": policy, "login": login, "size": size, "silence": silence}
+    return {**names, "pull": policy, "login": login, "size": size, "silence": silence}
 
 
-def _resolved(engine: DockerApi, wanted: dict[str, Any], tell: Callable[[str], None]) -> str:
-    """Return the digest that every node must use; empty for a local image that no registry has."""
-    if wanted["digest"]:
-        return str(wanted["digest"])
-    here = None if wanted["pull"] == "always" else engine.image(_by_tag(wanted))
-    if here is not None:
-        return _digest(here, wanted["repository"])
-    if wanted["pull"] == "never":
-        raise _not_here(wanted)
-    return _asked(engine, wanted, tell)
+def _resolved(engine: DockerApi, request: dict[str, Any], report: Callable[[str], None]) -> str:
+    """Return the digest that every node must use; empty if it is unknown, as for an image that exists only locally."""
+    if request["digest"]:
+        return str(request["digest"])
+    image = None if request["pull"] == "always" else engine.image(_by_tag(request))
+    if image is not None:
+        return _digest(image, request["repository"])
+    if request["pull"] == "never":
+        raise _missing_image(request)
+    return _registry_digest(engine, request, report)
 
 
-def _asked(engine: DockerApi, wanted: dict[str, Any], tell: Callable[[str], None]) -> str:
-    """Ask the registry for the digest and the architectures before pulling anything."""
-    name = _by_tag(wanted)
+def _registry_digest(engine: DockerApi, request: dict[str, Any], report: Callable[[str], None]) -> str:
+    """Get the digest from the registry and check the architectures before the pull. Empty if the registry fails."""
+    name = _by_tag(request)
     try:
-        answer = engine.get(f"/distribution/{quote(name, safe='/:@')}/json", auth=pull.header(wanted["login"]))
+        answer = engine.get(f"/distribution/{quote(name, safe='/:@')}/json", auth=pull.header(request["login"]))
     except DockerApiError as error:
         failure = pull.fault(name, error)
         if failure.code != "network":
             raise failure from error
-        tell(f"{failure.message}; the pull will retry")
+        report(f"{failure.message}; the pull will retry")
         return ""
-    with malformed_as(_senseless):
+    with malformed_as(_malformed_description):
         digest = text(answer["Descriptor"]["digest"])
         architectures = [text(platform.get("architecture", "")) for platform in answer.get("Platforms") or ()]
     _fits(name, architectures)
     return digest
 
 
-def _provided(
-    engine: DockerApi, wanted: dict[str, Any], info: dict[str, Any], tell: Callable[[str], None]
+def _local_or_pulled(
+    engine: DockerApi, request: dict[str, Any], info: dict[str, Any], report: Callable[[str], None]
 ) -> tuple[dict[str, Any], bool]:
-    """Return the image on this node, and whether it was pulled by this call."""
-    name = f"{wanted['repository']}@{wanted['digest']}" if wanted["digest"] else _by_tag(wanted)
-    here = engine.image(name)
-    if here is not None and (wanted["digest"] or wanted["pull"] != "always"):
-        return here, False
-    if wanted["pull"] == "never":
-        raise _not_here(wanted)
-    _has_room(info, wanted)
-    tell(f"pulling {wanted['image']}")
-    which = wanted["digest"] or wanted["tag"]
-    pull.pull(engine, wanted["repository"], which, wanted["login"], tell, wanted["silence"])
-    here = engine.image(name)
-    if here is None:
-        raise AgentError(f"{wanted['image']} was pulled, but the engine does not have it", code="network")
-    if wanted["digest"] and wanted["tag"]:
+    """Return the image on this node, and True if this call pulled it."""
+    name = f"{request['repository']}@{request['digest']}" if request["digest"] else _by_tag(request)
+    image = engine.image(name)
+    if image is not None and (request["digest"] or request["pull"] != "always"):
+        return image, False
+    if request["pull"] == "never":
+        raise _missing_image(request)
+    _has_room(info, request)
+    report(f"pulling {request['image']}")
+    which = request["digest"] or request["tag"]
+    pull.pull(engine, request["repository"], which, request["login"], report, request["silence"])
+    image = engine.image(name)
+    if image is None:
+        raise AgentError(f"{request['image']} was pulled, but the engine does not have it", code="network")
+    if request["digest"] and request["tag"]:
         # Otherwise the next run would not find the image by its tag.
-        engine.tag(here["Id"], wanted["repository"], wanted["tag"])
-    return here, True
+        engine.tag(image["Id"], request["repository"], request["tag"])
+    return image, True
 
 
-def _handed(
-    engine: DockerApi, wanted: dict[str, Any], info: dict[str, Any], spec: dict[str, Any], tell: Callable[[str], None]
+def _local_or_from_peer(
+    engine: DockerApi,
+    request: dict[str, Any],
+    info: dict[str, Any],
+    spec: dict[str, Any],
+    report: Callable[[str], None],
 ) -> tuple[dict[str, Any], bool] | None:
-    """Return the image with this ID, and whether it was fetched by this call; None if no node offers it."""
-    image_id, hand = str(spec["id"]), peer_of(spec)
-    here = engine.image(image_id)
-    if here is not None or hand is None:
-        return None if here is None else (here, False)
-    tell(f"fetching {wanted['image']} from another node: {pull.size_text(int(spec['archive_bytes']))}")
-    image_archive.load_from_peer(engine, info, image_id, int(spec["archive_bytes"]), hand)
-    if wanted["tag"]:
-        engine.tag(image_id, wanted["repository"], wanted["tag"])
-    here = engine.image(image_id)
-    return None if here is None else (here, True)
+    """Return the image with the requested ID, and True if this call fetched it. None if it is missing."""
+    image_id, peer = str(spec["id"]), peer_of(spec)
+    image = engine.image(image_id)
+    if image is not None or peer is None:
+        return None if image is None else (image, False)
+    report(f"fetching {request['image']} from another node: {pull.size_text(int(spec['archive_bytes']))}")
+    image_archive.load_from_peer(engine, info, image_id, int(spec["archive_bytes"]), peer)
+    if request["tag"]:
+        engine.tag(image_id, request["repository"], request["tag"])
+    image = engine.image(image_id)
+    return None if image is None else (image, True)
 
 
-def _not_here(wanted: dict[str, Any]) -> AgentError:
-    message = f"{wanted['image']} is not on this node and environment.container.pull is never"
-    return AgentError(message, code="no-image", hint="set it to missing, or load the image on the node")
+def _missing_image(request: dict[str, Any]) -> AgentError:
+    message = f"{request['image']} is not on this node and environment.container.pull is never"
+    return AgentError(
+        message, code="no-image", hint="set environment.container.pull to missing, or load the image on the node"
+    )
 
 
-def _has_room(info: dict[str, Any], wanted: dict[str, Any]) -> None:
+def _has_room(info: dict[str, Any], request: dict[str, Any]) -> None:
     """Check the disk space if the image's size is known."""
-    needed = int(int(wanted["size"]) * _UNPACKING)
-    what = f"{wanted['image']} needs about {pull.size_text(needed)} while it is unpacked"
+    needed = int(int(request["size"]) * _UNPACKING)
+    what = f"{request['image']} needs about {pull.size_text(needed)} while it is unpacked"
     pull.require_free_space(str(info.get("DockerRootDir") or "/"), needed, what, "use a larger disk: resources.disk")
 
 
@@ -160,43 +171,47 @@ def _fits(name: str, architectures: list[str]) -> None:
         raise AgentError(message, code="architecture", hint=f"choose a tag that is built for linux/{local}")
 
 
-def _by_tag(wanted: dict[str, Any]) -> str:
-    return f"{wanted['repository']}:{wanted['tag']}" if wanted["tag"] else f"{wanted['repository']}@{wanted['digest']}"
+def _by_tag(request: dict[str, Any]) -> str:
+    return (
+        f"{request['repository']}:{request['tag']}"
+        if request["tag"]
+        else f"{request['repository']}@{request['digest']}"
+    )
 
 
-def _digest(found: dict[str, Any], repository: str) -> str:
-    """Return the image's digest in the registry; empty if it did not come from one."""
-    plain = repository.replace("docker.io/library/", "").replace("docker.io/", "")
-    with malformed_as(_senseless):
-        pairs = [digest.partition("@") for digest in found.get("RepoDigests") or ()]
-    return next((digest for place, _, digest in pairs if place in (plain, repository)), "")
+def _digest(image: dict[str, Any], repository: str) -> str:
+    """Return the image's digest in the registry; empty if the image did not come from a registry."""
+    short_name = repository.replace("docker.io/library/", "").replace("docker.io/", "")
+    with malformed_as(_malformed_description):
+        pairs = [digest.partition("@") for digest in image.get("RepoDigests") or ()]
+    return next((digest for place, _, digest in pairs if place in (short_name, repository)), "")
 
 
-def _described(found: dict[str, Any], wanted: dict[str, Any]) -> dict[str, Any]:
-    with malformed_as(_senseless):
-        entrypoint = [text(word) for word in (found.get("Config") or {}).get("Entrypoint") or ()]
-        size = whole(found.get("Size") or 0)
-    digest = _digest(found, wanted["repository"])
-    return {"id": found["Id"], "digest": digest, "entrypoint": entrypoint, "size_bytes": size}
+def _described(image: dict[str, Any], request: dict[str, Any]) -> dict[str, Any]:
+    with malformed_as(_malformed_description):
+        entrypoint = [text(word) for word in (image.get("Config") or {}).get("Entrypoint") or ()]
+        size = whole(image.get("Size") or 0)
+    digest = _digest(image, request["repository"])
+    return {"id": image["Id"], "digest": digest, "entrypoint": entrypoint, "size_bytes": size}
 
 
-def _senseless(why: str) -> AgentError:
+def _malformed_description(why: str) -> AgentError:
     message = f"unexpected image description from the Docker engine: {why}"
     return AgentError(message, code="no-docker", hint="check that the engine is Docker 20.10 or later")
 
 
-def _engine(located: DockerEndpoint, info: dict[str, Any]) -> dict[str, Any]:
+def _engine(endpoint: DockerEndpoint, info: dict[str, Any]) -> dict[str, Any]:
     return {
-        "docker": located.docker,
-        "host": located.host,
+        "docker": endpoint.docker,
+        "host": endpoint.host,
         "version": str(info.get("Version", "")),
-        "gpu_runtime": _legacy(info),
+        "gpu_runtime": _needs_nvidia_runtime(info),
         "devices": _devices("/dev/infiniband"),
         "huge_pages": _huge_pages(),
     }
 
 
-def _legacy(info: dict[str, Any]) -> bool:
+def _needs_nvidia_runtime(info: dict[str, Any]) -> bool:
     """Return True if GPUs are available only through the `nvidia` runtime, as nvidia-docker2 set it up."""
     return "nvidia" in (info.get("Runtimes") or {}) and not any(shutil.which(name) for name in _HOOKS)
 

@@ -1,4 +1,4 @@
-"""Transfer of an image between nodes as one archive: saved by the engine that has it, loaded by the others."""
+"""Transfer an image between nodes as one archive, which one engine saves and the other engines load."""
 
 from __future__ import annotations
 
@@ -17,32 +17,32 @@ from ..fetch.request import RequestedFile
 from .docker_api import DockerApi, DockerApiError, checked, locate
 from .pull import require_free_space, size_text
 
-_TIMES = 2
-"""The engine unpacks into its own directory both before it creates an archive and before it creates layers."""
+_COPIES = 2
+"""Required disk space per byte of the image: the engine keeps a temporary copy while it saves or loads an archive."""
 _SILENCE_S = 1800.0
-"""The engine sends no progress while it unpacks an image of tens of gigabytes."""
+"""Time limit without data, in seconds. The engine sends nothing while it unpacks tens of gigabytes."""
 _WAITS_S = (0.5, 1.0, 2.0, 4.0, 8.0)
-_HINT = "set environment.container.share: each so that every node pulls, or use a larger disk: resources.disk"
+_HINT = "set environment.container.share to each, so that every node pulls, or use a larger disk: resources.disk"
 
 
-def write_archive(image_id: str, tell: Callable[[str], None]) -> IO[bytes]:
+def write_archive(image_id: str, report: Callable[[str], None]) -> IO[bytes]:
     """Write the archive of an image to an unnamed file, which disappears with this process.
 
     Raises:
         AgentError: The engine, the image or the disk space is missing.
     """
     engine = DockerApi(locate())
-    found = engine.image(image_id)
-    if found is None:
+    image = engine.image(image_id)
+    if image is None:
         raise AgentError(f"{image_id} is not on this node", code="no-image")
-    size = int(found.get("Size") or 0)
+    size = int(image.get("Size") or 0)
     folder = own_folder("images")
     os.makedirs(folder, mode=0o700, exist_ok=True)
     root = str(checked(engine).get("DockerRootDir") or "/")
-    # If both are on one disk, as usual, it holds the archive and the engine's copy at the same time.
-    _has_room(root, size * (_TIMES if _one_disk(root, folder) else 1))
+    # If both are on one disk, as usual, the disk contains the archive and the engine's copy at the same time.
+    _has_room(root, size * (_COPIES if _one_disk(root, folder) else 1))
     _has_room(folder, size)
-    tell(f"creating an image archive for the other nodes: {size_text(size)}")
+    report(f"creating an image archive for the other nodes: {size_text(size)}")
     file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 - the caller closes it
     try:
         for data in engine.save(image_id, silence_s=_SILENCE_S):
@@ -54,15 +54,15 @@ def write_archive(image_id: str, tell: Callable[[str], None]) -> IO[bytes]:
     return file
 
 
-def load_from_peer(engine: DockerApi, info: dict[str, Any], image_id: str, size: int, hand: Peer) -> None:
+def load_from_peer(engine: DockerApi, info: dict[str, Any], image_id: str, size: int, peer: Peer) -> None:
     """Load an image from the archive that another node serves. A broken connection is resumed.
 
     Raises:
-        AgentError: The archive did not arrive, the disk is too small, or the loaded image has another ID.
+        AgentError: The archive could not be downloaded, the disk is too small, or the image ID is different.
     """
-    _has_room(str(info.get("DockerRootDir") or "/"), size * _TIMES)
+    _has_room(str(info.get("DockerRootDir") or "/"), size * _COPIES)
     try:
-        engine.load(_pieces(hand, size), silence_s=_SILENCE_S)
+        engine.load(_pieces(peer, size), silence_s=_SILENCE_S)
     except DockerApiError as error:
         raise AgentError(f"the Docker engine rejected the image: {error.message}", hint=_HINT) from error
     except (OSError, http.client.HTTPException) as error:
@@ -71,45 +71,45 @@ def load_from_peer(engine: DockerApi, info: dict[str, Any], image_id: str, size:
         ) from error
     if engine.image(image_id) is None:
         # The ID is a digest of the image's content, so this also verifies the transfer.
-        message = f"the image loaded from the archive of {image_id} has another ID"
-        raise AgentError(message, hint="set environment.container.share: each so that every node pulls")
+        message = f"the image loaded from the archive of {image_id} has a different ID"
+        raise AgentError(message, hint="set environment.container.share to each, so that every node pulls the image")
 
 
-def _pieces(hand: Peer, size: int) -> Iterator[bytes]:
+def _pieces(peer: Peer, size: int) -> Iterator[bytes]:
     """Yield the archive as it arrives.
 
     Raises:
         AgentError: The transfer failed.
     """
-    wanted = RequestedFile(f"{hand.url}/archive", "the image's archive", size, None)
-    with closing(HttpConnections(hand)) as web:
-        yield from _taken(web, wanted, size)
+    wanted = RequestedFile(f"{peer.url}/archive", "the image's archive", size, None)
+    with closing(HttpConnections(peer)) as web:
+        yield from _download(web, wanted, size)
 
 
-def _taken(web: HttpConnections, wanted: RequestedFile, size: int) -> Iterator[bytes]:
+def _download(web: HttpConnections, wanted: RequestedFile, size: int) -> Iterator[bytes]:
     have, waits = 0, [*_WAITS_S]
     while have < size:
-        trouble = "connection closed"
+        problem = "connection closed"
         try:
-            for data in web.body(_going_on(web, wanted, have)):
-                piece = bytes(data[: size - have])
-                have, waits = have + len(piece), [*_WAITS_S]
-                yield piece
-                if len(piece) < len(data):
+            for data in web.body(_request_rest(web, wanted, have)):
+                chunk = bytes(data[: size - have])
+                have, waits = have + len(chunk), [*_WAITS_S]
+                yield chunk
+                if len(chunk) < len(data):
                     web.drop()
                     return
-        except TransientError as passing:
-            trouble = str(passing)
+        except TransientError as error:
+            problem = str(error)
         if have < size:
             web.drop()
-            _wait(waits, trouble)
+            _wait_or_fail(waits, problem)
 
 
-def _going_on(web: HttpConnections, wanted: RequestedFile, have: int) -> http.client.HTTPResponse:
+def _request_rest(web: HttpConnections, wanted: RequestedFile, have: int) -> http.client.HTTPResponse:
     """Request the missing bytes.
 
     Raises:
-        TransientError: The server restarts from the beginning, which the engine already has.
+        TransientError: The server restarts from the beginning, but the engine already has the first part.
     """
     answer = web.get(wanted, have, wanted.size - 1)
     if have and answer.status != http.client.PARTIAL_CONTENT:
@@ -117,15 +117,15 @@ def _going_on(web: HttpConnections, wanted: RequestedFile, have: int) -> http.cl
     return answer
 
 
-def _wait(waits: list[float], trouble: str) -> None:
+def _wait_or_fail(waits: list[float], problem: str) -> None:
     if not waits:
-        raise AgentError(f"cannot fetch the image from the other node: {trouble}", code="network", hint=_HINT)
+        raise AgentError(f"cannot fetch the image from the other node: {problem}", code="network", hint=_HINT)
     time.sleep(waits.pop(0))
 
 
-def _one_disk(text: str, other: str) -> bool:
+def _one_disk(path: str, other: str) -> bool:
     try:
-        return os.stat(text).st_dev == os.stat(other).st_dev
+        return os.stat(path).st_dev == os.stat(other).st_dev
     except OSError:
         return True
 

@@ -16,7 +16,7 @@ from ..errors import AgentError
 from ..untrusted_data import MALFORMED, mapping, number
 from .docker_api import DockerApi, DockerApiError
 
-_TELL_S = 5.0
+_REPORT_S = 5.0
 _WAITS_S = (1.0, 4.0, 15.0, 30.0)
 """Delays between attempts. Downloaded layers are kept."""
 _FAULTS = (
@@ -31,7 +31,7 @@ _HINTS = {
     "disk-full": "use a larger disk: resources.disk",
     "no-image": "check the image's name and tag",
     "login": "set environment.container.login and password; check that the password is right and has not expired",
-    "rate": "log in: environment.container.login raises the registry's limit",
+    "rate": "set environment.container.login: registries have a higher limit for logged-in users",
     "certificate": "put the registry's certificate at /etc/docker/certs.d/HOST:PORT/ca.crt on the nodes",
     "architecture": "choose a tag that is built for this node's architecture",
 }
@@ -50,12 +50,12 @@ class _Layer:
 
 
 class PullProgress:
-    """Turns the engine's progress events into messages."""
+    """Converts the engine's progress events to messages."""
 
-    def __init__(self, tell: Tell) -> None:
-        self._tell = tell
+    def __init__(self, report: Tell) -> None:
+        self._report = report
         self._layers: dict[str, _Layer] = {}
-        self._told_at = time.monotonic()
+        self._reported_at = time.monotonic()
 
     def take(self, line: dict[str, Any]) -> None:
         """Process one event.
@@ -70,12 +70,12 @@ class PullProgress:
         if status in ("Pulling fs layer", "Waiting"):
             self._layers.setdefault(name, _Layer())
         elif status.startswith("Retrying"):
-            self._tell(f"layer {name}: {status[0].lower()}{status[1:]}")
+            self._report(f"layer {name}: {status[0].lower()}{status[1:]}")
         elif name in self._layers:
-            self._of_layer(name, status, detail)
-        self._sum_up()
+            self._update_layer(name, status, detail)
+        self._report_total()
 
-    def _of_layer(self, name: str, status: str, detail: dict[str, Any]) -> None:
+    def _update_layer(self, name: str, status: str, detail: dict[str, Any]) -> None:
         layer = self._layers[name]
         if status == "Downloading" and number(detail.get("total") or 0) > 0:
             layer.current, layer.total = int(number(detail.get("current") or 0)), int(detail["total"])
@@ -85,35 +85,35 @@ class PullProgress:
             layer.done, layer.current = True, layer.total
             done = sum(layer.done for layer in self._layers.values())
             size = f": {size_text(layer.total)}" if layer.total else ""
-            self._tell(f"layer {name}{size}, {done} of {len(self._layers)} layers done")
+            self._report(f"layer {name}{size}, {done} of {len(self._layers)} layers done")
 
-    def _sum_up(self) -> None:
+    def _report_total(self) -> None:
         now = time.monotonic()
-        if now - self._told_at < _TELL_S or not self._layers:
+        if now - self._reported_at < _REPORT_S or not self._layers:
             return
-        self._told_at = now
+        self._reported_at = now
         moved = sum(layer.current for layer in self._layers.values())
         known = sum(layer.total for layer in self._layers.values())
-        self._tell(f"pulling: {size_text(moved)} of at least {size_text(known)}")
+        self._report(f"pulling: {size_text(moved)} of at least {size_text(known)}")
 
 
-def pull(engine: DockerApi, repository: str, which: str, login: Login, tell: Tell, silence_s: float) -> None:
-    """Pull an image; `which` is a tag or a digest. Transient errors are retried and keep the downloaded layers.
+def pull(engine: DockerApi, repository: str, tag_or_digest: str, login: Login, report: Tell, silence_s: float) -> None:
+    """Pull an image by tag or digest. Transient errors are retried and keep the downloaded layers.
 
     Raises:
-        AgentError: The image cannot be pulled; `code` says why.
+        AgentError: The image cannot be pulled; `code` identifies the cause.
     """
-    path = "/images/create?" + urlencode({"fromImage": repository, "tag": which})
+    path = "/images/create?" + urlencode({"fromImage": repository, "tag": tag_or_digest})
     for wait_s in (*_WAITS_S, None):
-        pulled = PullProgress(tell)
+        pulled = PullProgress(report)
         try:
             for line in engine.lines(path, silence_s=silence_s, auth=header(login)):
                 pulled.take(line)
         except (DockerApiError, OSError, http.client.HTTPException, *MALFORMED) as error:
-            failure = fault(f"{repository}:{which}".replace(":sha256", "@sha256"), error, silence_s)
+            failure = fault(f"{repository}:{tag_or_digest}".replace(":sha256", "@sha256"), error, silence_s)
             if failure.code != "network" or wait_s is None:
                 raise failure from error
-            tell(f"{failure.message}; retrying in {wait_s:.0f} s")
+            report(f"{failure.message}; retrying in {wait_s:.0f} s")
             time.sleep(wait_s)
         else:
             return
@@ -124,13 +124,13 @@ def fault(name: str, error: Exception, silence_s: float = 0.0) -> AgentError:
     if isinstance(error, TimeoutError) or ("timed out" in str(error) and isinstance(error, OSError)):
         return AgentError(f"cannot pull {name}: no data for {silence_s:.0f} s", code="network", hint="try again")
     message = " ".join(str(error).split())
-    code = next((code for code, form in _FAULTS if re.search(form, message, re.IGNORECASE)), "network")
+    code = next((code for code, pattern in _FAULTS if re.search(pattern, message, re.IGNORECASE)), "network")
     hint = _HINTS.get(code, "check that the node can reach the registry")
     return AgentError(f"cannot pull {name}: {message}", code=code, hint=hint)
 
 
 def header(login: Login) -> str:
-    """Return the login as the engine's API expects it, for one call. It is never stored."""
+    """Return the login as a header value for one call of the engine's API. The login is never stored."""
     if not login:
         return ""
     auth = {"username": login["username"], "password": login["password"], "serveraddress": login["server"]}
@@ -158,4 +158,4 @@ def require_free_space(folder: str, needed: int, what: str, hint: str) -> None:
     except OSError:
         return
     if needed > free:
-        raise AgentError(f"{what}, but {folder} has {size_text(free)}", code="disk-full", hint=hint)
+        raise AgentError(f"{what}, but {folder} has only {size_text(free)} free", code="disk-full", hint=hint)

@@ -17,7 +17,7 @@ from ..gang.spec import ContainerSpec
 _START_S = 180.0
 """The first container of an image with many layers is slow to start."""
 _REMOVE_S = 12.0
-"""Less than the silence after which other nodes consider this one lost."""
+"""Time limit of a removal, in seconds. Shorter than the silence after which other nodes consider this node lost."""
 _LAST_TRIES_S = (0.0, 1.0, 2.0, 5.0, 10.0)
 _OWN_S = 8.0
 _TIMED_OUT = 124
@@ -29,13 +29,13 @@ _FAULTS = (
         "gpu",
         r"could not select device driver|nvidia-container-cli|unknown or invalid runtime name: nvidia",
         "the engine cannot provide GPUs",
-        "install nvidia-container-toolkit, `sudo nvidia-ctk runtime configure --runtime=docker`, restart docker",
+        "install nvidia-container-toolkit, run `sudo nvidia-ctk runtime configure --runtime=docker`, restart Docker",
     ),
     (
         "no-shell",
         r'exec: "?sleep"?: executable file not found',
         "the image has no `sleep`",
-        "the image must contain a shell",
+        "use an image that contains a shell",
     ),
     (
         "mount",
@@ -53,12 +53,12 @@ _FAULTS = (
     ),
 )
 _NOISE = re.compile(r"^docker: |\b[0-9a-f]{64}\b|(?:See|Run) 'docker run --help'.*", re.MULTILINE)
-"""What the docker client adds to the engine's error."""
+"""Text that the docker client adds to the engine's error."""
 _LIMITS = {
-    "6": "process count: --ulimit nproc",
-    "7": "open files: --ulimit nofile",
-    "8": "locked memory: set environment.container.memlock to null",
-    "3": "the stack: set environment.container.stack_mib to null",
+    "6": "lower the process limit: --ulimit nproc",
+    "7": "lower the limit on open files: --ulimit nofile",
+    "8": "set environment.container.memlock to null",
+    "3": "set environment.container.stack_mib to null",
 }
 
 
@@ -90,13 +90,13 @@ class RankContainer:
         os.environ["DOCKER_CONFIG"] = os.path.join(run_dir, "docker")
         self._files = os.path.join(run_dir, "container")
         os.makedirs(self._files, exist_ok=True)
-        os.chmod(self._files, 0o1777)  # noqa: S103 - the image's user, whoever it is, writes PID files there
-        self._remove()  # left by a start that failed half-way
+        os.chmod(self._files, 0o1777)  # noqa: S103 - any user of the image may write PID files there
+        self._remove()  # left by an interrupted start
         self._made = True
         try:
             code, output = _run([*self._spec.client, *self._spec.run], _START_S)
             if code:
-                raise _refusal(self._spec, output)
+                raise _start_error(self._spec, output)
             if self._spec.gpus:
                 self._check_gpus()
         except AgentError:
@@ -121,9 +121,9 @@ class RankContainer:
         if not self._made:
             return True
         self._restore_ownership()
-        gone = self._remove()
-        self._made = not gone
-        return gone
+        removed = self._remove()
+        self._made = not removed
+        return removed
 
     def remove_with_retries(self) -> None:
         """Remove the container even if the engine is still creating it. For the watchdog."""
@@ -136,7 +136,7 @@ class RankContainer:
         return code == 0 or "No such container" in output
 
     def _restore_ownership(self) -> None:
-        """Give files that root created in the container to the node's user, who could not delete them otherwise."""
+        """Change the owner of files created in the container to the node's user, so that this user can delete them."""
         if os.getuid() == 0 or not self._spec.own:
             return
         owner = f"{os.getuid()}:{os.getgid()}"
@@ -144,19 +144,25 @@ class RankContainer:
         _run([*inside, "chown", "-R", "-h", owner, *self._spec.own], _OWN_S)
 
     def _check_gpus(self) -> None:
-        """Check the GPUs: a container without one would silently train on the CPU."""
+        """Check the GPUs: in a container without GPUs, the run would silently train on the CPU.
+
+        Raises:
+            AgentError: The GPUs in the container are not the expected GPUs of the node.
+        """
         if shutil.which(_SMI[0]) is None:
             return
-        code, outside = _run(_SMI, _START_S)
-        inner, inside = _run([*self._spec.client, "exec", self._spec.name, *_SMI], _START_S)
-        wanted, shown = _uuids(outside), _uuids(inside)
+        node_code, node_output = _run(_SMI, _START_S)
+        inside_code, container_output = _run([*self._spec.client, "exec", self._spec.name, *_SMI], _START_S)
+        expected, shown = _uuids(node_output), _uuids(container_output)
         if self._spec.devices:
-            wanted = {uuid for index, uuid in enumerate(outside.split()) if str(index) in self._spec.devices}
-        if code or inner or shown != wanted:
-            problem = f"nvidia-smi shows other GPUs in the container than on the node: {len(shown)}, not {len(wanted)}"
-            if len(shown) == len(wanted):
-                problem = "nvidia-smi shows other GPUs in the container than on the node"
-            detail = f" ({inside.strip().splitlines()[-1]})" if inner and inside.strip() else ""
+            expected = {uuid for index, uuid in enumerate(node_output.split()) if str(index) in self._spec.devices}
+        if node_code or inside_code or shown != expected:
+            problem = "nvidia-smi shows other GPUs in the container than on the node"
+            if len(shown) != len(expected):
+                problem += f": {len(shown)} instead of {len(expected)}"
+            detail = (
+                f" ({container_output.strip().splitlines()[-1]})" if inside_code and container_output.strip() else ""
+            )
             raise AgentError(
                 f"{self._spec.image}: {problem}{detail}",
                 code="gpu",
@@ -165,10 +171,10 @@ class RankContainer:
 
 
 def why_not_started(container: RankContainer, inside: str, program: str, exit_code: int) -> str:
-    """Explain an exit code of `docker exec` that means a failed start; empty for any other."""
+    """Return an explanation if the exit code of `docker exec` means a failed start; otherwise an empty string."""
     if exit_code == 1 or exit_code >= 125:  # noqa: PLR2004
         if container.group(inside) is None:
-            return f"docker could not start {program!r} in the container; see its log"
+            return f"docker could not start {program!r} in the container; see the rank's log"
         if exit_code == 127:  # noqa: PLR2004
             return f"exit code 127: {program!r}, or a command that it runs, was not found in {container.image}"
         if exit_code == 126:  # noqa: PLR2004
@@ -176,21 +182,21 @@ def why_not_started(container: RankContainer, inside: str, program: str, exit_co
     return ""
 
 
-def _refusal(spec: ContainerSpec, output: str) -> AgentError:
+def _start_error(spec: ContainerSpec, output: str) -> AgentError:
     message = " ".join(_NOISE.sub("", output).split())
     limit = re.search(r"rlimit(?:s for ulimit|\s+type)?\s+(\w+)", message)
     flag = re.search(r"(?:unknown \w+ flag|unknown flag|invalid argument)[^-]*(-[\w-]+)", message)
     known = {
-        "limit": _LIMITS.get(limit[1] if limit else "", "environment.container.memlock and stack_mib set limits"),
-        "flag": f"see environment.container.flags{f': {flag[1]}' if flag else ''}",
+        "limit": _LIMITS.get(limit[1] if limit else "", "lower environment.container.memlock or stack_mib"),
+        "flag": f"correct environment.container.flags{f': {flag[1]}' if flag else ''}",
     }
-    for code, form, what, hint in _FAULTS:
-        if re.search(form, message):
+    for code, pattern, problem, hint in _FAULTS:
+        if re.search(pattern, message):
             return AgentError(
-                f"cannot start a container of {spec.image}: {what}: {message}", code=code, hint=hint.format(**known)
+                f"cannot start a container of {spec.image}: {problem}: {message}", code=code, hint=hint.format(**known)
             )
     hint = "run the same `docker run` manually on the node"
-    return AgentError(f"cannot start a container of {spec.image}: {message or 'docker output nothing'}", hint=hint)
+    return AgentError(f"cannot start a container of {spec.image}: {message or 'docker printed nothing'}", hint=hint)
 
 
 def _uuids(text: str) -> set[str]:

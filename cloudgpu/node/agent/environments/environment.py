@@ -33,7 +33,7 @@ _UV = "uv>=0.7.14"
 
 @dataclass(frozen=True)
 class EnvironmentRequest:
-    """Requirements on an interpreter."""
+    """Requirements for an interpreter."""
 
     requirements: tuple[str, ...]
     version: str | None
@@ -43,7 +43,7 @@ class EnvironmentRequest:
 
 
 def verb(spec: dict[str, Any], emit: Callable[[dict[str, Any]], None]) -> None:
-    """Print progress lines, then `{"interpreter": path, "built": whether it was built now}`.
+    """Print progress lines, then `{"interpreter": path, "built": bool}`.
 
     Raises:
         AgentError: The request is invalid, that Python version is not available, or the build failed.
@@ -54,7 +54,7 @@ def verb(spec: dict[str, Any], emit: Callable[[dict[str, Any]], None]) -> None:
 
 
 def provide(request: EnvironmentRequest, progress: Callable[[str], None]) -> tuple[str, bool]:
-    """Return the interpreter, and whether it was built by this call.
+    """Return the interpreter, and True if this call built its environment.
 
     Raises:
         AgentError: See `verb`.
@@ -63,7 +63,7 @@ def provide(request: EnvironmentRequest, progress: Callable[[str], None]) -> tup
     folder = os.path.join(request.root, _digest(request, base))
     if _complete(folder):
         return _python(folder), False
-    # An interpreter's metadata does not reliably tell which PyTorch build it has.
+    # An interpreter's metadata does not reliably show which PyTorch build it has.
     ready = (
         None
         if request.torch_backend
@@ -92,14 +92,14 @@ def _base(version: str | None) -> str:
     """Return the base Python: a path, or a version that uv finds or downloads.
 
     Raises:
-        AgentError: None is available.
+        AgentError: No matching Python is available.
     """
     names = ["python3"] if version is None else [f"python{version}"]
     if version is not None and version == _version_of_python3():
         names.append("python3")
-    found = next((path for path in map(shutil.which, names) if path), None)
-    if found is not None:
-        return found
+    path_of_python = next((path for path in map(shutil.which, names) if path), None)
+    if path_of_python is not None:
+        return path_of_python
     if version is not None and installer.find_uv():
         return version
     raise AgentError(f"no Python {version or 3} on this node", hint="install it, or install uv, which downloads it")
@@ -119,15 +119,19 @@ def _version_of_python3() -> str:
 
 def _digest(request: EnvironmentRequest, base: str) -> str:
     version = request.version or _version_of_python3()
-    what = [_FORMAT, sorted(request.requirements), version, platform.system(), platform.machine(), base]
-    what += [request.torch_backend] if request.torch_backend else []
-    return hashlib.sha256(json.dumps(what).encode()).hexdigest()[:20]
+    key = [_FORMAT, sorted(request.requirements), version, platform.system(), platform.machine(), base]
+    key += [request.torch_backend] if request.torch_backend else []
+    return hashlib.sha256(json.dumps(key).encode()).hexdigest()[:20]
 
 
 def _candidates(base: str) -> list[str]:
-    named = os.environ.get("CLOUDGPU_PYTHON", "")
-    found = [path for path in (shutil.which(named) if named else None, base if os.path.isabs(base) else None) if path]
-    return list(dict.fromkeys(os.path.abspath(path) for path in found))
+    configured = os.environ.get("CLOUDGPU_PYTHON", "")
+    paths = [
+        path
+        for path in (shutil.which(configured) if configured else None, base if os.path.isabs(base) else None)
+        if path
+    ]
+    return list(dict.fromkeys(os.path.abspath(path) for path in paths))
 
 
 def _satisfies(interpreter: str, request: EnvironmentRequest) -> bool:
@@ -173,25 +177,25 @@ def _build(request: EnvironmentRequest, base: str, folder: str, progress: Callab
     if os.path.lexists(folder):
         progress("removing an interrupted build")
         shutil.rmtree(folder)
-    listed = folder + ".requirements.txt"
+    requirements_file = folder + ".requirements.txt"
 
     def run(what: str, argv: list[str], settings: dict[str, str]) -> None:
         progress(what)
         subprocess_tool.run(argv, what, progress, holds=lock, env={**installer.environment(), **settings})
 
     try:
-        _write_lines(listed, request.requirements)
-        _make(request, base, folder, listed if request.requirements else "", run)
-        made = {"requirements": list(request.requirements), "version": request.version, "base": base}
-        files.write_json(os.path.join(folder, _MARKER), made)
+        _write_lines(requirements_file, request.requirements)
+        _make(request, base, folder, requirements_file if request.requirements else "", run)
+        marker = {"requirements": list(request.requirements), "version": request.version, "base": base}
+        files.write_json(os.path.join(folder, _MARKER), marker)
     except OSError as error:
         raise AgentError(f"cannot build {folder}: {error.strerror}", hint="check the free disk space") from error
     finally:
-        if os.path.exists(listed):
-            os.unlink(listed)
+        if os.path.exists(requirements_file):
+            os.unlink(requirements_file)
 
 
-def _make(request: EnvironmentRequest, base: str, folder: str, listed: str, run: Run) -> None:
+def _make(request: EnvironmentRequest, base: str, folder: str, requirements_file: str, run: Run) -> None:
     """Create the environment and install the requirements.
 
     Raises:
@@ -200,25 +204,35 @@ def _make(request: EnvironmentRequest, base: str, folder: str, listed: str, run:
     uv, python = installer.chosen_uv(base), _python(folder)
     make = [base, "-m", "venv", folder] if uv is None else [uv, "venv", "--no-project", "--python", base, folder]
     run("creating a Python environment", make, {})
-    if not listed:
+    if not requirements_file:
         return
     settings: dict[str, str] = {}
-    brought = uv is None
+    installed_uv = uv is None
     if uv is None:
         uv, settings = _uv_from_pip(request, folder, run)
     if uv is None:
-        run("installing the requirements", [*_pip(python), "-r", listed], {})
+        run("installing the requirements", [*_pip(python), "-r", requirements_file], {})
         return
-    chosen = [] if request.torch_backend is None else ["--torch-backend", request.torch_backend]
+    backend_options = [] if request.torch_backend is None else ["--torch-backend", request.torch_backend]
     # Compile bytecode once here; otherwise every rank compiles the same files at its first import.
-    install = [uv, "pip", "install", "--compile-bytecode", "--python", python, *chosen, "-r", listed]
+    install = [
+        uv,
+        "pip",
+        "install",
+        "--compile-bytecode",
+        "--python",
+        python,
+        *backend_options,
+        "-r",
+        requirements_file,
+    ]
     try:
         run("installing the requirements", install, {**_cache(request.root), **settings})
     except AgentError:
-        if not brought or request.torch_backend is not None:
+        if not installed_uv or request.torch_backend is not None:
             raise
-        # uv was our choice, so fall back to pip for what only pip can install.
-        run("installing the requirements with pip because uv failed", [*_pip(python), "-r", listed], {})
+        # The user did not choose uv, so fall back to pip for packages that only pip can install.
+        run("installing the requirements with pip because uv failed", [*_pip(python), "-r", requirements_file], {})
 
 
 def _uv_from_pip(request: EnvironmentRequest, folder: str, run: Run) -> tuple[str | None, dict[str, str]]:

@@ -42,7 +42,7 @@ def find_uv() -> str | None:
 def chosen_uv(base: str) -> str | None:
     """Return the uv to build with, or None to use `venv` and `pip` of `base`.
 
-    uv ignores pip's settings, so with only those it would use the wrong index or not trust the right one.
+    uv ignores pip's settings, so if only pip is configured, uv would use the wrong index or not trust the right one.
     """
     uv = find_uv()
     if uv is None or not os.path.isabs(base):
@@ -63,10 +63,10 @@ def _pip_is_configured(settings: Mapping[str, str]) -> bool:
     variables = ("PIP_" + name.upper().replace("-", "_") for name in _PIP_SOURCES)
     if any(settings.get(name) for name in variables):
         return True
-    named = settings.get("PIP_CONFIG_FILE", "")
-    if named == os.devnull:  # pip's convention for: read no file
+    config_file = settings.get("PIP_CONFIG_FILE", "")
+    if config_file == os.devnull:  # by pip's convention: read no file
         return False
-    return any(_IN_A_PIP_FILE.search(_text(path)) for path in (named, *_PIP_FILES))
+    return any(_IN_A_PIP_FILE.search(_text(path)) for path in (config_file, *_PIP_FILES))
 
 
 def _uv_is_configured(settings: Mapping[str, str]) -> bool:

@@ -51,7 +51,7 @@ def translated(listed: str) -> dict[str, str] | None:
     settings = _pip_settings(listed)
     if settings is None or not settings.keys() <= _UV_VARIABLES.keys() | _IRRELEVANT or _on(settings.get("pre", "")):
         return None
-    # pip takes the best version of all indexes; uv by default takes the first index that has the package.
+    # pip chooses the best version of all indexes; uv by default uses only the first index that has the package.
     variables = {"UV_INDEX_STRATEGY": "unsafe-best-match"}
     for name, value in settings.items():
         for variable in _UV_VARIABLES.get(name, ()):

@@ -1,7 +1,7 @@
-"""Standalone program that checks whether its interpreter meets the requirements. Exit code 0 means yes.
+"""Standalone program that checks whether its interpreter meets the requirements. Exit code 0 means that it does.
 
-The text is passed to the interpreter in question, so it imports nothing from the agent. Anything it does not understand
-counts as no: a needless build costs minutes, a wrong environment costs the run.
+The source text is passed to the interpreter to check, so this program imports nothing from the agent. A requirement
+that it cannot parse counts as not met: a needless build costs minutes, but a wrong environment costs the run.
 """
 
 from __future__ import annotations
@@ -22,33 +22,33 @@ _SIMPLE = re.compile(r"^\s*([A-Za-z0-9][A-Za-z0-9._-]*)\s*((?:" + _CLAUSE + r"\s
 
 def main() -> int:
     """Read `{"requirements": [...], "version": ...}` from standard input."""
-    wanted = json.load(sys.stdin)
-    if wanted["version"] not in (None, f"{sys.version_info.major}.{sys.version_info.minor}"):
+    request = json.load(sys.stdin)
+    if request["version"] not in (None, f"{sys.version_info.major}.{sys.version_info.minor}"):
         return 1
     try:
-        return 0 if all_met(wanted["requirements"]) else 1
-    except Exception:  # noqa: BLE001 - a broken environment counts as no
+        return 0 if all_met(request["requirements"]) else 1
+    except Exception:  # noqa: BLE001 - a broken environment does not meet the requirements
         return 1
 
 
 def all_met(lines: list[str]) -> bool:
-    """Return True if every requirement is met, including transitive ones where `packaging` is available."""
-    answer = reader()
+    """Return True if every requirement is met, including transitive requirements if `packaging` is available."""
+    check = reader()
     waiting: list[tuple[str, Extras]] = [(line, frozenset()) for line in lines]
     seen = set()
     while waiting:
         requirement = waiting.pop()
         if requirement not in seen:
             seen.add(requirement)
-            met, more = answer(*requirement)
+            met, dependencies = check(*requirement)
             if not met:
                 return False
-            waiting.extend(more)
+            waiting.extend(dependencies)
     return True
 
 
 def reader() -> Callable[[str, Extras], CheckResult]:
-    """Return a requirement checker: that of `packaging` (installed or vendored in pip), else a simple one."""
+    """Return a function that checks a requirement with `packaging` (installed or in pip), or else with `by_hand`."""
     for name in ("packaging.requirements", "pip._vendor.packaging.requirements"):
         try:
             requirements = import_module(name)
@@ -58,7 +58,7 @@ def reader() -> Callable[[str, Extras], CheckResult]:
     return lambda line, _: (by_hand(line), [])
 
 
-def by_packaging(requirement: Any, extras: Extras) -> CheckResult:  # noqa: ANN401 - of whichever `packaging` there is
+def by_packaging(requirement: Any, extras: Extras) -> CheckResult:  # noqa: ANN401 - from any version of `packaging`
     """Check a requirement with markers, extras and any version specifier."""
     marker = requirement.marker
     if marker is not None and not any(marker.evaluate({"extra": extra}) for extra in extras or ("",)):
@@ -66,11 +66,11 @@ def by_packaging(requirement: Any, extras: Extras) -> CheckResult:  # noqa: ANN4
     if requirement.url:
         return False, []
     try:
-        found = metadata.distribution(requirement.name)
+        distribution = metadata.distribution(requirement.name)
     except metadata.PackageNotFoundError:
         return False, []
-    met = requirement.specifier.contains(found.version, prereleases=True)
-    return met, [(line, frozenset(requirement.extras)) for line in found.requires or ()]
+    met = requirement.specifier.contains(distribution.version, prereleases=True)
+    return met, [(line, frozenset(requirement.extras)) for line in distribution.requires or ()]
 
 
 def by_hand(line: str) -> bool:
@@ -89,7 +89,7 @@ def numbers(version: str) -> tuple[int, ...]:
     """Parse a version: `1.2.0+cpu` gives (1, 2).
 
     Raises:
-        ValueError: It is not a plain release.
+        ValueError: The version is not a plain release.
     """
     parts = [int(part) for part in version.partition("+")[0].split(".")]
     while parts and not parts[-1]:

@@ -28,16 +28,16 @@ class Record:
         if self._about["source"]:
             with contextlib.suppress(*MALFORMED):
                 stored = mapping((files.read_json(self._path) or {}).get("files") or {})
-                self._files = {path: _seen(row) for path, row in stored.items()}
+                self._files = {path: _parsed_row(row) for path, row in stored.items()}
 
     @property
     def _path(self) -> str:
         key = f"{self._about['source']}\0{self._about['to']}".encode()
         return os.path.join(own_folder("data"), f"{hashlib.sha256(key).hexdigest()[:24]}.json")
 
-    def knows(self, wanted: RequestedFile, stat: os.stat_result) -> bool:
-        """Return True if this file was verified to have this content."""
-        return bool(wanted.mark) and self._files.get(wanted.path) == [stat.st_size, stat.st_mtime_ns, wanted.mark]
+    def knows(self, file: RequestedFile, stat: os.stat_result) -> bool:
+        """Return True if the file was verified and has not changed since."""
+        return bool(file.mark) and self._files.get(file.path) == [stat.st_size, stat.st_mtime_ns, file.mark]
 
     def mark_of(self, path: str, stat: os.stat_result) -> str | None:
         """Return the identifier of a file's verified content, or None if the file has changed since.
@@ -49,11 +49,11 @@ class Record:
         size, mtime_ns, mark = self._files.get(path) or (None, None, "")
         return str(mark) if (size, mtime_ns) == (stat.st_size, stat.st_mtime_ns) else None
 
-    def note(self, wanted: RequestedFile) -> None:
+    def note(self, file: RequestedFile) -> None:
         """Record the file's current state as verified."""
         with contextlib.suppress(FileNotFoundError):
-            stat = os.stat(wanted.path)
-            self._files[wanted.path] = [stat.st_size, stat.st_mtime_ns, wanted.mark]
+            stat = os.stat(file.path)
+            self._files[file.path] = [stat.st_size, stat.st_mtime_ns, file.mark]
 
     def save(self) -> None:
         """Save the record. If the disk is full, the record is lost but nothing else."""
@@ -63,7 +63,7 @@ class Record:
                 files.write_json(self._path, {**self._about, "files": self._files})
 
 
-def _seen(row: Any) -> list[Any]:  # noqa: ANN401 - JSON
+def _parsed_row(row: Any) -> list[Any]:  # noqa: ANN401 - JSON
     size, mtime_ns, mark = row
     return [whole(size), mtime_ns, text(mark)]
 
@@ -82,7 +82,7 @@ def verb(spec: dict[str, Any], emit: Callable[[dict[str, Any]], None]) -> None:
 
 
 def forget_all(folder: str) -> None:
-    """Delete every file that the records in a directory list, when a cluster leaves this host.
+    """Delete every file that the records in a directory list, when a cluster releases this host.
 
     Raises:
         AgentError: A file cannot be deleted.

@@ -18,17 +18,17 @@ def check_disk_space(missing: Sequence[RequestedFile]) -> None:
         AgentError: The space is insufficient.
     """
     needed: dict[int, int] = {}
-    places: dict[int, str] = {}
+    folders: dict[int, str] = {}
     for file in missing:
-        place = _existing(os.path.dirname(file.path))
-        device = os.stat(place).st_dev
+        folder = _existing(os.path.dirname(file.path))
+        device = os.stat(folder).st_dev
         needed[device] = needed.get(device, 0) + file.size - _arrived(file)
-        places.setdefault(device, place)
+        folders.setdefault(device, folder)
     for device, size in needed.items():
-        room = os.statvfs(places[device])
-        free = room.f_bavail * room.f_frsize
+        stats = os.statvfs(folders[device])
+        free = stats.f_bavail * stats.f_frsize
         if size > free:
-            message = f"{places[device]}: the disk is too small: {_gib(size)} needed, {_gib(free)} free"
+            message = f"{folders[device]}: the disk is too small: {_gib(size)} needed, {_gib(free)} free"
             hint = "give the nodes a larger disk (`resources.disk`), or mount the data"
             raise AgentError(message, hint=hint, code="disk-full")
 

@@ -34,13 +34,13 @@ def verb(spec: dict[str, Any], emit: Callable[[dict[str, Any]], None]) -> None:
     """Download the requested files; print how many were fetched, their bytes, and how many were already present.
 
     Raises:
-        AgentError: The request is invalid or a download failed. The first failure stops the others.
+        AgentError: The request is invalid or a download failed. The first failure stops the other downloads.
     """
-    wanted, record = read(spec), Record(spec)
+    requested, record = read(spec), Record(spec)
     downloads = Downloads(int(spec.get("attempts") or _ATTEMPTS), record, peer_of(spec))
     with closing(downloads.web), ThreadPoolExecutor(_THREADS) as pool:
-        there = list(pool.map(downloads.right, wanted))
-        missing = [file for file, present in zip(wanted, there) if not present]
+        present_flags = list(pool.map(downloads.right, requested))
+        missing = [file for file, is_present in zip(requested, present_flags) if not is_present]
         check_disk_space(missing)
         try:
             small = [pool.submit(downloads.fetch, file) for file in missing if file.size < LARGE]
@@ -51,37 +51,37 @@ def verb(spec: dict[str, Any], emit: Callable[[dict[str, Any]], None]) -> None:
     if downloads.failure is not None:
         if spec.get("hand") and not downloads.failure.hint:
             downloads.failure.hint = (
-                "check that the nodes reach each other at their private addresses, or set share: each"
+                "check that the nodes can reach each other at their private addresses, or set share: each"
             )
         raise downloads.failure
-    emit({"fetched": fetched, "bytes": downloads.bytes, "reused": len(wanted) - fetched})
+    emit({"fetched": fetched, "bytes": downloads.bytes, "reused": len(requested) - fetched})
 
 
 class Downloads:
-    """Downloads of several threads. The first failure stops them all."""
+    """Downloads in several threads. The first failure stops all downloads."""
 
-    def __init__(self, attempts: int, record: Record, hand: Peer | None = None) -> None:
+    def __init__(self, attempts: int, record: Record, peer: Peer | None = None) -> None:
         self.bytes = 0
         self.failure: AgentError | None = None
         self._record = record
-        self._most = attempts
+        self._max_attempts = attempts
         self._lock = threading.Lock()
-        self._over = threading.Event()
-        self.web = HttpConnections(hand)
+        self._stopped = threading.Event()
+        self.web = HttpConnections(peer)
 
     def right(self, wanted: RequestedFile) -> bool:
         """Return True if the file exists with the requested content."""
         try:
-            found = self._found(wanted)
+            is_right = self._found(wanted)
         except FileNotFoundError:
             return False
         except OSError as error:
             self._fail(fetch_part.disk_error(wanted.path, error))
             return False
-        if found:
+        if is_right:
             with self._lock:
                 self._record.note(wanted)
-        return found
+        return is_right
 
     def _found(self, wanted: RequestedFile) -> bool:
         stat = os.stat(wanted.path)
@@ -112,7 +112,7 @@ class Downloads:
         return self._guarded(wanted, bring)
 
     def _guarded(self, wanted: RequestedFile, bring: Callable[[int], bool]) -> bool:
-        if self._over.is_set():
+        if self._stopped.is_set():
             return False
         try:
             return self._bring(wanted, bring)
@@ -125,12 +125,12 @@ class Downloads:
     @property
     def over(self) -> bool:
         """True if a download has failed."""
-        return self._over.is_set()
+        return self._stopped.is_set()
 
     def _fail(self, error: AgentError) -> None:
         with self._lock:
             self.failure = self.failure or error
-        self._over.set()
+        self._stopped.set()
 
     def _bring(self, wanted: RequestedFile, bring: Callable[[int], bool]) -> bool:
         os.makedirs(os.path.dirname(wanted.path), exist_ok=True)
@@ -153,23 +153,23 @@ class Downloads:
         return True
 
     def attempts(self, wanted: RequestedFile, once: Callable[[], None]) -> bool:
-        """Retry until `once` succeeds. Return False if another download failed meanwhile.
+        """Retry until `once` succeeds. Return False if another download has failed.
 
         Raises:
             AgentError: The error is permanent, or all attempts failed.
         """
-        for attempt in range(1, self._most + 1):
-            if self._over.is_set():
+        for attempt in range(1, self._max_attempts + 1):
+            if self._stopped.is_set():
                 return False
             try:
                 once()
-            except TransientError as trouble:
-                if attempt == self._most:
-                    raise AgentError(f"{wanted.path}: {trouble} ({attempt} attempts)", code="network") from None
-                wait = min(_LONGEST_WAIT_S, _BACK_OFF_S * 2**attempt) * random.uniform(0.5, 1)  # noqa: S311 - jitter
-                self._over.wait(wait)
+            except TransientError as error:
+                if attempt == self._max_attempts:
+                    raise AgentError(f"{wanted.path}: {error} ({attempt} attempts)", code="network") from None
+                wait_s = min(_LONGEST_WAIT_S, _BACK_OFF_S * 2**attempt) * random.uniform(0.5, 1)  # noqa: S311 - jitter
+                self._stopped.wait(wait_s)
             else:
-                return not self._over.is_set()
+                return not self._stopped.is_set()
         return False
 
     def _download(self, part: int, wanted: RequestedFile) -> None:

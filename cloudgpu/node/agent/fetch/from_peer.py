@@ -1,4 +1,4 @@
-"""Connection parameters for fetching from another node: its URL, the transfer's token and pinned certificate."""
+"""Connection parameters for downloads from another node: URL, token, and pinned certificate."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from ..errors import AgentError
 
 @dataclass(frozen=True)
 class Peer:
-    """The node that serves the data. Its token is a secret.
+    """The node that serves the data. The token is a secret.
 
     Attributes:
-        url: `https://10.0.0.5:41234`.
+        url: URL of the server, such as `https://10.0.0.5:41234`.
     """
 
     url: str
@@ -34,16 +34,16 @@ def peer_of(spec: dict[str, Any]) -> Peer | None:
     """Return the peer in a request, or None if there is none.
 
     Raises:
-        AgentError: It is invalid.
+        AgentError: The URL, token or certificate of the peer is invalid.
     """
-    given = spec.get("hand")
-    if not given:
+    peer = spec.get("hand")
+    if not peer:
         return None
     try:
         # The certificate does not contain the address; instead, exactly this certificate is trusted.
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.check_hostname = False
-        context.load_verify_locations(cadata=str(given["cert"]))
-        return Peer(str(given["url"]), str(given["token"]), context)
+        context.load_verify_locations(cadata=str(peer["cert"]))
+        return Peer(str(peer["url"]), str(peer["token"]), context)
     except (KeyError, TypeError, ValueError, ssl.SSLError) as error:
         raise AgentError("hand: the other node's URL, token or certificate is invalid") from error

@@ -12,18 +12,18 @@ from typing import Iterator
 
 from ..errors import AgentError
 from .from_peer import Peer
-from .http_limits import LocalAddressError, Pace, bind, check_address, is_local, must_guard, redirected
+from .http_limits import LocalAddressError, MinimumSpeed, bind, check_address, is_local, must_guard, redirected
 from .request import RequestedFile
 
 _SILENCE_S = 60.0
-_PACE = Pace(head_s=_SILENCE_S)
-_MOST_MOVES = 5
+_PACE = MinimumSpeed(head_s=_SILENCE_S)
+_MAX_REDIRECTS = 5
 _CHUNK = 1 << 20
 _SHOWN = 1000
-_MOST_READ_ON = 1 << 16
+_MAX_DRAINED = 1 << 16
 """Unneeded response bytes that are drained to reuse a connection; beyond that a new connection is cheaper."""
-_PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})
-_MOVED = frozenset({301, 302, 303, 307, 308})
+_TRANSIENT = frozenset({408, 425, 429, 500, 502, 503, 504})
+_REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _RANGE = re.compile(r"bytes ([0-9]{1,18})-([0-9]{1,18})/([0-9]{1,18}|\*)")
 _EXPIRED = re.compile(rb"Request has expired|<Code>(ExpiredToken|RequestTimeTooSkewed|InvalidAccessKeyId)</Code>")
 
@@ -39,34 +39,34 @@ class WrongRangeError(TransientError):
 class HttpConnections:
     """Persistent connections, separate for each thread."""
 
-    def __init__(self, hand: Peer | None = None) -> None:
+    def __init__(self, peer: Peer | None = None) -> None:
         """Create a client. With a peer, it contacts only that node, without a proxy."""
-        self._own = threading.local()
+        self._per_thread = threading.local()
         self._made: list[http.client.HTTPConnection] = []
-        self._proxies = {} if hand else urllib.request.getproxies()
-        self._context = hand.context if hand else ssl.create_default_context()
-        self._more = hand.headers if hand else {}
+        self._proxies = {} if peer else urllib.request.getproxies()
+        self._context = peer.context if peer else ssl.create_default_context()
+        self._peer_headers = peer.headers if peer else {}
 
     def get(self, wanted: RequestedFile, first: int, last: int | None) -> http.client.HTTPResponse:
         """Request the bytes `first` to `last`. Return a response with status 200 or 206 and an unread body.
 
         Raises:
-            WrongRangeError: The server sends another range. Retry with the whole file.
+            WrongRangeError: The server sent a different range. Retry with the whole file.
             TransientError: A retry may succeed.
             AgentError: A retry is useless. Code `expired` means that a new URL is needed.
         """
-        headers = {"User-Agent": "cloudgpu", "Accept-Encoding": "identity", **self._more}
+        headers = {"User-Agent": "cloudgpu", "Accept-Encoding": "identity", **self._peer_headers}
         if first or last is not None:
             headers["Range"] = f"bytes={first}-{'' if last is None else last}"
         if wanted.etag:
             headers["If-Match"] = f'"{wanted.etag}"'
         answer = self._followed(wanted.url, headers)
         if answer.status not in (http.client.OK, http.client.PARTIAL_CONTENT):
-            raise _refused(wanted, answer)
+            raise _status_error(wanted, answer)
         if answer.status == http.client.PARTIAL_CONTENT:
             self._check_range(wanted, answer, first, last)
-        now = (answer.getheader("ETag") or "").strip('"')
-        if wanted.etag and now and now != wanted.etag:
+        current_etag = (answer.getheader("ETag") or "").strip('"')
+        if wanted.etag and current_etag and current_etag != wanted.etag:
             self.drop()
             raise changed(wanted)
         return answer
@@ -89,13 +89,13 @@ class HttpConnections:
             yield buffer[:count]
 
     def drop(self) -> None:
-        """Close this thread's connections, which still hold part of a response."""
-        for connection in getattr(self._own, "open", {}).values():
+        """Close this thread's connections, which may still contain part of a response."""
+        for connection in getattr(self._per_thread, "open", {}).values():
             connection.close()
-        self._own.open = {}
+        self._per_thread.open = {}
 
     def close(self) -> None:
-        """Close the connections of all threads. Call after the threads have ended."""
+        """Close the connections of all threads. Call after the threads have finished."""
         for connection in self._made:
             connection.close()
         self._made.clear()
@@ -103,18 +103,18 @@ class HttpConnections:
     def _check_range(
         self, wanted: RequestedFile, answer: http.client.HTTPResponse, first: int, last: int | None
     ) -> None:
-        """Compare the received range with the requested one; without a checksum nothing else would notice.
+        """Compare the received range with the requested range. For a file without a checksum, no other check exists.
 
         Raises:
             WrongRangeError: The range is different.
-            AgentError: The file has another size.
+            AgentError: The size of the file has changed at the source.
         """
-        found = _RANGE.fullmatch(answer.getheader("Content-Range") or "")
+        match = _RANGE.fullmatch(answer.getheader("Content-Range") or "")
         end = wanted.size - 1 if last is None else last
-        if found and found[3] not in ("*", str(wanted.size)):
+        if match and match[3] not in ("*", str(wanted.size)):
             self.drop()
             raise changed(wanted)
-        if found is None or int(found[1]) != first or int(found[2]) > end:
+        if match is None or int(match[1]) != first or int(match[2]) > end:
             self.drop()
             raise WrongRangeError("the server sent a different range than requested")
 
@@ -126,22 +126,22 @@ class HttpConnections:
 
     def _moved(self, url: str, headers: dict[str, str]) -> http.client.HTTPResponse:
         start = url
-        for _ in range(_MOST_MOVES):
+        for _ in range(_MAX_REDIRECTS):
             answer = self._asked(url, headers, guarded=must_guard(start, url))
-            to = answer.getheader("Location") if answer.status in _MOVED else None
-            if not to or self._more:  # the token is only for the peer
+            to = answer.getheader("Location") if answer.status in _REDIRECTS else None
+            if not to or self._peer_headers:  # a peer's token must not be sent to another server
                 return answer
-            self._read_on(answer)
+            self._drain(answer)
             try:
                 url = redirected(url, to)
             except ValueError:
-                raise _led_astray() from None
+                raise _bad_redirect() from None
         raise AgentError("fetch: too many redirects", code="refused")
 
-    def _read_on(self, answer: http.client.HTTPResponse) -> None:
+    def _drain(self, answer: http.client.HTTPResponse) -> None:
         """Drain the response to reuse the connection, or close it if that takes too long."""
         try:
-            if answer.length is not None and answer.length <= _MOST_READ_ON:
+            if answer.length is not None and answer.length <= _MAX_DRAINED:
                 answer.read()
         except (OSError, http.client.HTTPException):
             self.drop()
@@ -152,49 +152,52 @@ class HttpConnections:
         try:
             check_address(url)
             parts = urllib.parse.urlsplit(url)
-            return self._answered(url, parts, headers, guarded=guarded)
+            return self._exchange(url, parts, headers, guarded=guarded)
         except LocalAddressError:
-            raise _led_astray() from None
-        except (OSError, http.client.HTTPException) as error:  # first: a wrong certificate is a ValueError too
+            raise _bad_redirect() from None
+        except (
+            OSError,
+            http.client.HTTPException,
+        ) as error:  # comes first, because a certificate error is also a ValueError
             self.drop()
             raise TransientError(f"cannot reach the server: {reason(error)}") from None
         except ValueError:
-            raise _led_astray() from None
+            raise _bad_redirect() from None
 
-    def _answered(
+    def _exchange(
         self, url: str, parts: urllib.parse.SplitResult, headers: dict[str, str], *, guarded: bool
     ) -> http.client.HTTPResponse:
         target = f"{parts.path or '/'}?{parts.query}" if parts.query else parts.path or "/"
-        connection, whole = self._connection(parts, guarded=guarded)
-        fresh = connection.sock is None
+        connection, absolute = self._connection(parts, guarded=guarded)
+        is_new = connection.sock is None
         try:
-            connection.request("GET", url if whole else target, headers=headers)
+            connection.request("GET", url if absolute else target, headers=headers)
             return connection.getresponse()
         except (OSError, http.client.HTTPException):
             self.drop()
-            if fresh:
+            if is_new:
                 raise
         # The server closed an idle connection: retry once with a new one.
-        connection, whole = self._connection(parts, guarded=guarded)
-        connection.request("GET", url if whole else target, headers=headers)
+        connection, absolute = self._connection(parts, guarded=guarded)
+        connection.request("GET", url if absolute else target, headers=headers)
         return connection.getresponse()
 
     def _connection(self, parts: urllib.parse.SplitResult, *, guarded: bool) -> tuple[http.client.HTTPConnection, bool]:
-        """Return a connection, and whether it goes to a proxy that needs absolute URLs."""
-        if not hasattr(self._own, "open"):
-            self._own.open = {}
+        """Return a connection, and True if it leads to a proxy that needs absolute URLs."""
+        if not hasattr(self._per_thread, "open"):
+            self._per_thread.open = {}
         host = parts.hostname or ""
         key = (parts.scheme, parts.netloc, guarded)
         proxy = "" if not self._proxies or urllib.request.proxy_bypass(host) else self._proxies.get(parts.scheme, "")
-        if key not in self._own.open:
+        if key not in self._per_thread.open:
             if guarded and is_local(host):
                 raise LocalAddressError
-            made = self._new(parts, proxy)
+            new = self._new(parts, proxy)
             # Behind a proxy, only a literal IP address can be checked.
-            bind(made, _PACE, guarded=guarded and not proxy)
-            self._own.open[key] = made
-            self._made.append(made)
-        return self._own.open[key], bool(proxy) and parts.scheme == "http"
+            bind(new, _PACE, guarded=guarded and not proxy)
+            self._per_thread.open[key] = new
+            self._made.append(new)
+        return self._per_thread.open[key], bool(proxy) and parts.scheme == "http"
 
     def _new(self, parts: urllib.parse.SplitResult, proxy: str) -> http.client.HTTPConnection:
         host, port = parts.hostname or "", parts.port
@@ -202,15 +205,17 @@ class HttpConnections:
             if parts.scheme == "https":
                 return http.client.HTTPSConnection(host, port, timeout=_SILENCE_S, context=self._context)
             return http.client.HTTPConnection(host, port, timeout=_SILENCE_S)
-        way = urllib.parse.urlsplit(proxy if "//" in proxy else f"//{proxy}")
+        proxy_parts = urllib.parse.urlsplit(proxy if "//" in proxy else f"//{proxy}")
         if parts.scheme == "http":
-            return http.client.HTTPConnection(way.hostname or "", way.port, timeout=_SILENCE_S)
-        tunnel = http.client.HTTPSConnection(way.hostname or "", way.port, timeout=_SILENCE_S, context=self._context)
+            return http.client.HTTPConnection(proxy_parts.hostname or "", proxy_parts.port, timeout=_SILENCE_S)
+        tunnel = http.client.HTTPSConnection(
+            proxy_parts.hostname or "", proxy_parts.port, timeout=_SILENCE_S, context=self._context
+        )
         tunnel.set_tunnel(host, port)
         return tunnel
 
 
-def _led_astray() -> AgentError:
+def _bad_redirect() -> AgentError:
     return AgentError("fetch: the server redirects to a forbidden or invalid address", code="refused")
 
 
@@ -227,7 +232,7 @@ def reason(error: Exception) -> str:
     return "timed out" if isinstance(error, TimeoutError) else type(error).__name__
 
 
-def _refused(wanted: RequestedFile, answer: http.client.HTTPResponse) -> Exception:
+def _status_error(wanted: RequestedFile, answer: http.client.HTTPResponse) -> Exception:
     # Not the server's reason phrase: it is untrusted.
     status = f"the server returned {answer.status} {http.client.responses.get(answer.status, '')}".strip()
     try:
@@ -236,7 +241,7 @@ def _refused(wanted: RequestedFile, answer: http.client.HTTPResponse) -> Excepti
         text = b""
     if answer.status == http.client.PRECONDITION_FAILED:
         return changed(wanted)
-    if answer.status in _PASSING:
+    if answer.status in _TRANSIENT:
         return TransientError(status)
     if answer.status in (http.client.BAD_REQUEST, http.client.FORBIDDEN) and _EXPIRED.search(text):
         message = f"{wanted.path}: {status}: the presigned URL has expired"

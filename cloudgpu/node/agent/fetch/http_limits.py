@@ -26,20 +26,20 @@ _LONGEST_LABEL = 63
 
 
 class LocalAddressError(PermissionError):
-    """A server named an address on this machine."""
+    """A server redirected to an address on this machine."""
 
     def __init__(self) -> None:
-        super().__init__(errno.EACCES, "the server leads to an address of this machine itself")
+        super().__init__(errno.EACCES, "the server redirects to an address of this machine")
 
 
 @dataclass(frozen=True)
-class Pace:
-    """The lowest acceptable speed of a response. Only time spent waiting for bytes counts.
+class MinimumSpeed:
+    """Minimum speed of a response. Only time spent waiting for bytes counts.
 
     Attributes:
         head_s: Time limit for status line and headers together.
         window_s: Interval in which at least `least_bytes` must arrive.
-        least_bytes: 64 KiB per minute is slower than any connection that a training run could use.
+        least_bytes: Minimum bytes per window. 64 KiB per minute is too slow for any training run.
         whole_s: Time limit for the whole response; None for a download, which may take as long as it progresses.
     """
 
@@ -51,9 +51,9 @@ class Pace:
 
 
 class PacedStream(io.RawIOBase):
-    """The bytes of a response, as long as they arrive fast enough."""
+    """Stream of a response that raises an error if the bytes arrive too slowly."""
 
-    def __init__(self, sock: socket.socket, pace: Pace) -> None:
+    def __init__(self, sock: socket.socket, pace: MinimumSpeed) -> None:
         super().__init__()
         self._sock = sock
         self._raw: Any = sock.makefile("rb", buffering=0)
@@ -62,28 +62,28 @@ class PacedStream(io.RawIOBase):
         self._began = pace.clock()
         self._head: int | None = None
         self._waited = 0.0
-        self._came = 0
+        self._received = 0
 
     def readable(self) -> bool:
         """Return True, as required of a raw stream."""
         return True
 
     def begin_head(self) -> None:
-        """Apply the limits of headers from now on."""
+        """Apply the limits for headers from now on."""
         self._began, self._head = self._pace.clock(), 0
 
     def end_head(self) -> None:
-        """Apply the limits of a body from now on."""
+        """Apply the limits for a body from now on."""
         self._head = None
 
     def readinto(self, buffer: Any) -> int:  # noqa: ANN401 - a writable buffer
-        """Read what comes next.
+        """Read the next bytes.
 
         Raises:
-            OSError: It is silent, too slow, or sends headers without end.
+            OSError: The server is silent or too slow, or its headers are too long.
         """
         before = self._pace.clock()
-        self._sock.settimeout(self._patience(before))
+        self._sock.settimeout(self._timeout(before))
         try:
             count = self._raw.readinto(buffer) or 0
         finally:
@@ -92,37 +92,37 @@ class PacedStream(io.RawIOBase):
         return int(count)
 
     def close(self) -> None:
-        """Close it; the connection stays open."""
+        """Close the stream. The connection stays open."""
         self._raw.close()
         super().close()
 
-    def _patience(self, now: float) -> float | None:
-        ends = [] if self._pace.whole_s is None else [self._began + self._pace.whole_s]
+    def _timeout(self, now: float) -> float | None:
+        deadlines = [] if self._pace.whole_s is None else [self._began + self._pace.whole_s]
         if self._head is not None:
-            ends.append(self._began + self._pace.head_s)
-        left = [end - now for end in ends]
-        if any(seconds <= 0 for seconds in left):
-            raise _slow("too slow: no whole answer came in time")
-        return min([*left, *([] if self._silence_s is None else [self._silence_s])], default=None)
+            deadlines.append(self._began + self._pace.head_s)
+        remaining = [deadline - now for deadline in deadlines]
+        if any(seconds <= 0 for seconds in remaining):
+            raise _too_slow("too slow: the response was not complete in time")
+        return min([*remaining, *([] if self._silence_s is None else [self._silence_s])], default=None)
 
     def _count(self, count: int, waited: float) -> None:
         if self._head is not None:
             self._head += count
             if self._head > _HEAD_BYTES:
-                raise OSError(errno.EMSGSIZE, "headers without end")
+                raise OSError(errno.EMSGSIZE, "the headers are too long")
             return
-        self._waited, self._came = self._waited + waited, self._came + count
+        self._waited, self._received = self._waited + waited, self._received + count
         if self._waited >= self._pace.window_s and count:
-            if self._came < self._pace.least_bytes:
-                raise _slow(f"too slow: {self._came} bytes in {self._waited:.0f} s")
-            self._waited, self._came = 0.0, 0
+            if self._received < self._pace.least_bytes:
+                raise _too_slow(f"too slow: {self._received} bytes in {self._waited:.0f} s")
+            self._waited, self._received = 0.0, 0
 
 
 class BoundedResponse(http.client.HTTPResponse):
     """A response that is read through a `PacedStream`."""
 
-    def __init__(self, sock: socket.socket, *given: Any, pace: Pace, **named: Any) -> None:  # noqa: ANN401
-        super().__init__(sock, *given, **named)
+    def __init__(self, sock: socket.socket, *args: Any, pace: MinimumSpeed, **kwargs: Any) -> None:  # noqa: ANN401
+        super().__init__(sock, *args, **kwargs)
         self.fp.close()
         self._paced = PacedStream(sock, pace)
         self.fp = io.BufferedReader(self._paced, _READ_AHEAD)
@@ -131,31 +131,31 @@ class BoundedResponse(http.client.HTTPResponse):
         """Read status line and headers.
 
         Raises:
-            OSError: They do not come in time, or without end.
+            OSError: The status line and headers are too slow or too long.
         """
         self._paced.begin_head()
         super().begin()
         self._paced.end_head()
 
 
-def bind(connection: http.client.HTTPConnection, pace: Pace, *, guarded: bool) -> None:
+def bind(connection: http.client.HTTPConnection, pace: MinimumSpeed, *, guarded: bool) -> None:
     """Apply the limits to a connection that is not open yet.
 
-    `guarded`: a server named the address, not the user, and it must not be one of this machine's own.
+    With `guarded`, a server and not the user chose the address, which must not belong to this machine.
     """
     connection.response_class = partial(BoundedResponse, pace=pace)  # type: ignore[assignment]
     if guarded:
-        # The check comes after the name was resolved and before the first byte is sent.
-        connection._create_connection = _connected_elsewhere  # type: ignore[attr-defined]
+        # The address is checked after the name is resolved and before the first byte is sent.
+        connection._create_connection = _connect_to_other_machine  # type: ignore[attr-defined]
 
 
 def redirected(here: str, location: str) -> str:
-    """Return the address that a redirect from `here` leads to.
+    """Return the URL that a redirect from `here` leads to.
 
     Raises:
-        ValueError: It is not an address of the web, or it redirects from TLS to plain HTTP.
+        ValueError: The target is not a valid http or https URL, or the redirect leads from TLS to plain HTTP.
     """
-    # As browsers do: headers hold bytes, addresses only some of them.
+    # Quote invalid characters as browsers do: a header may contain bytes that a URL may not.
     url = urllib.parse.urljoin(here, urllib.parse.quote(location, safe=string.punctuation, encoding="iso-8859-1"))
     check_address(url)
     if here.startswith("https:") and not url.startswith("https:"):
@@ -164,10 +164,10 @@ def redirected(here: str, location: str) -> str:
 
 
 def check_address(url: str) -> None:
-    """Reject what is no address of the web.
+    """Reject a URL that is not http or https or has no valid host name.
 
     Raises:
-        ValueError: It is none.
+        ValueError: The URL is rejected.
     """
     parts = urllib.parse.urlsplit(url)
     host = parts.hostname or ""
@@ -181,10 +181,10 @@ def check_address(url: str) -> None:
 def must_guard(first: str, url: str) -> bool:
     """Return True if `url`, to which the server at `first` redirects, must not be on this machine.
 
-    Only the user, or a service on this machine, may name a service on this machine.
+    Only the user, or a service on this machine, may choose a URL on this machine.
     """
-    named, host = urllib.parse.urlsplit(first).hostname or "", urllib.parse.urlsplit(url).hostname or ""
-    return named != host and not (is_loopback(named) and is_loopback(host))
+    first_host, host = urllib.parse.urlsplit(first).hostname or "", urllib.parse.urlsplit(url).hostname or ""
+    return first_host != host and not (is_loopback(first_host) and is_loopback(host))
 
 
 def is_loopback(host: str) -> bool:
@@ -194,7 +194,7 @@ def is_loopback(host: str) -> bool:
 
 
 def is_local(host: str) -> bool:
-    """Return True for addresses that mean this machine or its link, as the instance metadata service's does."""
+    """Return True for addresses of this machine or its link, such as the instance metadata service's address."""
     address = _address(host)
     if address is None:
         return host == "localhost" or host.endswith(".localhost")
@@ -203,19 +203,19 @@ def is_local(host: str) -> bool:
 
 def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
     try:
-        found = ipaddress.ip_address(host.partition("%")[0])
+        address = ipaddress.ip_address(host.partition("%")[0])
     except ValueError:
         return None
-    return getattr(found, "ipv4_mapped", None) or found
+    return getattr(address, "ipv4_mapped", None) or address
 
 
-def _connected_elsewhere(*given: Any, **named: Any) -> socket.socket:  # noqa: ANN401 - as socket.create_connection
-    sock = socket.create_connection(*given, **named)
+def _connect_to_other_machine(*args: Any, **kwargs: Any) -> socket.socket:  # noqa: ANN401 - as socket.create_connection
+    sock = socket.create_connection(*args, **kwargs)
     if is_local(sock.getpeername()[0]):
         sock.close()
         raise LocalAddressError
     return sock
 
 
-def _slow(text: str) -> OSError:
+def _too_slow(text: str) -> OSError:
     return TimeoutError(errno.ETIMEDOUT, text)

@@ -13,7 +13,7 @@ import urllib.request
 from dataclasses import dataclass
 from typing import Any, Mapping
 
-from .http_limits import LocalAddressError, Pace, bind, check_address, is_local
+from .http_limits import LocalAddressError, MinimumSpeed, bind, check_address, is_local
 
 REDIRECTS = (301, 302, 303, 307, 308)
 
@@ -32,8 +32,8 @@ class Client:
     """Settings for sending requests.
 
     Attributes:
-        timeout_s: Time limit for silence and for a whole response.
-        most_bytes: Bytes of the body to read.
+        timeout_s: Time limit in seconds, both for silence and for a whole response.
+        most_bytes: Maximum bytes of the body to read.
         context: TLS context; None for the system's certificate authorities.
         proxies: Use the proxies of the environment.
     """
@@ -46,7 +46,7 @@ class Client:
     def send(
         self, url: str, headers: Mapping[str, str], *, method: str = "GET", body: bytes | None = None, guarded: bool
     ) -> SourceResponse:
-        """Send one request. With `guarded`, the address came from a server and must not be on this machine.
+        """Send one request. With `guarded`, a server chose the URL, which must not lead to this machine.
 
         Raises:
             OSError: No response arrived in time.
@@ -66,23 +66,23 @@ class Client:
 
     def _answer(self, status: int, headers: Any, response: Any) -> SourceResponse:  # noqa: ANN401 - urllib's own
         body = response.read(self.most_bytes) if self.most_bytes else b""
-        # With a limit, http.client takes a connection that broke off for the end of the body.
+        # With a limit, http.client treats a broken connection as the end of the body.
         if len(body) < self.most_bytes and getattr(response, "length", None):
             raise http.client.IncompleteRead(body, response.length)
-        found: dict[str, str] = {}
+        merged: dict[str, str] = {}
         for key, value in headers.items():
             name = key.lower()
-            found[name] = f"{found[name]}, {value}" if name in found else str(value)
-        return SourceResponse(status, found, body)
+            merged[name] = f"{merged[name]}, {value}" if name in merged else str(value)
+        return SourceResponse(status, merged, body)
 
     def _opener(self, *, guarded: bool) -> urllib.request.OpenerDirector:
-        pace = Pace(head_s=self.timeout_s, whole_s=self.timeout_s, least_bytes=0)
+        pace = MinimumSpeed(head_s=self.timeout_s, whole_s=self.timeout_s, least_bytes=0)
         trust = self.context or ssl.create_default_context()
-        handlers: list[Any] = [_Stay(), _Http(pace, guarded=guarded), _Https(pace, trust, guarded=guarded)]
+        handlers: list[Any] = [_NoRedirects(), _Http(pace, guarded=guarded), _Https(pace, trust, guarded=guarded)]
         return urllib.request.build_opener(*handlers, *([] if self.proxies else [urllib.request.ProxyHandler({})]))
 
 
-class _Stay(urllib.request.HTTPRedirectHandler):
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
     def http_error_302(self, *_args: Any, **_kwargs: Any) -> None:  # noqa: ANN401 - urllib's own
         return None
 
@@ -90,7 +90,7 @@ class _Stay(urllib.request.HTTPRedirectHandler):
 
 
 class _Http(urllib.request.HTTPHandler):
-    def __init__(self, pace: Pace, *, guarded: bool) -> None:
+    def __init__(self, pace: MinimumSpeed, *, guarded: bool) -> None:
         super().__init__()
         self._pace, self._guarded = pace, guarded
 
@@ -99,7 +99,7 @@ class _Http(urllib.request.HTTPHandler):
 
 
 class _Https(urllib.request.HTTPSHandler):
-    def __init__(self, pace: Pace, trust: ssl.SSLContext, *, guarded: bool) -> None:
+    def __init__(self, pace: MinimumSpeed, trust: ssl.SSLContext, *, guarded: bool) -> None:
         super().__init__(context=trust)
         self._pace, self._trust, self._guarded = pace, trust, guarded
 
@@ -108,13 +108,13 @@ class _Https(urllib.request.HTTPSHandler):
         return self.do_open(connect, req, context=self._trust)
 
 
-def _bound(kind: Any, request: urllib.request.Request, pace: Pace, *, guarded: bool) -> Any:  # noqa: ANN401
-    """Return the connection class for a request. A proxy may be anywhere, because the user chose it."""
+def _bound(connection_class: Any, request: urllib.request.Request, pace: MinimumSpeed, *, guarded: bool) -> Any:  # noqa: ANN401
+    """Return the connection class for a request. A proxy may be anywhere, because the user configured the proxy."""
     proxied = request.has_proxy() or bool(getattr(request, "_tunnel_host", None))
 
-    def connection(*given: Any, **named: Any) -> http.client.HTTPConnection:  # noqa: ANN401
-        made: http.client.HTTPConnection = kind(*given, **named)
-        bind(made, pace, guarded=guarded and not proxied)
-        return made
+    def connection(*args: Any, **kwargs: Any) -> http.client.HTTPConnection:  # noqa: ANN401
+        new: http.client.HTTPConnection = connection_class(*args, **kwargs)
+        bind(new, pace, guarded=guarded and not proxied)
+        return new
 
     return connection

@@ -15,11 +15,11 @@ from .request import RequestedFile
 
 _CHUNK = 1 << 20
 STEP = 16 << 20
-"""Bytes of a large file that one request asks for."""
+"""Bytes of a large file per request."""
 
 
 def open_part(path: str) -> int:
-    """Open the partial file and lock it; two fetches of one file take turns."""
+    """Open the partial file and lock it, so that two downloads of the same file take turns."""
     while True:
         part = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
         fcntl.flock(part, fcntl.LOCK_EX)
@@ -39,7 +39,7 @@ def write_at(part: int, data: memoryview, offset: int) -> None:
 
 
 def digest_part(part: int, size: int, digest: Any) -> int:  # noqa: ANN401 - hashlib names no type
-    """Add the existing data to the digest and return its size. Data beyond the expected size is truncated."""
+    """Add the existing data to the digest and return its size. A part that is larger than expected is emptied first."""
     if os.fstat(part).st_size > size:
         os.ftruncate(part, 0)
     have = 0
@@ -52,7 +52,7 @@ def digest_part(part: int, size: int, digest: Any) -> int:  # noqa: ANN401 - has
 
 
 def digest_range(part: int, first: int, end: int, digest: Any) -> None:  # noqa: ANN401
-    """Take a range that is there into the digest."""
+    """Add a downloaded range to the digest."""
     while first < end:
         data = os.pread(part, min(_CHUNK, end - first), first)
         if not data:
@@ -70,57 +70,57 @@ def file_digest(path: str) -> str:
     return digest.hexdigest()
 
 
-def verify(part: int, wanted: RequestedFile, have: int, digest: str, *, resumed: bool) -> None:
-    """Keep a part that is short; empty one that is wrong, or no later attempt could succeed.
+def verify(part: int, file: RequestedFile, have: int, digest: str, *, resumed: bool) -> None:
+    """Check size and checksum of a part. A short part is kept; a wrong part is emptied, so that a retry can succeed.
 
     Raises:
-        Passing: It is short, or its beginning may be of an older file.
-        AgentError: It is wrong.
+        TransientError: The part is short, or its beginning may belong to an older version of the file.
+        AgentError: The part is wrong.
     """
-    if have < wanted.size:
-        raise TransientError(f"only {have} of {wanted.size} bytes arrived")
-    wrong = ""
-    if have > wanted.size:
-        wrong = f"more bytes came than the {wanted.size} that were expected"
-    elif wanted.sha256 is not None and digest != wanted.sha256:
-        wrong = f"wrong checksum: sha256 {digest}, expected {wanted.sha256}"
-    if wrong:
+    if have < file.size:
+        raise TransientError(f"only {have} of {file.size} bytes arrived")
+    fault = ""
+    if have > file.size:
+        fault = f"received more than the expected {file.size} bytes"
+    elif file.sha256 is not None and digest != file.sha256:
+        fault = f"wrong checksum: sha256 {digest}, expected {file.sha256}"
+    if fault:
         os.ftruncate(part, 0)
         if resumed:
-            raise TransientError(wrong)  # the beginning may be of an older file: once more from there
-        hint = "the file at the source has changed or is damaged"
-        raise AgentError(f"{wanted.path}: {wrong}", hint=hint, code="checksum")
+            raise TransientError(fault)  # the beginning may belong to an older version: download the whole file again
+        hint = "check the file at the source: it has changed or is damaged"
+        raise AgentError(f"{file.path}: {fault}", hint=hint, code="checksum")
 
 
-def apply_attributes(part: int, wanted: RequestedFile) -> None:
+def apply_attributes(part: int, file: RequestedFile) -> None:
     """Set the requested permissions and modification time, if any."""
-    if wanted.mode is not None:
-        os.fchmod(part, wanted.mode & 0o777)
-    if wanted.mtime_ns is not None:
-        os.utime(part, ns=(wanted.mtime_ns, wanted.mtime_ns))
+    if file.mode is not None:
+        os.fchmod(part, file.mode & 0o777)
+    if file.mtime_ns is not None:
+        os.utime(part, ns=(file.mtime_ns, file.mtime_ns))
 
 
 class PartMap:
-    """Completed chunks of a large file: a file beside the part with a header and one byte per chunk."""
+    """Map of the completed chunks of a large file, stored next to the part: a header and one byte per chunk."""
 
-    def __init__(self, wanted: RequestedFile) -> None:
+    def __init__(self, file: RequestedFile) -> None:
         """Read the map, or start a new one if it belongs to other content.
 
         Raises:
             OSError: The disk is full or not writable.
         """
-        self.path = wanted.path + ".part.map"
-        self.steps = -(-wanted.size // STEP)
-        head = json.dumps([wanted.size, wanted.mark, STEP]).encode() + b"\n"
+        self.path = file.path + ".part.map"
+        self.steps = -(-file.size // STEP)
+        header = json.dumps([file.size, file.mark, STEP]).encode() + b"\n"
         self._file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-        self._offset = len(head)
-        text = os.pread(self._file, len(head) + self.steps, 0)
-        # Without anything that vouches for the content, what an earlier call brought may be of another one.
-        if not wanted.mark or text[: len(head)] != head or len(text) != len(head) + self.steps:
+        self._offset = len(header)
+        text = os.pread(self._file, len(header) + self.steps, 0)
+        # Without an identifier of the content, chunks of an earlier call may belong to a different version.
+        if not file.mark or text[: len(header)] != header or len(text) != len(header) + self.steps:
             os.ftruncate(self._file, 0)
-            text = head + bytes(self.steps)
+            text = header + bytes(self.steps)
             os.pwrite(self._file, text, 0)
-        self.done = [bool(byte) for byte in text[len(head) :]]
+        self.done = [bool(byte) for byte in text[len(header) :]]
 
     def mark(self, step: int) -> None:
         """Mark a chunk as complete."""

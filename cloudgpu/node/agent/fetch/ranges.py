@@ -14,16 +14,16 @@ from .part import STEP, PartMap
 from .request import RequestedFile
 
 LARGE = 2 * STEP
-"""From this size on a file is fetched in ranges."""
+"""Size in bytes from which a file is downloaded in ranges."""
 
 
 class RangeDownloads(Protocol):
-    """The part of `download.RangeDownloads` that a download in ranges uses."""
+    """The part of `download.Downloads` that a download in ranges uses."""
 
     web: HttpConnections
 
     def attempts(self, wanted: RequestedFile, once: Callable[[], None]) -> bool:
-        """Retry until it works. Return False if another file has failed for good."""
+        """Retry until `once` succeeds. Return False if another download has failed."""
 
     def count(self, size: int) -> None:
         """Add to the number of bytes downloaded."""
@@ -41,22 +41,22 @@ def bring_ranges(downloads: RangeDownloads, part: int, wanted: RequestedFile, po
         RangesUnsupportedError: The server sends whole files only.
         AgentError: A retry cannot succeed.
     """
-    arrived = PartMap(wanted)
+    part_map = PartMap(wanted)
     try:
         os.ftruncate(part, wanted.size)
-        resumed = any(arrived.done)
+        resumed = any(part_map.done)
         steps = [
-            None if done else pool.submit(_step, downloads, part, wanted, arrived, number)
-            for number, done in enumerate(arrived.done)
+            None if done else pool.submit(_step, downloads, part, wanted, part_map, number)
+            for number, done in enumerate(part_map.done)
         ]
         try:
             digest = _digest(part, wanted, steps)
         finally:
             _settle(steps)
-        if all(arrived.done):
+        if all(part_map.done):
             fetch_part.verify(part, wanted, wanted.size, digest, resumed=resumed)
     finally:
-        arrived.close(drop=all(arrived.done))
+        part_map.close(drop=all(part_map.done))
 
 
 def _digest(part: int, wanted: RequestedFile, steps: Sequence[Future[None] | None]) -> str:
@@ -76,12 +76,12 @@ def _settle(steps: Sequence[Future[None] | None]) -> None:
             step.exception()
 
 
-def _step(downloads: RangeDownloads, part: int, wanted: RequestedFile, arrived: PartMap, number: int) -> None:
+def _step(downloads: RangeDownloads, part: int, wanted: RequestedFile, part_map: PartMap, number: int) -> None:
     """Download one range; resume after a broken connection where it stopped."""
     first, end = number * STEP, min((number + 1) * STEP, wanted.size)
     have = first
 
-    def go_on() -> None:
+    def fetch_rest() -> None:
         nonlocal have
         try:
             answer = downloads.web.get(wanted, have, end - 1)
@@ -91,16 +91,16 @@ def _step(downloads: RangeDownloads, part: int, wanted: RequestedFile, arrived: 
             downloads.web.drop()
             raise RangesUnsupportedError
         for data in downloads.web.body(answer):
-            piece = data[: end - have]
-            fetch_part.write_at(part, piece, have)
-            have += len(piece)
-            downloads.count(len(piece))
-            if len(piece) < len(data):
-                downloads.web.drop()  # what follows belongs to another step, or to nothing
+            chunk = data[: end - have]
+            fetch_part.write_at(part, chunk, have)
+            have += len(chunk)
+            downloads.count(len(chunk))
+            if len(chunk) < len(data):
+                downloads.web.drop()  # the rest belongs to another step, or exceeds the file
                 break
         if have < end:
             downloads.web.drop()
             raise TransientError(f"only {have - first} of {end - first} bytes arrived")
 
-    if downloads.attempts(wanted, go_on):
-        arrived.mark(number)
+    if downloads.attempts(wanted, fetch_rest):
+        part_map.mark(number)

@@ -15,7 +15,7 @@ class RequestedFile:
     """One file. Its URL may contain a signature and is secret.
 
     Attributes:
-        etag: The source's identifier of the content; empty if it has none.
+        etag: The source's identifier of the content; empty if the source has none.
         mtime_ns: Modification time to set, which distinguishes versions of the same size; None for any.
         mode: Permissions; None for the default.
     """
@@ -29,7 +29,7 @@ class RequestedFile:
     mode: int | None = None
 
     def __repr__(self) -> str:
-        return f"Wanted(path={self.path!r}, size={self.size})"
+        return f"RequestedFile(path={self.path!r}, size={self.size})"
 
     @property
     def mark(self) -> str:
@@ -43,12 +43,12 @@ def read(spec: dict[str, Any]) -> list[RequestedFile]:
     """Parse the files of a request.
 
     Raises:
-        AgentError: The request is invalid, or a path leads out of the data directories.
+        AgentError: The request is invalid, or a path is outside the data directories.
     """
-    given, roots = spec.get("files"), _roots(spec.get("roots") or [])
-    if not isinstance(given, list):
+    entries, roots = spec.get("files"), _roots(spec.get("roots") or [])
+    if not isinstance(entries, list):
         raise AgentError("fetch: files must be a list")
-    files = [_wanted(row) for row in given]
+    files = [_requested_file(row) for row in entries]
     _check_paths(files)
     for file in files:
         if roots and not any(_below(file.path, root) for root in roots):
@@ -56,46 +56,47 @@ def read(spec: dict[str, Any]) -> list[RequestedFile]:
     return files
 
 
-def _roots(given: Any) -> list[str]:  # noqa: ANN401 - unchecked input
-    if not isinstance(given, list):
+def _roots(roots: Any) -> list[str]:  # noqa: ANN401 - unchecked input
+    if not isinstance(roots, list):
         raise AgentError("fetch: roots must be a list")
-    if not all(isinstance(root, str) and "\0" not in root for root in given):
+    if not all(isinstance(root, str) and "\0" not in root for root in roots):
         raise AgentError("fetch: a root is not a path")
-    return given
+    return roots
 
 
 def _check_paths(files: list[RequestedFile]) -> None:
-    """Refuse files that would overwrite each other, or the parts of each other.
+    """Reject files that would overwrite each other or each other's partial files.
 
     Raises:
-        AgentError: Two of them would.
+        AgentError: Two files have the same path, or a file would overwrite a partial file.
     """
     paths = {file.path for file in files}
     if len(paths) != len(files):
         raise AgentError("fetch: two files have the same path")
     for file in files:
-        for beside in (f"{file.path}.part", f"{file.path}.part.map"):
-            if beside in paths:
+        for temporary in (f"{file.path}.part", f"{file.path}.part.map"):
+            if temporary in paths:
                 raise AgentError(
-                    f"fetch: {file.path} arrives as {beside}, which is another file's name", code="outside"
+                    f"fetch: the partial file of {file.path} would overwrite {temporary}, which is requested too",
+                    code="outside",
                 )
 
 
-def _wanted(given: Any) -> RequestedFile:  # noqa: ANN401 - unchecked input
-    if not isinstance(given, dict):
+def _requested_file(entry: Any) -> RequestedFile:  # noqa: ANN401 - unchecked input
+    if not isinstance(entry, dict):
         raise AgentError("fetch: every file must be an object")
-    url, path, size, sha256 = given.get("url"), given.get("path"), given.get("size"), given.get("sha256")
+    url, path, size, sha256 = entry.get("url"), entry.get("path"), entry.get("size"), entry.get("sha256")
     if not isinstance(path, str) or not os.path.isabs(path) or os.path.normpath(path) != path or "\0" in path:
         raise AgentError(f"fetch: {path!r} is not a plain absolute path", code="outside")
     if not isinstance(url, str) or not url.startswith(("http://", "https://")):
-        raise AgentError(f"fetch: the address of {path} is not http or https")
+        raise AgentError(f"fetch: the URL of {path} is not http or https")
     if not isinstance(size, int) or not _is_whole(size) or size < 0 or not (sha256 is None or isinstance(sha256, str)):
         raise AgentError(f"fetch: size or sha256 of {path} is invalid")
-    mtime_ns, mode = given.get("mtime_ns"), given.get("mode")
+    mtime_ns, mode = entry.get("mtime_ns"), entry.get("mode")
     if not all(value is None or _is_whole(value) for value in (mtime_ns, mode)):
         raise AgentError(f"fetch: time or mode of {path} is invalid")
     digest = None if sha256 is None else sha256.lower()
-    return RequestedFile(url, path, size, digest, str(given.get("etag") or ""), mtime_ns, mode)
+    return RequestedFile(url, path, size, digest, str(entry.get("etag") or ""), mtime_ns, mode)
 
 
 def _is_whole(value: Any) -> bool:  # noqa: ANN401 - unchecked input

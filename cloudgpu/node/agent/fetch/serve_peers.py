@@ -1,7 +1,7 @@
 """`hand`: serve files or an image archive to other nodes while the caller reads the output.
 
-TLS with a certificate made for this call, and a token for access. A recorded file is served only while it is the one
-that was verified.
+Connections use TLS with a certificate made for this call, and a token for access. A recorded file is served only if it
+has not changed since it was verified.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ..errors import AgentError
 from .dataset_index import Record
 
 ARCHIVE = "archive"
-"""The name under which an image is asked for."""
+"""Path under which an image archive is requested."""
 _SILENCE_S = 60.0
 _CHUNK = 1 << 20
 _RANGE = re.compile(r"bytes=([0-9]{1,18})-([0-9]{0,18})")
@@ -33,7 +33,7 @@ Emit = Callable[[Dict[str, Any]], None]
 
 
 def verb(spec: dict[str, Any], emit: Emit) -> None:
-    """Print `{"port", "size"}` once other nodes may connect, and stop when the output is no longer read.
+    """Print `{"port", "size"}` once other nodes may connect, and exit when the caller stops reading the output.
 
     Raises:
         AgentError: The image does not exist, there is no space for its archive, or the address is not this node's.
@@ -46,10 +46,10 @@ def verb(spec: dict[str, Any], emit: Emit) -> None:
     server = _Server(str(spec["address"]), source, str(spec["token"]), _context(spec))
     threading.Thread(target=server.serve_forever, daemon=True).start()
     emit({"port": server.server_port, "size": source.size})
-    watched = select.poll()
-    watched.register(sys.stdout.fileno(), 0)  # nothing asked for: that the reader is gone is told always
-    watched.poll()
-    os._exit(0)  # whoever still fetches is cut off: nobody waits for that any more
+    poll = select.poll()
+    poll.register(sys.stdout.fileno(), 0)  # no events requested: poll always reports that the reader has gone
+    poll.poll()
+    os._exit(0)  # cut off transfers in progress, because no caller waits for them
 
 
 class Folder:
@@ -62,7 +62,7 @@ class Folder:
         self._record = record
 
     def open(self, name: str) -> tuple[IO[bytes], str] | None:
-        """Open a file and return it with its source's identifier, or None if it may not be served."""
+        """Open a file and return it with the source's identifier of its content, or None if it may not be served."""
         path = os.path.join(self._root, name)
         if "\0" in name or os.path.normpath(path) != path or os.path.realpath(path) != path:
             return None
@@ -85,14 +85,14 @@ class Archive:
         self.size = os.fstat(file.fileno()).st_size
 
     def open(self, name: str) -> tuple[IO[bytes], str] | None:
-        """Open the archive with a file position of its own."""
+        """Open the archive with a separate file position, or return None for any other name."""
         if name != ARCHIVE:
             return None
         return open(f"/proc/self/fd/{self._file.fileno()}", "rb", buffering=0), ""
 
 
 class _Server(ThreadingHTTPServer):
-    """Server with one thread per connection. The TLS handshake runs there, so that a silent peer blocks no other."""
+    """Server with one thread per connection. TLS handshakes run there too, so that a silent peer blocks no other."""
 
     daemon_threads = True
     request_queue_size = 128
@@ -106,13 +106,13 @@ class _Server(ThreadingHTTPServer):
             super().__init__((address, 0), _PeerHandler)
         except OSError as error:
             message = f"cannot listen at {address}, this node's private address: {error.strerror}"
-            raise AgentError(message, hint="share: each, or correct the host's private address") from error
+            raise AgentError(message, hint="set share: each, or correct the host's private address") from error
 
     def finish_request(self, request: Any, client_address: Any) -> None:  # noqa: ANN401 - as the library has it
         """Start with the TLS handshake."""
         request.settimeout(_SILENCE_S)
-        with self._context.wrap_socket(request, server_side=True) as spoken:
-            super().finish_request(spoken, client_address)
+        with self._context.wrap_socket(request, server_side=True) as tls_socket:
+            super().finish_request(tls_socket, client_address)
 
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ANN401
         """Ignore peers that disconnect or do not speak TLS. They report their own errors."""
@@ -125,22 +125,22 @@ class _PeerHandler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         """Serve a file or a range of it."""
-        said = self.headers.get("Authorization", "")
-        if not hmac.compare_digest(said.encode(), f"Bearer {self.server.token}".encode()):
+        authorization = self.headers.get("Authorization", "")
+        if not hmac.compare_digest(authorization.encode(), f"Bearer {self.server.token}".encode()):
             self._empty(http.client.FORBIDDEN)
             return
-        found = self.server.source.open(urllib.parse.unquote(self.path[1:], errors="surrogateescape"))
-        if found is None:
+        opened = self.server.source.open(urllib.parse.unquote(self.path[1:], errors="surrogateescape"))
+        if opened is None:
             self._empty(http.client.NOT_FOUND)
             return
-        file, etag = found
+        file, etag = opened
         with file:
             self._answer(file, etag)
 
     def _answer(self, file: IO[bytes], etag: str) -> None:
         size = os.fstat(file.fileno()).st_size
-        wanted = self.headers.get("If-Match", "").strip('"')
-        if wanted and wanted != etag:
+        expected_etag = self.headers.get("If-Match", "").strip('"')
+        if expected_etag and expected_etag != etag:
             self._empty(http.client.PRECONDITION_FAILED)
             return
         part = _RANGE.fullmatch(self.headers.get("Range", ""))
@@ -161,7 +161,7 @@ class _PeerHandler(BaseHTTPRequestHandler):
     def _send(self, file: IO[bytes], first: int, end: int) -> None:
         while first < end:
             data = os.pread(file.fileno(), min(_CHUNK, end - first), first)
-            if not data:  # it has shrunk: less comes than was promised, which the caller notices
+            if not data:  # the file has shrunk: the client notices the missing bytes
                 self.close_connection = True
                 return
             self.wfile.write(data)

@@ -12,7 +12,7 @@ _KEY = os.path.join("ssh", "id_ed25519")
 
 
 def authorize(spec: StartSpec) -> None:
-    """Let the run's head log in, until `withdraw`.
+    """Let the run's head log in until `revoke` is called.
 
     Raises:
         OSError: The file cannot be written.

@@ -38,21 +38,21 @@ class GangConnection:
 
         Raises:
             OSError: The connection was lost.
-            WireError: The peer does not speak the protocol.
+            ProtocolError: The peer violated the protocol.
         """
         try:
             data = self.sock.recv(1 << 16)
         except BlockingIOError:
             return []
         if not data:
-            raise ConnectionResetError(errno.ECONNRESET, "closed by the other side")
+            raise ConnectionResetError(errno.ECONNRESET, "closed by the peer")
         return self.protocol.feed(data)
 
     def flush(self) -> None:
         """Send as much of the pending data as possible without blocking.
 
         Raises:
-            OSError: The connection was lost, or the peer stopped reading long ago.
+            OSError: The connection was lost, or the peer has stopped reading.
         """
         out = self.protocol.out
         if out:
@@ -60,12 +60,12 @@ class GangConnection:
                 del out[: self.sock.send(out)]
             except BlockingIOError:
                 if len(out) > _BACKLOG_BYTES:
-                    raise ConnectionResetError(errno.ECONNRESET, "the other side does not read") from None
-        wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if out else 0)
-        self._selector.modify(self.sock, wanted, self._event)
+                    raise ConnectionResetError(errno.ECONNRESET, "the peer does not read") from None
+        events = selectors.EVENT_READ | (selectors.EVENT_WRITE if out else 0)
+        self._selector.modify(self.sock, events, self._event)
 
     def close(self) -> None:
-        """Hang up; a second time does nothing."""
+        """Close the connection. Idempotent."""
         if self.closed:
             return
         self.closed = True
@@ -73,6 +73,6 @@ class GangConnection:
         self.sock.close()
 
     def _event(self) -> None:
-        # An earlier event of the same `select` may have closed this connection: a node that reconnected.
+        # An earlier event of the same `select` may have closed this connection, because its node reconnected.
         if not self.closed:
             self._on_event(self)

@@ -12,7 +12,7 @@ from ..untrusted_data import MALFORMED
 from . import status
 
 _BATCH_BYTES = 1 << 20
-"""One message carries this much at most, so a longer line is split."""
+"""Maximum bytes of one message. A longer line is split."""
 _BUSY_S, _IDLE_S = 0.05, 0.15
 
 Emit = Callable[[Dict[str, Any]], None]
@@ -25,21 +25,21 @@ class LogReader:
         self._path = path
         self._rank = rank
         self._offset = offset
-        self._fruitless = 0
+        self._unfinished_size = 0
         self._file: int | None = None
 
     def next(self, *, whole: bool) -> dict[str, Any] | None:
         """Return the next lines as a message, or None. With `whole`, leave out an unfinished last line."""
         available = self._size()
-        if available <= self._offset or (whole and available == self._fruitless):
+        if available <= self._offset or (whole and available == self._unfinished_size):
             return None
         data = os.pread(self._open(), _BATCH_BYTES, self._offset)
         size = _cut(data, whole=whole)
         if not size:
-            # An unfinished line is not read again before it has grown.
-            self._fruitless = available
+            # An unfinished line is not read again until it has grown.
+            self._unfinished_size = available
             return None
-        # Bytes that are not UTF-8 travel as surrogate escapes: the reader's copy is then the log, byte for byte.
+        # Bytes that are not UTF-8 are sent as surrogate escapes, so that the reader can restore the exact bytes.
         text = data[:size].decode("utf-8", "surrogateescape")
         message = {"rank": self._rank, "offset": self._offset, "bytes": size, "data": text}
         self._offset += size
@@ -62,7 +62,7 @@ def verb(spec: dict[str, Any], emit: Emit) -> None:
 
     Raises:
         AgentError: There is no run, or an offset is invalid.
-        BrokenPipeError: The caller has gone.
+        BrokenPipeError: The caller has disconnected.
     """
     folder = status.run_dir(spec)
     known = status.read(folder)
@@ -80,10 +80,10 @@ class Caller:
         self._poll.register(sys.stdout.fileno(), 0)
 
     def wait(self, seconds: float) -> None:
-        """Wait a while.
+        """Wait, unless the caller disconnects.
 
         Raises:
-            BrokenPipeError: The caller has gone meanwhile.
+            BrokenPipeError: The caller has disconnected.
         """
         if self._poll.poll(seconds * 1000):
             raise BrokenPipeError("the caller disconnected")
@@ -92,15 +92,17 @@ class Caller:
 def _follow(folder: str, readers: dict[int, LogReader], emit: Emit, caller: Caller) -> None:
     while True:
         known = status.read(folder)
-        over = known["state"] in status.FINAL
-        ended = {rank["rank"] for rank in known["ranks"] if rank["ended_utc"] is not None}
-        # The logs are read after the status that calls a rank ended, so its last words are in them.
-        moved = [_deliver(reader, emit, whole=not over and rank not in ended) for rank, reader in readers.items()]
-        if over and not any(moved):
+        run_ended = known["state"] in status.FINAL
+        exited = {rank["rank"] for rank in known["ranks"] if rank["ended_utc"] is not None}
+        # Logs are read after the status, so the log of a rank that has exited is complete.
+        delivered = [
+            _deliver(reader, emit, whole=not run_ended and rank not in exited) for rank, reader in readers.items()
+        ]
+        if run_ended and not any(delivered):
             emit({"status": known})
             return
-        if not over:
-            caller.wait(_BUSY_S if any(moved) else _IDLE_S)
+        if not run_ended:
+            caller.wait(_BUSY_S if any(delivered) else _IDLE_S)
 
 
 def _deliver(reader: LogReader, emit: Emit, *, whole: bool) -> bool:
@@ -111,7 +113,7 @@ def _deliver(reader: LogReader, emit: Emit, *, whole: bool) -> bool:
 
 
 def _cut(data: bytes, *, whole: bool) -> int:
-    """Return how many bytes to deliver now."""
+    """Return the number of bytes to deliver now."""
     end = data.rfind(b"\n") + 1
     if end or not data:
         return end
@@ -131,9 +133,9 @@ def _split_character(data: bytes) -> int:
 
 
 def _offsets(spec: dict[str, Any]) -> dict[int, int]:
-    given = spec.get("offsets") or {}
+    offsets = spec.get("offsets") or {}
     try:
-        pairs: list[tuple[int, int]] = [(int(rank), int(offset)) for rank, offset in given.items()]
+        pairs: list[tuple[int, int]] = [(int(rank), int(offset)) for rank, offset in offsets.items()]
     except MALFORMED:
         raise AgentError("follow: offsets must map ranks to byte offsets") from None
     if any(offset < 0 for _, offset in pairs):

@@ -1,12 +1,12 @@
-"""The gang's protocol without its sockets: mutual proof of the token, then frames that cannot be forged or replayed.
+"""The gang's protocol without sockets: mutual proof of the token, then frames that cannot be forged or replayed.
 
     head   -> worker   {"nonce": H}
     worker -> head     {"node": i, "nonce": W, "proof": HMAC(token, "worker", run, i, H, W)}
     head   -> worker   {"proof": HMAC(token, "head", run, i, H, W)}
     then both ways     HMAC(key, direction, number, body) body      key = HMAC(token, "key", run, i, H, W)
 
-Both nonces are fresh, so a recorded conversation proves nothing the next time; frames are numbered, so none can be
-left out, repeated or turned round. The token itself is never sent.
+Both nonces are fresh, so a recorded conversation proves nothing the next time; frames are numbered, so that no
+frame can be dropped, repeated or reflected. The token itself is never sent.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _NONCE_BYTES = 32
 
 
 class ProtocolError(Exception):
-    """The peer does not know the token, or does not speak the protocol."""
+    """The peer does not have the token, or violates the protocol."""
 
 
 class GangProtocol:
@@ -33,9 +33,9 @@ class GangProtocol:
 
     def __init__(self, token: str, run_id: str) -> None:
         self.out = bytearray()
-        """What is to be sent; the owner takes it away."""
+        """Bytes to send. The owner of the connection removes the bytes that it has sent."""
         self.peer: int | None = None
-        """The node at the other end, once it has proved itself."""
+        """Index of the node at the other end; None until the node has proved that it has the token."""
         self._token = token.encode()
         self._run_id = run_id
         self._in = bytearray()
@@ -51,10 +51,10 @@ class GangProtocol:
         return self._key is not None
 
     def feed(self, data: bytes) -> list[dict[str, Any]]:
-        """Take bytes from the connection; returns the messages they completed.
+        """Process received bytes and return the messages that they complete.
 
         Raises:
-            WireError: Close the connection.
+            ProtocolError: The peer violated the protocol. The caller must close the connection.
         """
         self._in += data
         messages: list[dict[str, Any]] = []
@@ -71,7 +71,7 @@ class GangProtocol:
                 self._greet(_object(bytes(line)))
 
     def send(self, message: dict[str, Any]) -> None:
-        """Add a message to what is to be sent."""
+        """Append a message to the bytes to send."""
         body = json.dumps(message, separators=(",", ":")).encode()
         self.out += self._mac(self._sends, self._sent, body) + b" " + body + b"\n"
         self._sent += 1
@@ -143,10 +143,10 @@ class WorkerProtocol(GangProtocol):
         self._write({"node": self._node, "nonce": self._nonce, "proof": proof})
 
 
-def _compare(line: dict[str, Any], proof: str) -> None:
-    shown = line.get("proof")
-    # A lone surrogate, which JSON can hold, has no bytes otherwise, and a stranger may send one.
-    if not isinstance(shown, str) or not hmac.compare_digest(shown.encode("utf-8", "replace"), proof.encode()):
+def _compare(line: dict[str, Any], expected: str) -> None:
+    received = line.get("proof")
+    # An unauthenticated peer may send a lone surrogate, which JSON allows but UTF-8 cannot encode.
+    if not isinstance(received, str) or not hmac.compare_digest(received.encode("utf-8", "replace"), expected.encode()):
         raise ProtocolError("the proof of the gang's token is wrong")
 
 

@@ -19,9 +19,9 @@ from .watchdog import Watchdog
 _CANNOT_START = 127
 """Exit code of a rank whose program cannot be started, as a shell reports it."""
 _SWEEP_GRACE_S = 2.0
-"""For what a rank that ended well has left running."""
+"""Grace period for processes that an exited rank left running, in seconds."""
 _UNKILLABLE_S = 10.0
-"""A process that survives SIGKILL this long hangs in the kernel; the run ends without it."""
+"""Seconds after which a process that survives SIGKILL is abandoned, because it hangs in the kernel."""
 
 
 @dataclass
@@ -89,7 +89,7 @@ class RankProcesses:
         return {**seen, "age_s": max(0.0, now - rank.ended_at)}
 
     def start(self) -> None:
-        """Start every rank; one that cannot be started has failed."""
+        """Start every rank. A rank that cannot be started counts as failed."""
         for rank in self.ranks:
             rank.started_utc = utc_now()
             try:
@@ -103,14 +103,14 @@ class RankProcesses:
             self._watchdog.watch(rank.pid)
 
     def reap(self) -> None:
-        """Note every rank that has ended since, and bury what their children left to this process."""
+        """Record the ranks that have exited, and reap the orphans that this process has adopted."""
         by_pid = {rank.pid: rank for rank in self.ranks if rank.state == "running"}
         for pid, status in _dead_children():
             if pid in by_pid:
                 self._end(by_pid[pid], _exit_code(status))
 
     def stop(self, signal_name: str, grace_s: float, now: float) -> None:
-        """Ask every rank to end; `enforce` kills what is left after the grace."""
+        """Signal every rank to stop. `enforce` kills the processes that remain after the grace period."""
         self._stopping = True
         number = int(getattr(signal.Signals, signal_name))
         running = [rank for rank in self.ranks if rank.state == "running"]
@@ -122,7 +122,7 @@ class RankProcesses:
             proc.signal_group(pid, signal.SIGTERM)
 
     def enforce(self, now: float) -> None:
-        """Kill what has outlived its grace."""
+        """Send pending signals, and kill the processes that remain after the grace period."""
         if self._kill_at is None:
             return
         for rank in [
@@ -134,37 +134,37 @@ class RankProcesses:
             self._kill_at = now + 1.0
             if self._container is not None and self._container.exists:
                 self._container.remove()
-                return  # their clients end by themselves, with the last lines that the ranks wrote
+                return  # the docker clients exit on their own, after they have written the last output of the ranks
             for pid in self._groups():
                 proc.signal_group(pid, signal.SIGKILL)
 
     def _hasten(self, kill_at: float, now: float) -> None:
         """End the grace period early once every rank has exited on its own.
 
-        A rank that was ended by the signal may have been a shell around the real program, which may still be writing
+        A rank that was killed by the signal may have been a shell around the real program, which may still be writing
         its checkpoint.
         """
-        ended = all(rank.exit_code is not None and rank.exit_code >= 0 for rank in self.ranks)
-        if ended and kill_at - now > _SWEEP_GRACE_S:
+        all_exited = all(rank.exit_code is not None and rank.exit_code >= 0 for rank in self.ranks)
+        if all_exited and kill_at - now > _SWEEP_GRACE_S:
             self._kill_at = now + _SWEEP_GRACE_S
             for pid in self._groups():
                 proc.signal_group(pid, signal.SIGTERM)
 
     def sweep(self) -> None:
-        """Kill what left its rank's session and hides; called when the run is over."""
+        """Kill the processes that left their rank's session. Called when the ranks have stopped."""
         self._watchdog.kill_hidden()
 
     def dismiss(self) -> None:
-        """Dismiss the watchdog: the run has ended and its result is recorded."""
+        """Dismiss the watchdog after the run has finished and its status is saved."""
         self._watchdog.dismiss()
 
     @property
     def kill_at(self) -> float | None:
-        """When to call `enforce` next."""
+        """Time at which `enforce` kills the remaining processes; None until the ranks are stopped."""
         return self._kill_at
 
     def _groups(self) -> list[int]:
-        """Process groups with members left. An empty one is never looked at again: its number may be reused."""
+        """Return the groups that still have members. An empty group is not checked again: its ID may be reused."""
         for rank in self.ranks:
             rank.group_gone = rank.group_gone or (
                 rank.state != "running" and (not rank.pid or not proc.group_alive(rank.pid))
@@ -180,7 +180,7 @@ class RankProcesses:
         if pid is None:
             self._pending_signals[rank.spec.rank] = number
         else:
-            self._container.signal(pid if _alone(number) else -pid, number)
+            self._container.signal(pid if _for_rank_only(number) else -pid, number)
 
     def _write_names(self, rank: RankSpec) -> None:
         """Write the names of a container rank's variables. Their values come from the client's environment."""
@@ -190,39 +190,39 @@ class RankProcesses:
                 stream.writelines(f"{name}\n" for name in sorted({*rank.env, *self._spec.secrets}))
 
     def _environment(self, rank: RankSpec) -> dict[str, str]:
-        kept = {key: value for key, value in os.environ.items() if not key.startswith("SSH_")}
-        return {**kept, **rank.env, **self._spec.secrets, proc.MARK: self._watchdog.mark}
+        inherited = {key: value for key, value in os.environ.items() if not key.startswith("SSH_")}
+        return {**inherited, **rank.env, **self._spec.secrets, proc.MARK: self._watchdog.mark}
 
     def _end(self, rank: Rank, exit_code: int) -> None:
         if self._container is not None and rank.spec.inside:
             rank.reason = rank.reason or why_not_started(
                 self._container, rank.spec.inside, rank.spec.program, exit_code
             )
-            exit_code = _unshelled(exit_code)
+            exit_code = _signed_exit_code(exit_code)
         rank.exit_code, rank.ended_utc, rank.ended_at = exit_code, utc_now(), time.monotonic()
         rank.reason = rank.reason or _reason(exit_code)
         rank.state = "succeeded" if exit_code == 0 else "stopped" if self._stopping else "failed"
 
 
 def _spawn(spec: StartSpec, rank: RankSpec, environment: dict[str, str], death: proc.DeathSignal) -> int:
-    """Fork and execute; returns the process number.
+    """Fork, execute the rank's program, and return the process ID.
 
     Raises:
-        OSError: The log cannot be opened, the work directory entered or the program executed.
+        OSError: The log cannot be opened, the work directory cannot be entered, or the program cannot be executed.
     """
     log = os.open(log_path(spec.run_dir, rank.rank), os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    trouble_read, trouble_write = os.pipe()  # closed by a successful exec
+    error_read, error_write = os.pipe()  # closed by a successful exec
     parent = os.getpid()
     pid = os.fork()
     if pid == 0:
-        _child(spec, rank, environment, log, trouble_write, (death, parent))
+        _child(spec, rank, environment, log, error_write, (death, parent))
     os.close(log)
-    os.close(trouble_write)
-    trouble = os.read(trouble_read, 16)
-    os.close(trouble_read)
-    if trouble:
+    os.close(error_write)
+    error_number = os.read(error_read, 16)
+    os.close(error_read)
+    if error_number:
         os.waitpid(pid, 0)
-        raise OSError(int(trouble), os.strerror(int(trouble)))
+        raise OSError(int(error_number), os.strerror(int(error_number)))
     return pid
 
 
@@ -231,7 +231,7 @@ def _child(
     rank: RankSpec,
     environment: dict[str, str],
     log: int,
-    trouble: int,
+    error_pipe: int,
     parent: tuple[proc.DeathSignal, int],
 ) -> None:
     """Set up the child process between fork and exec. Never returns."""
@@ -248,18 +248,18 @@ def _child(
         os.chdir(spec.workdir)
         os.execvpe(rank.argv[0], list(rank.argv), environment)
     except OSError as error:
-        os.write(trouble, b"%d" % (error.errno or 0))
+        os.write(error_pipe, b"%d" % (error.errno or 0))
     finally:
         os._exit(_CANNOT_START)
 
 
-def _alone(number: int) -> bool:
+def _for_rank_only(number: int) -> bool:
     return number in (signal.SIGUSR1, signal.SIGUSR2)
 
 
 def _ask(pid: int, number: int) -> None:
-    """Pass a signal on. SIGUSR1 and SIGUSR2 go to the rank alone: a data loader that did not ask for them would die."""
-    if not _alone(number):
+    """Forward a signal. SIGUSR1 and SIGUSR2 go to the rank only: they would kill data loaders without handlers."""
+    if not _for_rank_only(number):
         proc.signal_group(pid, number)
         return
     try:
@@ -285,7 +285,7 @@ def _exit_code(status: int) -> int:
     return -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
 
 
-def _unshelled(exit_code: int) -> int:
+def _signed_exit_code(exit_code: int) -> int:
     """Convert an exit code above 128, which Docker uses for signals, to a negative one."""
     number = exit_code - 128
     return -number if 0 < number < signal.NSIG else exit_code
@@ -298,4 +298,4 @@ def _reason(exit_code: int) -> str:
         name = signal.Signals(-exit_code).name
     except ValueError:
         name = f"signal {-exit_code}"
-    return f"killed by {name}" + (" (the kernel does so when memory is short)" if name == "SIGKILL" else "")
+    return f"killed by {name}" + (" (by the kernel if memory ran out)" if name == "SIGKILL" else "")

@@ -17,16 +17,16 @@ from .spec import StartSpec
 from .verdict import GangVerdict, HeadCore, Report, WorkerCore, read_order, read_report
 
 _GREETING_S = 5.0
-"""Whoever has not proved the token by then is a stranger."""
+"""Seconds within which a peer must prove that it has the token."""
 _MAX_UNAUTHENTICATED = 256
-"""Connections that have not proved it yet, at most."""
+"""Maximum number of connections whose peers have not proved yet that they have the token."""
 _SPARE_HANDLES = 1024
 _RETRY_S = 0.25
-_BYE_S = 2.0
+_FAREWELL_S = 2.0
 
 
 class Gang:
-    """The gang as the supervisor sees it. This base class is a gang of one node, without sockets."""
+    """The supervisor's interface to the gang. This base class is a gang of one node, without sockets."""
 
     def __init__(self, spec: StartSpec, selector: selectors.BaseSelector) -> None:
         now = time.monotonic()
@@ -41,20 +41,20 @@ class Gang:
 
     @property
     def verdict(self) -> GangVerdict | None:
-        """How the run ends, once decided."""
+        """Outcome of the run; None until it is decided."""
         return self._head.verdict
 
     def tick(self, report: Report, now: float) -> None:
-        """Take this node's report, exchange word with the others, decide."""
+        """Process this node's report, exchange messages with the other nodes, and decide the outcome if possible."""
         self._head.receive(0, report, now)
         self._head.tick(now)
 
     def released(self, now: float) -> bool:
-        """Return True if this node has ended and no other node needs it."""
+        """Return True if this node has finished and no other node needs it."""
         return self._head.released(now)
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connections. A gang of one node has none."""
 
 
 class HeadGang(Gang):
@@ -83,7 +83,7 @@ class HeadGang(Gang):
             self._drop(connection)
 
     def close(self) -> None:
-        """Hang up on everybody."""
+        """Close every connection and stop listening."""
         for connection in [*self._connections.values(), *self._unauthenticated]:
             connection.close()
         self._selector.unregister(self._listener)
@@ -93,7 +93,7 @@ class HeadGang(Gang):
         try:
             sock, _ = self._listener.accept()
         except OSError:
-            return  # it was gone before it was greeted
+            return  # the peer disconnected before it was accepted
         if len(self._unauthenticated) >= _MAX_UNAUTHENTICATED:
             sock.close()
             return
@@ -143,7 +143,7 @@ class HeadGang(Gang):
 
 
 class WorkerGang(Gang):
-    """Any other node: connects, reports, and follows orders."""
+    """Every other node: connects to the head, sends reports, and follows the head's orders."""
 
     def __init__(self, spec: StartSpec, selector: selectors.BaseSelector) -> None:
         super().__init__(spec, selector)
@@ -180,16 +180,16 @@ class WorkerGang(Gang):
         self._core.tick(now)
 
     def released(self, now: float) -> bool:
-        """Return True if the head knows that this node has ended, or cannot be reached."""
+        """Return True if this node has finished and the head has been informed or cannot be reached."""
         if self._ended_at is None:
             return False
         delivered = self._connection is None or (
             bool(self._last_report.get("ended")) and not self._connection.protocol.out
         )
-        return delivered or now - self._ended_at > _BYE_S
+        return delivered or now - self._ended_at > _FAREWELL_S
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         if self._connection is not None:
             self._connection.close()
 
@@ -197,7 +197,7 @@ class WorkerGang(Gang):
         connection = self._connection
         if connection is not None:
             stuck = not connection.protocol.ready and now - connection.opened > _GREETING_S
-            # A connection may die without a word; a new one gets through while the head still waits for us.
+            # A connection may fail silently. Reconnect early enough that the head still waits for this node.
             if stuck or now - max(connection.opened, self._core.heard) > self._spec.limits.lost_s / 2:
                 self._drop()
         if self._connection is not None or now < self._retry_at or self._ended_at is not None:
@@ -239,7 +239,7 @@ def _read(read: Callable[[dict[str, Any]], dict[str, Any]], message: dict[str, A
     """Parse a message. A malformed one closes its connection but never stops the agent.
 
     Raises:
-        WireError: The message is malformed.
+        ProtocolError: The message is malformed.
     """
     with malformed_as(lambda why: ProtocolError(f"malformed message: {why}")):
         return read(message)
@@ -257,11 +257,11 @@ def join(spec: StartSpec, selector: selectors.BaseSelector) -> Gang:
 
 
 def _listen(address: str, port: int) -> socket.socket:
-    family, kind, protocol, _, where = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)[0]
-    sock = socket.socket(family, kind, protocol)
+    family, socket_type, protocol, _, socket_address = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)[0]
+    sock = socket.socket(family, socket_type, protocol)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        sock.bind(where)
+        sock.bind(socket_address)
         sock.listen(1024)
     except OSError as error:
         sock.close()
@@ -269,26 +269,26 @@ def _listen(address: str, port: int) -> socket.socket:
         raise AgentError(
             f"the head cannot listen on {address} port {port}: {error.strerror}",
             code="port-in-use" if busy else "cannot-listen",
-            hint="another run may use the port: take the next one" if busy else "is this the node's private address?",
+            hint="use another port: another run may use this one" if busy else "check the node's private address",
         ) from error
     sock.settimeout(0)
     return sock
 
 
-def _allow_handles(wanted: int) -> None:
+def _allow_handles(needed: int) -> None:
     """Raise the limit of open files, because the head has one connection per node and the default is 1024."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    enough = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-    if soft != resource.RLIM_INFINITY and soft < enough:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (enough, hard))
+    new_limit = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
+    if soft != resource.RLIM_INFINITY and soft < new_limit:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (new_limit, hard))
 
 
 def _begin_connect(address: str, port: int) -> socket.socket:
-    """Begin to connect; the outcome shows when the socket is read."""
-    family, kind, protocol, _, where = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)[0]
-    sock = socket.socket(family, kind, protocol)
+    """Start to connect. The outcome is known when the socket becomes readable."""
+    family, socket_type, protocol, _, socket_address = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)[0]
+    sock = socket.socket(family, socket_type, protocol)
     sock.settimeout(0)
-    outcome = sock.connect_ex(where)
+    outcome = sock.connect_ex(socket_address)
     if outcome not in (0, errno.EINPROGRESS):
         sock.close()
         raise OSError(outcome, "cannot connect")
@@ -296,6 +296,6 @@ def _begin_connect(address: str, port: int) -> socket.socket:
 
 
 def _without_age(report: Report) -> dict[str, Any]:
-    """Return the report without fields that change by themselves."""
-    seen = report["failure"]
-    return {**report, "failure": None if seen is None else {**seen, "age_s": 0}}
+    """Return the report without fields that change merely with time."""
+    failure = report["failure"]
+    return {**report, "failure": None if failure is None else {**failure, "age_s": 0}}

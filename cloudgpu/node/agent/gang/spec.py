@@ -1,4 +1,4 @@
-"""The request of `start`, parsed and validated."""
+"""Parse and validate the request of `start`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .status import run_dir
 T = TypeVar("T")
 _LONGEST_S = 366 * 86400.0
 KEY_COMMENT = "cloudgpu-run:"
-"""Begins the comment of a key that may log in while a run goes on; the run's id follows."""
+"""Prefix of the comment of a key that is authorized during a run. The run ID follows."""
 
 
 @dataclass(frozen=True)
@@ -20,12 +20,12 @@ class Limits:
     """Time limits of the agent, in seconds.
 
     Attributes:
-        grace_s: From the signal to a rank until it is killed.
-        start_timeout_s: Until every node of the gang has connected.
+        grace_s: Time between the signal to a rank and its kill.
+        start_timeout_s: Time within which every node of the gang must connect.
         lost_s: Silence after which another node counts as lost.
-        reconnect_s: For a disconnected node to reconnect.
+        reconnect_s: Time within which a disconnected node must reconnect.
         heartbeat_s: Interval between heartbeats.
-        settle_s: How long the head waits for reports of an earlier failure.
+        settle_s: Time that the head waits for reports of an earlier failure.
     """
 
     grace_s: float = 10.0
@@ -57,9 +57,9 @@ class RankSpec:
     role: str = ""
     decides: bool = True
     inside: str = ""
-    """How a rank that is executed in a container is called there; empty for one on the node itself."""
+    """Name of the rank in its container; empty if the rank runs directly on the node."""
     program: str = ""
-    """What it runs there, for people."""
+    """Program that the rank runs in the container, for messages."""
 
 
 @dataclass(frozen=True)
@@ -67,11 +67,11 @@ class ContainerSpec:
     """The container of a node's ranks.
 
     Attributes:
-        image: Name of its image, for display.
+        image: Name of the image, for display.
         client: First words of a command line for the node's engine.
-        run: Rest of the command line that starts it.
-        gpus: True if it gets the node's GPUs.
-        devices: Indices of its GPUs, if it gets only some.
+        run: Rest of the command line that starts the container.
+        gpus: True if the container gets the node's GPUs.
+        devices: Indices of the GPUs, if the container gets only some of them.
         own: Directories whose files are given to the node's user after the run.
     """
 
@@ -98,127 +98,127 @@ class StartSpec:
     limits: Limits
     container: ContainerSpec | None = None
     admits: str = ""
-    """Line of `authorized_keys` by which the run's head may log in here while the run goes on."""
+    """`authorized_keys` line that lets the run's head log in to this node during the run."""
 
     def __repr__(self) -> str:
         return f"StartSpec(run_id={self.run_id!r}, node_index={self.node_index})"
 
 
-def read_start(given: dict[str, Any]) -> StartSpec:
-    """Check the request.
+def read_start(request: dict[str, Any]) -> StartSpec:
+    """Parse and validate the request.
 
     Raises:
-        AgentError: Something is missing or of the wrong kind; values are never shown, they may be secret.
+        AgentError: A field is missing or invalid. The message contains no values, because they may be secret.
     """
-    ranks = tuple(_rank(rank) for rank in _field(given, "ranks", list))
+    ranks = tuple(_rank(rank) for rank in _field(request, "ranks", list))
     if len({rank.rank for rank in ranks}) != len(ranks):
         raise AgentError("start: two ranks have the same number")
-    gang = _gang(_object(given, "gang"))
-    node_index = _field(given, "node_index", int)
+    gang = _gang(_object(request, "gang"))
+    node_index = _field(request, "node_index", int)
     if not 0 <= node_index < gang.nodes:
         raise AgentError(f"start: node_index {node_index} is not one of {gang.nodes} nodes")
     return StartSpec(
-        run_id=_field(given, "run_id", str),
-        run_dir=run_dir(given),
-        workdir=os.path.expanduser(_field(given, "workdir", str)),
+        run_id=_field(request, "run_id", str),
+        run_dir=run_dir(request),
+        workdir=os.path.expanduser(_field(request, "workdir", str)),
         node_index=node_index,
         ranks=ranks,
-        secrets=_strings(given, "secrets"),
+        secrets=_strings(request, "secrets"),
         gang=gang,
-        limits=_limits(given),
-        container=_container(given.get("container")),
-        admits=_admits(given),
+        limits=_limits(request),
+        container=_container(request.get("container")),
+        admits=_admits(request),
     )
 
 
-def _admits(given: dict[str, Any]) -> str:
-    line = str(given.get("admits") or "")
-    mark = f" {KEY_COMMENT}{given.get('run_id')}"
+def _admits(request: dict[str, Any]) -> str:
+    line = str(request.get("admits") or "")
+    mark = f" {KEY_COMMENT}{request.get('run_id')}"
     if line and ("\n" in line or not line.endswith(mark)):
         raise AgentError(f"start: admits must be one line that ends with{mark}")
     return line
 
 
-def _container(given: Any) -> ContainerSpec | None:  # noqa: ANN401 - unchecked input
-    if given is None:
+def _container(request: Any) -> ContainerSpec | None:  # noqa: ANN401 - unchecked input
+    if request is None:
         return None
-    if not isinstance(given, dict):
+    if not isinstance(request, dict):
         raise AgentError("start: container must be an object")
     return ContainerSpec(
-        _field(given, "name", str),
-        _field(given, "image", str),
-        _words(given, "client"),
-        _words(given, "run"),
-        bool(given.get("gpus")),
-        _words(given, "devices", empty=True),
-        _words(given, "own", empty=True),
+        _field(request, "name", str),
+        _field(request, "image", str),
+        _string_list(request, "client"),
+        _string_list(request, "run"),
+        bool(request.get("gpus")),
+        _string_list(request, "devices", empty=True),
+        _string_list(request, "own", empty=True),
     )
 
 
-def _rank(given: Any) -> RankSpec:  # noqa: ANN401 - unchecked input
-    if not isinstance(given, dict):
+def _rank(request: Any) -> RankSpec:  # noqa: ANN401 - unchecked input
+    if not isinstance(request, dict):
         raise AgentError("start: every rank must be an object")
-    argv = _words(given, "argv")
-    rank = _field(given, "rank", int)
-    role, decides = str(given.get("role", "")), bool(given.get("decides", True))
-    local_rank, env = _whole(given, "local_rank", 0), _strings(given, "env")
-    inside, program = str(given.get("inside", "")), str(given.get("program", ""))
+    argv = _string_list(request, "argv")
+    rank = _field(request, "rank", int)
+    role, decides = str(request.get("role", "")), bool(request.get("decides", True))
+    local_rank, env = _whole(request, "local_rank", 0), _strings(request, "env")
+    inside, program = str(request.get("inside", "")), str(request.get("program", ""))
     return RankSpec(rank, local_rank, argv, env, role, decides, inside, program)
 
 
-def _words(given: dict[str, Any], name: str, *, empty: bool = False) -> tuple[str, ...]:
-    words: Any = given.get(name) or [] if empty else _field(given, name, list)
+def _string_list(request: dict[str, Any], name: str, *, empty: bool = False) -> tuple[str, ...]:
+    words: Any = request.get(name) or [] if empty else _field(request, name, list)
     if (
         not isinstance(words, list)
         or not (words or empty)
         or not all(isinstance(word, str) and "\0" not in word for word in words)
     ):
-        raise AgentError(f"start: {name} must be words")
+        raise AgentError(f"start: {name} must be a list of strings")
     return tuple(words)
 
 
-def _gang(given: dict[str, Any]) -> GangSpec:
-    nodes = _whole(given, "nodes", 1)
+def _gang(request: dict[str, Any]) -> GangSpec:
+    nodes = _whole(request, "nodes", 1)
     if nodes < 1:
         raise AgentError("start: a gang has at least one node")
     if nodes == 1:
         return GangSpec("", 0, "", 1)
-    token = _field(given, "token", str)
+    token = _field(request, "token", str)
     if len(token) < 16:  # noqa: PLR2004 - a shorter one can be guessed
         raise AgentError("start: gang.token must have at least 16 characters")
-    return GangSpec(_field(given, "head_address", str), _field(given, "port", int), token, nodes)
+    return GangSpec(_field(request, "head_address", str), _field(request, "port", int), token, nodes)
 
 
-def _limits(given: dict[str, Any]) -> Limits:
-    wanted = {name: given[name] for name in Limits.__dataclass_fields__ if given.get(name) is not None}
-    for name, value in wanted.items():
+def _limits(request: dict[str, Any]) -> Limits:
+    limits = {name: request[name] for name in Limits.__dataclass_fields__ if request.get(name) is not None}
+    for name, value in limits.items():
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= _LONGEST_S:
             raise AgentError(f"start: {name} must be a number of seconds")
-    return Limits(**{name: float(value) for name, value in wanted.items()})
+    return Limits(**{name: float(value) for name, value in limits.items()})
 
 
-def _object(given: dict[str, Any], name: str) -> dict[str, Any]:
-    value = given.get(name) or {}
+def _object(request: dict[str, Any], name: str) -> dict[str, Any]:
+    value = request.get(name) or {}
     if not isinstance(value, dict):
         raise AgentError(f"start: {name} must be an object")
     return value
 
 
-def _whole(given: dict[str, Any], name: str, default: int) -> int:
-    return default if given.get(name) is None else _field(given, name, int)
+def _whole(request: dict[str, Any], name: str, default: int) -> int:
+    return default if request.get(name) is None else _field(request, name, int)
 
 
-def _field(given: dict[str, Any], name: str, kind: type[T]) -> T:
-    value = given.get(name)
+def _field(request: dict[str, Any], name: str, kind: type[T]) -> T:
+    value = request.get(name)
     if not isinstance(value, kind) or isinstance(value, bool):
         raise AgentError(f"start: {name} must be of type {kind.__name__}")
     return value
 
 
-def _strings(given: dict[str, Any], name: str) -> dict[str, str]:
-    pairs = given.get(name) or {}
+def _strings(request: dict[str, Any], name: str) -> dict[str, str]:
+    pairs = request.get(name) or {}
     if not isinstance(pairs, dict) or not all(isinstance(value, str) and "\0" not in value for value in pairs.values()):
-        raise AgentError(f"start: {name} must map names to texts")
+        raise AgentError(f"start: {name} must map names to strings")
     if any(not key or "=" in key or "\0" in key for key in pairs):
-        raise AgentError(f"start: {name} holds an impossible name")
+        raise AgentError(f"start: {name} contains an invalid name")
     return dict(pairs)

@@ -27,23 +27,23 @@ def verb(spec: dict[str, Any], emit: Emit) -> None:
     start_spec = read_start(spec)
     if start_spec.container is not None:
         docker_group.enter(start_spec.container.client[-1], "start", spec)
-    _check_places(start_spec)
+    _check_directories(start_spec)
     with files.locked(os.path.join(start_spec.run_dir, "start.lock")) as lock:
         known = status.read_if_any(start_spec.run_dir)
         if known is None:
             _launch(start_spec, lock)
         elif known["run_id"] != start_spec.run_id:
-            raise AgentError(f"{start_spec.run_dir} holds the run {known['run_id']}", hint="use another directory")
+            raise AgentError(f"{start_spec.run_dir} contains run {known['run_id']}", hint="use another run directory")
     emit({**status.read(start_spec.run_dir), "started": known is None})
 
 
-def _check_places(start_spec: StartSpec) -> None:
+def _check_directories(start_spec: StartSpec) -> None:
     try:
         os.makedirs(start_spec.run_dir, mode=0o700, exist_ok=True)
     except OSError as error:
-        raise AgentError(f"cannot make {start_spec.run_dir}: {error.strerror}") from error
+        raise AgentError(f"cannot create {start_spec.run_dir}: {error.strerror}") from error
     if not os.path.isdir(start_spec.workdir):
-        raise AgentError(f"there is no work directory {start_spec.workdir}", hint="stage it first")
+        raise AgentError(f"there is no work directory {start_spec.workdir}", hint="stage the work directory first")
 
 
 def _launch(start_spec: StartSpec, lock: int) -> None:
@@ -60,24 +60,24 @@ def _launch(start_spec: StartSpec, lock: int) -> None:
     os.close(write)
     os.waitpid(child, 0)
     with os.fdopen(read, "rb") as stream:
-        word = stream.read()
-    _check_reply(json.loads(word) if word else None, start_spec)
+        reply = stream.read()
+    _check_reply(json.loads(reply) if reply else None, start_spec)
 
 
-def _check_reply(word: dict[str, Any] | None, start_spec: StartSpec) -> None:
-    if word is None:
+def _check_reply(reply: dict[str, Any] | None, start_spec: StartSpec) -> None:
+    if reply is None:
         log = os.path.join(start_spec.run_dir, "agent.log")
-        raise AgentError("the agent's daemon died while it started", hint=f"see {log} on the node")
-    if "error" in word:
-        raise AgentError(word["error"], hint=word["hint"], code=word["code"])
+        raise AgentError("the agent's daemon died during startup", hint=f"see {log} on the node")
+    if "error" in reply:
+        raise AgentError(reply["error"], hint=reply["hint"], code=reply["code"])
 
 
 def _daemon(start_spec: StartSpec, write: int, lock: int) -> None:
-    """Run the daemon. Never returns; its last error is in `agent.log`."""
+    """Run the daemon. Never returns. Unexpected errors are logged in `agent.log`."""
     try:
         _detach(start_spec.run_dir)
         supervisor = _begin(start_spec, write)
-        # The lock outlives the caller until the status stands, so that a second start cannot slip in between.
+        # Hold the lock until the status file exists, even if the caller dies, so that no second start interferes.
         os.close(write)
         os.close(lock)
         supervisor.run()
@@ -93,17 +93,19 @@ def _begin(start_spec: StartSpec, write: int) -> Supervisor:
     try:
         supervisor = Supervisor(start_spec)
     except (AgentError, OSError) as error:
-        reported = error if isinstance(error, AgentError) else AgentError(f"the agent cannot start: {error.strerror}")
-        _tell(write, {"error": reported.message, "hint": reported.hint, "code": reported.code})
+        agent_error = (
+            error if isinstance(error, AgentError) else AgentError(f"the agent cannot start: {error.strerror}")
+        )
+        _tell(write, {"error": agent_error.message, "hint": agent_error.hint, "code": agent_error.code})
         raise
     _tell(write, {})
     return supervisor
 
 
-def _tell(write: int, word: dict[str, Any]) -> None:
+def _tell(write: int, reply: dict[str, Any]) -> None:
     """Report to the caller, if it still exists. The run continues either way."""
     with suppress(BrokenPipeError):
-        os.write(write, json.dumps(word).encode())
+        os.write(write, json.dumps(reply).encode())
 
 
 def _detach(folder: str) -> None:

@@ -1,4 +1,4 @@
-"""The status file of a run, and its meaning once its writer is dead."""
+"""The status file of a run, and the status if the agent that writes it is dead."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ def log_path(folder: str, rank: int) -> str:
 
 
 def read(folder: str) -> dict[str, Any]:
-    """Return the current status of the run. If its writer is dead or silent, the state is `lost`.
+    """Return the current status of the run. If the agent is dead or silent, the state is `lost`.
 
     Raises:
         AgentError: There is no run in this directory.
     """
     status = read_if_any(folder)
     if status is None:
-        raise AgentError(f"there is no run in {folder}", code="no-run", hint="start it first")
+        raise AgentError(f"there is no run in {folder}", code="no-run", hint="start the run first")
     return status
 
 
@@ -71,10 +71,10 @@ def _read_if_any(folder: str) -> dict[str, Any] | None:
         return None
     text(stored["state"])
     if stored["state"] not in FINAL and not proc.alive(stored["agent"]):
-        # It may have written its last word between the two looks.
+        # The agent may have written its final status between the two checks.
         stored = files.read_json(path(folder)) or stored
     touched = os.stat(path(folder)).st_mtime
-    reason = _lost(stored, time.time() - touched)
+    reason = _lost_reason(stored, time.time() - touched)
     if reason:
         stored["state"] = "lost"
         failure = {"rank": None, "exit_code": None, "node_index": stored["node_index"], "reason": reason}
@@ -84,7 +84,7 @@ def _read_if_any(folder: str) -> dict[str, Any] | None:
     return stored
 
 
-def _lost(stored: dict[str, Any], silent_s: float) -> str:
+def _lost_reason(stored: dict[str, Any], silent_s: float) -> str:
     if stored["state"] in FINAL:
         return ""
     if not proc.alive(stored["agent"]):

@@ -22,7 +22,7 @@ from .verdict import Report, read_cancel
 from .watchdog import Watchdog
 
 REQUEST = "stop-request.json"
-"""How `stop` tells the daemon which signal and grace it wants."""
+"""File with the signal and grace period that `stop` requests from the daemon."""
 _TICK_S = 0.2
 _RESERVE = ".reserve"
 _RESERVE_BYTES = 64 * 1024
@@ -30,7 +30,7 @@ _SAVE_AGAIN_S = 600.0
 
 
 class Supervisor:
-    """Supervises the ranks in one thread: it forks them, and their death signal is tied to the forking thread."""
+    """Supervises the ranks in a single thread, because their death signal is tied to the thread that forks them."""
 
     def __init__(self, spec: StartSpec) -> None:
         """Prepare this node's part of the gang, including its container.
@@ -65,24 +65,24 @@ class Supervisor:
         self._save()
 
     def run(self) -> None:
-        """Run until the gang has ended and no other node needs this one."""
+        """Run until the gang has finished and no other node needs this node."""
         while self._state not in status.FINAL:
             self._turn()
             self._ranks.reap()
-            self._obey(time.monotonic())
+            self._follow_verdict(time.monotonic())
             self._save_if_changed()
         self._linger()
         self._gang.close()
 
     def _turn(self) -> None:
-        """Wait for something to happen, a tick at most, and deal with it."""
+        """Wait for events, at most one tick, and process them."""
         for key, _ in self._selector.select(self._wait_s()):
             key.data()
         self._gang.tick(self._report(), time.monotonic())
 
     def _wait_s(self) -> float:
         kill_at = self._ranks.kill_at
-        # While ranks are being ended their groups are looked at often: nobody tells us when a grandchild is gone.
+        # Check the process groups often while ranks are being stopped: the exit of a grandchild causes no event.
         return _TICK_S if kill_at is None else min(0.05, _TICK_S)
 
     def _report(self) -> Report:
@@ -94,7 +94,7 @@ class Supervisor:
             "ended": self._state in status.FINAL,
         }
 
-    def _obey(self, now: float) -> None:
+    def _follow_verdict(self, now: float) -> None:
         verdict = self._gang.verdict
         if verdict is None:
             if self._gang.formed and not self._started:
@@ -105,14 +105,14 @@ class Supervisor:
         else:
             self._ranks.enforce(now)
             if self._ranks.gone(now):
-                self._end(verdict["state"])
+                self._finish(verdict["state"])
 
     def _start(self) -> None:
         self._started = True
         self._state = "running"
         self._ranks.start()
 
-    def _end(self, state: str) -> None:
+    def _finish(self, state: str) -> None:
         self._ranks.sweep()
         if self._container is not None:
             self._container.remove()
@@ -127,7 +127,7 @@ class Supervisor:
         while not self._gang.released(time.monotonic()):
             self._turn()
         if self._container is None or self._container.remove():
-            self._ranks.dismiss()  # else the guard goes on trying
+            self._ranks.dismiss()  # otherwise the watchdog keeps trying to remove the container
 
     def _save_if_changed(self) -> None:
         now = time.monotonic()
@@ -138,16 +138,16 @@ class Supervisor:
             _touch(status.path(self._spec.run_dir))
 
     def _save(self) -> bool:
-        """Write the status; a full disk is met with the reserve, then with patience."""
-        shown = self._status()
+        """Write the status. If the disk is full, free the reserved space and return False: the caller retries."""
+        current = self._status()
         try:
-            files.write_json(status.path(self._spec.run_dir), shown)
+            files.write_json(status.path(self._spec.run_dir), current)
         except OSError as error:
             if not self._saved or error.errno not in (errno.ENOSPC, errno.EDQUOT):
                 raise
             _release(self._spec.run_dir)
             return False
-        self._saved = repr(shown)
+        self._saved = repr(current)
         self._beat_at = time.monotonic()
         return True
 
@@ -178,12 +178,12 @@ class Supervisor:
         self._selector.register(read, selectors.EVENT_READ, lambda: read.recv(4096))
 
     def _on_stop(self, *_: object) -> None:
-        usual = {"signal": "SIGTERM", "grace_s": self._spec.limits.grace_s}
+        default = {"signal": "SIGTERM", "grace_s": self._spec.limits.grace_s}
         try:
-            asked = files.read_json(os.path.join(self._spec.run_dir, REQUEST)) or {}
-            self._cancel = read_cancel({**usual, **asked})
-        except MALFORMED:  # whoever asks wants an end, whatever the file says
-            self._cancel = usual
+            request = files.read_json(os.path.join(self._spec.run_dir, REQUEST)) or {}
+            self._cancel = read_cancel({**default, **request})
+        except MALFORMED:  # stop with the default signal if the file is malformed
+            self._cancel = default
 
 
 def _create(container: RankContainer, watchdog: Watchdog, run_dir: str) -> None:
@@ -200,7 +200,7 @@ def _touch(path: str) -> None:
 
 
 def _reserve(folder: str) -> None:
-    """Keep some room for the last word of a run whose ranks fill the disk."""
+    """Reserve disk space for the final status, in case the ranks fill the disk."""
     handle = os.open(os.path.join(folder, _RESERVE), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(handle, "wb") as stream:
         stream.write(b"\0" * _RESERVE_BYTES)

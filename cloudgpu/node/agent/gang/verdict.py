@@ -1,7 +1,7 @@
-"""Decide how a gang ends, without clocks or sockets: reports in, one verdict out. Times are monotonic seconds.
+"""Decide the outcome of a gang, without clocks or sockets: reports in, one verdict out. Times are monotonic seconds.
 
 Every heartbeat contains a node's whole report or the head's whole order, so a lost connection loses nothing. Only the
-head decides. A worker decides alone only if it cannot reach the head.
+head decides. A worker decides on its own only if it cannot reach the head.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ def failure(node_index: int, reason: str, *, rank: int | None = None, exit_code:
 
 
 def read_report(message: dict[str, Any]) -> Report:
-    """Parse the report of another node, which may run another version.
+    """Parse the report of another node, which may run a different version.
 
     Raises:
-        ValueError: The message is malformed; also the other errors of `foreign.MALFORMED`.
+        ValueError: The message is malformed; also the other errors of `untrusted_data.MALFORMED`.
     """
-    seen, asked = message["failure"], message["cancel"]
+    reported_failure, cancel_request = message["failure"], message["cancel"]
     report: Report = {"done": bool(message["done"]), "failure": None, "cancel": None, "ended": bool(message["ended"])}
-    if seen is not None:
-        report["failure"] = {**_read_failure(seen), "age_s": number(seen["age_s"])}
-    if asked is not None:
-        report["cancel"] = read_cancel(asked)
+    if reported_failure is not None:
+        report["failure"] = {**_read_failure(reported_failure), "age_s": number(reported_failure["age_s"])}
+    if cancel_request is not None:
+        report["cancel"] = read_cancel(cancel_request)
     return report
 
 
@@ -43,36 +43,36 @@ def read_order(message: dict[str, Any]) -> dict[str, Any]:
     """Parse an order of the head.
 
     Raises:
-        ValueError: The message is malformed; also the other errors of `foreign.MALFORMED`.
+        ValueError: The message is malformed; also the other errors of `untrusted_data.MALFORMED`.
     """
     order: dict[str, Any] = {"formed": bool(message["formed"]), "verdict": None}
     decided = message["verdict"]
     if decided is not None:
         if decided["state"] not in _STATES:
             raise ValueError("unknown state")
-        first = decided["first_failure"]
-        seen = None if first is None else _read_failure(first)
-        order["verdict"] = {"state": decided["state"], "first_failure": seen, **read_cancel(decided)}
+        reported_failure = decided["first_failure"]
+        first_failure = None if reported_failure is None else _read_failure(reported_failure)
+        order["verdict"] = {"state": decided["state"], "first_failure": first_failure, **read_cancel(decided)}
     return order
 
 
-def _read_failure(seen: dict[str, Any]) -> dict[str, Any]:
-    rank, exit_code = seen["rank"], seen["exit_code"]
+def _read_failure(reported: dict[str, Any]) -> dict[str, Any]:
+    rank, exit_code = reported["rank"], reported["exit_code"]
     if exit_code is not None and (isinstance(exit_code, bool) or not isinstance(exit_code, int)):
         raise ValueError("not an exit code")
     known = {"rank": None if rank is None else whole(rank), "exit_code": exit_code}
-    return {**seen, **known, "node_index": whole(seen["node_index"]), "reason": text(seen["reason"])}
+    return {**reported, **known, "node_index": whole(reported["node_index"]), "reason": text(reported["reason"])}
 
 
-def read_cancel(asked: dict[str, Any]) -> dict[str, Any]:
+def read_cancel(request: dict[str, Any]) -> dict[str, Any]:
     """Parse the signal and grace period of a cancel request.
 
     Raises:
-        ValueError: The request is malformed; also the other errors of `foreign.MALFORMED`.
+        ValueError: The request is malformed; also the other errors of `untrusted_data.MALFORMED`.
     """
-    if asked["signal"] not in signal.Signals.__members__:
+    if request["signal"] not in signal.Signals.__members__:
         raise ValueError("unknown signal")
-    return {"signal": asked["signal"], "grace_s": number(asked["grace_s"])}
+    return {"signal": request["signal"], "grace_s": number(request["grace_s"])}
 
 
 class HeadCore:
@@ -94,7 +94,7 @@ class HeadCore:
 
     @property
     def order(self) -> dict[str, Any]:
-        """The order for all workers."""
+        """Order for all workers."""
         return {"formed": self.formed, "verdict": self.verdict}
 
     def receive(self, node: int, report: Report, now: float) -> None:
@@ -105,20 +105,20 @@ class HeadCore:
         self._ended[node] = report["ended"]
         if report["failure"] is not None and node not in self._failed_nodes:
             self._failed_nodes[node] = True
-            seen = dict(report["failure"])
-            # Ages, not times of day, cross the network: no two clocks need to agree.
-            self._suspect(now - seen.pop("age_s"), seen, now)
+            first_failure = dict(report["failure"])
+            # Nodes send ages instead of timestamps, so that their clocks need not agree.
+            self._suspect(now - first_failure.pop("age_s"), first_failure, now)
         if report["cancel"] is not None:
             self._decide("cancelled", None, report["cancel"]["signal"], report["cancel"]["grace_s"])
 
     def closed(self, node: int, now: float) -> None:
-        """Note that a node disconnected. It may reconnect."""
+        """Record that a node disconnected. It may reconnect."""
         if not self.formed:
             self._heard.pop(node, None)
         self._closed.setdefault(node, now)
 
     def tick(self, now: float) -> None:
-        """Process the passage of time: form the gang, detect lost nodes, decide."""
+        """Form the gang, detect lost nodes, and decide the verdict, as of the given time."""
         if self.verdict is not None:
             return
         if not self.formed:
@@ -132,7 +132,7 @@ class HeadCore:
             self._decide("succeeded", None)
 
     def released(self, now: float) -> bool:
-        """Return True if every worker has ended or is lost, so that the head may exit."""
+        """Return True if every worker has finished or is lost, so that the head may exit."""
         return self.verdict is not None and all(
             self._ended.get(node) or node in self._closed or self._silence(node, now) > self._limits.lost_s
             for node in range(1, self._nodes)
@@ -144,26 +144,26 @@ class HeadCore:
         waited = self._limits.start_timeout_s
         if missing and now - self._began > waited:
             named = ", ".join(str(node) for node in missing)
-            who = f"node {named}" if len(missing) == 1 else f"nodes {named}"
-            self._suspect(now, failure(missing[0], f"{who} did not join within {waited:.0f} s"), now)
+            nodes = f"node {named}" if len(missing) == 1 else f"nodes {named}"
+            self._suspect(now, failure(missing[0], f"{nodes} did not join within {waited:.0f} s"), now)
 
     def _look_for_lost(self, now: float) -> None:
         for node in range(1, self._nodes):
-            gone_s = now - self._closed.get(node, now)
-            if gone_s > self._limits.reconnect_s:
-                self._suspect(now, failure(node, f"lost contact with node {node}: its agent went away"), now)
+            disconnected_s = now - self._closed.get(node, now)
+            if disconnected_s > self._limits.reconnect_s:
+                self._suspect(now, failure(node, f"lost contact with node {node}: its agent disconnected"), now)
             elif self._silence(node, now) > self._limits.lost_s:
-                why = f"lost contact with node {node}: silent for {self._limits.lost_s:.0f} s"
-                self._suspect(now, failure(node, why), now)
+                reason = f"lost contact with node {node}: silent for {self._limits.lost_s:.0f} s"
+                self._suspect(now, failure(node, reason), now)
 
     def _silence(self, node: int, now: float) -> float:
         return now - self._heard.get(node, self._began)
 
-    def _suspect(self, at: float, seen: dict[str, Any], now: float) -> None:
+    def _suspect(self, at: float, reported: dict[str, Any], now: float) -> None:
         if not self._failures:
-            # One dead rank breaks the others within milliseconds; whoever died first may be heard of last.
+            # One dead rank breaks the other ranks within milliseconds, and the earliest failure may be reported last.
             self._settled_at = now + self._limits.settle_s
-        self._failures.append((at, seen))
+        self._failures.append((at, reported))
 
     def _decide(self, state: str, first: dict[str, Any] | None, signal: str = "SIGTERM", grace_s: float = -1) -> None:
         if self.verdict is None:
@@ -172,10 +172,10 @@ class HeadCore:
 
 
 class WorkerCore:
-    """A worker's side: follows the head's orders, and ends alone if the head is unreachable."""
+    """A worker's side: follows the head's orders, and stops on its own if the head is unreachable."""
 
     _PATIENCE_S = 10.0
-    """Added to the head's own start timeout, so that the head's word about who is missing arrives first."""
+    """Seconds added to the head's start timeout, so that the head's report of missing nodes arrives first."""
 
     def __init__(self, limits: Limits, now: float) -> None:
         self.verdict: GangVerdict | None = None
@@ -189,11 +189,11 @@ class WorkerCore:
 
     @property
     def heard(self) -> float:
-        """When the head was last heard from, or the start time."""
+        """Time of the last message from the head, or the start time if there is none."""
         return self._began if self._heard is None else self._heard
 
     def cancel(self, request: dict[str, Any], now: float) -> None:
-        """Request the end of the run. The head decides; if it does not respond, this node ends alone."""
+        """Request cancellation. The head decides; if it does not respond, this node stops on its own."""
         if self._cancelled_at is None:
             self._cancelled_at, self._cancel = now, request
 
@@ -204,11 +204,11 @@ class WorkerCore:
         self.verdict = self.verdict or order["verdict"]
 
     def closed(self, now: float) -> None:
-        """Note that the connection was lost or could not be made. The owner retries."""
+        """Record that the connection was lost or could not be established. The owner retries."""
         self._closed = now if self._closed is None else self._closed
 
     def tick(self, now: float) -> None:
-        """Process the passage of time."""
+        """Decide without the head if the head has not responded in time."""
         if self.verdict is not None:
             return
         if self._cancelled_at is not None and now - self._cancelled_at > self._limits.reconnect_s:
@@ -217,7 +217,7 @@ class WorkerCore:
             if now - self._began > self._limits.start_timeout_s + self._PATIENCE_S:
                 self._lost(f"node 0 did not start the gang within {self._limits.start_timeout_s:.0f} s")
         elif self._closed is not None and now - self._closed > self._limits.reconnect_s:
-            self._lost("lost contact with node 0: its agent went away")
+            self._lost("lost contact with node 0: its agent disconnected")
         elif self._heard is not None and now - self._heard > self._limits.lost_s:
             self._lost(f"lost contact with node 0: silent for {self._limits.lost_s:.0f} s")
 

@@ -1,4 +1,4 @@
-"""Stop the ranks when the agent cannot: a process that lives as long as the agent and acts when the agent dies."""
+"""A process that lives as long as the agent and kills the ranks if the agent dies."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .spec import StartSpec
 
 
 class Watchdog:
-    """A process that stops the ranks if the agent dies, for whatever reason."""
+    """A process that kills the ranks and removes their container if the agent dies."""
 
     def __init__(self, mark: str, container: RankContainer | None = None, spec: StartSpec | None = None) -> None:
         self.mark = mark
@@ -23,18 +23,18 @@ class Watchdog:
         os.close(read)
 
     def watch(self, group: int) -> None:
-        """Name a process group to end."""
+        """Add a process group to kill if the agent dies."""
         self._send(b"%d\n" % group)
 
     def hold(self, *, exists: bool) -> None:
-        """Tell the watchdog whether there is a container to stop.
+        """Tell the watchdog whether a container exists that it must remove if the agent dies.
 
-        The name of a removed container may be reused by another attempt.
+        Another attempt may reuse the name of a removed container.
         """
         self._send(b"hold\n" if exists else b"free\n")
 
     def kill_hidden(self) -> None:
-        """End what carries the run's mark, the guard itself excepted: it never had it in its environment."""
+        """Kill every process that carries the run's mark. The watchdog does not carry the mark."""
         proc.kill_marked(self.mark)
 
     def dismiss(self) -> None:
@@ -46,7 +46,7 @@ class Watchdog:
         try:
             os.write(self._write, line)
         except BrokenPipeError:
-            return  # somebody killed the guard; the ranks still have the kernel's death signal
+            return  # the watchdog was killed; the ranks still receive the kernel's death signal
 
 
 def _run_watchdog(read: int, mark: str, container: RankContainer | None, spec: StartSpec | None) -> None:
@@ -70,12 +70,12 @@ def _run_watchdog(read: int, mark: str, container: RankContainer | None, spec: S
         proc.signal_group(group, signal.SIGKILL)
     proc.kill_marked(mark)
     last_was_hold = [word for word in messages if not word.isdigit()][-1:] == [b"hold"]
-    _clean(container if last_was_hold else None, spec)
+    _clean_up(container if last_was_hold else None, spec)
     os._exit(1)
 
 
-def _clean(container: RankContainer | None, spec: StartSpec | None) -> None:
-    """Leave nothing of the run that would outlive it."""
+def _clean_up(container: RankContainer | None, spec: StartSpec | None) -> None:
+    """Revoke the run's SSH key and remove its container."""
     if spec is not None:
         revoke(spec)
     if container is not None:

@@ -21,10 +21,11 @@ _UMOUNT_S = 20.0
 
 
 def verb(spec: dict[str, Any], emit: Emit) -> None:
-    """Print what was given back, and `left`: what could not be ended or removed. Nothing there is success.
+    """Print the number of clusters, the released GPUs, and `left`: processes and files that could not be removed.
 
-    `token` and `home` name the cluster and its own directory, below this user's `.cloudgpu/hosts`; without them
-    `cluster` and `owner` find it. With the last cluster goes all of `.cloudgpu`, unless `keep_cache` is set.
+    It is not an error if there is nothing to clean up. `token` and `home` identify the cluster and its directory below
+    this user's `.cloudgpu/hosts`; without them, `cluster` and `owner` identify it. With this user's last
+    cluster, all of `.cloudgpu` is removed. `keep_cache` keeps downloaded datasets and environments.
     """
     grace_s, keep = float(spec.get("grace_s", _GRACE_S)), bool(spec.get("keep_cache"))
     if spec.get("token"):
@@ -35,14 +36,14 @@ def verb(spec: dict[str, Any], emit: Emit) -> None:
     for token, home in found:
         lease = store.own(token)
         gpus += list(lease.gpus) if lease is not None else []
-        # Where this login's home directory is another one than when the lease was taken, both are cleared.
+        # If this login's home directory differs from the home directory in the lease, clear both.
         homes = dict.fromkeys([home] if lease is None or not lease.home else [home, _checked_home(lease.home)])
-        left += _end(token, list(homes), grace_s=grace_s, keep_cache=keep)
+        left += _end_cluster(token, list(homes), grace_s=grace_s, keep_cache=keep)
     emit({"clusters": len(found), "gpus": gpus, "left": left})
 
 
-def _end(token: str, homes: list[str], *, grace_s: float, keep_cache: bool) -> list[str]:
-    """Stop processes, unmount, delete files, and remove the lease last, so that nobody else gets GPUs still in use."""
+def _end_cluster(token: str, homes: list[str], *, grace_s: float, keep_cache: bool) -> list[str]:
+    """Stop processes, unmount, delete files, and remove the lease last: no other cluster may get GPUs still in use."""
     left = [remainder for home in homes for remainder in _clear(home, grace_s=grace_s, keep_cache=keep_cache)]
     if not left and os.path.lexists(store.FOLDER):
         with store.held():
@@ -51,7 +52,7 @@ def _end(token: str, homes: list[str], *, grace_s: float, keep_cache: bool) -> l
 
 
 def _clear(home: str, *, grace_s: float, keep_cache: bool) -> list[str]:
-    """End and remove everything in one directory of a cluster; return what is left."""
+    """Stop and remove everything in one directory of a cluster. Return descriptions of what remains."""
     left = [f"process {pid}" for pid in (*termination.end_all(home, grace_s=grace_s), *termination.end_leftovers(home))]
     left += [f"container {name}" for name in termination.end_containers(home)]
     left += [f"mount {path}" for path in mount.leave_all(os.path.join(home, ".cloudgpu", "mounts"))]
@@ -79,26 +80,26 @@ def _checked_home(home: str) -> str:
 
 
 def _matching_clusters(cluster: str, owner: str) -> list[tuple[str, str]]:
-    """Return token and directory of every cluster of this name and owner that this user has here."""
-    found = []
-    for mark in sorted(Path("~/.cloudgpu/hosts").expanduser().glob(f"*/{MARK}")):
+    """Return token and directory of this user's clusters on this host with this name and owner."""
+    clusters = []
+    for record_file in sorted(Path("~/.cloudgpu/hosts").expanduser().glob(f"*/{MARK}")):
         try:
-            known = files.read_json(str(mark)) or {}
+            record = files.read_json(str(record_file)) or {}
         except ValueError:
             continue
-        if (known.get("cluster"), known.get("owner")) == (cluster, owner):
-            found.append((str(known.get("token")), str(mark.parent)))
+        if (record.get("cluster"), record.get("owner")) == (cluster, owner):
+            clusters.append((str(record.get("token")), str(record_file.parent)))
     # This login may have another home directory than the one that took the lease.
-    found += [
+    clusters += [
         (lease.token, _checked_home(lease.home))
         for lease in store.active()
         if lease.home and lease.user == store.current_user() and (lease.cluster, lease.owner) == (cluster, owner)
     ]
-    return list(dict(found).items())
+    return list(dict(clusters).items())
 
 
 def _unmounted(home: str) -> list[str]:
-    """Unmount what a run left mounted below its directory; what stays mounted."""
+    """Unmount everything that is mounted below a directory. Return the mount points that remain."""
     for path in _mounts(home):
         for tool in (["fusermount3", "-u", path], ["fusermount", "-u", path], ["umount", path], ["umount", "-l", path]):
             if shutil.which(tool[0]) and path in _mounts(home):
@@ -112,15 +113,15 @@ def _unmounted(home: str) -> list[str]:
 def _mounts(home: str) -> list[str]:
     """Return the mount points below a directory, innermost first."""
     try:
-        rows = Path("/proc/self/mounts").read_text(encoding="utf-8", errors="replace").splitlines()
+        lines = Path("/proc/self/mounts").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
         return []
-    found = [row.split(" ")[1].replace("\\040", " ") for row in rows if row.count(" ") > 1]
-    return sorted((path for path in found if path.startswith(home + os.sep)), key=len, reverse=True)
+    mount_points = [line.split(" ")[1].replace("\\040", " ") for line in lines if line.count(" ") > 1]
+    return sorted((path for path in mount_points if path.startswith(home + os.sep)), key=len, reverse=True)
 
 
 def _remove(path: str) -> None:
-    """Delete a tree, including read-only files. What cannot be deleted is left and found by the caller."""
+    """Delete a tree, including read-only files. Files that cannot be deleted remain; the caller reports them."""
 
     def opened(function: Any, name: str, _error: Any) -> None:  # noqa: ANN401 - shutil's own protocol
         try:
@@ -146,4 +147,4 @@ def _remove_base(home: str, *, keep_cache: bool) -> None:
     try:
         os.rmdir(base)
     except OSError:
-        return  # it holds something that is not of ours, or is to be kept
+        return  # it contains files of the user, or caches to keep

@@ -1,6 +1,6 @@
-"""The lease daemon: stops the cluster's processes on this host when the lease ends.
+"""The lease daemon: stops the cluster's processes on this host when the lease expires.
 
-It needs no caller, server or permission. A second one for the same lease exits immediately.
+The daemon needs no caller, server or permission. A second daemon for the same lease exits immediately.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from contextlib import suppress
 from .. import files, proc
 from . import store, termination
 
-_LOOK_S = 5.0
+_POLL_S = 5.0
 _LOCK = "warden.lock"
 
 
@@ -35,12 +35,12 @@ def ensure_running(token: str, home: str) -> None:
 def stop(home: str) -> None:
     """Stop the lease daemon of a cluster that the caller is about to clean up."""
     try:
-        who = files.read_json(os.path.join(home, termination.WARDEN))
+        daemon_process = files.read_json(os.path.join(home, termination.WARDEN))
     except ValueError:
         return
-    if who is not None and proc.alive(who) and int(who["pid"]) != os.getpid():
+    if daemon_process is not None and proc.alive(daemon_process) and int(daemon_process["pid"]) != os.getpid():
         with suppress(ProcessLookupError, PermissionError):
-            os.kill(int(who["pid"]), signal.SIGKILL)
+            os.kill(int(daemon_process["pid"]), signal.SIGKILL)
 
 
 def _run_daemon(token: str, home: str) -> None:
@@ -67,13 +67,13 @@ def _watch(token: str, home: str) -> None:
         left_s = lease.expires_epoch_s - time.time()
         if left_s <= 0:
             break
-        time.sleep(min(left_s, _LOOK_S))
-    print("the lease is over: ending what runs", flush=True)  # noqa: T201 - its log
+        time.sleep(min(left_s, _POLL_S))
+    print("the lease has expired: stopping the cluster's processes", flush=True)  # noqa: T201 - goes to the log
     termination.end_all(home, grace_s=10.0)
     termination.end_containers(home)
     with store.held():
-        lapsed = store.own(token)
-        if lapsed is not None and lapsed.expired:
+        current = store.own(token)
+        if current is not None and current.expired:
             store.remove(token)
 
 

@@ -14,7 +14,7 @@ from .store import Lease, gpu_names
 
 Emit = Callable[[dict], None]  # type: ignore[type-arg]  # Python 3.8 knows no dict[...] at run time
 MARK = "cluster.json"
-"""In a cluster's own directory: whose it is."""
+"""File in a cluster's directory that records the cluster's name, owner and token."""
 
 
 def verb(spec: dict[str, Any], emit: Emit) -> None:
@@ -26,52 +26,56 @@ def verb(spec: dict[str, Any], emit: Emit) -> None:
     actions = {"take": _take, "show": _show, "extend": _extend}
     action = actions.get(str(spec.get("action")))
     if action is None:
-        raise AgentError(f"lease: unknown action {spec.get('action')!r}", hint=f"one of: {' '.join(actions)}")
+        raise AgentError(f"lease: unknown action {spec.get('action')!r}", hint=f"use one of: {' '.join(actions)}")
     emit(action(spec))
 
 
 def _take(spec: dict[str, Any]) -> dict[str, Any]:
-    """Lease the first free GPUs, or renew an existing lease. A lease daemon ends it at its expiry."""
-    wanted = _number(spec, "gpus")
+    """Lease the first free GPUs, or renew an existing lease. A lease daemon enforces the expiry."""
+    requested = _number(spec, "gpus")
     home = _text(spec, "home")
     lease = Lease(
         _text(spec, "token"), _text(spec, "cluster"), _text(spec, "owner"), (), _number(spec, "expires_epoch_s"),
         home=home,
     )  # fmt: skip
     with store.held():
-        current = store.own(lease.token)
+        existing = store.own(lease.token)
         ids = gpu_use.gpu_ids()
-        gpus = current.gpus if current is not None and len(current.gpus) == wanted else _free(wanted, ids, lease.token)
+        gpus = (
+            existing.gpus
+            if existing is not None and len(existing.gpus) == requested
+            else _free(requested, ids, lease.token)
+        )
         taken = replace(lease, gpus=gpus)
         store.write(taken)
     os.makedirs(home, mode=0o700, exist_ok=True)
-    # Files outlive a lease: whoever lost every record still finds what is theirs to remove.
+    # Files outlive a lease. With this record, a user without any local record can still find and remove them.
     files.write_json(os.path.join(home, MARK), {"cluster": taken.cluster, "owner": taken.owner, "token": taken.token})
     daemon.ensure_running(taken.token, home)
     return {"devices": list(gpus), "of": len(ids)}
 
 
-def _free(wanted: int, ids: dict[str, int], token: str) -> tuple[int, ...]:
+def _free(requested: int, ids: dict[str, int], token: str) -> tuple[int, ...]:
     others = [lease for lease in store.active() if lease.token != token]
     leased = {gpu for lease in others for gpu in lease.gpus}
-    foreign = [process for process in gpu_use.processes(ids) if process.gpu not in leased]
-    free = sorted(set(ids.values()) - leased - {process.gpu for process in foreign})
-    if len(ids) < wanted:
-        raise AgentError(f"this host has {len(ids)} GPUs, not the {wanted} requested", code="no-gpu")
-    if len(free) < wanted:
-        why = [lease.description for lease in others] + [process.description for process in foreign]
+    unleased = [process for process in gpu_use.processes(ids) if process.gpu not in leased]
+    free = sorted(set(ids.values()) - leased - {process.gpu for process in unleased})
+    if len(ids) < requested:
+        raise AgentError(f"this host has {len(ids)} GPUs, but {requested} are requested", code="no-gpu")
+    if len(free) < requested:
+        in_use = [lease.description for lease in others] + [process.description for process in unleased]
         raise AgentError(
-            f"{len(free)} of {len(ids)} GPUs are free, {wanted} are asked for; taken: {'; '.join(why)}",
+            f"only {len(free)} of {len(ids)} GPUs are free, but {requested} are requested; in use: {'; '.join(in_use)}",
             code="leased" if others else "in-use",
-            hint="wait for them, or ask for fewer GPUs or another pool",
+            hint="wait until enough GPUs are free, or request fewer GPUs or another pool",
         )
-    return tuple(free[:wanted])
+    return tuple(free[:requested])
 
 
 def _show(spec: dict[str, Any]) -> dict[str, Any]:
     """Return all leases and GPU processes. A host without a driver has no GPUs and reports why."""
     token = str(spec.get("token", ""))
-    stands = store.active()
+    leases = store.active()
     problem, ids, busy = "", {}, []
     try:
         ids = gpu_use.gpu_ids()
@@ -85,7 +89,7 @@ def _show(spec: dict[str, Any]) -> dict[str, Any]:
         "leases": [
             {"cluster": lease.cluster, "owner": lease.owner, "user": lease.user, "gpus": list(lease.gpus),
              "expires_epoch_s": lease.expires_epoch_s, "mine": lease.token == token, "told": lease.description}
-            for lease in stands
+            for lease in leases
         ],
         "processes": [
             {"gpu": process.gpu, "pid": process.pid, "user": process.user, "told": process.description}

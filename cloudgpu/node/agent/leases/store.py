@@ -1,8 +1,8 @@
 """GPU leases of this machine: one file per lease in a directory that every login user may write to.
 
-The directory is sticky, so only the user who took a lease can change or remove it, and everyone can read it. Files are
-accessed under a `flock`, which the kernel releases when its holder exits. A lease ends at its expiry, so GPUs of a dead
-caller become free.
+The directory is sticky, so only the user who took a lease can change or remove it, and everyone can read it. Changes
+require a `flock` on the directory, which the kernel releases when its holder exits. A lease ends at its expiry, so that
+the GPUs of a dead caller become free.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from typing import Iterator
 from ..errors import AgentError
 from ..untrusted_data import MALFORMED, parsed_object, text, whole
 
-FOLDER = "/var/tmp/cloudgpu"  # noqa: S108 - all login users must meet there, and it outlives a reboot
-_PATIENCE_S = 20.0
+FOLDER = "/var/tmp/cloudgpu"  # noqa: S108 - all login users share it, and it survives a reboot
+_LOCK_WAIT_S = 20.0
 _SHARED = 0o1777
 _MOST_GPUS = 4096
 _LATEST_S = 4_102_444_799
-"""The end of the year 2099: callers take no later time."""
+"""The end of the year 2099, which is the latest expiry that callers accept."""
 
 
 @dataclass(frozen=True)
 class Lease:
-    """A lease. `user` is the owner of the file, whatever the file says.
+    """A lease of GPUs. `user` is the owner of the file, regardless of the file's content.
 
-    `home` is the cluster's directory. A later login may have another home directory and must still find it.
+    `home` is the cluster's directory, recorded because a later login may have a different home directory.
     """
 
     token: str
@@ -52,7 +52,7 @@ class Lease:
 
     @property
     def description(self) -> str:
-        """Description for messages: `GPUs 0-3 by ana (cluster x) until 2026-11-22 10:00 UTC`."""
+        """Description for messages: `GPUs 0-3 by ana, cluster x, until 2026-11-22 10:00 UTC`."""
         until = time.strftime("%Y-%m-%d %H:%M", time.gmtime(self.expires_epoch_s))
         who = self.owner if self.owner == self.user else f"{self.owner} ({self.user} there)"
         return f"{gpu_names(self.gpus)} by {who}, cluster {self.cluster}, until {until} UTC"
@@ -76,7 +76,7 @@ def held() -> Iterator[None]:
     handle = _locked()
     try:
         yield
-        _tidy()
+        _remove_if_empty()
     finally:
         os.close(handle)
 
@@ -88,16 +88,16 @@ def active() -> list[Lease]:
 
 
 def own(token: str) -> Lease | None:
-    """Return the lease of this token if this user took it, expired or not."""
+    """Return this user's lease with this token, even if it has expired, or None."""
     lease = _read(_name(token))
     return lease if lease is not None and lease.user == current_user() else None
 
 
 def write(lease: Lease) -> None:
-    """Write it, whole or not at all.
+    """Write a lease atomically.
 
     Raises:
-        AgentError: It cannot be written.
+        AgentError: The lease cannot be written.
     """
     try:
         handle, temporary = tempfile.mkstemp(prefix=".new-", dir=FOLDER)
@@ -108,7 +108,9 @@ def write(lease: Lease) -> None:
             os.fsync(stream.fileno())
         os.replace(temporary, os.path.join(FOLDER, _name(lease.token)))
     except OSError as error:
-        raise AgentError(f"cannot write a lease in {FOLDER}: {error.strerror}", hint="is the disk full?") from error
+        raise AgentError(
+            f"cannot write a lease in {FOLDER}: {error.strerror}", hint="check that the disk is not full"
+        ) from error
 
 
 def remove(token: str) -> None:
@@ -151,17 +153,17 @@ def _read(name: str) -> Lease | None:
         handle = os.open(os.path.join(FOLDER, name), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         with os.fdopen(handle, "rb") as stream:
             owner = user_name(os.fstat(stream.fileno()).st_uid)
-            description = parsed_object(stream.read(65536))
-        gpus = tuple(sorted({whole(index, _MOST_GPUS) for index in description["gpus"]}))
-        expires = whole(description["expires_epoch_s"], _LATEST_S)
+            fields = parsed_object(stream.read(65536))
+        gpus = tuple(sorted({whole(index, _MOST_GPUS) for index in fields["gpus"]}))
+        expires = whole(fields["expires_epoch_s"], _LATEST_S)
         return Lease(
-            text(description["token"]),
-            text(description["cluster"]),
-            text(description["owner"]),
+            text(fields["token"]),
+            text(fields["cluster"]),
+            text(fields["owner"]),
             gpus,
             expires,
             owner,
-            text(description.get("home", "")),
+            text(fields.get("home", "")),
         )
     except (OSError, *MALFORMED):
         return None
@@ -169,27 +171,27 @@ def _read(name: str) -> Lease | None:
 
 def _locked() -> int:
     """Return a handle that holds the directory's lock, after checking that the directory was not replaced."""
-    deadline = time.monotonic() + _PATIENCE_S
+    deadline = time.monotonic() + _LOCK_WAIT_S
     while True:
-        _make()
+        _create_folder()
         try:
             handle = os.open(FOLDER, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         except (FileNotFoundError, PermissionError):
-            handle = None  # gone this moment, or its maker has not opened it to all yet
+            handle = None  # just removed, or its creator has not set its permissions yet
         if handle is not None:
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                if _is(handle, FOLDER):
+                if _same_file(handle, FOLDER):
                     return handle
             except BlockingIOError:
                 pass
             os.close(handle)
         if time.monotonic() > deadline:
-            raise AgentError(f"another process has held the lock on {FOLDER} for {_PATIENCE_S:.0f} s", code="busy")
+            raise AgentError(f"another process has held the lock on {FOLDER} for {_LOCK_WAIT_S:.0f} s", code="busy")
         time.sleep(0.05)
 
 
-def _make() -> None:
+def _create_folder() -> None:
     try:
         os.mkdir(FOLDER, 0o700)
         os.chmod(FOLDER, _SHARED)
@@ -199,22 +201,22 @@ def _make() -> None:
             raise AgentError(f"{FOLDER} is not a directory", hint="ask its owner to remove it") from None
         if about.st_mode & stat.S_IWOTH and not about.st_mode & stat.S_ISVTX:
             raise AgentError(
-                f"any user may remove leases from {FOLDER}", hint=f"chmod 1777 {shlex.quote(FOLDER)}"
+                f"any user may remove leases from {FOLDER}", hint=f"run: chmod 1777 {shlex.quote(FOLDER)}"
             ) from None
     except OSError as error:
-        raise AgentError(f"cannot make {FOLDER}: {error.strerror}", hint="is the disk full?") from error
+        raise AgentError(f"cannot create {FOLDER}: {error.strerror}", hint="check that the disk is not full") from error
 
 
-def _is(handle: int, path: str) -> bool:
+def _same_file(handle: int, path: str) -> bool:
     try:
-        there = os.stat(path)
+        by_path = os.stat(path)
     except FileNotFoundError:
         return False
-    mine = os.fstat(handle)
-    return (there.st_dev, there.st_ino) == (mine.st_dev, mine.st_ino)
+    by_handle = os.fstat(handle)
+    return (by_path.st_dev, by_path.st_ino) == (by_handle.st_dev, by_handle.st_ino)
 
 
-def _tidy() -> None:
+def _remove_if_empty() -> None:
     """Remove the directory if no leases are left, unless it belongs to another user."""
     try:
         os.rmdir(FOLDER)

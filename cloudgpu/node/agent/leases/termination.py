@@ -17,11 +17,11 @@ from ..gang import status
 from ..gang.supervisor import REQUEST
 
 _POLL_S = 0.05
-_BEYOND_S = 5.0
+_EXTRA_S = 5.0
 _DOCKER_S = 60.0
 _LAST_LINES_S = 2.0
 WARDEN = "warden.json"
-"""The file that says which process ends the lease."""
+"""File with the process identity of the lease daemon."""
 
 
 def run_dirs(home: str) -> list[str]:
@@ -30,9 +30,9 @@ def run_dirs(home: str) -> list[str]:
 
 
 def end_all(home: str, *, grace_s: float) -> list[int]:
-    """Ask every run to end, wait so long, then kill; the processes that are left after all, normally none."""
-    asked = [folder for folder in run_dirs(home) if _ask(folder, grace_s)]
-    deadline = time.monotonic() + grace_s + _BEYOND_S
+    """Ask every run to stop, wait for the grace period, then kill. Return the remaining processes, normally none."""
+    asked = [folder for folder in run_dirs(home) if _request_stop(folder, grace_s)]
+    deadline = time.monotonic() + grace_s + _EXTRA_S
     while any(_running(folder) for folder in asked) and time.monotonic() < deadline:
         time.sleep(_POLL_S)
     for _ in range(100):
@@ -46,10 +46,10 @@ def end_all(home: str, *, grace_s: float) -> list[int]:
 
 
 def end_leftovers(home: str) -> list[int]:
-    """Kill what a caller's lost connection left in a cluster's directory: verbs and transfers; those that are left.
+    """Kill the verbs and transfers that lost connections left in a cluster's directory. Return those that remain.
 
-    They may be stopped, or wait for bytes that no longer come. One that is about to end by itself, as `follow` is
-    when its run has ended, may deliver its last line first.
+    The processes may be suspended, or wait for input that never arrives. A process that is about to exit, such as
+    `follow` after the end of its run, gets time to deliver its last line.
     """
     deadline = time.monotonic() + _LAST_LINES_S
     while list(_leftovers(home)) and time.monotonic() < deadline:
@@ -66,11 +66,11 @@ def end_leftovers(home: str) -> list[int]:
 
 def _leftovers(home: str) -> Iterator[int]:
     """Yield this user's processes without a terminal that have the directory in their command line."""
-    spared = {*_ancestors(), _warden(home)}
+    excluded = {*_ancestors(), _daemon_pid(home)}
     inside = os.fsencode(home) + b"/"
     for entry in Path("/proc").glob("[0-9]*"):
         try:
-            mine = entry.stat().st_uid == os.getuid() and int(entry.name) not in spared
+            mine = entry.stat().st_uid == os.getuid() and int(entry.name) not in excluded
             words = (entry / "cmdline").read_bytes().split(b"\0") if mine else []
             if any(word.startswith(inside) for word in words) and not _has_terminal(entry):
                 yield int(entry.name)
@@ -100,17 +100,17 @@ def _has_terminal(entry: Path) -> bool:
     return entry.joinpath("stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[4] != "0"
 
 
-def _warden(home: str) -> int:
+def _daemon_pid(home: str) -> int:
     """Return the process ID of the lease daemon, which is stopped last."""
     try:
-        who = files.read_json(os.path.join(home, WARDEN))
-        return int(who["pid"]) if who is not None and proc.alive(who) else 0
+        daemon_process = files.read_json(os.path.join(home, WARDEN))
+        return int(daemon_process["pid"]) if daemon_process is not None and proc.alive(daemon_process) else 0
     except (ValueError, KeyError, TypeError):
         return 0
 
 
 def end_containers(home: str) -> list[str]:
-    """Remove the containers of a cluster's runs, which are no children of ours; those that stay after all."""
+    """Remove the containers of a cluster's runs, which are not child processes. Return those that remain."""
     docker = shutil.which("docker")
     if docker is None:
         return []
@@ -120,12 +120,12 @@ def end_containers(home: str) -> list[str]:
 
 
 def _containers(docker: str, home: str) -> list[str]:
-    found: list[str] = []
+    names: list[str] = []
     for folder in run_dirs(home):
-        # As launch/containers.py names them: the run, then the node.
-        mine = f"^/?cloudgpu-{re.escape(os.path.basename(folder))}-[0-9]+$"
-        found += _docker([docker, "ps", "--all", "--format", "{{.Names}}", "--filter", f"name={mine}"])
-    return found
+        # launch/containers.py names a container after its run and node.
+        pattern = f"^/?cloudgpu-{re.escape(os.path.basename(folder))}-[0-9]+$"
+        names += _docker([docker, "ps", "--all", "--format", "{{.Names}}", "--filter", f"name={pattern}"])
+    return names
 
 
 def _docker(argv: list[str]) -> list[str]:
@@ -140,7 +140,7 @@ def _docker(argv: list[str]) -> list[str]:
     return done.stdout.decode("utf-8", "replace").split()
 
 
-def _ask(folder: str, grace_s: float) -> bool:
+def _request_stop(folder: str, grace_s: float) -> bool:
     known = _status(folder)
     if known is None or known["state"] in status.FINAL or not proc.alive(known["agent"]):
         return False

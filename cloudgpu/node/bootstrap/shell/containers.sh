@@ -1,5 +1,5 @@
 
-# Docker, with GPUs in its containers, for whoever logs in.
+# Docker with GPU support in containers, for the login user.
 login_user() { getent passwd 1000 | cut -d: -f1; }
 
 check_containers() {
@@ -28,13 +28,13 @@ do_containers() {
   fi
   mkdir -p "$root/etc/docker"
   nvidia-ctk runtime configure --runtime=docker --config="$root/etc/docker/daemon.json"
-  # The login user may become root without Docker too.
+  # This grants no new privileges: the login user may already become root with sudo.
   [ -z "$(login_user)" ] || usermod -aG docker "$(login_user)"
   systemctl enable docker
   systemctl restart docker
 }
 
-# Images and their layers on the fast disks, where there are any.
+# Stores images and their layers on the instance store disks, if the node has any.
 check_docker_data() {
   [ -n "$(store_disks)" ] || return 0
   grep -q "$scratch/docker" "$root/etc/docker/daemon.json"

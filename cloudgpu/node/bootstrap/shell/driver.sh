@@ -1,6 +1,6 @@
 
-# Prebuilt and signed kernel modules for the running kernel, else modules built here. Volta never gets an -open package:
-# the open modules do not know it, and the GPU would simply not be there.
+# Installs prebuilt, signed kernel modules for the running kernel, or builds them on the node. Volta never gets an -open
+# package: the open modules do not support it, and the GPU would not be detected.
 check_driver() {
   nvidia-smi
 }
@@ -9,7 +9,7 @@ do_driver() {
   if grep -q '^nouveau ' "$root/proc/modules" 2>/dev/null && ! modprobe -r nouveau; then
     printf 'blacklist %s\n' nouveau vga16fb rivafb nvidiafb rivatv >"$root/etc/modprobe.d/cloudgpu-nouveau.conf"
     update-initramfs -u
-    echo "nouveau holds the GPU"
+    echo "nouveau uses the GPU: rebooting without it"
     return 75
   fi
   open=
@@ -18,7 +18,7 @@ do_driver() {
   refresh
   modules=linux-modules-nvidia-$driver_branch-server$open-$kernel
   if ! apt-cache show "$modules" >/dev/null 2>&1; then
-    echo "no prebuilt modules for $kernel: building them"
+    echo "no prebuilt modules for $kernel: building them on this node"
     modules="linux-headers-$kernel nvidia-dkms-$driver_branch-server$open"
   fi
   branch=$driver_branch-server
@@ -26,7 +26,7 @@ do_driver() {
   [ "$driver_fabric" = no ] || wanted="$wanted nvidia-fabricmanager-$driver_branch"
   # shellcheck disable=SC2086 # a list of names
   packages $wanted
-  # Libraries and module must stay at one version, whatever is upgraded later.
+  # Libraries and module must keep the same version, even if other packages are upgraded later.
   # shellcheck disable=SC2086
   apt-mark hold $wanted
   modprobe nvidia

@@ -1,5 +1,5 @@
 
-# The host's part of EFA: kernel module, libfabric, limits. Signed by AWS; a signature of any other key is refused.
+# EFA on the host: kernel module, libfabric, limits. The installer must be signed with AWS's key.
 check_efa() {
   [ -e "$root/opt/amazon/efa_installed_packages" ] || command -v fi_info
 }
@@ -20,14 +20,14 @@ do_efa() {
   # VALIDSIG names the primary key that the signature belongs to; "good signature" alone would accept any key.
   gpg --batch --status-fd 3 --verify "$archive.sig" "$archive" 3>verdict
   if ! grep -q '^\[GNUPG:\] VALIDSIG .*4E9091BCBB97A96B26B15E59A05480B1DD2D3CCC' verdict; then
-    echo "the EFA installer is not signed by the key of AWS"
+    echo "the EFA installer is not signed with AWS's key"
     return 1
   fi
   tar -xzf "$archive"
   cd aws-efa-installer
   ./efa_installer.sh -y --minimal
   modprobe efa || {
-    echo "the module for EFA comes with the next boot"
+    echo "the EFA module will be loaded at the next boot"
     return 75
   }
 }

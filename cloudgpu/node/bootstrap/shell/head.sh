@@ -1,7 +1,7 @@
 #!/bin/sh
-# Makes this node ready for cloudgpu. Runs as root: first by cloud-init, then at every boot, where it mostly finds
-# everything done. Each step has a check, which says whether there is anything to do, and an action. Cut off anywhere
-# and run again, it comes to the same end. How far it is stands in bootstrap.json, what it did in bootstrap.log.
+# Prepares this node for cloudgpu. cloud-init runs the script as root at the first boot, and again at every later boot,
+# when most steps are already done. Each step has a check, which succeeds if there is nothing to do, and an action. The
+# script may be interrupted at any point and run again. Its progress is in bootstrap.json, its output in bootstrap.log.
 set -u
 root=${CLOUDGPU_NODE_ROOT:-}
 state_dir=$root/var/lib/cloudgpu
@@ -15,17 +15,17 @@ export DEBIAN_FRONTEND=noninteractive
 export PATH="${PATH:-/usr/sbin:/usr/bin:/sbin:/bin}"
 umask 022
 mkdir -p "$state_dir/steps" || exit 1
-# Two at once would hinder each other: the second one waits, and finds everything done.
+# Two concurrent runs would interfere: the second run waits for the first and then finds every step done.
 exec 9>"$state_dir/bootstrap.lock"
 flock 9
 
 # Quotes, backslashes and control characters would break the JSON.
 plain() {
-  # shellcheck disable=SC1003 # a backslash, no quote
+  # shellcheck disable=SC1003 # a backslash, not a quote
   printf '%s' "$1" | tr -d '"\\' | tr '\000-\037\177' ' ' | cut -c1-300
 }
 
-# What every step took, in order; of one that was done before a reboot, what it took then.
+# Prints the state and duration of every step, in order, including steps that ran before a reboot.
 timings() {
   separator=
   for name in $order; do
@@ -36,20 +36,20 @@ timings() {
   done
 }
 
-# report STATE STEP ERROR: readers find the old file or the new one, never half of one.
+# report STATE STEP ERROR: replaces the file atomically, so that readers never see a partial file.
 report() {
   printf '{"state":"%s","step":"%s","error":"%s","steps":[%s],"began_epoch_s":%s,"utc":"%s"}\n' \
     "$1" "$2" "$(plain "$3")" "$(timings)" "$began" "$(date -u +%Y-%m-%dT%H:%M:%SZ)" >"$state_file.new" &&
     mv -f "$state_file.new" "$state_file"
 }
 
-# took NAME STATE SECONDS
+# took NAME STATE SECONDS: records the duration of a step.
 took() {
   printf '{"name":"%s","state":"%s","seconds":%s}' "$1" "$2" "$3" >"$state_dir/steps/$1.new" &&
     mv -f "$state_dir/steps/$1.new" "$state_dir/steps/$1"
 }
 
-# run FUNCTION: with its output in the log, and ended by its first command that fails.
+# run FUNCTION: logs its output and stops at its first command that fails.
 run() {
   (
     set -eu
@@ -63,15 +63,15 @@ fail() {
   exit 1
 }
 
-# step NAME: nothing when check_NAME is content, else do_NAME, after which the check has to be content.
+# step NAME: does nothing if check_NAME succeeds; otherwise runs do_NAME, after which check_NAME must succeed.
 step() {
   order="$order $1"
   began=$(date +%s)
   report running "$1" ""
   echo "== $1 $(date -u +%Y-%m-%dT%H:%M:%SZ)" >>"$log"
   run "check_$1"
-  content=$?
-  if [ "$content" -eq 0 ]; then
+  code=$?
+  if [ "$code" -eq 0 ]; then
     [ -e "$state_dir/steps/$1" ] || took "$1" skipped 0
     return
   fi
@@ -87,24 +87,24 @@ step() {
     fail "$1" "$(tail -n 1 "$log")"
   fi
   run "check_$1"
-  content=$?
-  if [ "$content" -ne 0 ]; then
+  code=$?
+  if [ "$code" -ne 0 ]; then
     took "$1" failed "$seconds"
-    fail "$1" "done, and yet its check is not content"
+    fail "$1" "the step ran, but its check still fails"
   fi
   took "$1" 'done' "$seconds"
   echo "cloudgpu bootstrap: $1 took $seconds s"
 }
 
-# boot_again STEP: what follows is done after the boot; a step that is never content may not go on for ever.
+# boot_again STEP: reboots; the remaining steps run afterwards. Limits the reboots of a step that always requests one.
 boot_again() {
   reboots=$(($(cat "$state_dir/reboots" 2>/dev/null || echo 0) + 1))
   if [ "$reboots" -gt "$most_reboots" ]; then
-    fail "$1" "it asks for a boot, after $most_reboots boots"
+    fail "$1" "it requests another reboot after $most_reboots reboots"
   fi
   echo "$reboots" >"$state_dir/reboots"
   report rebooting "$1" ""
-  echo "cloudgpu bootstrap: booting again for step $1"
+  echo "cloudgpu bootstrap: rebooting for step $1"
   sync
   systemctl reboot || reboot
   exit 0
@@ -115,7 +115,7 @@ finish() {
   echo "cloudgpu bootstrap: done"
 }
 
-# At the next boots this very text is run again: after a boot in the middle, and to mount what a boot unmounts.
+# Runs this script again at every boot: to continue after a reboot, and to mount the storage again.
 at_every_boot() {
   hook=$root/var/lib/cloud/scripts/per-boot/cloudgpu-bootstrap
   [ -e "$state_dir/bootstrap.sh" ] || return 0
@@ -124,8 +124,8 @@ at_every_boot() {
     chmod 755 "$hook.new" && mv -f "$hook.new" "$hook"
 }
 
-# Mirrors have bad moments, right after boot other services hold the package lock, and an installation that was cut
-# off has to be ended before the next one.
+# Retries, because mirrors fail temporarily and other services hold the package lock after boot. An interrupted
+# installation must be completed before the next one.
 packages() {
   tries=0
   dpkg --configure -a || true

@@ -1,5 +1,5 @@
 
-# The client of FSx for Lustre, for the kernel that runs: the newest one may be for a kernel that does not.
+# The FSx for Lustre client for the running kernel; the newest client may be built for a different kernel.
 check_lustre() {
   modinfo lustre
 }
@@ -17,7 +17,7 @@ do_lustre() {
   echo "deb [signed-by=$ring] $site/ubuntu $codename main" >"$root/etc/apt/sources.list.d/fsxlustreclientrepo.list"
   refresh
   packages "lustre-client-modules-$(uname -r)"
-  # A newer kernel would boot without this module.
+  # Hold the kernel, because a newer kernel would boot without this module.
   apt-mark hold linux-aws linux-image-aws linux-headers-aws
   modprobe lustre
 }

@@ -1,5 +1,5 @@
-# Storage. Formatting what somebody filled would be the end of it, so a disk is formatted only when all agree that it
-# is empty: blkid finds nothing, and its beginning holds nothing but zeros.
+# Storage. Formatting a disk that contains data would destroy the data, so a disk is formatted only if blkid finds
+# nothing on it and its first MiB contains only zeros.
 appears() {
   waited=0
   until [ -e "$1" ]; do
@@ -19,25 +19,25 @@ format_if_empty() {
     return 0
   fi
   if [ "$code" -ne 2 ]; then
-    echo "blkid ended with $code: $1 is left as it is"
+    echo "blkid exited with code $code: $1 is not formatted"
     return 1
   fi
   if [ "$(head -c 1048576 "$1" | tr -d '\000' | wc -c)" -ne 0 ]; then
-    echo "$1 holds something that is no file system: it is left as it is"
+    echo "$1 contains data without a file system: it is not formatted"
     return 1
   fi
   mkfs.ext4 -q -m 0 "$1"
 }
 
-# What a file system came with belongs to root: the ranks could not write to it.
+# The root directory of a new file system belongs to root, so the ranks could not write to it.
 open_to_all() {
   if [ "$(stat -c %u "$1")" -eq 0 ]; then
     chmod 1777 "$1"
   fi
 }
 
-# The name of the node's role. s3fs 1.90, which Ubuntu 22.04 and 24.04 have, asks for it without the token that nodes
-# want, and would take the bucket for one that it may not read; newer ones find it by themselves.
+# Prints the name of the node's role. s3fs 1.90, in Ubuntu 22.04 and 24.04, requests the name without the IMDSv2 token
+# that nodes require, and then reports that it may not read the bucket; newer versions find the name without help.
 role_of_node() {
   imds=${AWS_EC2_METADATA_SERVICE_ENDPOINT:-http://169.254.169.254}
   ask="curl --silent --fail --max-time 5 --noproxy 169.254.169.254,127.0.0.1"

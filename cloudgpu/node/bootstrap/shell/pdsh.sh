@@ -1,5 +1,5 @@
 
-# DeepSpeed's runner starts the other nodes with it; no machine image brings it.
+# DeepSpeed's runner starts the other nodes with pdsh, which no machine image includes.
 check_pdsh() {
   command -v pdsh
 }

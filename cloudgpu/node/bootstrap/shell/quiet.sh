@@ -1,5 +1,5 @@
 
-# An upgrade in the background would replace the driver's libraries under a running job, and holds the package lock.
+# A background upgrade would replace the driver's libraries during a run, and would hold the package lock.
 upgraders="unattended-upgrades.service apt-daily.timer apt-daily-upgrade.timer"
 
 check_quiet() {

@@ -1,5 +1,5 @@
 
-# The disks inside the machine, striped into one: fast, and gone with the instance.
+# The instance store disks, striped into one volume: fast, and lost when the instance terminates.
 scratch=$root/mnt/cloudgpu
 store_label=cloudgpu-store
 store_array=/dev/md/cloudgpu
@@ -13,7 +13,7 @@ store_disks() {
   done
 }
 
-# Whether somebody else has a disk: a mounted file system, or what the image itself has put together.
+# Succeeds if a disk is already in use: mounted, or part of an array that the machine image created.
 store_taken() {
   for disk in $(store_disks); do
     if grep -q "^/dev/${disk}\(p[0-9]*\)\{0,1\} " "$root/proc/mounts"; then
@@ -37,7 +37,7 @@ check_store() {
 
 do_store() {
   if [ -d "$root/opt/dlami/nvme" ] && store_taken; then
-    echo "the image has put the disks together already"
+    echo "the machine image has already combined the disks"
     mkdir -p "${scratch%/*}"
     ln -sfn "$root/opt/dlami/nvme" "$scratch"
     return 0

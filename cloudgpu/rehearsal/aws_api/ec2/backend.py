@@ -1,4 +1,4 @@
-"""moto's EC2 with the rules of this package in front."""
+"""The EC2 endpoint: this package's rules take precedence over moto's implementation."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from moto.core.utils import camelcase_to_underscores
 from moto.ec2.exceptions import DryRunClientError
 from moto.ec2.responses import EC2Response
 
-from cloudgpu.rehearsal.aws_api.ec2 import (  # noqa: F401 - importing them fills the table of rules
+from cloudgpu.rehearsal.aws_api.ec2 import (  # noqa: F401 - importing a module registers its rules
     baked_images,
     dependencies,
     describe,
@@ -26,7 +26,7 @@ from cloudgpu.rehearsal.aws_api.ec2 import (  # noqa: F401 - importing them fill
 )
 from cloudgpu.rehearsal.aws_api.eventual_consistency import note_made, refuse_unseen
 from cloudgpu.rehearsal.aws_api.interfaces import World
-from cloudgpu.rehearsal.aws_api.launch import (  # noqa: F401 - importing them fills the table of rules
+from cloudgpu.rehearsal.aws_api.launch import (  # noqa: F401 - importing a module registers its rules
     client_tokens,
     fleets,
     launch_templates,
@@ -43,29 +43,29 @@ _CHECKS_ITSELF = ("RunInstances",)
 
 
 class StrictEc2(EC2Response):
-    """Handles one request; moto creates a response object per request."""
+    """Handler of one EC2 request; moto creates a response object per request."""
 
     def __init__(self, world: World) -> None:
         super().__init__()
         self._world = world
 
     def call_action(self) -> tuple[int, dict[str, Any], Any]:
-        """Return the response; errors become AWS error responses."""
+        """Return the response, with errors converted to AWS error responses."""
         status = 0
         try:
-            status, headers, body = self._answered()
+            status, headers, body = self._execute()
         except ServiceException as err:
             code, headers, body = self.serialized(ActionResult(err))
             status = err.http if isinstance(err, AwsError) else code
         headers, body = self._enrich_response(headers, body)
         return status, headers, body
 
-    def _answered(self) -> tuple[int, dict[str, Any], Any]:
+    def _execute(self) -> tuple[int, dict[str, Any], Any]:
         action = str(self._get_action())
         params = dict(self.params)
         backend = self.ec2_backend
         public_images.register(backend)
-        self._pass_the_gate(params)
+        self._check_throttling_and_visibility(params)
         key = client_tokens.key_of(action, params)
         digest = client_tokens.digest_of(params) if key else ""
         saved = client_tokens.replay(records_of(backend), key, digest) if key else None
@@ -83,19 +83,19 @@ class StrictEc2(EC2Response):
             client_tokens.keep(records_of(backend), key, answer)
         return status, headers, body
 
-    def _pass_the_gate(self, params: dict[str, Any]) -> None:
-        """Apply the checks that AWS makes before those of the action.
+    def _check_throttling_and_visibility(self, params: dict[str, Any]) -> None:
+        """Apply the checks that AWS makes before it validates the action.
 
         Raises:
-            AwsError: Too many calls, or a resource that is not visible yet.
+            AwsError: The request is throttled, or refers to a resource that is not visible yet.
         """
         if self._world.behaviour.throttles(str(self.region)):
             raise AwsError("RequestLimitExceeded", "Request limit exceeded.", http=503)
         refuse_unseen(self._world.behaviour, params)
 
     def _result(self, action: str, params: dict[str, Any], backend: Any) -> ActionResult:  # noqa: ANN401
-        found = RULES.get(action)
-        if found is None:
+        implementation = RULES.get(action)
+        if implementation is None:
             return self._moto(action)
         call = ParsedRequest(
             action=action,
@@ -106,14 +106,14 @@ class StrictEc2(EC2Response):
             world=self._world,
             proceed=lambda: self._moto(action),
         )
-        answer = found(call)
-        return answer if isinstance(answer, ActionResult) else ActionResult(answer)
+        response = implementation(call)
+        return response if isinstance(response, ActionResult) else ActionResult(response)
 
     def _moto(self, action: str) -> ActionResult:
         """Run moto's implementation.
 
         Raises:
-            AwsError: moto does not implement the action either.
+            AwsError: moto does not implement the action.
         """
         method = getattr(self, camelcase_to_underscores(action), None)
         try:

@@ -1,7 +1,7 @@
-"""Images created from instances: validation, IDs, and the time until they become available.
+"""Images created from instances: validation, IDs, and the delay before an image becomes available.
 
-The disk of the node is not copied. The image only records installed packages, so that a node booted from it finds what
-the bootstrap installed.
+The node's disk is not copied. The image only records installed packages, so that a node booted from the image finds
+what the bootstrap installed.
 """
 
 import hashlib
@@ -14,15 +14,15 @@ from moto.ec2.models.amis import Ami
 from cloudgpu.rehearsal.aws_api.rules import AwsError, ParsedRequest, rule
 
 _NAME = re.compile(r"[A-Za-z0-9()\[\] ./'@_-]{3,128}")
-_USABLE = ("running", "stopped", "stopping", "pending")
+_SOURCE_STATES = ("running", "stopped", "stopping", "pending")
 
 
 class MadeAmi(Ami):
-    """An image whose snapshot has the size of its source volume; moto reports 15 GiB for every image."""
+    """An image that reports the size of its source volume; moto reports 15 GiB for every image."""
 
     @property
     def block_device_mappings(self) -> list[dict[str, Any]]:
-        """The root device."""
+        """The block device mapping of the root device."""
         ebs = {
             "SnapshotId": self.ebs_snapshot.id,
             "VolumeSize": int(self.ebs_snapshot.volume.size),
@@ -34,14 +34,15 @@ class MadeAmi(Ami):
 
 @rule("CreateImage")
 def create_image(call: ParsedRequest) -> dict[str, str]:
-    """Create an image and its snapshot with their tags; it becomes available after it was described once."""
+    """Create an image and its snapshot with their tags; the first describe call makes the image available."""
     name = str(call.params.get("Name") or "")
     if not _NAME.fullmatch(name):
         raise AwsError(
             "InvalidAMIName.Malformed", "AMI names must be between 3 and 128 characters long, of permitted characters"
         )
     taken = next(
-        (image.id for image in call.backend.amis.values() if (image.name, image.owner_id) == (name, _me(call))), ""
+        (image.id for image in call.backend.amis.values() if (image.name, image.owner_id) == (name, _account_id(call))),
+        "",
     )
     if taken:
         raise AwsError("InvalidAMIName.Duplicate", f"AMI name {name} is already in use by AMI {taken}")
@@ -71,21 +72,21 @@ def create_image(call: ParsedRequest) -> dict[str, str]:
 
 
 @rule("DescribeImages")
-def describe_images(call: ParsedRequest) -> Any:  # noqa: ANN401 - moto's answer
-    """Describe images as moto does; pending ones become available for the next call."""
-    answer = call.proceed()
+def describe_images(call: ParsedRequest) -> Any:  # noqa: ANN401 - moto's response
+    """Describe images as moto does, then make pending images available for the next call."""
+    response = call.proceed()
     for ami in call.backend.amis.values():
         if ami.state == "pending":
             ami.state = "available"
-    return answer
+    return response
 
 
-def _me(call: ParsedRequest) -> str:
+def _account_id(call: ParsedRequest) -> str:
     return str(call.backend.account_id)
 
 
 def _new_id(call: ParsedRequest, name: str) -> str:
-    """Return a new id, even for the name of a deleted image."""
+    """Return a new id, even if a deleted image had the same name."""
     number = len(call.backend.amis) + len(call.backend.deleted_amis)
     return "ami-0" + hashlib.sha256(f"{call.region}:{name}:{number}".encode()).hexdigest()[:16]
 
@@ -95,7 +96,7 @@ def _instance(call: ParsedRequest, instance_id: str) -> Any:  # noqa: ANN401 - m
         instance = call.backend.get_instance(instance_id)
     except EC2ClientError:
         raise AwsError("InvalidInstanceID.NotFound", f"The instance ID '{instance_id}' does not exist") from None
-    if instance.state not in _USABLE:
+    if instance.state not in _SOURCE_STATES:
         raise AwsError(
             "IncorrectState",
             f"The instance '{instance_id}' is not in a state from which an image can be made: {instance.state}",

@@ -1,4 +1,4 @@
-"""Market tables: capacity by zone, vCPU quotas of the account, and prices."""
+"""Market tables: capacity per zone, vCPU quotas of the account, and price overrides."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -18,11 +18,11 @@ T = TypeVar("T")
 
 
 class Market:
-    """Three durable tables. Keys have three parts and may contain `*`.
+    """Three durable tables. Each key has three parts, which may contain `*`.
 
-    Capacity: `zone/type/market` -> instances that may exist at a time.
-    Quotas: `region/bucket/market` -> vCPUs, where bucket is `p`, `g`, `standard` and the like.
-    Prices: `region/type/market` -> USD an hour, as text, in place of the catalogue's.
+    Capacity: `zone/type/market` -> maximum number of concurrent instances.
+    Quotas: `region/family/market` -> vCPU limit; the quota family is `p`, `g`, `standard` or similar.
+    Prices: `region/type/market` -> USD per hour as text, which overrides the catalog price.
     """
 
     def __init__(self, path: Path) -> None:
@@ -37,50 +37,51 @@ class Market:
         """Replace the capacity table.
 
         Raises:
-            ValueError: A key or value is not valid.
+            ValueError: A key or value is invalid.
         """
-        self.capacity = _checked(table)
+        self.capacity = _validated_limits(table)
         self._save()
 
     def put_quotas(self, table: Mapping[str, int]) -> None:
         """Replace the quota table.
 
         Raises:
-            ValueError: A key or value is not valid.
+            ValueError: A key or value is invalid.
         """
-        self.quotas = _checked(table)
+        self.quotas = _validated_limits(table)
         self._save()
 
     def put_prices(self, table: Mapping[str, str]) -> None:
         """Replace the price table.
 
         Raises:
-            ValueError: A key or value is not valid.
+            ValueError: A key or value is invalid.
         """
-        self.prices = _priced(table)
+        self.prices = _validated_prices(table)
         self._save()
 
     def capacity_of(self, zone: str, instance_type: str, market: str) -> int | None:
-        """Return the maximum number of instances, or None if unlimited. The lowest matching row wins."""
-        return _tightest(self.capacity, (zone, instance_type, market))
+        """Return the maximum number of instances, or None if unlimited. The lowest matching limit applies."""
+        return _lowest_limit(self.capacity, (zone, instance_type, market))
 
-    def quota_of(self, region: str, bucket: str, market: str) -> int | None:
-        """Return the vCPU limit, or None if unlimited."""
-        return _tightest(self.quotas, (region, bucket, market))
+    def quota_of(self, region: str, family: str, market: str) -> int | None:
+        """Return the vCPU limit of a quota family, or None if unlimited. The lowest matching limit applies."""
+        return _lowest_limit(self.quotas, (region, family, market))
 
     def price_of(self, region: str, instance_type: str, market: str) -> Decimal | None:
-        """Return the price in USD per hour, or None for the catalog price. The last matching row wins."""
-        found = [usd for _, usd in _matching(self.prices, (region, instance_type, market))]
-        return Decimal(found[-1]) if found else None
+        """Return the price in USD per hour, or None to use the catalog price. The last matching row applies."""
+        prices = [usd for _, usd in _matching(self.prices, (region, instance_type, market))]
+        return Decimal(prices[-1]) if prices else None
 
     def _load(self) -> None:
         try:
             row = read_json(self._path, SETTINGS_BYTES)
-            self.capacity, self.quotas = _checked(row["capacity"]), _checked(row["quotas"])
-            self.prices = _priced(row.get("prices", {}))
+            self.capacity, self.quotas = _validated_limits(row["capacity"]), _validated_limits(row["quotas"])
+            self.prices = _validated_prices(row.get("prices", {}))
         except (OSError, *MALFORMED) as err:
             message = f"cannot read the market tables of the rehearsal cloud: {self._path} is damaged"
-            hint = f"{command('rm', str(self._path))}: capacity is unlimited then, and the catalog's prices hold"
+            remove = command("rm", str(self._path))
+            hint = f"delete the file to reset to unlimited capacity and catalog prices: {remove}"
             raise StateError(message, hint=hint) from err
 
     def _save(self) -> None:
@@ -88,7 +89,7 @@ class Market:
         write_durably(self._path, json.dumps(tables).encode())
 
 
-def _tightest(table: Mapping[str, int], key: tuple[str, str, str]) -> int | None:
+def _lowest_limit(table: Mapping[str, int], key: tuple[str, str, str]) -> int | None:
     return min((limit for _, limit in _matching(table, key)), default=None)
 
 
@@ -99,21 +100,21 @@ def _matching(table: Mapping[str, T], key: tuple[str, str, str]) -> Iterator[tup
             yield pattern, value
 
 
-def _checked(table: Mapping[str, object]) -> dict[str, int]:
+def _validated_limits(table: Mapping[str, object]) -> dict[str, int]:
     rows: dict[str, int] = {}
     for key, limit in table.items():
         if len(key.split("/")) != _PARTS or not isinstance(limit, int) or limit < 0:
-            message = f"{key!r}: {limit!r} is not a row such as 'us-east-1c/p3dn.24xlarge/on-demand': 0"
+            message = f"{key!r}: {limit!r} is not a valid row; example: 'us-east-1c/p3dn.24xlarge/on-demand': 0"
             raise ValueError(message)
         rows[key] = limit
     return rows
 
 
-def _priced(table: Mapping[str, object]) -> dict[str, str]:
+def _validated_prices(table: Mapping[str, object]) -> dict[str, str]:
     rows: dict[str, str] = {}
     for key, usd in table.items():
         if len(key.split("/")) != _PARTS or not isinstance(usd, str) or not _is_price(usd):
-            message = f"{key!r}: {usd!r} is not a row such as 'us-east-1/p3dn.24xlarge/on-demand': '29.5'"
+            message = f"{key!r}: {usd!r} is not a valid row; example: 'us-east-1/p3dn.24xlarge/on-demand': '29.5'"
             raise ValueError(message)
         rows[key] = usd
     return rows

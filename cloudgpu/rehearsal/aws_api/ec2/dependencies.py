@@ -1,4 +1,4 @@
-"""Prevent deleting what is in use: subnets with interfaces, gateways with public addresses."""
+"""Deletion of subnets and detachment of internet gateways, which AWS rejects while they are in use."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -7,19 +7,19 @@ from cloudgpu.rehearsal.aws_api.rules import AwsError, ParsedRequest, rule
 
 
 @rule("DeleteSubnet")
-def delete_subnet(call: ParsedRequest) -> Any:  # noqa: ANN401 - moto's answer
-    """Reject deletion while the subnet contains an interface of an instance, a NAT gateway or a user."""
+def delete_subnet(call: ParsedRequest) -> Any:  # noqa: ANN401 - moto's response
+    """Delete a subnet unless it contains a network interface."""
     subnet_id = str(call.params.get("SubnetId") or "")
     if any(interface.subnet.id == subnet_id for interface in call.backend.enis.values()):
         raise AwsError("DependencyViolation", f"The subnet '{subnet_id}' has dependencies and cannot be deleted.")
-    answer = call.proceed()
+    response = call.proceed()
     _forget_associations(call, subnet_id)
-    return answer
+    return response
 
 
 @rule("DetachInternetGateway")
-def detach_gateway(call: ParsedRequest) -> Any:  # noqa: ANN401 - moto's answer
-    """Reject detaching while an interface in the VPC has a public address."""
+def detach_gateway(call: ParsedRequest) -> Any:  # noqa: ANN401 - moto's response
+    """Detach an internet gateway unless an interface in the VPC has a public address."""
     vpc_id = str(call.params.get("VpcId") or "")
     if any(True for _ in _public_interfaces(call, vpc_id)):
         raise AwsError(
@@ -37,7 +37,7 @@ def _public_interfaces(call: ParsedRequest, vpc_id: str) -> Iterator[Any]:
 
 
 def _forget_associations(call: ParsedRequest, subnet_id: str) -> None:
-    """Remove the route table association of a deleted subnet, which moto keeps forever."""
+    """Remove the route table associations of a deleted subnet, which moto does not remove."""
     for table in call.backend.route_tables.values():
         for association_id in [name for name, target in table._associations.items() if target == subnet_id]:
             del table._associations[association_id]

@@ -1,4 +1,4 @@
-"""Describe calls with filters and pages that moto lacks, and the nodes' real console output."""
+"""Describe actions with the filters and pagination that moto lacks, and the nodes' real console output."""
 
 import base64
 from typing import Any
@@ -43,17 +43,17 @@ def describe_instances(call: ParsedRequest) -> dict[str, Any]:
     for reservation in reservations:
         reservation.instances = [i for i in reservation.instances if i.id in ids or (not ids and _is_seen(call, i))]
     rows, token = page([row for row in reservations if row.instances], call.params)
-    _looked_at(call, [instance for row in rows for instance in row.instances])
+    _advance_terminations(call, [instance for row in rows for instance in row.instances])
     return {"Reservations": rows, "NextToken": token}
 
 
 def _is_seen(call: ParsedRequest, instance: Any) -> bool:  # noqa: ANN401 - moto's instance
-    """Return False if a search comes too soon after the launch to find the instance."""
+    """Return True if the instance is old enough to be visible to searches."""
     return not call.world.behaviour.unseen(str(instance.id))
 
 
-def _looked_at(call: ParsedRequest, instances: list[Any]) -> None:
-    """Count the describe calls for which a termination still takes."""
+def _advance_terminations(call: ParsedRequest, instances: list[Any]) -> None:
+    """Count down the describe calls until each shutting-down instance terminates."""
     for instance in instances:
         record = call.records.nodes.get(instance.id)
         if record is not None and record.lingers and instance.state == "shutting-down":
@@ -64,14 +64,14 @@ def _looked_at(call: ParsedRequest, instances: list[Any]) -> None:
 
 @rule("GetConsoleOutput")
 def console_output(call: ParsedRequest) -> dict[str, Any]:
-    """Return the console log of the node, as its cloud-init printed it."""
+    """Return the node's console log, as its cloud-init printed it."""
     instance = find(call, [str(call.params.get("InstanceId") or "")])[0]
     text = base64.b64encode(_console(call, instance)[-_CONSOLE_BYTES:]).decode()
     return {"InstanceId": instance.id, "Timestamp": call.world.clock.now(), "Output": text}
 
 
 def _console(call: ParsedRequest, instance: Any) -> bytes:  # noqa: ANN401 - moto's instance
-    """Return the console output; empty before the boot and after the node was forgotten, as on AWS."""
+    """Return the console output; empty before the node boots and after its record is removed, as on AWS."""
     if instance.state == "pending" or call.world.behaviour.console_silent(instance.id):
         return b""
     try:
@@ -82,15 +82,15 @@ def _console(call: ParsedRequest, instance: Any) -> bytes:  # noqa: ANN401 - mot
 
 @rule("DescribeLaunchTemplates")
 def describe_templates(call: ParsedRequest) -> dict[str, Any]:
-    """Describe templates in pages; moto truncates the list at 15 without a token."""
-    found = call.backend.describe_launch_templates(
+    """Describe templates in pages; moto truncates the list at 15 and returns no token."""
+    templates = call.backend.describe_launch_templates(
         template_names=call.texts("LaunchTemplateNames"),
         template_ids=call.texts("LaunchTemplateIds"),
         filters=call.filters(),
     )
-    rows, token = page(list(found), call.params, limit=_TEMPLATES_PER_PAGE)
+    rows, token = page(list(templates), call.params, limit=_TEMPLATES_PER_PAGE)
     creator = f"arn:aws:iam::{call.backend.account_id}:root"
-    shown = [
+    descriptions = [
         {
             "CreateTime": template.create_time,
             "CreatedBy": creator,
@@ -102,4 +102,4 @@ def describe_templates(call: ParsedRequest) -> dict[str, Any]:
         }
         for template in rows
     ]
-    return {"LaunchTemplates": shown, "NextToken": token}
+    return {"LaunchTemplates": descriptions, "NextToken": token}

@@ -1,22 +1,22 @@
-"""Elastic IP addresses: limited per region, with one owner at a time and an explicit interface."""
+"""Elastic IP addresses: a limit per region, and each address associated with at most one interface."""
 
 from typing import Any
 
 from cloudgpu.rehearsal.aws_api.rules import AwsError, ParsedRequest, rule
 
 ALLOWED = 5
-"""AWS's default limit; a row `region/elastic-ip/on-demand` in the quota table overrides it."""
+"""AWS's default limit per region; a row `region/elastic-ip/on-demand` of the quota table overrides the default."""
 
 
 def allowed(call: ParsedRequest) -> int:
-    """Return the number of addresses that the account may have in this region."""
+    """Return the maximum number of addresses that the account may allocate in this region."""
     limit = call.world.market.quota_of(call.region, "elastic-ip", "on-demand")
     return ALLOWED if limit is None else limit
 
 
 @rule("AllocateAddress")
-def allocate(call: ParsedRequest) -> Any:  # noqa: ANN401 - moto's answer
-    """Reject addresses above the limit."""
+def allocate(call: ParsedRequest) -> Any:  # noqa: ANN401 - moto's response
+    """Allocate an address unless the region is at its limit."""
     if len(call.backend.addresses) >= allowed(call):
         raise AwsError("AddressLimitExceeded", "The maximum number of addresses has been reached.")
     return call.proceed()
@@ -24,12 +24,12 @@ def allocate(call: ParsedRequest) -> Any:  # noqa: ANN401 - moto's answer
 
 @rule("DescribeAccountAttributes")
 def account_attributes(call: ParsedRequest) -> dict[str, Any]:
-    """Return the limits that EC2 itself reports."""
+    """Return the account limits that EC2 itself reports."""
     values = {"supported-platforms": "VPC", "vpc-max-elastic-ips": str(allowed(call)), "max-elastic-ips": "5"}
-    wanted = call.texts("AttributeNames") or list(values)
+    names = call.texts("AttributeNames") or list(values)
     rows = [
         {"AttributeName": name, "AttributeValues": [{"AttributeValue": values[name]}]}
-        for name in wanted
+        for name in names
         if name in values
     ]
     return {"AccountAttributes": rows}
@@ -37,9 +37,9 @@ def account_attributes(call: ParsedRequest) -> dict[str, Any]:
 
 @rule("AssociateAddress")
 def associate(call: ParsedRequest) -> dict[str, Any]:
-    """Associate an address with an interface of a running instance whose VPC has an internet gateway."""
-    address = _wanted(call)
-    interface = _interface(call)
+    """Associate an address with a network interface whose VPC has an internet gateway."""
+    address = _requested_address(call)
+    interface = _requested_interface(call)
     _check_instance(interface)
     if not _has_gateway(call, interface.subnet.vpc_id):
         raise AwsError(
@@ -59,72 +59,72 @@ def associate(call: ParsedRequest) -> dict[str, Any]:
 
 
 @rule("DisassociateAddress")
-def disassociate(call: ParsedRequest) -> Any:  # noqa: ANN401 - moto's answer
-    """Reject addresses of NAT gateways: only deleting the gateway releases them."""
-    named = str(call.params.get("AssociationId") or "")
-    held = next((address for address in call.backend.addresses if address.association_id == named), None)
-    if held is not None and _of_gateway(call, held):
+def disassociate(call: ParsedRequest) -> Any:  # noqa: ANN401 - moto's response
+    """Disassociate an address, unless it belongs to a NAT gateway: only deleting the gateway releases its address."""
+    association_id = str(call.params.get("AssociationId") or "")
+    matches = [address for address in call.backend.addresses if address.association_id == association_id]
+    if matches and _belongs_to_gateway(call, matches[0]):
         raise AwsError("AuthFailure", "You do not have permission to access the specified resource.")
     return call.proceed()
 
 
 @rule("ReleaseAddress")
-def release(call: ParsedRequest) -> Any:  # noqa: ANN401 - moto's answer
-    """Reject addresses that are in use."""
-    named = str(call.params.get("AllocationId") or "")
-    held = next((address for address in call.backend.addresses if address.allocation_id == named), None)
-    if held is not None and held.association_id:
-        raise AwsError("InvalidIPAddress.InUse", f"Address {held.public_ip} is in use.")
-    answer = call.proceed()
-    call.backend.tags.pop(named, None)
-    return answer
+def release(call: ParsedRequest) -> Any:  # noqa: ANN401 - moto's response
+    """Release an address that is not associated."""
+    allocation_id = str(call.params.get("AllocationId") or "")
+    address = next((item for item in call.backend.addresses if item.allocation_id == allocation_id), None)
+    if address is not None and address.association_id:
+        raise AwsError("InvalidIPAddress.InUse", f"Address {address.public_ip} is in use.")
+    response = call.proceed()
+    call.backend.tags.pop(allocation_id, None)
+    return response
 
 
 @rule("DescribeNetworkInterfaces")
 def describe_interfaces(call: ParsedRequest) -> dict[str, Any]:
-    """Describe interfaces by id and filter; moto does not support filters on the attachment index."""
+    """Describe interfaces by id and filter; moto lacks the filters on the attachment index."""
     filters = call.filters()
-    places = {name: filters.pop(f"attachment.{name}", None) for name in ("device-index", "network-card-index")}
-    found = call.backend.get_all_network_interfaces(call.texts("NetworkInterfaceIds"), filters)
-    for name, values in places.items():
+    index_filters = {name: filters.pop(f"attachment.{name}", None) for name in ("device-index", "network-card-index")}
+    interfaces = call.backend.get_all_network_interfaces(call.texts("NetworkInterfaceIds"), filters)
+    for name, values in index_filters.items():
         if values is not None:
-            found = [interface for interface in found if _attached_at(interface, name) in values]
-    return {"NetworkInterfaces": found}
+            interfaces = [interface for interface in interfaces if _attachment_index(interface, name) in values]
+    return {"NetworkInterfaces": interfaces}
 
 
-def _attached_at(interface: Any, name: str) -> str:  # noqa: ANN401 - moto's interface
-    place = getattr(interface, name.replace("-", "_"), None) if interface.instance is not None else None
-    return "" if place is None else str(place)
+def _attachment_index(interface: Any, name: str) -> str:  # noqa: ANN401 - moto's interface
+    index = getattr(interface, name.replace("-", "_"), None) if interface.instance is not None else None
+    return "" if index is None else str(index)
 
 
 @rule("DeleteNetworkInterface")
-def delete_interface(call: ParsedRequest) -> Any:  # noqa: ANN401 - moto's answer
-    """Reject an attached interface; AWS uses the same generic error code."""
-    named = str(call.params.get("NetworkInterfaceId") or "")
-    interface = call.backend.enis.get(named)
+def delete_interface(call: ParsedRequest) -> Any:  # noqa: ANN401 - moto's response
+    """Delete an interface, unless it is attached. AWS uses the same generic error code for attached interfaces."""
+    interface_id = str(call.params.get("NetworkInterfaceId") or "")
+    interface = call.backend.enis.get(interface_id)
     if interface is not None and (interface.instance is not None or _serves_gateway(call, interface)):
-        raise AwsError("InvalidParameterValue", f"Network interface '{named}' is currently in use.")
+        raise AwsError("InvalidParameterValue", f"Network interface '{interface_id}' is currently in use.")
     return call.proceed()
 
 
 def take_away(address: Any) -> None:  # noqa: ANN401 - moto's address
-    """Remove an address from its current owner."""
+    """Remove an address from the instance or NAT gateway that currently uses it."""
     if address.eni is not None and address.eni.public_ip == address.public_ip:
         address.eni.public_ip = None
     address.instance = address.eni = address.association_id = None
 
 
-def _wanted(call: ParsedRequest) -> Any:  # noqa: ANN401 - moto's address
-    named = str(call.params.get("AllocationId") or "")
-    if not named:
+def _requested_address(call: ParsedRequest) -> Any:  # noqa: ANN401 - moto's address
+    allocation_id = str(call.params.get("AllocationId") or "")
+    if not allocation_id:
         raise AwsError("MissingParameter", "The request must contain the parameter AllocationId")
-    return call.backend.address_by_allocation([named])[0]
+    return call.backend.address_by_allocation([allocation_id])[0]
 
 
-def _interface(call: ParsedRequest) -> Any:  # noqa: ANN401 - moto's interface
-    named = call.params.get("NetworkInterfaceId")
-    if named:
-        return call.backend.get_network_interface(named)
+def _requested_interface(call: ParsedRequest) -> Any:  # noqa: ANN401 - moto's interface
+    interface_id = call.params.get("NetworkInterfaceId")
+    if interface_id:
+        return call.backend.get_network_interface(interface_id)
     instance_id = str(call.params.get("InstanceId") or "")
     if not instance_id:
         raise AwsError("MissingParameter", "Either instance ID or network interface id must be specified")
@@ -150,7 +150,7 @@ def _check_instance(interface: Any) -> None:  # noqa: ANN401 - moto's interface
 
 
 def _has_gateway(call: ParsedRequest, vpc_id: str) -> bool:
-    """Return True if the VPC has an internet gateway. Default VPCs do on AWS, though moto does not show it."""
+    """Return True if the VPC has an internet gateway. Default VPCs have one on AWS, but not in moto."""
     vpc = call.backend.vpcs.get(vpc_id)
     attached = any(
         gateway.vpc is not None and gateway.vpc.id == vpc_id for gateway in call.backend.internet_gateways.values()
@@ -158,7 +158,7 @@ def _has_gateway(call: ParsedRequest, vpc_id: str) -> bool:
     return attached or (vpc is not None and str(vpc.is_default).lower() == "true")
 
 
-def _of_gateway(call: ParsedRequest, address: Any) -> bool:  # noqa: ANN401 - moto's address
+def _belongs_to_gateway(call: ParsedRequest, address: Any) -> bool:  # noqa: ANN401 - moto's address
     return address.eni is not None and _serves_gateway(call, address.eni)
 
 

@@ -1,4 +1,4 @@
-"""Find, address, terminate and forget instances in moto's state. Callers must hold the world's lock."""
+"""Find, update, terminate and remove instances in moto's state. Callers must hold the server's lock."""
 
 from collections.abc import Iterator
 from datetime import datetime
@@ -44,7 +44,7 @@ def find(region: str, instance_id: str) -> tuple[Any, NodeRecord] | None:
 
 
 def search(instance_id: str) -> Any:  # noqa: ANN401 - moto's instance
-    """Return an instance of any region, or None."""
+    """Return an instance from any region, or None."""
     return next((instance for instance in all_instances() if instance.id == instance_id), None)
 
 
@@ -54,7 +54,7 @@ def region_of(instance: Any) -> str:  # noqa: ANN401
 
 
 def spec(instance: Any, record: NodeRecord) -> NodeSpec:  # noqa: ANN401
-    """Return the spec that the node host needs to boot this instance; the address survives reboots."""
+    """Return the spec that the node host needs to boot this instance. A rebooted node keeps its address."""
     name, count, memory_mib = instance_types.gpus(str(instance.instance_type))
     record.opened = opened(instance.ec2_backend, instance, record.role)
     return NodeSpec(
@@ -80,18 +80,21 @@ def spec(instance: Any, record: NodeRecord) -> NodeSpec:  # noqa: ANN401
 
 
 def came_up(instance: Any, record: NodeRecord, address: str, port: int, host_key: str) -> None:  # noqa: ANN401
-    """Record where the node listens; private and public address are its loopback address."""
+    """Record the node's address, port and host key, and mark the instance as running.
+
+    The instance's private and public addresses become the node's loopback address.
+    """
     record.address, record.port, record.host_key = address, port, host_key
     _readdress(instance, address)
     set_state(instance, "running")
 
 
 def shut_down_by_itself(instance: Any) -> None:  # noqa: ANN401
-    """Stop or terminate an instance whose node powered itself off, as its launch specified."""
-    ends = instance.instance_initiated_shutdown_behavior == "terminate"
-    set_state(instance, "shutting-down" if ends else "stopping")
+    """Stop or terminate an instance whose node powered itself off, as its shutdown behavior specifies."""
+    terminates = instance.instance_initiated_shutdown_behavior == "terminate"
+    set_state(instance, "shutting-down" if terminates else "stopping")
     instance.state_reason = StateReason(f"{OWN_SHUTDOWN}: {_TEXTS[OWN_SHUTDOWN]}", OWN_SHUTDOWN)
-    instance._reason = "User initiated"  # AWS gives no time for a shutdown from within the instance
+    instance._reason = "User initiated"  # AWS reports no time for a shutdown from within the instance
 
 
 def taken_back(instance: Any) -> None:  # noqa: ANN401
@@ -102,36 +105,45 @@ def taken_back(instance: Any) -> None:  # noqa: ANN401
 
 
 def terminate(instance: Any, record: NodeRecord, now: datetime, *, failure: str = "") -> None:  # noqa: ANN401
-    """Terminate an instance and delete what belongs to it; `failure` says why the cloud itself terminated it."""
+    """Terminate an instance and delete its dependent resources.
+
+    Args:
+        instance: moto's instance.
+        record: The record of the instance's node.
+        now: The time of the termination.
+        failure: Why the cloud terminated the instance; empty if the caller or the node terminated it.
+    """
     reason, transition = instance.state_reason, instance._reason
-    parts = [device.volume_id for _, device in instance.get_block_device_mapping]
-    parts += [interface.id for interface in instance.nics.values()]
+    dependent_ids = [device.volume_id for _, device in instance.get_block_device_mapping]
+    dependent_ids += [interface.id for interface in instance.nics.values()]
     _readdress(instance, record.original_address)
     backend = instance.ec2_backend
     for address in [address for address in backend.addresses if address.eni in instance.nics.values()]:
         elastic_ips.take_away(address)
     instance.terminate()
-    for gone in (name for name in parts if name not in backend.volumes and name not in backend.enis):
-        backend.tags.pop(gone, None)
+    for deleted_id in (item for item in dependent_ids if item not in backend.volumes and item not in backend.enis):
+        backend.tags.pop(deleted_id, None)
     set_state(instance, "terminated")
     instance.state_reason = reason if reason.code in (OWN_SHUTDOWN, SPOT_END) else _reason(failure)
-    # moto writes the current time, which is later than the terminating call, and in its own format.
+    # moto records the time of this call, not of the terminating request, and in a different format.
     instance._reason = "Server.InternalError" if failure else transition or transition_reason(now)
     record.ended = now
 
 
 def forget(backend: Any, before: datetime) -> list[str]:  # noqa: ANN401
-    """Drop instances that were terminated before this moment. Return their ids."""
+    """Remove instances that were terminated before this time. Return their ids."""
     records = records_of(backend)
-    old = {name for name, record in records.nodes.items() if record.ended is not None and record.ended < before}
-    done = [name for name, row in backend.reservations.items() if all(item.id in old for item in row.instances)]
-    for reservation_id in done:
+    expired = {name for name, record in records.nodes.items() if record.ended is not None and record.ended < before}
+    empty_reservations = [
+        name for name, row in backend.reservations.items() if all(item.id in expired for item in row.instances)
+    ]
+    for reservation_id in empty_reservations:
         del backend.reservations[reservation_id]
-    gone = sorted(old - {instance.id for instance in backend.all_instances()})
-    for instance_id in gone:
+    removed = sorted(expired - {instance.id for instance in backend.all_instances()})
+    for instance_id in removed:
         backend.tags.pop(instance_id, None)
         del records.nodes[instance_id]
-    return gone
+    return removed
 
 
 def _reason(failure: str) -> StateReason:

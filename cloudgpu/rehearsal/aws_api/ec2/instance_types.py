@@ -1,4 +1,4 @@
-"""Instance types: which exist, where they are offered, and their hardware."""
+"""Instance types: their availability per region and zone, quota families and hardware."""
 
 from fnmatch import fnmatchcase
 from functools import lru_cache
@@ -11,12 +11,12 @@ from cloudgpu.rehearsal.aws_api.rules import AwsError, ParsedRequest, page, rule
 RETIRED = ("p2.", "p3.2xlarge", "p3.8xlarge", "p3.16xlarge", "g2.", "g3.", "g3s.", "cg1.")
 _OFFERING_FILTERS = {"instance-type": "InstanceType", "location": "Location"}
 _SMALLEST_PAGE, _LARGEST_PAGE = 5, 100
-_BUCKETS = {"trn": "trn", "inf": "inf", "vt": "g", "dl": "dl", "p": "p", "g": "g", "f": "f", "x": "x", "u": "u"}
+_QUOTA_FAMILIES = {"trn": "trn", "inf": "inf", "vt": "g", "dl": "dl", "p": "p", "g": "g", "f": "f", "x": "x", "u": "u"}
 
 
 @lru_cache(maxsize=64)
 def zones_by_type(region: str) -> dict[str, tuple[str, ...]]:
-    """Return the zones of this region by the instance types that they offer."""
+    """Return a mapping from each instance type offered in this region to its zones."""
     table: dict[str, list[str]] = {}
     for row in INSTANCE_TYPE_OFFERINGS["availability-zone"].get(region, []):
         if not row["InstanceType"].startswith(RETIRED):
@@ -25,34 +25,35 @@ def zones_by_type(region: str) -> dict[str, tuple[str, ...]]:
 
 
 def is_retired(call: ParsedRequest, instance_type: str) -> bool:
-    """Return True if AWS no longer offers the type, permanently or by a fault script."""
+    """Return True if AWS retired the type or a fault script simulates its retirement."""
     return instance_type.startswith(RETIRED) or call.world.behaviour.now.is_retired(instance_type)
 
 
 def require_type(call: ParsedRequest, instance_type: str) -> dict[str, Any]:
-    """Return the facts of a type in this region.
+    """Return moto's description of an instance type that this region offers.
 
     Raises:
-        AwsError: Retired or unknown (InvalidInstanceType, InvalidParameterValue), or not in this region.
+        AwsError: The type is retired (`InvalidInstanceType`), unknown (`InvalidParameterValue`) or not offered in this
+            region (`Unsupported`).
     """
     if is_retired(call, instance_type):
         raise AwsError(
             "InvalidInstanceType",
             f"The instance type '{instance_type}' has been retired and can no longer be launched.",
         )
-    facts = INSTANCE_TYPES.get(instance_type)
-    if facts is None:
+    description = INSTANCE_TYPES.get(instance_type)
+    if description is None:
         raise AwsError("InvalidParameterValue", f"Invalid value '{instance_type}' for InstanceType.")
     if instance_type not in zones_by_type(call.region):
         raise AwsError("Unsupported", f"The requested configuration is currently not supported: {instance_type}.")
-    return dict(facts)
+    return dict(description)
 
 
 def require_zone(region: str, instance_type: str, zone: str) -> None:
     """Reject a zone that does not offer the type.
 
     Raises:
-        AwsError: `Unsupported`, with the zones that offer it.
+        AwsError: The zone does not offer the type (`Unsupported`); the message lists the zones that do.
     """
     offered = zones_by_type(region).get(instance_type, ())
     if zone not in offered:
@@ -70,20 +71,20 @@ def vcpus(instance_type: str) -> int:
 
 
 def bucket(instance_type: str) -> str:
-    """Return the quota bucket that a type counts against: `p`, `g`, `standard` and the like."""
+    """Return the quota family that a type counts against: `p`, `g`, `standard` or similar."""
     family = instance_type.partition(".")[0]
     letters = family[: next((at for at, letter in enumerate(family) if not letter.isalpha()), len(family))]
-    return next((pool for prefix, pool in _BUCKETS.items() if letters.startswith(prefix)), "standard")
+    return next((quota for prefix, quota in _QUOTA_FAMILIES.items() if letters.startswith(prefix)), "standard")
 
 
 def pool(instance_type: str, market: str) -> str:
-    """Return the bucket of a type in a market: spot P5 has its own quota, which also covers P6."""
-    found = bucket(instance_type)
-    return "p5" if market == "spot" and instance_type.startswith(("p5", "p6")) else found
+    """Return the quota family of a type in a market. Spot P5 and P6 instances share a separate quota, `p5`."""
+    family = bucket(instance_type)
+    return "p5" if market == "spot" and instance_type.startswith(("p5", "p6")) else family
 
 
 def gpus(instance_type: str) -> tuple[str, int, int]:
-    """Return name, count and memory (MiB each) of a type's GPUs; empty, 0, 0 without GPUs."""
+    """Return the name, count and memory in MiB (each) of a type's GPUs; an empty name and zeros if it has none."""
     rows = INSTANCE_TYPES.get(instance_type, {}).get("GpuInfo", {}).get("Gpus", [])
     if not rows:
         return "", 0, 0
@@ -92,43 +93,43 @@ def gpus(instance_type: str) -> tuple[str, int, int]:
 
 @rule("DescribeInstanceTypes")
 def describe(call: ParsedRequest) -> dict[str, Any]:
-    """Describe the offered types of this region, in pages; other types are unknown."""
-    named, here = call.texts("InstanceTypes"), zones_by_type(call.region)
-    missing = [name for name in named if name not in here or is_retired(call, name)]
+    """Describe the instance types that this region offers, in pages; reject other type names."""
+    requested, offered = call.texts("InstanceTypes"), zones_by_type(call.region)
+    missing = [name for name in requested if name not in offered or is_retired(call, name)]
     if missing:
         raise AwsError(
             "InvalidInstanceType", f"The following supplied instance types do not exist: [{', '.join(missing)}]"
         )
-    if named and call.params.get("MaxResults"):
+    if requested and call.params.get("MaxResults"):
         raise AwsError(
             "InvalidParameterCombination", "The parameter instanceTypes cannot be used with the parameter maxResults"
         )
     size = int(call.params.get("MaxResults") or _LARGEST_PAGE)
     if not _SMALLEST_PAGE <= size <= _LARGEST_PAGE:
         raise AwsError("InvalidParameterValue", f"Value ( {size} ) for parameter maxResults is invalid.")
-    found = call.backend.describe_instance_types(named, call.filters())
-    rows = [row for row in found if row["InstanceType"] in here and not is_retired(call, row["InstanceType"])]
-    shown, token = page(sorted(rows, key=lambda row: str(row["InstanceType"])), call.params, limit=_LARGEST_PAGE)
-    return {"InstanceTypes": shown, "NextToken": token}
+    descriptions = call.backend.describe_instance_types(requested, call.filters())
+    rows = [row for row in descriptions if row["InstanceType"] in offered and not is_retired(call, row["InstanceType"])]
+    page_rows, token = page(sorted(rows, key=lambda row: str(row["InstanceType"])), call.params, limit=_LARGEST_PAGE)
+    return {"InstanceTypes": page_rows, "NextToken": token}
 
 
 @rule("DescribeInstanceTypeOfferings")
 def describe_offerings(call: ParsedRequest) -> dict[str, Any]:
-    """Describe the offerings of this region, in pages; filter values may contain `*`."""
-    kind = str(call.params.get("LocationType") or "region")
+    """Describe the instance type offerings of this region, in pages; filter values may contain `*`."""
+    location_type = str(call.params.get("LocationType") or "region")
     filters = call.filters()
-    strange = sorted(filters.keys() - _OFFERING_FILTERS.keys())
-    if strange:
-        raise AwsError("InvalidParameterValue", f"The filter '{strange[0]}' is invalid")
+    unsupported = sorted(filters.keys() - _OFFERING_FILTERS.keys())
+    if unsupported:
+        raise AwsError("InvalidParameterValue", f"The filter '{unsupported[0]}' is invalid")
     rows = [
-        {**row, "LocationType": kind}
-        for row in INSTANCE_TYPE_OFFERINGS[kind].get(call.region, [])
+        {**row, "LocationType": location_type}
+        for row in INSTANCE_TYPE_OFFERINGS[location_type].get(call.region, [])
         if not is_retired(call, str(row["InstanceType"]))
-        and all(_fits(str(row[_OFFERING_FILTERS[name]]), values) for name, values in filters.items())
+        and all(_matches_any(str(row[_OFFERING_FILTERS[name]]), values) for name, values in filters.items())
     ]
-    shown, token = page(rows, call.params)
-    return {"InstanceTypeOfferings": shown, "NextToken": token}
+    page_rows, token = page(rows, call.params)
+    return {"InstanceTypeOfferings": page_rows, "NextToken": token}
 
 
-def _fits(text: str, patterns: list[str]) -> bool:
+def _matches_any(text: str, patterns: list[str]) -> bool:
     return any(fnmatchcase(text, pattern) for pattern in patterns)

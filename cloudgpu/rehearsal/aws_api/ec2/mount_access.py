@@ -1,4 +1,4 @@
-"""Storage that an instance may mount, by its security groups, zone, attached volumes and role."""
+"""The storage that an instance may mount, based on its security groups, zone, attached volumes and role."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
@@ -16,28 +16,28 @@ Pairs = tuple[tuple[str, str], ...]
 
 
 def mountable(backend: Any, instance: Any, role: str) -> Pairs:  # noqa: ANN401 - moto is untyped
-    """Return mount sources and the names of the folders that back them, sorted."""
+    """Return the instance's mount sources with the names of the folders that back them, sorted."""
     primary = instance.nics.get(0)
     groups = {str(group.id) for group in primary.group_set} if primary is not None else set()
     region = str(backend.region_name)
-    found = [*_volumes(backend, instance), *_lustre(backend, region, groups)]
-    found += _efs(backend, region, str(instance.placement.zone), groups)
+    pairs = [*_volumes(backend, instance), *_lustre(backend, region, groups)]
+    pairs += _efs(backend, region, str(instance.placement.zone), groups)
     if role:
-        found += _buckets()
-    return tuple(sorted(found))
+        pairs += _buckets()
+    return tuple(sorted(pairs))
 
 
 def _efs(backend: Any, region: str, zone: str, groups: set[str]) -> Iterator[tuple[str, str]]:  # noqa: ANN401
-    """Yield EFS file systems with a mount target in the instance's zone."""
+    """Yield EFS file systems that have a reachable mount target in the instance's zone."""
     for name, system in efs_backends[DEFAULT_ACCOUNT_ID][region].file_systems_by_id.items():
         targets = [target for target in system._mount_targets.values() if target.availability_zone_name == zone]
-        if any(_let_in(backend, target.security_groups or (), groups, _NFS) for target in targets):
+        if any(_allows(backend, target.security_groups or (), groups, _NFS) for target in targets):
             yield f"{name}.efs.{region}.amazonaws.com", name
 
 
 def _lustre(backend: Any, region: str, groups: set[str]) -> Iterator[tuple[str, str]]:  # noqa: ANN401
     for system in systems_of(backend):
-        if system.ending is None and _let_in(backend, system.request.get("SecurityGroupIds") or (), groups, _LUSTRE):
+        if system.ending is None and _allows(backend, system.request.get("SecurityGroupIds") or (), groups, _LUSTRE):
             yield f"{system.id}.fsx.{region}.amazonaws.com@tcp:/{system.mount_name}", system.id
 
 
@@ -53,12 +53,14 @@ def _buckets() -> Iterator[tuple[str, str]]:
         yield str(name), str(name)
 
 
-def _let_in(backend: Any, servers: Iterable[str], members: set[str], port: int) -> bool:  # noqa: ANN401
-    """Return True if a group of the server allows traffic from one of these groups."""
-    for group_id in servers:
+def _allows(backend: Any, server_groups: Iterable[str], client_groups: set[str], port: int) -> bool:  # noqa: ANN401
+    """Return True if one of the server's security groups allows traffic to the port from a client group."""
+    for group_id in server_groups:
         group = backend.get_security_group_from_id(group_id)
         for row in group.ingress_rules if group is not None else ():
-            fits = row.ip_protocol == "-1" or (row.ip_protocol == "tcp" and row.from_port <= port <= row.to_port)
-            if fits and str(row.source_group.get("GroupId")) in members:
+            port_matches = row.ip_protocol == "-1" or (
+                row.ip_protocol == "tcp" and row.from_port <= port <= row.to_port
+            )
+            if port_matches and str(row.source_group.get("GroupId")) in client_groups:
                 return True
     return False

@@ -1,4 +1,4 @@
-"""NAT gateways: slow to create and delete; they hold their address and interface until they are deleted."""
+"""NAT gateways: creation and deletion are slow, and a gateway keeps its address and interface until it is deleted."""
 
 from datetime import timedelta
 from typing import Any
@@ -6,30 +6,30 @@ from typing import Any
 from cloudgpu.rehearsal.aws_api.ec2.elastic_ips import take_away
 from cloudgpu.rehearsal.aws_api.rules import AwsError, ParsedRequest, page, rule, tag_list
 
-_LOOKS = 2
-"""Number of describe calls for which a gateway stays in a transitional state."""
-_SHOWN_AFTER_END = timedelta(hours=1)
-_MINUTES = ("pending", "deleting")
+_DESCRIBE_CALLS = 2
+"""Number of describe calls until a gateway leaves a transitional state."""
+_VISIBLE_AFTER_DELETION = timedelta(hours=1)
+_TRANSITIONAL = ("pending", "deleting")
 
 
 @rule("CreateNatGateway")
 def create(call: ParsedRequest) -> dict[str, Any]:
-    """Start creating a gateway. Problems with its address or network show later, as the state `failed`."""
+    """Start creating a gateway. A problem with its address or network shows up later as the state `failed`."""
     subnet_id, allocation_id = str(call.params.get("SubnetId") or ""), str(call.params.get("AllocationId") or "")
     if call.params.get("ConnectivityType") not in (None, "public"):
-        raise AwsError("UnsupportedOperation", "The rehearsal cloud simulates public NAT gateways only.")
+        raise AwsError("UnsupportedOperation", "The rehearsal cloud simulates only public NAT gateways.")
     if not allocation_id:
         raise AwsError("MissingParameter", "The request must contain the parameter AllocationId")
     subnet = call.backend.get_subnet(subnet_id)
     address = call.backend.address_by_allocation([allocation_id])[0]
     failure = _failure(call, subnet, address)
-    made = call.backend.create_nat_gateway(subnet_id, "" if failure else allocation_id, call.tags_for("natgateway"))
+    gateway = call.backend.create_nat_gateway(subnet_id, "" if failure else allocation_id, call.tags_for("natgateway"))
     if failure:
-        made.failure = failure
-        call.backend.enis.pop(made._eni.id, None)
-    made.created_at = call.world.clock.now()
-    _enter(made, "pending")
-    return {"NatGateway": _shown(call, made)}
+        gateway.failure = failure
+        call.backend.enis.pop(gateway._eni.id, None)
+    gateway.created_at = call.world.clock.now()
+    _set_state(gateway, "pending")
+    return {"NatGateway": _shown(call, gateway)}
 
 
 @rule("DescribeNatGateways")
@@ -39,26 +39,26 @@ def describe(call: ParsedRequest) -> dict[str, Any]:
     ids = call.texts("NatGatewayIds")
     for missing in (gateway_id for gateway_id in ids if gateway_id not in call.backend.nat_gateways):
         raise AwsError("NatGatewayNotFound", f"The Nat Gateway {missing} was not found")
-    found = [gateway for name, gateway in call.backend.nat_gateways.items() if not ids or name in ids]
+    gateways = [gateway for name, gateway in call.backend.nat_gateways.items() if not ids or name in ids]
     filters = {row["Name"]: [str(value) for value in row["Values"]] for row in call.params.get("Filter") or []}
     for name, values in filters.items():
-        found = [gateway for gateway in found if _value(call, gateway, name) & set(values)]
-    for gateway in found:
-        _step(call, gateway)
-    rows, token = page([_shown(call, gateway) for gateway in found], call.params)
+        gateways = [gateway for gateway in gateways if _value(call, gateway, name) & set(values)]
+    for gateway in gateways:
+        _advance(call, gateway)
+    rows, token = page([_shown(call, gateway) for gateway in gateways], call.params)
     return {"NatGateways": rows, "NextToken": token}
 
 
 @rule("DeleteNatGateway")
 def delete(call: ParsedRequest) -> dict[str, Any]:
     """Start deleting a gateway; its interface and address are released once it is deleted."""
-    named = str(call.params.get("NatGatewayId") or "")
-    gateway = call.backend.nat_gateways.get(named)
+    gateway_id = str(call.params.get("NatGatewayId") or "")
+    gateway = call.backend.nat_gateways.get(gateway_id)
     if gateway is None or gateway.state == "deleted":
-        raise AwsError("NatGatewayNotFound", f"The Nat Gateway {named} was not found")
+        raise AwsError("NatGatewayNotFound", f"The Nat Gateway {gateway_id} was not found")
     if gateway.state != "deleting":
-        _enter(gateway, "deleting")
-    return {"NatGatewayId": named}
+        _set_state(gateway, "deleting")
+    return {"NatGatewayId": gateway_id}
 
 
 def _failure(call: ParsedRequest, subnet: Any, address: Any) -> tuple[str, str] | None:  # noqa: ANN401 - moto's objects
@@ -70,23 +70,23 @@ def _failure(call: ParsedRequest, subnet: Any, address: Any) -> tuple[str, str] 
     return None
 
 
-def _enter(gateway: Any, state: str) -> None:  # noqa: ANN401 - moto's gateway
-    gateway.state, gateway.looks = state, _LOOKS
+def _set_state(gateway: Any, state: str) -> None:  # noqa: ANN401 - moto's gateway
+    gateway.state, gateway.looks = state, _DESCRIBE_CALLS
 
 
-def _step(call: ParsedRequest, gateway: Any) -> None:  # noqa: ANN401 - moto's gateway
-    if gateway.state not in _MINUTES:
+def _advance(call: ParsedRequest, gateway: Any) -> None:  # noqa: ANN401 - moto's gateway
+    if gateway.state not in _TRANSITIONAL:
         return
     gateway.looks -= 1
     if gateway.looks > 0:
         return
     if gateway.state == "deleting":
-        _end(call, gateway)
+        _finish_deletion(call, gateway)
     else:
         gateway.state = "failed" if getattr(gateway, "failure", None) else "available"
 
 
-def _end(call: ParsedRequest, gateway: Any) -> None:  # noqa: ANN401 - moto's gateway
+def _finish_deletion(call: ParsedRequest, gateway: Any) -> None:  # noqa: ANN401 - moto's gateway
     gateway.state, gateway.ended_at = "deleted", call.world.clock.now()
     for address in call.backend.addresses:
         if address.eni is gateway._eni:
@@ -95,7 +95,7 @@ def _end(call: ParsedRequest, gateway: Any) -> None:  # noqa: ANN401 - moto's ga
 
 
 def _forget_old(call: ParsedRequest) -> None:
-    before = call.world.clock.now() - _SHOWN_AFTER_END
+    before = call.world.clock.now() - _VISIBLE_AFTER_DELETION
     gateways = call.backend.nat_gateways
     for name in [
         name for name, gateway in gateways.items() if gateway.state == "deleted" and gateway.ended_at < before

@@ -1,4 +1,4 @@
-"""Machine images of public SSM parameters, with made-up but stable ids and names that contain `simulated`."""
+"""Machine images that public SSM parameters point to, with invented but stable ids and `(simulated)` in each name."""
 
 import hashlib
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ _CANONICAL, _AMAZON = "099720109477", "898082745236"
 
 @dataclass(frozen=True)
 class PublicImage:
-    """An image and the SSM parameter that names it."""
+    """An image and the SSM parameter that contains its id."""
 
     parameter: str
     name: str
@@ -22,7 +22,7 @@ class PublicImage:
     root_device: str = "/dev/sda1"
 
     def ami_id(self, region: str) -> str:
-        """Return the image id: the same in every rehearsal cloud, different in each region, as on AWS."""
+        """Return the image id, which differs per region, as on AWS, but not between rehearsal clouds."""
         return "ami-0" + hashlib.sha256(f"{region}:{self.name}".encode()).hexdigest()[:16]
 
 
@@ -68,13 +68,13 @@ _BY_PARAMETER = {image.parameter: image for image in PUBLIC_IMAGES}
 
 
 def ami_of_parameter(name: str, region: str) -> str | None:
-    """Return the image id of a public parameter in this region, or None if the parameter is unknown."""
+    """Return the image id that a public parameter has in this region, or None if the parameter is unknown."""
     image = _BY_PARAMETER.get(name)
     return image.ami_id(region) if image else None
 
 
 def register(backend: Any) -> None:  # noqa: ANN401 - moto is untyped
-    """Add the public images to a region's back end. Idempotent."""
+    """Add the public images to a region's EC2 back end. Idempotent."""
     for image in PUBLIC_IMAGES:
         ami_id = image.ami_id(backend.region_name)
         if ami_id not in backend.amis:

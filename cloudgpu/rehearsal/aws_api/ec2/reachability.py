@@ -1,4 +1,4 @@
-"""Reachability of an instance, from security groups, routes and gateways."""
+"""Reachability of instances, computed from security groups, routes and gateways."""
 
 import ipaddress
 import logging
@@ -13,7 +13,7 @@ from cloudgpu.rehearsal.nodes.values import Opened
 from cloudgpu.rehearsal.state.records import Records
 
 CALLER = ipaddress.ip_address("127.0.0.1")
-"""Source address of every caller on this machine, as nodes see it."""
+"""Source address that nodes see for every caller on this machine."""
 CHANGED_BY = frozenset(
     {
         "AttachVolume",
@@ -41,7 +41,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Reach:
+class AllowedTraffic:
     """Allowed traffic. `ssh`: from the caller to port 22; `egress`: from the node to the internet."""
 
     ssh: bool
@@ -49,27 +49,27 @@ class Reach:
 
 
 def opened(backend: Any, instance: Any, role: str) -> Opened:  # noqa: ANN401 - moto is untyped
-    """Return the reachability together with what the instance may mount."""
+    """Return the instance's allowed traffic and the storage that it may mount."""
     reach = reach_of(backend, instance)
     return Opened(reach.ssh, reach.egress, mountable(backend, instance, role))
 
 
-def reach_of(backend: Any, instance: Any) -> Reach:  # noqa: ANN401 - moto is untyped
-    """Return what an instance's groups and its subnet's routes allow. A public address is not required."""
+def reach_of(backend: Any, instance: Any) -> AllowedTraffic:  # noqa: ANN401 - moto is untyped
+    """Return the traffic that an instance's security groups and routes allow. A public address is not required."""
     primary = instance.nics.get(0)
     if primary is None:
-        return Reach(ssh=False, egress=False)
-    routed = _routed(backend, primary.subnet)
-    inwards = [row for group in primary.group_set for row in group.ingress_rules]
-    outwards = [row for group in primary.group_set for row in group.egress_rules]
-    return Reach(
-        ssh=routed and any(_lets(row, _SSH, _admits_caller) for row in inwards),
-        egress=routed and any(_lets(row, _HTTPS, _is_everywhere) for row in outwards),
+        return AllowedTraffic(ssh=False, egress=False)
+    has_route = _has_internet_route(backend, primary.subnet)
+    ingress_rules = [row for group in primary.group_set for row in group.ingress_rules]
+    egress_rules = [row for group in primary.group_set for row in group.egress_rules]
+    return AllowedTraffic(
+        ssh=has_route and any(_allows(row, _SSH, _admits_caller) for row in ingress_rules),
+        egress=has_route and any(_allows(row, _HTTPS, _is_everywhere) for row in egress_rules),
     )
 
 
 def tell(host: NodeHost, backend: Any, records: Records) -> None:  # noqa: ANN401
-    """Send changed access to the nodes of running instances."""
+    """Send the current access to nodes of running instances, if it changed."""
     for instance in backend.all_instances():
         record = records.nodes.get(instance.id)
         if record is None or instance.state != "running":
@@ -78,34 +78,34 @@ def tell(host: NodeHost, backend: Any, records: Records) -> None:  # noqa: ANN40
         if record.opened == now:
             continue
         record.opened = now
-        _put(host, instance, now)
+        _send(host, instance, now)
 
 
 def retell(host: NodeHost, backend: Any, records: Records) -> None:  # noqa: ANN401
-    """Send the access of all running instances again, after a call that changed it was undone."""
+    """Resend the access of all running instances, after a call that changed it was undone."""
     for instance in backend.all_instances():
         if instance.state == "running" and instance.id in records.nodes:
-            _put(host, instance, records.nodes[instance.id].opened)
+            _send(host, instance, records.nodes[instance.id].opened)
 
 
-def _put(host: NodeHost, instance: Any, now: Opened) -> None:  # noqa: ANN401
+def _send(host: NodeHost, instance: Any, now: Opened) -> None:  # noqa: ANN401
     try:
         host.put_reach(str(instance.id), now)
     except CloudGpuError as err:
-        _log.warning("%s was not told what reaches it: %s", instance.id, err)
+        _log.warning("cannot send the access rules of %s: %s", instance.id, err)
 
 
-def _routed(backend: Any, subnet: Any) -> bool:  # noqa: ANN401
-    """Return True if the subnet's route table leads to the internet; in default VPCs it does, though not in moto."""
+def _has_internet_route(backend: Any, subnet: Any) -> bool:  # noqa: ANN401
+    """Return True if the subnet has a route to the internet. Default VPCs have one on AWS, but not in moto."""
     tables = [table for table in backend.route_tables.values() if table.vpc_id == subnet.vpc_id]
-    own = [table for table in tables if subnet.id in table._associations.values()]
-    if not own and backend.vpcs[subnet.vpc_id].is_default:
+    explicit = [table for table in tables if subnet.id in table._associations.values()]
+    if not explicit and backend.vpcs[subnet.vpc_id].is_default:
         return True
-    main = [table for table in tables if table.main_association_id]
-    return any(_leads_out(backend, table) for table in (own or main))
+    main_tables = [table for table in tables if table.main_association_id]
+    return any(_routes_to_internet(backend, table) for table in (explicit or main_tables))
 
 
-def _leads_out(backend: Any, table: Any) -> bool:  # noqa: ANN401
+def _routes_to_internet(backend: Any, table: Any) -> bool:  # noqa: ANN401
     for route in table.routes:
         if route.destination_cidr_block != "0.0.0.0/0":
             continue
@@ -117,7 +117,7 @@ def _leads_out(backend: Any, table: Any) -> bool:  # noqa: ANN401
     return False
 
 
-def _lets(row: Any, port: int, fits: Callable[[str], bool]) -> bool:  # noqa: ANN401
+def _allows(row: Any, port: int, fits: Callable[[str], bool]) -> bool:  # noqa: ANN401
     """Return True if a rule allows TCP traffic to a port from a matching address range."""
     if row.ip_protocol not in ("-1", "tcp"):
         return False

@@ -1,4 +1,4 @@
-"""Prevent deleting security groups that are in use."""
+"""Deletion of security groups, which AWS rejects while a group is in use."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -7,10 +7,10 @@ from cloudgpu.rehearsal.aws_api.rules import AwsError, ParsedRequest, rule
 
 
 @rule("DeleteSecurityGroup")
-def delete(call: ParsedRequest) -> Any:  # noqa: ANN401 - moto's answer
-    """Reject deletion while an interface or a rule of another group refers to the group, as AWS does."""
-    named = str(call.params.get("GroupId") or call.params.get("GroupName") or "")
-    group = call.backend.get_security_group_by_name_or_id(named)
+def delete(call: ParsedRequest) -> Any:  # noqa: ANN401 - moto's response
+    """Delete a security group unless an interface or a rule of another group refers to it, as on AWS."""
+    name_or_id = str(call.params.get("GroupId") or call.params.get("GroupName") or "")
+    group = call.backend.get_security_group_by_name_or_id(name_or_id)
     if group is not None and any(True for _ in _uses(call, str(group.id))):
         raise AwsError("DependencyViolation", f"resource {group.id} has a dependent object")
     return call.proceed()
@@ -22,10 +22,10 @@ def _uses(call: ParsedRequest, group_id: str) -> Iterator[str]:
             yield str(interface.id)
     for groups in call.backend.groups.values():
         for other in groups.values():
-            if other.id != group_id and _refers(other, group_id):
+            if other.id != group_id and _refers_to(other, group_id):
                 yield str(other.id)
 
 
-def _refers(group: Any, group_id: str) -> bool:  # noqa: ANN401 - moto's group
+def _refers_to(group: Any, group_id: str) -> bool:  # noqa: ANN401 - moto's group
     rules = [*group.ingress_rules, *group.egress_rules]
     return any(row.source_group.get("GroupId") == group_id for row in rules)

@@ -1,4 +1,4 @@
-"""DescribeSpotPriceHistory from the catalog's range of prices, or as set by the user."""
+"""DescribeSpotPriceHistory, based on the catalog's price ranges or on prices that the user set."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, time
@@ -19,45 +19,48 @@ _SIX_PLACES = Decimal("0.000001")
 
 @rule("DescribeSpotPriceHistory")
 def describe(call: ParsedRequest) -> dict[str, Any]:
-    """Return the price history. Types without a known spot price have no rows, like types not sold as spot on AWS."""
+    """Return the price history. A type without a known spot price has no rows, as on AWS."""
     filters = call.filters()
-    wanted = {
+    selected = {
         "InstanceType": set(call.texts("InstanceTypes") or filters.get("instance-type", [])),
         "AvailabilityZone": set(filters.get("availability-zone", [])),
         "ProductDescription": set(call.texts("ProductDescriptions") or filters.get("product-description", [])),
     }
     if call.params.get("AvailabilityZone"):
-        wanted["AvailabilityZone"] = {str(call.params["AvailabilityZone"])}
+        selected["AvailabilityZone"] = {str(call.params["AvailabilityZone"])}
     rows = [
         row
         for row in _rows(call.world, call.region)
-        if all(not some or row[key] in some for key, some in wanted.items())
+        if all(not accepted or row[key] in accepted for key, accepted in selected.items())
     ]
-    shown, token = page(rows, call.params)
-    return {"SpotPriceHistory": shown, "NextToken": token or ""}
+    page_rows, token = page(rows, call.params)
+    return {"SpotPriceHistory": page_rows, "NextToken": token or ""}
 
 
 def _rows(world: "World", region: str) -> Iterator[dict[str, Any]]:
     offered = instance_types.zones_by_type(region)
-    for kind in catalog.load().types.values():
-        zones = offered.get(kind.name, ())
-        for zone, usd in zip(zones, _prices(world, kind, region, len(zones)), strict=False):
+    for instance_type in catalog.load().types.values():
+        zones = offered.get(instance_type.name, ())
+        for zone, usd in zip(zones, _prices(world, instance_type, region, len(zones)), strict=False):
             yield {
                 "AvailabilityZone": zone,
-                "InstanceType": kind.name,
+                "InstanceType": instance_type.name,
                 "ProductDescription": _PRODUCT,
                 "SpotPrice": str(usd),
-                "Timestamp": datetime.combine(kind.priced_on, time(), UTC),
+                "Timestamp": datetime.combine(instance_type.priced_on, time(), UTC),
             }
 
 
-def _prices(world: "World", kind: InstanceType, region: str, zones: int) -> list[Decimal]:
-    """Spread prices evenly from lowest to highest, or use the set price; empty if none is known."""
-    fixed = world.market.price_of(region, kind.name, "spot")
+def _prices(world: "World", instance_type: InstanceType, region: str, zones: int) -> list[Decimal]:
+    """Return one price per zone: the price that the user set, or prices spread evenly over the catalog's range.
+
+    The list is empty if no price is known.
+    """
+    fixed = world.market.price_of(region, instance_type.name, "spot")
     if fixed is not None:
         return [fixed.quantize(_SIX_PLACES)] * zones
-    if region not in kind.spot_usd:
+    if region not in instance_type.spot_usd:
         return []
-    low, high = kind.spot_usd[region]
+    low, high = instance_type.spot_usd[region]
     step = (high - low) / max(zones - 1, 1)
     return [(low + step * number).quantize(_SIX_PLACES) for number in range(zones)]

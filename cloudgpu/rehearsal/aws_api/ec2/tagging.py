@@ -1,4 +1,4 @@
-"""Tags of resources that moto does not know, or describes with the tags of their creation."""
+"""Tags of resources that moto lacks, or for which moto reports only the tags from their creation."""
 
 from typing import Any
 
@@ -8,8 +8,8 @@ from cloudgpu.rehearsal.server.request_guard import MAX_TAGS
 
 @rule("CreateTags")
 def create_tags(call: ParsedRequest) -> dict[str, Any]:
-    """Set tags on resources of any kind; if one does not exist, the whole call fails."""
-    ids = _checked(call)
+    """Set tags on resources of any type; if one of the resources does not exist, the whole call fails."""
+    ids = _existing_ids(call)
     tags = {row["Key"]: str(row.get("Value") or "") for row in call.params.get("Tags") or []}
     if any(key.startswith("aws:") for key in tags):
         raise AwsError("InvalidParameterValue", "Tag keys starting with 'aws:' are reserved for internal use")
@@ -19,28 +19,28 @@ def create_tags(call: ParsedRequest) -> dict[str, Any]:
                 "TagLimitExceeded", f"The maximum number of tags for {resource_id}, {MAX_TAGS}, is exceeded."
             )
     call.backend.create_tags(ids, tags)
-    _show(call, ids)
+    _update_copies(call, ids)
     return {}
 
 
 @rule("DeleteTags")
 def delete_tags(call: ParsedRequest) -> dict[str, Any]:
-    """Delete tags; without a value, regardless of their value."""
-    ids = _checked(call)
+    """Delete tags; a tag given without a value is deleted whatever its value is."""
+    ids = _existing_ids(call)
     call.backend.delete_tags(ids, {row["Key"]: row.get("Value") for row in call.params.get("Tags") or []})
-    _show(call, ids)
+    _update_copies(call, ids)
     return {}
 
 
-def _checked(call: ParsedRequest) -> list[str]:
+def _existing_ids(call: ParsedRequest) -> list[str]:
     ids = call.texts("Resources")
-    own = {group.id for group in call.records.placement_groups.values()} | call.records.fleets.keys()
-    call.backend.do_resources_exist([resource_id for resource_id in ids if resource_id not in own])
+    simulated = {group.id for group in call.records.placement_groups.values()} | call.records.fleets.keys()
+    call.backend.do_resources_exist([resource_id for resource_id in ids if resource_id not in simulated])
     return ids
 
 
-def _show(call: ParsedRequest, ids: list[str]) -> None:
-    """Update the copies of the tags that moto uses in its descriptions."""
+def _update_copies(call: ParsedRequest, ids: list[str]) -> None:
+    """Update the copies of the tags that describe calls return."""
     for resource_id in ids:
         tags = dict(call.backend.tags.get(resource_id, {}))
         if resource_id in call.backend.launch_templates:

@@ -1,16 +1,16 @@
-"""Volumes: validate zone, minimum size and the limits of the volume type."""
+"""Volumes: validation of the zone, the minimum size and the limits of the volume type."""
 
 from typing import Any
 
 from cloudgpu.rehearsal.aws_api.rules import AwsError, ParsedRequest, rule
 
 _GP3 = {"size": (1, 65536), "iops": (3000, 80000), "throughput": (125, 2000)}
-"""Minimum and maximum of each: GiB, IOPS, MiB/s."""
+"""Minimum and maximum of each property, in GiB, IOPS and MiB/s."""
 
 
 @rule("CreateVolume")
-def create(call: ParsedRequest) -> Any:  # noqa: ANN401 - moto's answer
-    """Create a volume after EC2's checks."""
+def create(call: ParsedRequest) -> Any:  # noqa: ANN401 - moto's response
+    """Validate the request as EC2 does, then create a volume."""
     params = call.params
     zone = str(params.get("AvailabilityZone") or "")
     if not zone.startswith(call.region) or zone not in {
@@ -23,22 +23,22 @@ def create(call: ParsedRequest) -> Any:  # noqa: ANN401 - moto's answer
         snapshot = call.backend.snapshots.get(snapshot_id)
         if snapshot is None:
             raise AwsError("InvalidSnapshot.NotFound", f"The snapshot '{snapshot_id}' does not exist.")
-        least = int(snapshot.volume.size)
-        if size is not None and size < least:
-            message = f"The size of a volume cannot be smaller than the size of its snapshot, {least} GiB."
+        low = int(snapshot.volume.size)
+        if size is not None and size < low:
+            message = f"The size of a volume cannot be smaller than the size of its snapshot, {low} GiB."
             raise AwsError("InvalidParameterValue", message)
     if params.get("VolumeType") == "gp3":
-        figures = {"size": size, "iops": _number(params, "Iops"), "throughput": _number(params, "Throughput")}
-        for name, value in figures.items():
-            least, most = _GP3[name]
-            if value is not None and not least <= value <= most:
-                raise AwsError("InvalidParameterValue", f"Volume {name} of {value} is not between {least} and {most}.")
+        properties = {"size": size, "iops": _number(params, "Iops"), "throughput": _number(params, "Throughput")}
+        for name, value in properties.items():
+            low, high = _GP3[name]
+            if value is not None and not low <= value <= high:
+                raise AwsError("InvalidParameterValue", f"Volume {name} of {value} is not between {low} and {high}.")
     return call.proceed()
 
 
 @rule("AttachVolume")
-def attach(call: ParsedRequest) -> Any:  # noqa: ANN401 - moto's answer
-    """Attach a volume to one running instance in its own zone."""
+def attach(call: ParsedRequest) -> Any:  # noqa: ANN401 - moto's response
+    """Attach a volume to a running or stopped instance in the same zone; a volume attaches to only one instance."""
     volume = call.backend.get_volume(str(call.params.get("VolumeId") or ""))
     instance = call.backend.get_instance(str(call.params.get("InstanceId") or ""))
     zone = str(instance.placement.zone)

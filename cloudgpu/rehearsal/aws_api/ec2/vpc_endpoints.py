@@ -1,4 +1,4 @@
-"""VPC endpoints: gateway endpoints manage routes in their tables, and a VPC with endpoints cannot be deleted."""
+"""VPC endpoints: gateway endpoints manage routes in their route tables, and a VPC with endpoints cannot be deleted."""
 
 from typing import Any
 
@@ -11,73 +11,73 @@ _UNKNOWN = "The Vpc Endpoint Id '{}' does not exist"
 
 
 @rule("CreateVpcEndpoint")
-def create(call: ParsedRequest) -> Any:  # noqa: ANN401 - moto's answer
-    """Create an endpoint if the service exists in the region."""
-    kind = call.params.get("VpcEndpointType") or "Gateway"
+def create(call: ParsedRequest) -> Any:  # noqa: ANN401 - moto's response
+    """Create an endpoint; reject a service that the region does not have."""
+    endpoint_type = call.params.get("VpcEndpointType") or "Gateway"
     service = str(call.params.get("ServiceName") or "")
-    if kind not in _SERVICES:
-        raise AwsError("UnsupportedOperation", f"The rehearsal cloud simulates no endpoints of type {kind}.")
-    if service not in (f"com.amazonaws.{call.region}.{name}" for name in _SERVICES[kind]):
+    if endpoint_type not in _SERVICES:
+        raise AwsError("UnsupportedOperation", f"The rehearsal cloud does not simulate {endpoint_type} endpoints.")
+    if service not in (f"com.amazonaws.{call.region}.{name}" for name in _SERVICES[endpoint_type]):
         raise AwsError("InvalidServiceName", f"The Vpc Endpoint Service '{service}' does not exist")
     before = set(call.backend.vpc_end_points)
-    answer = call.proceed()
+    response = call.proceed()
     for name in set(call.backend.vpc_end_points) - before:
-        # moto stores what was given, without AWS's defaults.
-        call.backend.vpc_end_points[name].vpc_endpoint_type = kind
-    return answer
+        # moto stores the type exactly as requested and does not apply AWS's default.
+        call.backend.vpc_end_points[name].vpc_endpoint_type = endpoint_type
+    return response
 
 
 @rule("DescribeVpcEndpoints")
 def describe(call: ParsedRequest) -> dict[str, Any]:
-    """Describe endpoints by id and filter, without deleted ones."""
-    living = {name: endpoint for name, endpoint in call.backend.vpc_end_points.items() if endpoint.state != "deleted"}
+    """Describe endpoints by id and filter, excluding deleted endpoints."""
+    existing = {name: endpoint for name, endpoint in call.backend.vpc_end_points.items() if endpoint.state != "deleted"}
     ids = call.texts("VpcEndpointIds")
-    for missing in (endpoint_id for endpoint_id in ids if endpoint_id not in living):
+    for missing in (endpoint_id for endpoint_id in ids if endpoint_id not in existing):
         raise AwsError("InvalidVpcEndpointId.NotFound", _UNKNOWN.format(missing))
-    found = [endpoint for name, endpoint in living.items() if not ids or name in ids]
+    endpoints = [endpoint for name, endpoint in existing.items() if not ids or name in ids]
     for name, values in call.filters().items():
-        found = [endpoint for endpoint in found if _value(call, endpoint, name) & set(values)]
-    return {"VpcEndpoints": found}
+        endpoints = [endpoint for endpoint in endpoints if _value(call, endpoint, name) & set(values)]
+    return {"VpcEndpoints": endpoints}
 
 
 @rule("ModifyVpcEndpoint")
-def modify(call: ParsedRequest) -> Any:  # noqa: ANN401 - moto's answer
-    """Change an endpoint and move its routes; moto only changes the list of tables."""
-    named = str(call.params.get("VpcEndpointId") or "")
-    endpoint = call.backend.vpc_end_points.get(named)
+def modify(call: ParsedRequest) -> Any:  # noqa: ANN401 - moto's response
+    """Change an endpoint and its routes; moto changes only the endpoint's list of route tables."""
+    endpoint_id = str(call.params.get("VpcEndpointId") or "")
+    endpoint = call.backend.vpc_end_points.get(endpoint_id)
     if endpoint is None or endpoint.state == "deleted":
-        raise AwsError("InvalidVpcEndpointId.NotFound", _UNKNOWN.format(named))
+        raise AwsError("InvalidVpcEndpointId.NotFound", _UNKNOWN.format(endpoint_id))
     before = set(endpoint.route_table_ids)
-    answer = call.proceed()
+    response = call.proceed()
     after = set(endpoint.route_table_ids)
     for table_id in sorted(after - before):
-        prefixes = endpoint.destination_prefix_list_id
-        call.backend.create_route(table_id, None, gateway_id=named, destination_prefix_list_id=prefixes)
+        prefix_list_id = endpoint.destination_prefix_list_id
+        call.backend.create_route(table_id, None, gateway_id=endpoint_id, destination_prefix_list_id=prefix_list_id)
     for table_id in sorted(before - after):
         _drop_route(call, endpoint, table_id)
-    return answer
+    return response
 
 
 @rule("DeleteVpcEndpoints")
 def delete(call: ParsedRequest) -> dict[str, Any]:
-    """Delete endpoints one by one; errors of single endpoints are part of the response."""
+    """Delete endpoints one by one; the response lists the endpoints that could not be deleted."""
     failed: list[dict[str, Any]] = []
-    for named in call.texts("VpcEndpointIds"):
-        endpoint = call.backend.vpc_end_points.get(named)
+    for endpoint_id in call.texts("VpcEndpointIds"):
+        endpoint = call.backend.vpc_end_points.get(endpoint_id)
         if endpoint is None or endpoint.state == "deleted":
-            error = {"Code": "InvalidVpcEndpoint.NotFound", "Message": _UNKNOWN.format(named)}
-            failed.append({"ResourceId": named, "Error": error})
+            error = {"Code": "InvalidVpcEndpoint.NotFound", "Message": _UNKNOWN.format(endpoint_id)}
+            failed.append({"ResourceId": endpoint_id, "Error": error})
             continue
         for table_id in endpoint.route_table_ids:
             _drop_route(call, endpoint, table_id)
-        del call.backend.vpc_end_points[named]
-        call.backend.tags.pop(named, None)
+        del call.backend.vpc_end_points[endpoint_id]
+        call.backend.tags.pop(endpoint_id, None)
     return {"Unsuccessful": failed}
 
 
 @rule("DeleteVpc")
-def delete_vpc(call: ParsedRequest) -> Any:  # noqa: ANN401 - moto's answer
-    """Reject deletion while the VPC has an endpoint or an attached gateway."""
+def delete_vpc(call: ParsedRequest) -> Any:  # noqa: ANN401 - moto's response
+    """Delete a VPC unless it has an endpoint or an attached internet gateway."""
     vpc_id = str(call.params.get("VpcId") or "")
     endpoints = [
         endpoint
@@ -95,7 +95,7 @@ def delete_vpc(call: ParsedRequest) -> Any:  # noqa: ANN401 - moto's answer
 
 
 def _drop_route(call: ParsedRequest, endpoint: Any, table_id: str) -> None:  # noqa: ANN401 - moto's endpoint
-    """Remove the route, unless its table is already deleted."""
+    """Delete the endpoint's route, if the route and its table still exist."""
     try:
         call.backend.delete_route(table_id, None, None, endpoint.destination_prefix_list_id)
     except EC2ClientError as err:

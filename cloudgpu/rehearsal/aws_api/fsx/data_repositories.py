@@ -17,64 +17,64 @@ _CHANGEABLE = ("ImportedFileChunkSize", "S3")
 def _create(world: World, region: str, params: Params) -> dict[str, Any]:
     now = world.clock.now()
     shelf = shelf_of(region_of(region), now)
-    known = repeated(shelf.links, params)
-    if known is None:
-        host = system(shelf, str(params.get("FileSystemId")))
-        _check(host, shelf.links, params, host.lifecycle(now))
-        known = new("association", region, params, now, parent=host.id)
-        known.failure = _failure(str(params["DataRepositoryPath"]), region)
-        shelf.links[known.id] = known
-    return {"Association": _shown(world, known)}
+    link = repeated(shelf.links, params)
+    if link is None:
+        file_system = system(shelf, str(params.get("FileSystemId")))
+        _check(file_system, shelf.links, params, file_system.lifecycle(now))
+        link = new("association", region, params, now, parent=file_system.id)
+        link.failure = _failure(str(params["DataRepositoryPath"]), region)
+        shelf.links[link.id] = link
+    return {"Association": _description(world, link)}
 
 
 def _describe(world: World, region: str, params: Params) -> dict[str, Any]:
     shelf = shelf_of(region_of(region), world.clock.now())
-    wanted = [str(name) for name in params.get("AssociationIds") or ()]
-    found = [_link(shelf.links, name) for name in wanted] if wanted else list(shelf.links.values())
+    ids = [str(name) for name in params.get("AssociationIds") or ()]
+    links = [_link(shelf.links, name) for name in ids] if ids else list(shelf.links.values())
     for row in params.get("Filters") or ():
         if row.get("Name") != "file-system-id":
             raise JsonError("BadRequest", f"The rehearsal cloud does not simulate the filter {row.get('Name')}.")
-        found = [link for link in found if link.request["FileSystemId"] in row["Values"]]
-    rows, more = paged([_shown(world, link) for link in found], params)
+        links = [link for link in links if link.request["FileSystemId"] in row["Values"]]
+    rows, more = paged([_description(world, link) for link in links], params)
     return {"Associations": rows, **more}
 
 
 def _update(world: World, region: str, params: Params) -> dict[str, Any]:
     shelf = shelf_of(region_of(region), world.clock.now())
-    found = _link(shelf.links, str(params.get("AssociationId")))
-    found.request.update({key: params[key] for key in _CHANGEABLE if key in params})
-    return {"Association": _shown(world, found)}
+    link = _link(shelf.links, str(params.get("AssociationId")))
+    link.request.update({key: params[key] for key in _CHANGEABLE if key in params})
+    return {"Association": _description(world, link)}
 
 
 def _delete(world: World, region: str, params: Params) -> dict[str, Any]:
     now = world.clock.now()
-    found = _link(shelf_of(region_of(region), now).links, str(params.get("AssociationId")))
-    found.ending = found.ending or now
-    wipe = bool(params.get("DeleteDataInFileSystem"))
-    return {"AssociationId": found.id, "Lifecycle": "DELETING", "DeleteDataInFileSystem": wipe}
+    link = _link(shelf_of(region_of(region), now).links, str(params.get("AssociationId")))
+    link.ending = link.ending or now
+    delete_data = bool(params.get("DeleteDataInFileSystem"))
+    return {"AssociationId": link.id, "Lifecycle": "DELETING", "DeleteDataInFileSystem": delete_data}
 
 
-def _check(host: Made, links: Mapping[str, Made], params: Params, lifecycle: str) -> None:
-    deployment = (host.request.get("LustreConfiguration") or {}).get("DeploymentType", "SCRATCH_1")
-    version = host.request.get("FileSystemTypeVersion", "2.10")
+def _check(file_system: Made, links: Mapping[str, Made], params: Params, lifecycle: str) -> None:
+    deployment = (file_system.request.get("LustreConfiguration") or {}).get("DeploymentType", "SCRATCH_1")
+    version = file_system.request.get("FileSystemTypeVersion", "2.10")
     if deployment == "SCRATCH_1" or version == "2.10":
         raise JsonError("BadRequest", f"{deployment} file systems of version {version} cannot be linked.")
     if lifecycle != "AVAILABLE":
-        raise JsonError("BadRequest", f"File system {host.id} is {lifecycle}.")
+        raise JsonError("BadRequest", f"File system {file_system.id} is {lifecycle}.")
     for other in links.values():
-        same_host = other.request["FileSystemId"] == host.id
-        if same_host and other.request["FileSystemPath"] == params.get("FileSystemPath"):
-            raise JsonError("BadRequest", f"{params.get('FileSystemPath')} is linked already by {other.id}.")
+        same_file_system = other.request["FileSystemId"] == file_system.id
+        if same_file_system and other.request["FileSystemPath"] == params.get("FileSystemPath"):
+            raise JsonError("BadRequest", f"{params.get('FileSystemPath')} is already linked by {other.id}.")
 
 
 def _failure(path: str, region: str) -> str:
-    """Return why FSx could not create the link, or an empty string."""
+    """Return the reason why FSx cannot create the link, or an empty string."""
     name = path.removeprefix("s3://").partition("/")[0]
     bucket = s3_backends[DEFAULT_ACCOUNT_ID]["aws"].buckets.get(name)
     if bucket is None:
         return f"The bucket {name} does not exist, or Amazon FSx has no access to it."
     if bucket.region_name != region:
-        return f"The bucket {name} is in {bucket.region_name}; it has to be in {region}."
+        return f"The bucket {name} is in {bucket.region_name}; it must be in {region}."
     return ""
 
 
@@ -84,15 +84,15 @@ def _link(links: Mapping[str, Made], name: str) -> Made:
     return links[name]
 
 
-def _shown(world: World, resource: Made) -> dict[str, Any]:
-    kept = ("FileSystemId", "FileSystemPath", "DataRepositoryPath", "BatchImportMetaDataOnCreate", *_CHANGEABLE)
+def _description(world: World, resource: Made) -> dict[str, Any]:
+    copied_keys = ("FileSystemId", "FileSystemPath", "DataRepositoryPath", "BatchImportMetaDataOnCreate", *_CHANGEABLE)
     row = {
         "AssociationId": resource.id,
         "ResourceARN": resource.arn,
         "Lifecycle": resource.lifecycle(world.clock.now()),
         "CreationTime": resource.created.timestamp(),
         "Tags": [{"Key": key, "Value": value} for key, value in resource.tags.items()],
-        **{key: resource.request[key] for key in kept if key in resource.request},
+        **{key: resource.request[key] for key in copied_keys if key in resource.request},
     }
     return {**row, "FailureDetails": {"Message": resource.failure}} if row["Lifecycle"] == "FAILED" else row
 

@@ -1,4 +1,4 @@
-"""FSx for Lustre with life cycle, mount names and links to S3, which moto lacks."""
+"""FSx for Lustre with the lifecycle states, mount names and S3 links that moto lacks."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -20,78 +20,78 @@ Params = Mapping[str, Any]
 def _create(world: World, region: str, params: Params) -> dict[str, Any]:
     backend, now = region_of(region), world.clock.now()
     shelf = shelf_of(backend, now)
-    known = repeated(shelf.systems, params)
-    if known is None:
+    file_system = repeated(shelf.systems, params)
+    if file_system is None:
         _check(params)
         subnet = _subnet(backend, params)
-        known = new("file-system", region, params, now)
-        description = f"AWS created network interface for {known.id}"
+        file_system = new("file-system", region, params, now)
+        description = f"AWS created network interface for {file_system.id}"
         groups = [str(group) for group in params.get("SecurityGroupIds") or ()]
         interface = backend.create_network_interface(subnet, None, group_ids=groups, description=description)
-        known.interface = str(interface.id)
-        shelf.systems[known.id] = known
-    return {"FileSystem": _shown(world, region, known)}
+        file_system.interface = str(interface.id)
+        shelf.systems[file_system.id] = file_system
+    return {"FileSystem": _description(world, region, file_system)}
 
 
 def _describe(world: World, region: str, params: Params) -> dict[str, Any]:
     shelf = shelf_of(region_of(region), world.clock.now())
-    wanted = [str(name) for name in params.get("FileSystemIds") or ()]
-    found = [system(shelf, name) for name in wanted] if wanted else list(shelf.systems.values())
-    rows, more = paged([_shown(world, region, system) for system in found], params)
+    ids = [str(name) for name in params.get("FileSystemIds") or ()]
+    file_systems = [system(shelf, name) for name in ids] if ids else list(shelf.systems.values())
+    rows, more = paged([_description(world, region, system) for system in file_systems], params)
     return {"FileSystems": rows, **more}
 
 
 def _update(world: World, region: str, params: Params) -> dict[str, Any]:
     shelf = shelf_of(region_of(region), world.clock.now())
-    found = system(shelf, str(params.get("FileSystemId")))
-    size, before = params.get("StorageCapacity"), int(found.request["StorageCapacity"])
+    file_system = system(shelf, str(params.get("FileSystemId")))
+    size, current_size = params.get("StorageCapacity"), int(file_system.request["StorageCapacity"])
     if size is not None:
-        if int(size) <= before:
-            raise JsonError("BadRequest", f"Storage capacity can only grow; it is {before} GiB.")
+        if int(size) <= current_size:
+            raise JsonError("BadRequest", f"Storage capacity can only grow; it is {current_size} GiB.")
         _check_size(int(size))
-        found.request["StorageCapacity"] = int(size)
+        file_system.request["StorageCapacity"] = int(size)
     changes = params.get("LustreConfiguration") or {}
-    found.request["LustreConfiguration"] = {**found.request["LustreConfiguration"], **changes}
-    return {"FileSystem": _shown(world, region, found)}
+    file_system.request["LustreConfiguration"] = {**file_system.request["LustreConfiguration"], **changes}
+    return {"FileSystem": _description(world, region, file_system)}
 
 
 def _delete(world: World, region: str, params: Params) -> dict[str, Any]:
     now = world.clock.now()
     shelf = shelf_of(region_of(region), now)
-    found = system(shelf, str(params.get("FileSystemId")))
-    if found.lifecycle(now) == "CREATING":
-        raise JsonError("BadRequest", f"File system {found.id} is being created and cannot be deleted yet.")
+    file_system = system(shelf, str(params.get("FileSystemId")))
+    if file_system.lifecycle(now) == "CREATING":
+        raise JsonError("BadRequest", f"File system {file_system.id} is being created and cannot be deleted yet.")
     for link in shelf.links.values():
-        if link.request["FileSystemId"] == found.id:
+        if link.request["FileSystemId"] == file_system.id:
             link.ending = link.ending or now
-    found.ending = found.ending or now
-    return {"FileSystemId": found.id, "Lifecycle": "DELETING"}
+    file_system.ending = file_system.ending or now
+    return {"FileSystemId": file_system.id, "Lifecycle": "DELETING"}
 
 
 def _tag(world: World, region: str, params: Params) -> dict[str, Any]:
-    _tagged(world, region, params).tags.update(mapped(params.get("Tags")))
+    _resource_by_arn(world, region, params).tags.update(mapped(params.get("Tags")))
     return {}
 
 
 def _untag(world: World, region: str, params: Params) -> dict[str, Any]:
-    tags = _tagged(world, region, params).tags
+    tags = _resource_by_arn(world, region, params).tags
     for key in params.get("TagKeys") or ():
         tags.pop(str(key), None)
     return {}
 
 
-def _tagged(world: World, region: str, params: Params) -> Made:
+def _resource_by_arn(world: World, region: str, params: Params) -> Made:
     arn = str(params.get("ResourceARN"))
-    found = shelf_of(region_of(region), world.clock.now()).tagged(arn)
-    if found is None:
+    resource = shelf_of(region_of(region), world.clock.now()).tagged(arn)
+    if resource is None:
         raise JsonError("ResourceNotFound", f"Resource '{arn}' does not exist.")
-    return found
+    return resource
 
 
 def _check(params: Params) -> None:
     if params.get("FileSystemType") != "LUSTRE":
-        kind = params.get("FileSystemType")
-        raise JsonError("BadRequest", f"The rehearsal cloud does not simulate {kind} file systems.")
+        file_system_type = params.get("FileSystemType")
+        raise JsonError("BadRequest", f"The rehearsal cloud does not simulate {file_system_type} file systems.")
     lustre = params.get("LustreConfiguration") or {}
     deployment = lustre.get("DeploymentType", "SCRATCH_1")
     if deployment not in _DEPLOYMENTS:
@@ -101,9 +101,9 @@ def _check(params: Params) -> None:
     throughput = lustre.get("PerUnitStorageThroughput")
     if deployment == "PERSISTENT_2" and throughput not in _THROUGHPUTS:
         raise JsonError("BadRequest", f"PerUnitStorageThroughput must be one of {_THROUGHPUTS}.")
-    for only in ("PerUnitStorageThroughput", "AutomaticBackupRetentionDays"):
-        if not persistent and lustre.get(only) is not None:
-            raise JsonError("BadRequest", f"{only} is not supported for {deployment} file systems.")
+    for option in ("PerUnitStorageThroughput", "AutomaticBackupRetentionDays"):
+        if not persistent and lustre.get(option) is not None:
+            raise JsonError("BadRequest", f"{option} is not supported for {deployment} file systems.")
     if not persistent and params.get("KmsKeyId"):
         raise JsonError("BadRequest", f"KmsKeyId is not supported for {deployment} file systems.")
 
@@ -117,16 +117,16 @@ def _subnet(backend: Any, params: Params) -> Any:  # noqa: ANN401 - moto's subne
     names = [str(name) for name in params.get("SubnetIds") or ()]
     subnets = {subnet.id: subnet for zone in backend.subnets.values() for subnet in zone.values()}
     if len(names) != 1 or names[0] not in subnets:
-        raise JsonError("InvalidNetworkSettings", f"Exactly one existing subnet is needed, not {names}.")
-    found = subnets[names[0]]
+        raise JsonError("InvalidNetworkSettings", f"Exactly one existing subnet is required, not {names}.")
+    match = subnets[names[0]]
     groups = {group.id: group for rows in backend.groups.values() for group in rows.values()}
     for name in params.get("SecurityGroupIds") or ():
-        if name not in groups or groups[name].vpc_id != found.vpc_id:
-            raise JsonError("InvalidNetworkSettings", f"Security group {name} is not in VPC {found.vpc_id}.")
-    return found
+        if name not in groups or groups[name].vpc_id != match.vpc_id:
+            raise JsonError("InvalidNetworkSettings", f"Security group {name} is not in VPC {match.vpc_id}.")
+    return match
 
 
-def _shown(world: World, region: str, resource: Made) -> dict[str, Any]:
+def _description(world: World, region: str, resource: Made) -> dict[str, Any]:
     request = resource.request
     lustre = {"DeploymentType": "SCRATCH_1", **(request.get("LustreConfiguration") or {})}
     row = {

@@ -1,4 +1,4 @@
-"""Records of Lustre file systems and their links to S3, stored on moto's EC2 back end with their interfaces."""
+"""Records of Lustre file systems and their S3 links, stored on moto's EC2 back end next to their interfaces."""
 
 import secrets
 from collections.abc import Mapping
@@ -12,18 +12,18 @@ from moto.ec2.models import ec2_backends
 from cloudgpu.rehearsal.aws_api.json_service import JsonError
 
 _ATTRIBUTE: Final = "rehearsal_lustre"
-_TAKES: Final = timedelta(seconds=1)
-"""Time that creating or deleting a file system or link takes; minutes on AWS."""
+_TRANSITION_TIME: Final = timedelta(seconds=1)
+"""Duration of creating or deleting a file system or link; on AWS this takes minutes."""
 
 
 @dataclass
 class Made:
-    """A file system or link: its request and its life cycle."""
+    """A file system or link, with its request and lifecycle."""
 
     id: str
     arn: str
     request: dict[str, Any]
-    """Current request; `asked` is the original one."""
+    """Request with later updates applied; `asked` is the original request."""
     created: datetime
     tags: dict[str, str]
     asked: dict[str, Any] = field(default_factory=dict)
@@ -33,15 +33,15 @@ class Made:
 
     @property
     def mount_name(self) -> str:
-        """Return the mount name: `fsx` for old scratch file systems, unique for newer ones."""
+        """Return the mount name: `fsx` for `SCRATCH_1`, unique for newer deployment types."""
         deployment = (self.request.get("LustreConfiguration") or {}).get("DeploymentType", "SCRATCH_1")
         return "fsx" if deployment == "SCRATCH_1" else self.id[-9:-1]
 
     def lifecycle(self, now: datetime) -> str:
-        """Return the life cycle state in FSx's terms."""
+        """Return the lifecycle state as FSx names it."""
         if self.ending is not None:
             return "DELETING"
-        if now < self.created + _TAKES:
+        if now < self.created + _TRANSITION_TIME:
             return "CREATING"
         return "FAILED" if self.failure else "AVAILABLE"
 
@@ -66,20 +66,20 @@ def region_of(name: str) -> Any:  # noqa: ANN401 - moto's back end
 
 
 def shelf_of(backend: Any, now: datetime) -> Shelf:  # noqa: ANN401 - moto's back end
-    """Return a region's records, after removing deleted ones and their interfaces."""
+    """Return a region's records, after removing the records and interfaces of deleted resources."""
     shelf = backend.__dict__.get(_ATTRIBUTE)
     if not isinstance(shelf, Shelf):
         shelf = Shelf()
         backend.__dict__[_ATTRIBUTE] = shelf
     for rows in (shelf.links, shelf.systems):
-        for row in [row for row in rows.values() if row.ending is not None and now >= row.ending + _TAKES]:
+        for row in [row for row in rows.values() if row.ending is not None and now >= row.ending + _TRANSITION_TIME]:
             del rows[row.id]
             backend.enis.pop(row.interface, None)
     return shelf
 
 
 def systems_of(backend: Any) -> list[Made]:  # noqa: ANN401 - moto's back end
-    """Return the file systems of a region without removing deleted ones."""
+    """Return the file systems of a region, without removing records of deleted file systems."""
     shelf = backend.__dict__.get(_ATTRIBUTE)
     return list(shelf.systems.values()) if isinstance(shelf, Shelf) else []
 
@@ -87,8 +87,8 @@ def systems_of(backend: Any) -> list[Made]:  # noqa: ANN401 - moto's back end
 def new(kind: str, region: str, request: Mapping[str, Any], now: datetime, *, parent: str = "") -> Made:
     """Create a `file-system` or `association` with a new id and ARN."""
     physical_id = f"{'fs' if kind == 'file-system' else 'dra'}-{secrets.token_hex(8)}0"
-    place = f"{parent}/{physical_id}" if parent else physical_id
-    arn = f"arn:aws:fsx:{region}:{DEFAULT_ACCOUNT_ID}:{kind}/{place}"
+    path = f"{parent}/{physical_id}" if parent else physical_id
+    arn = f"arn:aws:fsx:{region}:{DEFAULT_ACCOUNT_ID}:{kind}/{path}"
     return Made(physical_id, arn, dict(request), now, mapped(request.get("Tags")), dict(request))
 
 
@@ -96,7 +96,7 @@ def system(shelf: Shelf, name: str) -> Made:
     """Return a file system by its id.
 
     Raises:
-        JsonError: There is no such file system.
+        JsonError: The file system does not exist.
     """
     if name not in shelf.systems:
         raise JsonError("FileSystemNotFound", f"File system '{name}' does not exist.")
@@ -104,7 +104,7 @@ def system(shelf: Shelf, name: str) -> Made:
 
 
 def repeated(rows: Mapping[str, Made], params: Mapping[str, Any]) -> Made | None:
-    """Return what an earlier call with this token created, or None.
+    """Return the resource that an earlier call with the same client token created, or None.
 
     Raises:
         JsonError: The token was used with other parameters.

@@ -1,4 +1,4 @@
-"""Limit launches by capacity, quotas and free addresses."""
+"""Limits on launches: reserved capacity, quotas, zone capacity and free private addresses."""
 
 from dataclasses import dataclass
 
@@ -12,60 +12,60 @@ _LIVE = ("pending", "running", "shutting-down", "stopping")
 
 
 @dataclass(frozen=True)
-class Room:
-    """Number of requested instances that fit (`count`), and the error for the others (`why`)."""
+class LaunchHeadroom:
+    """Number of requested instances that can launch (`count`), and the error for the remaining instances (`why`)."""
 
     count: int
     why: AwsError | None
 
 
-def room_for(call: ParsedRequest, wanted: MergedLaunchRequest, count: int) -> Room:
-    """Return how many of `count` instances fit. Quotas come first, as on AWS."""
-    held = reservations.room(call, wanted)
-    if held is not None and held.count < count:
-        return Room(held.count, held.why)
-    by_quota = _quota_room(call, wanted)
+def room_for(call: ParsedRequest, request: MergedLaunchRequest, count: int) -> LaunchHeadroom:
+    """Return how many of `count` instances can launch. As on AWS, quotas are checked before zone capacity."""
+    reserved = reservations.room(call, request)
+    if reserved is not None and reserved.count < count:
+        return LaunchHeadroom(reserved.count, reserved.why)
+    by_quota = _quota_headroom(call, request)
     if by_quota is not None and by_quota < count:
-        return Room(by_quota, _quota_error(call, wanted))
-    by_market = None if wanted.reservation else _market_room(call, wanted)
+        return LaunchHeadroom(by_quota, _quota_error(call, request))
+    by_market = None if request.reservation else _zone_headroom(call, request)
     if by_market is not None and by_market < count:
-        return Room(by_market, _capacity_error(wanted))
-    by_addresses = _address_room(call, wanted)
+        return LaunchHeadroom(by_market, _capacity_error(request))
+    by_addresses = _address_headroom(call, request)
     if by_addresses < count:
-        return Room(by_addresses, _address_error(wanted))
-    return Room(count, None)
+        return LaunchHeadroom(by_addresses, _address_error(request))
+    return LaunchHeadroom(count, None)
 
 
-def _quota_room(call: ParsedRequest, wanted: MergedLaunchRequest) -> int | None:
-    pool = instance_types.pool(wanted.instance_type, wanted.market)
-    limit = vcpus_allowed(call.world.market, call.region, pool, wanted.market)
-    size = instance_types.vcpus(wanted.instance_type)
-    if not size:
+def _quota_headroom(call: ParsedRequest, request: MergedLaunchRequest) -> int | None:
+    pool = instance_types.pool(request.instance_type, request.market)
+    limit = vcpus_allowed(call.world.market, call.region, pool, request.market)
+    vcpus = instance_types.vcpus(request.instance_type)
+    if not vcpus:
         return None
     used = sum(
-        instance_types.vcpus(kind)
-        for kind, _, market in _living(call)
-        if (instance_types.pool(kind, market), market) == (pool, wanted.market)
+        instance_types.vcpus(instance_type)
+        for instance_type, _, market in _running_instances(call)
+        if (instance_types.pool(instance_type, market), market) == (pool, request.market)
     )
-    return max(limit - used, 0) // size
+    return max(limit - used, 0) // vcpus
 
 
-def _market_room(call: ParsedRequest, wanted: MergedLaunchRequest) -> int | None:
-    limit = call.world.market.capacity_of(wanted.zone, wanted.instance_type, wanted.market)
+def _zone_headroom(call: ParsedRequest, request: MergedLaunchRequest) -> int | None:
+    limit = call.world.market.capacity_of(request.zone, request.instance_type, request.market)
     if limit is None:
         return None
-    used = sum(1 for row in _living(call) if row == (wanted.instance_type, wanted.zone, wanted.market))
+    used = sum(1 for row in _running_instances(call) if row == (request.instance_type, request.zone, request.market))
     return max(limit - used, 0)
 
 
-def _address_room(call: ParsedRequest, wanted: MergedLaunchRequest) -> int:
-    """Return the number of instances for which the subnet has private addresses, one per interface."""
-    free = int(call.backend.get_subnet(wanted.subnet_id).available_ip_address_count)
-    limit = call.world.behaviour.now.addresses_in(wanted.zone)
-    return (free if limit is None else min(free, limit)) // max(len(wanted.interfaces), 1)
+def _address_headroom(call: ParsedRequest, request: MergedLaunchRequest) -> int:
+    """Return the number of instances for which the subnet has enough free private addresses, one per interface."""
+    free = int(call.backend.get_subnet(request.subnet_id).available_ip_address_count)
+    limit = call.world.behaviour.now.addresses_in(request.zone)
+    return (free if limit is None else min(free, limit)) // max(len(request.interfaces), 1)
 
 
-def _living(call: ParsedRequest) -> list[tuple[str, str, str]]:
+def _running_instances(call: ParsedRequest) -> list[tuple[str, str, str]]:
     return [
         (str(instance.instance_type), str(instance.placement.zone), str(instance.lifecycle or "on-demand"))
         for instance in call.backend.all_instances()
@@ -73,11 +73,11 @@ def _living(call: ParsedRequest) -> list[tuple[str, str, str]]:
     ]
 
 
-def _quota_error(call: ParsedRequest, wanted: MergedLaunchRequest) -> AwsError:
-    if wanted.market == "spot":
+def _quota_error(call: ParsedRequest, request: MergedLaunchRequest) -> AwsError:
+    if request.market == "spot":
         return AwsError("MaxSpotInstanceCountExceeded", "Max spot instance count exceeded")
-    pool = instance_types.pool(wanted.instance_type, wanted.market)
-    limit = vcpus_allowed(call.world.market, call.region, pool, wanted.market)
+    pool = instance_types.pool(request.instance_type, request.market)
+    limit = vcpus_allowed(call.world.market, call.region, pool, request.market)
     return AwsError(
         "VcpuLimitExceeded",
         f"You have requested more vCPU capacity than your current vCPU limit of {limit} allows for the instance "
@@ -86,17 +86,17 @@ def _quota_error(call: ParsedRequest, wanted: MergedLaunchRequest) -> AwsError:
     )
 
 
-def _address_error(wanted: MergedLaunchRequest) -> AwsError:
+def _address_error(request: MergedLaunchRequest) -> AwsError:
     return AwsError(
         "InsufficientFreeAddressesInSubnet",
-        f"The specified subnet {wanted.subnet_id} does not have enough free addresses to satisfy the request.",
+        f"The specified subnet {request.subnet_id} does not have enough free addresses to satisfy the request.",
     )
 
 
-def _capacity_error(wanted: MergedLaunchRequest) -> AwsError:
+def _capacity_error(request: MergedLaunchRequest) -> AwsError:
     return AwsError(
         "InsufficientInstanceCapacity",
-        f"We currently do not have sufficient {wanted.instance_type} capacity in the Availability Zone you requested "
-        f"({wanted.zone}). Our system will be working on provisioning additional capacity.",
+        f"We currently do not have sufficient {request.instance_type} capacity in the Availability Zone you requested "
+        f"({request.zone}). Our system will be working on provisioning additional capacity.",
         http=500,
     )

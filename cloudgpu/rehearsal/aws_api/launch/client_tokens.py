@@ -1,4 +1,4 @@
-"""Client tokens: a repeated call gets the first response; a different call with the same token is rejected."""
+"""Client tokens: a repeated call returns the first response, and a different call with the same token is rejected."""
 
 import hashlib
 import json
@@ -7,13 +7,16 @@ from typing import Any
 from cloudgpu.rehearsal.aws_api.rules import AwsError
 from cloudgpu.rehearsal.state.records import Records, SavedAnswer
 
-_KEPT = 5000
+_MAX_SAVED = 5000
 
 Key = tuple[str, str, str]
 
 
 def key_of(action: str, params: dict[str, Any]) -> Key | None:
-    """Return the key of an idempotent call. Tokens of zonal launches are separate for each zone."""
+    """Return the key under which a call's response is saved, or None for dry runs and calls without a client token.
+
+    As on AWS, the same token may be used for launches in different zones.
+    """
     token = str(params.get("ClientToken") or "")
     if not token or params.get("DryRun"):
         return None
@@ -25,13 +28,13 @@ def key_of(action: str, params: dict[str, Any]) -> Key | None:
 
 
 def digest_of(params: dict[str, Any]) -> str:
-    """Return a digest of the parameters without the token."""
+    """Return a digest of all parameters except the client token."""
     rest = {name: value for name, value in params.items() if name != "ClientToken"}
     return hashlib.sha256(json.dumps(rest, sort_keys=True, default=str).encode()).hexdigest()
 
 
 def replay(records: Records, key: Key, digest: str) -> SavedAnswer | None:
-    """Return the first response, or None for a new token.
+    """Return the saved response of the first call with this token, or None for a new token.
 
     Raises:
         AwsError: The token was used with other parameters.
@@ -46,7 +49,7 @@ def replay(records: Records, key: Key, digest: str) -> SavedAnswer | None:
 
 
 def keep(records: Records, key: Key, answer: SavedAnswer) -> None:
-    """Store a response; the oldest ones are dropped when there are too many."""
+    """Save a response; beyond the maximum number of responses, drop the oldest."""
     records.answers[key] = answer
-    while len(records.answers) > _KEPT:
+    while len(records.answers) > _MAX_SAVED:
         del records.answers[next(iter(records.answers))]

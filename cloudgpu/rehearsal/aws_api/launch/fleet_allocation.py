@@ -1,4 +1,4 @@
-"""Allocate the target capacity of an instant fleet to pools. Pure."""
+"""Pure functions that allocate the target capacity of an instant fleet to pools."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Pool:
-    """An override and zone that could provide capacity; `room` instances fit."""
+    """A fleet override in one zone, where up to `room` instances fit."""
 
     index: int
     instance_type: str
@@ -15,7 +15,7 @@ class Pool:
 
 
 @dataclass(frozen=True)
-class Terms:
+class FleetCapacity:
     """The requested capacity of a fleet."""
 
     target: int
@@ -24,9 +24,14 @@ class Terms:
     single_zone: bool = False
 
 
-def allocate(pools: Sequence[Pool], terms: Terms) -> dict[int, int]:
-    """Return instances per pool index, empty if the minimum is not reached. Pools are in order of preference."""
-    attempts = [_fill([pool for pool in pools if _goes_with(pool, first, terms)], terms.target) for first in pools]
+def allocate(pools: Sequence[Pool], terms: FleetCapacity) -> dict[int, int]:
+    """Return the number of instances per pool index, or an empty mapping if the minimum is not reached.
+
+    Args:
+        pools: The pools in order of preference.
+        terms: The requested capacity.
+    """
+    attempts = [_fill([pool for pool in pools if _is_compatible(pool, first, terms)], terms.target) for first in pools]
     if not attempts:
         return {}
     best = next((plan for plan in attempts if sum(plan.values()) >= terms.target), None)
@@ -34,17 +39,17 @@ def allocate(pools: Sequence[Pool], terms: Terms) -> dict[int, int]:
     return chosen if sum(chosen.values()) >= max(terms.minimum, 1) else {}
 
 
-def _goes_with(pool: Pool, first: Pool, terms: Terms) -> bool:
+def _is_compatible(pool: Pool, first: Pool, terms: FleetCapacity) -> bool:
     same_type = pool.instance_type == first.instance_type or not terms.single_type
     return same_type and (pool.zone == first.zone or not terms.single_zone)
 
 
 def _fill(pools: Sequence[Pool], target: int) -> dict[int, int]:
     plan: dict[int, int] = {}
-    left = target
+    remaining = target
     for pool in pools:
-        taken = min(pool.room, left)
-        if taken:
-            plan[pool.index] = taken
-            left -= taken
+        count = min(pool.room, remaining)
+        if count:
+            plan[pool.index] = count
+            remaining -= count
     return plan

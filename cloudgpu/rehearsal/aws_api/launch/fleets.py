@@ -1,4 +1,4 @@
-"""Instant fleets: minimum capacity, and HTTP 200 with `Errors` if capacity is missing."""
+"""Instant fleets: they support a minimum capacity, and missing capacity is reported as `Errors` with HTTP 200."""
 
 import secrets
 from collections.abc import Iterator, Mapping
@@ -8,8 +8,8 @@ from typing import Any
 from moto.core.exceptions import ServiceException
 
 from cloudgpu.rehearsal.aws_api.ec2 import instance_types
-from cloudgpu.rehearsal.aws_api.launch.capacity import Room, room_for
-from cloudgpu.rehearsal.aws_api.launch.fleet_allocation import Pool, Terms, allocate
+from cloudgpu.rehearsal.aws_api.launch.capacity import LaunchHeadroom, room_for
+from cloudgpu.rehearsal.aws_api.launch.fleet_allocation import FleetCapacity, Pool, allocate
 from cloudgpu.rehearsal.aws_api.launch.launch import Origin, launch
 from cloudgpu.rehearsal.aws_api.launch.request import MergedLaunchRequest, merge
 from cloudgpu.rehearsal.aws_api.launch.run_instances import begin_end, shut_down
@@ -17,28 +17,28 @@ from cloudgpu.rehearsal.aws_api.launch.validation import admit
 from cloudgpu.rehearsal.aws_api.rules import AwsError, ParsedRequest, page, rule, tag_list, tags_for
 from cloudgpu.rehearsal.state.records import FleetRecord
 
-_MOST_CONSTRAINED = 1000
+_MAX_CONSTRAINED_TARGET = 1000
 
 
 @dataclass(frozen=True)
 class _Choice:
-    """A pool and the rows that describe it in the response."""
+    """A pool with its launch request, its description in the response, and its free capacity."""
 
-    wanted: MergedLaunchRequest
-    described: dict[str, Any]
-    room: Room
+    request: MergedLaunchRequest
+    description: dict[str, Any]
+    room: LaunchHeadroom
 
 
 @rule("CreateFleet")
 def create(call: ParsedRequest) -> dict[str, Any]:
-    """Launch what fits and report errors for the rest."""
+    """Launch the instances that fit and report errors for the missing capacity."""
     terms, market = _terms(call)
     choices = list(_choices(call, market, terms.target))
     pools = [
-        Pool(index, choice.wanted.instance_type, choice.wanted.zone, choice.room.count)
+        Pool(index, choice.request.instance_type, choice.request.zone, choice.room.count)
         for index, choice in enumerate(choices)
     ]
-    plan = _shortened(allocate(pools, terms), call.world.behaviour.now.fleet_short_by)
+    plan = _reduce_plan(allocate(pools, terms), call.world.behaviour.now.fleet_short_by)
     fleet_id = f"fleet-{secrets.token_hex(4)}-{secrets.token_hex(2)}-{secrets.token_hex(2)}-{secrets.token_hex(6)}"
     rows = [_launch(call, choices[index], count, fleet_id) for index, count in plan.items()]
     short = sum(plan.values()) < terms.target
@@ -53,13 +53,13 @@ def create(call: ParsedRequest) -> dict[str, Any]:
 
 @rule("DescribeFleets")
 def describe(call: ParsedRequest) -> dict[str, Any]:
-    """Describe fleets. Instant fleets are only listed by id, as on AWS."""
+    """Describe fleets by id; as on AWS, a call without ids does not list instant fleets."""
     ids = call.texts("FleetIds")
     for missing in (fleet_id for fleet_id in ids if fleet_id not in call.records.fleets):
         raise AwsError("InvalidFleetId.NotFound", f"The fleet ID '{missing}' does not exist")
-    rows = [_shown(call, call.records.fleets[fleet_id]) for fleet_id in ids]
+    rows = [_describe_fleet(call, call.records.fleets[fleet_id]) for fleet_id in ids]
     for name, values in call.filters().items():
-        rows = [row for row in rows if _passes(row, name, values)]
+        rows = [row for row in rows if _matches(row, name, values)]
     rows, token = page(rows, call.params)
     return {"Fleets": rows, "NextToken": token}
 
@@ -72,53 +72,53 @@ def describe_instances(call: ParsedRequest) -> dict[str, Any]:
 
 @rule("DeleteFleets")
 def delete(call: ParsedRequest) -> dict[str, Any]:
-    """Delete instant fleets and terminate their instances; keeping the instances is rejected."""
-    done: list[dict[str, Any]] = []
+    """Delete instant fleets and terminate their instances; reject requests to keep the instances."""
+    deleted: list[dict[str, Any]] = []
     failed: list[dict[str, Any]] = []
     for fleet_id in call.texts("FleetIds"):
         fleet = call.records.fleets.get(fleet_id)
         if fleet is None:
             failed.append(_not_deleted(fleet_id, "fleetIdDoesNotExist", f"The fleet ID '{fleet_id}' does not exist"))
         elif not call.params.get("TerminateInstances"):
-            why = "NoTerminateInstances is not supported for fleets of type instant"
-            failed.append(_not_deleted(fleet_id, "fleetNotInDeletableState", why))
+            message = "NoTerminateInstances is not supported for fleets of type instant"
+            failed.append(_not_deleted(fleet_id, "fleetNotInDeletableState", message))
         else:
-            done.append(_delete(call, fleet))
-    return {"SuccessfulFleetDeletions": done, "UnsuccessfulFleetDeletions": failed}
+            deleted.append(_delete(call, fleet))
+    return {"SuccessfulFleetDeletions": deleted, "UnsuccessfulFleetDeletions": failed}
 
 
-def _shortened(plan: dict[int, int], by: int) -> dict[int, int]:
-    """Return a plan that falls short of the fleet's minimum."""
-    kept = max(sum(plan.values()) - by, 0)
-    shorter: dict[int, int] = {}
+def _reduce_plan(plan: dict[int, int], by: int) -> dict[int, int]:
+    """Return the plan with `by` fewer instances, which may be less than the fleet's minimum."""
+    remaining = max(sum(plan.values()) - by, 0)
+    reduced: dict[int, int] = {}
     for index, count in plan.items():
-        taken = min(count, kept)
-        kept -= taken
-        if taken:
-            shorter[index] = taken
-    return shorter
+        launched = min(count, remaining)
+        remaining -= launched
+        if launched:
+            reduced[index] = launched
+    return reduced
 
 
-def _terms(call: ParsedRequest) -> tuple[Terms, str]:
+def _terms(call: ParsedRequest) -> tuple[FleetCapacity, str]:
     if call.params.get("Type") != "instant":
-        raise AwsError("Unsupported", "The rehearsal cloud simulates fleets of type instant only.")
+        raise AwsError("Unsupported", "The rehearsal cloud simulates only fleets of type instant.")
     target = call.params.get("TargetCapacitySpecification") or {}
     total = int(target.get("TotalTargetCapacity") or 0)
     if total < 1:
         raise AwsError("InvalidParameterValue", "TotalTargetCapacity must be at least 1.")
     market = str(target.get("DefaultTargetCapacityType") or "on-demand")
     options = call.params.get("SpotOptions" if market == "spot" else "OnDemandOptions") or {}
-    terms = Terms(
+    terms = FleetCapacity(
         target=total,
         minimum=int(options.get("MinTargetCapacity") or 0),
         single_type=bool(options.get("SingleInstanceType")),
         single_zone=bool(options.get("SingleAvailabilityZone")),
     )
-    _check(terms)
+    _check_terms(terms)
     return terms, market
 
 
-def _check(terms: Terms) -> None:
+def _check_terms(terms: FleetCapacity) -> None:
     constrained = terms.single_type or terms.single_zone
     if terms.minimum > terms.target:
         raise AwsError("InvalidParameterValue", "MinTargetCapacity must not exceed TotalTargetCapacity.")
@@ -126,8 +126,8 @@ def _check(terms: Terms) -> None:
         raise AwsError(
             "InvalidParameterCombination", "MinTargetCapacity needs SingleInstanceType or SingleAvailabilityZone."
         )
-    if constrained and terms.target > _MOST_CONSTRAINED:
-        raise AwsError("InvalidParameterValue", f"TotalTargetCapacity must not exceed {_MOST_CONSTRAINED}.")
+    if constrained and terms.target > _MAX_CONSTRAINED_TARGET:
+        raise AwsError("InvalidParameterValue", f"TotalTargetCapacity must not exceed {_MAX_CONSTRAINED_TARGET}.")
 
 
 def _choices(call: ParsedRequest, market: str, target: int) -> Iterator[_Choice]:
@@ -138,35 +138,37 @@ def _choices(call: ParsedRequest, market: str, target: int) -> Iterator[_Choice]
         specification = config.get("LaunchTemplateSpecification") or {}
         for override in config.get("Overrides") or [{}]:
             base = replace(merge(call, _request(call, override), specification), market=market)
-            described = _described(base, override)
-            for wanted in _spread(call, base):
-                yield _choice(call, wanted, described, target)
+            description = _describe_override(base, override)
+            for request in _split_by_subnet(call, base):
+                yield _choice(call, request, description, target)
 
 
-def _choice(call: ParsedRequest, wanted: MergedLaunchRequest, described: dict[str, Any], target: int) -> _Choice:
-    """Validate one pool. Errors that may not affect other pools are recorded, others fail the call."""
+def _choice(call: ParsedRequest, request: MergedLaunchRequest, description: dict[str, Any], target: int) -> _Choice:
+    """Validate one pool. An error of this pool's type or zone is recorded; any other error fails the call."""
     try:
-        admitted = admit(call, wanted)
+        admitted = admit(call, request)
     except ServiceException as err:
         if err.code not in ("Unsupported", "InvalidInstanceType", "InvalidParameterValue"):
             raise
-        return _Choice(wanted, described, Room(0, AwsError(err.code, err.message)))
-    return _Choice(admitted, described, room_for(call, admitted, target))
+        return _Choice(request, description, LaunchHeadroom(0, AwsError(err.code, err.message)))
+    return _Choice(admitted, description, room_for(call, admitted, target))
 
 
 def _request(call: ParsedRequest, override: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the request fields that fleet and override add to the launch template."""
+    """Return the request fields that the fleet and the override add to the launch template."""
     request = {name: override.get(name) for name in ("InstanceType", "ImageId", "SubnetId")}
     placement = {**(override.get("Placement") or {})}
     if override.get("AvailabilityZone"):
         placement["AvailabilityZone"] = override["AvailabilityZone"]
     tags = {"instance": call.tags_for("instance")}
-    rows = [{"ResourceType": kind, "Tags": tag_list(found)} for kind, found in tags.items() if found]
+    rows = [
+        {"ResourceType": resource_type, "Tags": tag_list(values)} for resource_type, values in tags.items() if values
+    ]
     return {**request, "Placement": placement, "TagSpecifications": rows}
 
 
-def _spread(call: ParsedRequest, base: MergedLaunchRequest) -> Iterator[MergedLaunchRequest]:
-    """Yield one request per subnet, or per zone that offers the type."""
+def _split_by_subnet(call: ParsedRequest, base: MergedLaunchRequest) -> Iterator[MergedLaunchRequest]:
+    """Yield one request per subnet or, if neither subnet nor zone is specified, per zone that offers the type."""
     if base.interfaces and base.data.get("SubnetId"):
         rows = [{**row, "SubnetId": base.data["SubnetId"]} for row in base.interfaces]
         base = replace(base, data={**base.data, "NetworkInterfaces": rows, "SubnetId": None})
@@ -178,11 +180,11 @@ def _spread(call: ParsedRequest, base: MergedLaunchRequest) -> Iterator[MergedLa
     else:
         zones = instance_types.zones_by_type(call.region).get(base.instance_type, ())
         defaults = call.backend.get_default_subnets() or {}
-        found = [replace(base, zone=zone) for zone in zones if zone in defaults]
-        yield from found or [base]
+        requests = [replace(base, zone=zone) for zone in zones if zone in defaults]
+        yield from requests or [base]
 
 
-def _described(base: MergedLaunchRequest, override: Mapping[str, Any]) -> dict[str, Any]:
+def _describe_override(base: MergedLaunchRequest, override: Mapping[str, Any]) -> dict[str, Any]:
     template_id, version = base.template or ("", 0)
     row: dict[str, Any] = {"LaunchTemplateSpecification": {"LaunchTemplateId": template_id, "Version": str(version)}}
     if override:
@@ -191,22 +193,22 @@ def _described(base: MergedLaunchRequest, override: Mapping[str, Any]) -> dict[s
 
 
 def _launch(call: ParsedRequest, choice: _Choice, count: int, fleet_id: str) -> dict[str, Any]:
-    reservation = launch(call, choice.wanted, count, Origin(fleet_id=fleet_id))
+    reservation = launch(call, choice.request, count, Origin(fleet_id=fleet_id))
     return {
-        "LaunchTemplateAndOverrides": choice.described,
-        "Lifecycle": choice.wanted.market,
+        "LaunchTemplateAndOverrides": choice.description,
+        "Lifecycle": choice.request.market,
         "InstanceIds": [instance.id for instance in reservation.instances],
-        "InstanceType": choice.wanted.instance_type,
+        "InstanceType": choice.request.instance_type,
     }
 
 
 def _error_row(choice: _Choice) -> dict[str, Any]:
-    why = choice.room.why
+    error = choice.room.why
     return {
-        "LaunchTemplateAndOverrides": choice.described,
-        "Lifecycle": choice.wanted.market,
-        "ErrorCode": why.code if why else "",
-        "ErrorMessage": why.message if why else "",
+        "LaunchTemplateAndOverrides": choice.description,
+        "Lifecycle": choice.request.market,
+        "ErrorCode": error.code if error else "",
+        "ErrorMessage": error.message if error else "",
     }
 
 
@@ -218,9 +220,9 @@ def _delete(call: ParsedRequest, fleet: FleetRecord) -> dict[str, Any]:
     before = _state(call, fleet)
     fleet.deleted = True
     ids = set(fleet.instance_ids())
-    living = [i for i in call.backend.all_instances() if i.id in ids and i.state != "terminated"]
-    shut_down(living, call.world.clock.now())
-    begin_end(call, living)
+    instances = [i for i in call.backend.all_instances() if i.id in ids and i.state != "terminated"]
+    shut_down(instances, call.world.clock.now())
+    begin_end(call, instances)
     return {"FleetId": fleet.id, "CurrentFleetState": "deleted_terminating", "PreviousFleetState": before}
 
 
@@ -232,7 +234,7 @@ def _state(call: ParsedRequest, fleet: FleetRecord) -> str:
     return "deleted_terminating" if living else "deleted"
 
 
-def _shown(call: ParsedRequest, fleet: FleetRecord) -> dict[str, Any]:
+def _describe_fleet(call: ParsedRequest, fleet: FleetRecord) -> dict[str, Any]:
     request = fleet.request
     ids = fleet.instance_ids()
     target = request.get("TargetCapacitySpecification") or {}
@@ -256,7 +258,7 @@ def _shown(call: ParsedRequest, fleet: FleetRecord) -> dict[str, Any]:
     }
 
 
-def _passes(row: Mapping[str, Any], name: str, values: list[str]) -> bool:
+def _matches(row: Mapping[str, Any], name: str, values: list[str]) -> bool:
     if name.startswith("tag:"):
         return tags_for([{"ResourceType": "fleet", "Tags": row["Tags"]}], "fleet").get(name[4:]) in values
     known = {"fleet-state": row["FleetState"], "type": row["Type"], "activity-status": row["ActivityStatus"]}

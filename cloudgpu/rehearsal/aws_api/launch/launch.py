@@ -1,4 +1,4 @@
-"""Create validated instances in moto, with records of their nodes."""
+"""Create validated instances in moto, with the records of their nodes."""
 
 import base64
 import secrets
@@ -20,14 +20,14 @@ _EFA = ("efa", "efa-only")
 
 @dataclass(frozen=True)
 class Origin:
-    """Origin of a launch: its client token, and its fleet if it has one."""
+    """Origin of a launch: its client token, and the id of its fleet, if any."""
 
     client_token: str = ""
     fleet_id: str = ""
 
 
 class _CardAwareAttachment(elastic_network_interfaces.Attachment):
-    """Reports the network card; moto always reports 0."""
+    """Attachment that reports the network card index; moto always reports 0."""
 
     def __init__(self, eni: Any) -> None:  # noqa: ANN401
         super().__init__(eni)
@@ -37,65 +37,68 @@ class _CardAwareAttachment(elastic_network_interfaces.Attachment):
 vars(elastic_network_interfaces)["Attachment"] = _CardAwareAttachment
 
 
-def launch(call: ParsedRequest, wanted: MergedLaunchRequest, count: int, origin: Origin) -> Any:  # noqa: ANN401 - moto's reservation
+def launch(call: ParsedRequest, request: MergedLaunchRequest, count: int, origin: Origin) -> Any:  # noqa: ANN401 - moto's reservation
     """Create `count` pending instances and start their nodes."""
     reservation = call.backend.run_instances(
-        str(wanted.data["ImageId"]),
+        str(request.data["ImageId"]),
         count,
-        _user_data(wanted),
+        _user_data(request),
         [],
-        **_moto_arguments(call, wanted, origin),
+        **_moto_arguments(call, request, origin),
     )
     for instance in reservation.instances:
-        _finish(call, wanted, instance, origin)
+        _finish(call, request, instance, origin)
     call.world.keeper.boot(call.region, [instance.id for instance in reservation.instances])
     return reservation
 
 
-def _user_data(wanted: MergedLaunchRequest) -> Base64EncodedString | None:
-    text = base64.b64encode(wanted.user_data).decode()
+def _user_data(request: MergedLaunchRequest) -> Base64EncodedString | None:
+    text = base64.b64encode(request.user_data).decode()
     return Base64EncodedString(text) if text else None
 
 
-def _moto_arguments(call: ParsedRequest, wanted: MergedLaunchRequest, origin: Origin) -> dict[str, Any]:
-    data = wanted.data
+def _moto_arguments(call: ParsedRequest, request: MergedLaunchRequest, origin: Origin) -> dict[str, Any]:
+    data = request.data
     return {
-        "instance_type": wanted.instance_type,
+        "instance_type": request.instance_type,
         "is_instance_type_default": False,
         "region_name": call.region,
-        "subnet_id": wanted.subnet_id,
+        "subnet_id": request.subnet_id,
         "key_name": data.get("KeyName"),
-        "security_group_ids": list(wanted.group_ids),
-        "nics": [_moto_interface(row, wanted.subnet_id) for row in wanted.interfaces],
+        "security_group_ids": list(request.group_ids),
+        "nics": [_moto_interface(row, request.subnet_id) for row in request.interfaces],
         "private_ip": data.get("PrivateIpAddress"),
-        # With several interfaces AWS assigns no public address, regardless of the subnet.
-        "associate_public_ip": False if len(wanted.interfaces) > 1 else None,
-        "tags": {kind: wanted.tags(kind) for kind in ("instance", "volume")},
+        # AWS assigns no public address to an instance with several interfaces, whatever the subnet specifies.
+        "associate_public_ip": False if len(request.interfaces) > 1 else None,
+        "tags": {kind: request.tags(kind) for kind in ("instance", "volume")},
         "ebs_optimized": bool(data.get("EbsOptimized")),
         "disable_api_stop": bool(data.get("DisableApiStop")),
         "disable_api_termination": bool(data.get("DisableApiTermination")),
-        "lifecycle": "spot" if wanted.market == "spot" else None,
+        "lifecycle": "spot" if request.market == "spot" else None,
         "instance_initiated_shutdown_behavior": data.get("InstanceInitiatedShutdownBehavior") or "stop",
         "monitoring_state": "enabled" if (data.get("Monitoring") or {}).get("Enabled") else "disabled",
         "metadata_options": dict(data.get("MetadataOptions") or {}),
         "client_token": origin.client_token,
-        "block_device_mappings": _devices(call, wanted),
+        "block_device_mappings": _devices(call, request),
     }
 
 
 def _moto_interface(row: dict[str, Any], subnet_id: str) -> dict[str, Any]:
-    """Map a network card to its own range of device indexes, as moto identifies interfaces by device index."""
+    """Return the interface for moto, which identifies interfaces by device index alone.
+
+    Each network card therefore gets a separate range of device indexes.
+    """
     card, device = int(row.get("NetworkCardIndex") or 0), int(row.get("DeviceIndex") or 0)
-    kept = {name: value for name, value in row.items() if name not in ("NetworkCardIndex", "InterfaceType")}
-    kept.setdefault("DeleteOnTermination", True)
-    return {**kept, "DeviceIndex": card * _CARD_STEP + device, "SubnetId": row.get("SubnetId") or subnet_id}
+    members = {name: value for name, value in row.items() if name not in ("NetworkCardIndex", "InterfaceType")}
+    members.setdefault("DeleteOnTermination", True)
+    return {**members, "DeviceIndex": card * _CARD_STEP + device, "SubnetId": row.get("SubnetId") or subnet_id}
 
 
-def _devices(call: ParsedRequest, wanted: MergedLaunchRequest) -> list[dict[str, Any]]:
-    """Return the image's root device merged with the mappings of the request."""
-    root = call.backend.amis[wanted.data["ImageId"]].root_device_name
+def _devices(call: ParsedRequest, request: MergedLaunchRequest) -> list[dict[str, Any]]:
+    """Return the image's root device merged with the request's block device mappings."""
+    root = call.backend.amis[request.data["ImageId"]].root_device_name
     devices: dict[str, dict[str, Any]] = {root: {"VolumeSize": 8, "VolumeType": "gp3"}}
-    for row in wanted.data.get("BlockDeviceMappings") or []:
+    for row in request.data.get("BlockDeviceMappings") or []:
         if row.get("Ebs"):
             devices[row["DeviceName"]] = {**devices.get(row["DeviceName"], {}), **row["Ebs"]}
     return [{"DeviceName": name, "Ebs": _volume(call, ebs)} for name, ebs in devices.items()]
@@ -114,74 +117,74 @@ def _volume(call: ParsedRequest, ebs: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _finish(call: ParsedRequest, wanted: MergedLaunchRequest, instance: Any, origin: Origin) -> None:  # noqa: ANN401 - moto's instance
-    """Set what moto's own launch leaves out."""
+def _finish(call: ParsedRequest, request: MergedLaunchRequest, instance: Any, origin: Origin) -> None:  # noqa: ANN401 - moto's instance
+    """Set the attributes, tags and records that moto's launch does not set."""
     instance._state.name, instance._state.code = "pending", 0
-    _tag(wanted, instance, origin)
-    _set_volumes(wanted, instance)
-    _set_interfaces(wanted, instance)
-    role = _set_profile(call, wanted, instance)
-    if wanted.placement_group:
-        instance.placement.group_name = placement_groups.find(call, wanted.placement_group).name
-    if wanted.market == "spot":
+    _tag(request, instance, origin)
+    _set_volumes(request, instance)
+    _set_interfaces(request, instance)
+    role = _set_profile(call, request, instance)
+    if request.placement_group:
+        instance.placement.group_name = placement_groups.find(call, request.placement_group).name
+    if request.market == "spot":
         instance.spot_instance_request_id = f"sir-{secrets.token_hex(4)}"
     call.records.nodes[instance.id] = NodeRecord(
         instance_id=instance.id,
         user=public_images.login_of(call.backend, instance.image_id),
-        user_data=wanted.user_data,
-        authorized_keys=_authorized_keys(call, wanted),
-        efa_interfaces=sum(row.get("InterfaceType") in _EFA for row in wanted.interfaces),
+        user_data=request.user_data,
+        authorized_keys=_authorized_keys(call, request),
+        efa_interfaces=sum(row.get("InterfaceType") in _EFA for row in request.interfaces),
         role=role,
         placement_group=instance.placement.group_name,
         fleet_id=origin.fleet_id,
-        reservation=wanted.reservation,
+        reservation=request.reservation,
         original_address=str(instance.private_ip),
     )
 
 
-def _authorized_keys(call: ParsedRequest, wanted: MergedLaunchRequest) -> tuple[str, ...]:
-    """Return the public key at launch, so that deleting the key pair later does not affect the instance."""
-    pair = call.backend.key_pairs.get(wanted.data.get("KeyName"))
+def _authorized_keys(call: ParsedRequest, request: MergedLaunchRequest) -> tuple[str, ...]:
+    """Return the key pair's public key, which is stored so that the instance can outlive the key pair."""
+    pair = call.backend.key_pairs.get(request.data.get("KeyName"))
     return (str(pair.public_key).strip(),) if pair else ()
 
 
-def _tag(wanted: MergedLaunchRequest, instance: Any, origin: Origin) -> None:  # noqa: ANN401
+def _tag(request: MergedLaunchRequest, instance: Any, origin: Origin) -> None:  # noqa: ANN401
     tags: dict[str, str] = {}
-    if wanted.template:
-        tags["aws:ec2launchtemplate:id"] = wanted.template[0]
-        tags["aws:ec2launchtemplate:version"] = str(wanted.template[1])
+    if request.template:
+        tags["aws:ec2launchtemplate:id"] = request.template[0]
+        tags["aws:ec2launchtemplate:version"] = str(request.template[1])
     if origin.fleet_id:
         tags["aws:ec2:fleet-id"] = origin.fleet_id
     instance.add_tags(tags)
     for interface in instance.nics.values():
-        interface.add_tags(wanted.tags("network-interface"))
+        interface.add_tags(request.tags("network-interface"))
 
 
-def _set_volumes(wanted: MergedLaunchRequest, instance: Any) -> None:  # noqa: ANN401
-    asked = {row["DeviceName"]: row.get("Ebs") or {} for row in wanted.data.get("BlockDeviceMappings") or []}
+def _set_volumes(request: MergedLaunchRequest, instance: Any) -> None:  # noqa: ANN401
+    mappings = {row["DeviceName"]: row.get("Ebs") or {} for row in request.data.get("BlockDeviceMappings") or []}
     for name, device in instance.get_block_device_mapping:
         volume = instance.ec2_backend.volumes[device.volume_id]
         if volume.volume_type == "gp3":
-            volume.iops = int(asked.get(name, {}).get("Iops") or 3000)
-            volume.throughput = int(asked.get(name, {}).get("Throughput") or 125)
+            volume.iops = int(mappings.get(name, {}).get("Iops") or 3000)
+            volume.throughput = int(mappings.get(name, {}).get("Throughput") or 125)
 
 
-def _set_interfaces(wanted: MergedLaunchRequest, instance: Any) -> None:  # noqa: ANN401
-    by_place = {
+def _set_interfaces(request: MergedLaunchRequest, instance: Any) -> None:  # noqa: ANN401
+    by_index = {
         int(row.get("NetworkCardIndex") or 0) * _CARD_STEP + int(row.get("DeviceIndex") or 0): row
-        for row in wanted.interfaces
+        for row in request.interfaces
     }
-    for place, interface in instance.nics.items():
-        interface.network_card_index, interface.device_index = divmod(place, _CARD_STEP)
-        interface.interface_type = by_place.get(place, {}).get("InterfaceType") or "interface"
-        if not by_place:
+    for index, interface in instance.nics.items():
+        interface.network_card_index, interface.device_index = divmod(index, _CARD_STEP)
+        interface.interface_type = by_index.get(index, {}).get("InterfaceType") or "interface"
+        if not by_index:
             interface.delete_on_termination = True
 
 
-def _set_profile(call: ParsedRequest, wanted: MergedLaunchRequest, instance: Any) -> str:  # noqa: ANN401
+def _set_profile(call: ParsedRequest, request: MergedLaunchRequest, instance: Any) -> str:  # noqa: ANN401
     """Attach the instance profile. Return the name of its role."""
-    found = validation.profile(call, wanted)
-    if found is None:
+    profile = validation.profile(call, request)
+    if profile is None:
         return ""
-    instance.iam_instance_profile = {"Arn": found.arn, "Id": found.id}
-    return str(found.roles[0].name) if found.roles else ""
+    instance.iam_instance_profile = {"Arn": profile.arn, "Id": profile.id}
+    return str(profile.roles[0].name) if profile.roles else ""

@@ -1,17 +1,19 @@
-"""Launch templates: moto mixes a template's own tags into the tags of launched resources."""
+"""Launch templates whose own tags do not apply to the resources launched from them, unlike in moto."""
 
 from typing import Any
 
 from cloudgpu.rehearsal.aws_api.rules import ParsedRequest, rule
 
-_OWN = "launch-template"
+_TEMPLATE = "launch-template"
 
 
 @rule("CreateLaunchTemplate")
-def create(call: ParsedRequest) -> Any:  # noqa: ANN401 - moto's answer
-    """Create a template as moto does, but store its data unchanged."""
-    given = [dict(row) for row in (call.params.get("LaunchTemplateData") or {}).get("TagSpecifications") or []]
-    answer = call.proceed()
+def create(call: ParsedRequest) -> Any:  # noqa: ANN401 - moto's response
+    """Create a template as moto does, but store the request's tags for launched resources unchanged."""
+    launch_tags = [dict(row) for row in (call.params.get("LaunchTemplateData") or {}).get("TagSpecifications") or []]
+    response = call.proceed()
     template = call.backend.get_launch_template_by_name(str(call.params.get("LaunchTemplateName")))
-    template.versions[0].data["TagSpecifications"] = [row for row in given if row.get("ResourceType") != _OWN]
-    return answer
+    template.versions[0].data["TagSpecifications"] = [
+        row for row in launch_tags if row.get("ResourceType") != _TEMPLATE
+    ]
+    return response

@@ -1,4 +1,4 @@
-"""Placement groups: moto has none."""
+"""Placement groups, which moto lacks."""
 
 import secrets
 from typing import Any
@@ -11,7 +11,7 @@ _STRATEGIES = ("cluster", "spread", "partition")
 
 @rule("CreatePlacementGroup")
 def create(call: ParsedRequest) -> dict[str, Any]:
-    """Create a group; its name is unique in the region."""
+    """Create a group; reject a name that is already used in the region."""
     name = str(call.params.get("GroupName") or "")
     strategy = str(call.params.get("Strategy") or "cluster")
     if not name:
@@ -31,30 +31,30 @@ def create(call: ParsedRequest) -> dict[str, Any]:
     call.records.placement_groups[name] = group
     if group.tags:
         call.backend.create_tags([group.id], group.tags)
-    return {"PlacementGroup": _shown(call, group)}
+    return {"PlacementGroup": _description(call, group)}
 
 
 @rule("DescribePlacementGroups")
 def describe(call: ParsedRequest) -> dict[str, Any]:
     """Describe groups by name, id and filter."""
     groups = list(call.records.placement_groups.values())
-    for wanted, key in ((call.texts("GroupNames"), "name"), (call.texts("GroupIds"), "id")):
+    for requested, key in ((call.texts("GroupNames"), "name"), (call.texts("GroupIds"), "id")):
         known = {getattr(group, key) for group in groups}
-        for missing in (value for value in wanted if value not in known):
+        for missing in (value for value in requested if value not in known):
             raise AwsError("InvalidPlacementGroup.Unknown", f"The Placement Group '{missing}' is unknown.")
-        groups = [group for group in groups if not wanted or getattr(group, key) in wanted]
+        groups = [group for group in groups if not requested or getattr(group, key) in requested]
     for name, values in call.filters().items():
-        groups = [group for group in groups if _passes(call, group, name, values)]
-    rows, _ = page([_shown(call, group) for group in groups], call.params)
+        groups = [group for group in groups if _matches(call, group, name, values)]
+    rows, _ = page([_description(call, group) for group in groups], call.params)
     return {"PlacementGroups": rows}
 
 
 @rule("DeletePlacementGroup")
 def delete(call: ParsedRequest) -> dict[str, Any]:
-    """Delete a group unless a running instance uses it."""
+    """Delete a group unless an instance that is not terminated uses it."""
     name = str(call.params.get("GroupName") or "")
     group = find(call, name)
-    if any(instance.placement.group_name == name for instance in _living(call)):
+    if any(instance.placement.group_name == name for instance in _unterminated(call)):
         raise AwsError("InvalidPlacementGroup.InUse", f"The Placement Group '{name}' is in use and may not be deleted.")
     del call.records.placement_groups[name]
     call.backend.tags.pop(group.id, None)
@@ -65,7 +65,7 @@ def find(call: ParsedRequest, name: str) -> PlacementGroup:
     """Return the group with this name or id.
 
     Raises:
-        AwsError: There is no such group.
+        AwsError: The group does not exist.
     """
     for group in call.records.placement_groups.values():
         if name in (group.name, group.id):
@@ -73,7 +73,7 @@ def find(call: ParsedRequest, name: str) -> PlacementGroup:
     raise AwsError("InvalidPlacementGroup.Unknown", f"The Placement Group '{name}' is unknown.")
 
 
-def _living(call: ParsedRequest) -> list[Any]:
+def _unterminated(call: ParsedRequest) -> list[Any]:
     return [instance for instance in call.backend.all_instances() if instance.state != "terminated"]
 
 
@@ -81,7 +81,7 @@ def _tags(call: ParsedRequest, group: PlacementGroup) -> dict[str, str]:
     return dict(call.backend.tags.get(group.id, {}))
 
 
-def _passes(call: ParsedRequest, group: PlacementGroup, name: str, values: list[str]) -> bool:
+def _matches(call: ParsedRequest, group: PlacementGroup, name: str, values: list[str]) -> bool:
     tags = _tags(call, group)
     if name.startswith("tag:"):
         return tags.get(name[4:]) in values
@@ -101,7 +101,7 @@ def _arn(call: ParsedRequest, group: PlacementGroup) -> str:
     return f"arn:aws:ec2:{call.region}:{call.backend.account_id}:placement-group/{group.name}"
 
 
-def _shown(call: ParsedRequest, group: PlacementGroup) -> dict[str, Any]:
+def _description(call: ParsedRequest, group: PlacementGroup) -> dict[str, Any]:
     row: dict[str, Any] = {
         "GroupName": group.name,
         "GroupId": group.id,

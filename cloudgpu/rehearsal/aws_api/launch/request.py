@@ -1,4 +1,4 @@
-"""A launch request merged with its launch template."""
+"""Launch requests merged with their launch templates."""
 
 import base64
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ _LAUNCH_TAGS = ("instance", "volume", "network-interface", "spot-instances-reque
 
 @dataclass(frozen=True)
 class MergedLaunchRequest:
-    """A merged launch request in the names of the API; `zone` and `subnet_id` may still be empty."""
+    """A merged launch request; `data` uses the API's names, and `zone` and `subnet_id` may still be empty."""
 
     data: Mapping[str, Any]
     instance_type: str
@@ -28,18 +28,18 @@ class MergedLaunchRequest:
 
     @property
     def group_ids(self) -> list[str]:
-        """Return the security groups of the instance, or of its first interface."""
+        """Return the security groups that the request specifies for the instance."""
         return [str(value) for value in self.data.get("SecurityGroupIds") or []]
 
     @property
     def placement_group(self) -> str:
-        """Return name or id of the placement group."""
+        """Return the name or id of the placement group, or an empty string."""
         placement = self.data.get("Placement") or {}
         return str(placement.get("GroupName") or placement.get("GroupId") or "")
 
     @property
     def reservation(self) -> str:
-        """Return the requested capacity reservation, or an empty string."""
+        """Return the id of the requested capacity reservation, or an empty string."""
         specification = self.data.get("CapacityReservationSpecification") or {}
         return str((specification.get("CapacityReservationTarget") or {}).get("CapacityReservationId") or "")
 
@@ -48,7 +48,7 @@ class MergedLaunchRequest:
         """Return the decoded user data.
 
         Raises:
-            AwsError: The user data is not base64.
+            AwsError: The user data is not valid base64.
         """
         try:
             return base64.b64decode(str(self.data.get("UserData") or ""), validate=True)
@@ -56,23 +56,23 @@ class MergedLaunchRequest:
             raise AwsError("InvalidParameterValue", "Invalid BASE64 encoding of user data.") from None
 
     def tags(self, resource_type: str) -> dict[str, str]:
-        """Return the tags for a type of created resource."""
+        """Return the tags that the request assigns to a resource type."""
         return tags_for(self.data.get("TagSpecifications"), resource_type)
 
 
 def merge(
     call: ParsedRequest, request: Mapping[str, Any], specification: Mapping[str, Any] | None
 ) -> MergedLaunchRequest:
-    """Merge a request with the launch template that it names.
+    """Merge a request with the launch template that it specifies.
 
     Raises:
         AwsError: The template or version does not exist.
     """
     base, template = template_data(call, specification)
-    given = {name: value for name, value in request.items() if value not in (None, [], {})}
-    data = {**base, **given}
-    data["TagSpecifications"] = _merged_tags(base, given)
-    data["Placement"] = {**(base.get("Placement") or {}), **(given.get("Placement") or {})}
+    specified = {name: value for name, value in request.items() if value not in (None, [], {})}
+    data = {**base, **specified}
+    data["TagSpecifications"] = _merged_tags(base, specified)
+    data["Placement"] = {**(base.get("Placement") or {}), **(specified.get("Placement") or {})}
     subnet = str(data.get("SubnetId") or "")
     if not subnet:
         subnet = next((str(row["SubnetId"]) for row in data.get("NetworkInterfaces") or [] if row.get("SubnetId")), "")
@@ -90,7 +90,10 @@ def merge(
 def template_data(
     call: ParsedRequest, specification: Mapping[str, Any] | None
 ) -> tuple[dict[str, Any], tuple[str, int] | None]:
-    """Return the data of a template version, and its id and number."""
+    """Return the data of a template version, with the template's id and the version number.
+
+    The data is empty and the pair is None if no template is specified.
+    """
     if not specification:
         return {}, None
     if specification.get("LaunchTemplateId"):
@@ -102,12 +105,18 @@ def template_data(
     return data, (template.id, version.number)
 
 
-def _merged_tags(base: Mapping[str, Any], given: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the tags of both, those of the request taking precedence, without the template's own tags."""
+def _merged_tags(base: Mapping[str, Any], specified: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the tag specifications of template and request; the request's tags take precedence.
+
+    The tags of the template itself are left out.
+    """
     merged: list[dict[str, Any]] = []
-    for kind in _LAUNCH_TAGS:
-        tags = {**tags_for(base.get("TagSpecifications"), kind), **tags_for(given.get("TagSpecifications"), kind)}
+    for resource_type in _LAUNCH_TAGS:
+        tags = {
+            **tags_for(base.get("TagSpecifications"), resource_type),
+            **tags_for(specified.get("TagSpecifications"), resource_type),
+        }
         if tags:
             rows = [{"Key": key, "Value": value} for key, value in tags.items()]
-            merged.append({"ResourceType": kind, "Tags": rows})
+            merged.append({"ResourceType": resource_type, "Tags": rows})
     return merged

@@ -1,4 +1,4 @@
-"""Capacity reservations and Capacity Blocks: one type in one zone, with start, end and instance count."""
+"""Capacity reservations and Capacity Blocks: a number of instances of one type in one zone, with start and end."""
 
 import secrets
 from dataclasses import dataclass, replace
@@ -11,15 +11,15 @@ from cloudgpu.rehearsal.aws_api.rules import AwsError, ParsedRequest, page, rule
 from cloudgpu.rehearsal.state.records import CapacityReservation
 
 BLOCK = "capacity-block"
-_LAUNCHED_UNTIL = timedelta(minutes=30)
-"""A Capacity Block accepts no launches in its last half hour."""
-_LEAD = timedelta(minutes=30)
+_CLOSED_BEFORE_END = timedelta(minutes=30)
+"""Time before its end during which a Capacity Block accepts no launches."""
+_LEAD_TIME = timedelta(minutes=30)
 _DAY = timedelta(days=1)
 
 
 @dataclass(frozen=True)
-class Held:
-    """Number of instances that a reservation has room for, and the error for the others."""
+class ReservationHeadroom:
+    """Number of free instances in a reservation, and the error for a launch that exceeds it."""
 
     count: int
     why: AwsError
@@ -27,27 +27,27 @@ class Held:
 
 @rule("CreateCapacityReservation")
 def create(call: ParsedRequest) -> dict[str, Any]:
-    """Reserve capacity by the hour."""
+    """Create an hourly capacity reservation."""
     instance_type, zone = str(call.params.get("InstanceType") or ""), str(call.params.get("AvailabilityZone") or "")
     instance_types.require_type(call, instance_type)
     instance_types.require_zone(call.region, instance_type, zone)
     now = call.world.clock.now()
-    starts, ends = _time(call, "StartDate") or now, _time(call, "EndDate")
-    made = CapacityReservation(
+    starts, ends = _utc_time(call, "StartDate") or now, _utc_time(call, "EndDate")
+    reservation = CapacityReservation(
         f"cr-{secrets.token_hex(8)}0", "default", instance_type, zone, _count(call), now, starts, ends
     )
-    return {"CapacityReservation": _kept(call, made)}
+    return {"CapacityReservation": _save(call, reservation)}
 
 
 @rule("DescribeCapacityBlockOfferings")
 def offerings(call: ParsedRequest) -> dict[str, Any]:
-    """Return one offering per zone that has the type, from the requested start or in half an hour."""
+    """Return one offering per zone of the type. A block starts at the requested time or in half an hour."""
     instance_type = str(call.params.get("InstanceType") or "")
-    facts = instance_types.require_type(call, instance_type)
-    if BLOCK not in facts.get("SupportedUsageClasses", []):
+    description = instance_types.require_type(call, instance_type)
+    if BLOCK not in description.get("SupportedUsageClasses", []):
         raise AwsError("Unsupported", f"The instance type {instance_type} is not supported for Capacity Blocks.")
     now = call.world.clock.now()
-    starts = _time(call, "StartDateRange") or now + _LEAD
+    starts = _utc_time(call, "StartDateRange") or now + _LEAD_TIME
     ends = starts + timedelta(hours=int(call.params.get("CapacityDurationHours") or 24))
     rows = []
     for zone in instance_types.zones_by_type(call.region)[instance_type]:
@@ -55,18 +55,18 @@ def offerings(call: ParsedRequest) -> dict[str, Any]:
             f"cbo-{secrets.token_hex(8)}0", BLOCK, instance_type, zone, _count(call), now, starts, ends
         )
         call.records.offerings[offer.id] = offer
-        rows.append(_offered(offer))
+        rows.append(_offering_description(offer))
     return {"CapacityBlockOfferings": rows}
 
 
 @rule("PurchaseCapacityBlock")
 def purchase(call: ParsedRequest) -> dict[str, Any]:
-    """Purchase an offering."""
-    named = str(call.params.get("CapacityBlockOfferingId") or "")
-    offer = call.records.offerings.pop(named, None)
+    """Purchase an offering, which becomes a capacity reservation."""
+    offering_id = str(call.params.get("CapacityBlockOfferingId") or "")
+    offer = call.records.offerings.pop(offering_id, None)
     if offer is None:
-        raise AwsError("InvalidCapacityBlockOfferingId.NotFound", f"The offering '{named}' does not exist.")
-    return {"CapacityReservation": _kept(call, replace(offer, id=f"cr-{secrets.token_hex(8)}0"))}
+        raise AwsError("InvalidCapacityBlockOfferingId.NotFound", f"The offering '{offering_id}' does not exist.")
+    return {"CapacityReservation": _save(call, replace(offer, id=f"cr-{secrets.token_hex(8)}0"))}
 
 
 @rule("DescribeCapacityReservations")
@@ -74,75 +74,81 @@ def describe(call: ParsedRequest) -> dict[str, Any]:
     """Describe reservations by id and filter, in pages."""
     ids = call.texts("CapacityReservationIds")
     for missing in (reservation_id for reservation_id in ids if reservation_id not in call.records.reservations):
-        raise _unknown(missing)
-    found = [reservation for name, reservation in call.records.reservations.items() if not ids or name in ids]
+        raise _not_found(missing)
+    reservations = [reservation for name, reservation in call.records.reservations.items() if not ids or name in ids]
     for name, values in call.filters().items():
-        found = [reservation for reservation in found if _value(call, reservation, name) in values]
-    rows, token = page([_shown(call, reservation) for reservation in found], call.params)
+        reservations = [reservation for reservation in reservations if _value(call, reservation, name) in values]
+    rows, token = page([_description(call, reservation) for reservation in reservations], call.params)
     return {"CapacityReservations": rows, "NextToken": token}
 
 
 @rule("CancelCapacityReservation")
 def cancel(call: ParsedRequest) -> dict[str, Any]:
-    """Cancel an hourly reservation; Capacity Blocks cannot be cancelled."""
-    named = str(call.params.get("CapacityReservationId") or "")
-    found = call.records.reservations.get(named)
-    if found is None:
-        raise _unknown(named)
-    if found.kind == BLOCK:
+    """Cancel an hourly reservation; Capacity Blocks cannot be canceled."""
+    reservation_id = str(call.params.get("CapacityReservationId") or "")
+    reservation = call.records.reservations.get(reservation_id)
+    if reservation is None:
+        raise _not_found(reservation_id)
+    if reservation.kind == BLOCK:
         raise AwsError("UnsupportedOperation", "A Capacity Block cannot be cancelled.")
-    found.cancelled = True
+    reservation.cancelled = True
     return {"Return": True}
 
 
-def room(call: ParsedRequest, wanted: MergedLaunchRequest) -> Held | None:
-    """Return the room of the reservation that a launch names, or None if it names none.
+def room(call: ParsedRequest, request: MergedLaunchRequest) -> ReservationHeadroom | None:
+    """Return the free capacity of the reservation that a launch request specifies, or None if it specifies none.
 
     Raises:
-        AwsError: There is no such reservation.
+        AwsError: The reservation does not exist.
     """
-    if not wanted.reservation and wanted.market != BLOCK:
+    if not request.reservation and request.market != BLOCK:
         return None
-    found = call.records.reservations.get(wanted.reservation)
-    if found is None:
-        raise _unknown(wanted.reservation)
-    if (found.kind == BLOCK) != (wanted.market == BLOCK):
-        return Held(0, AwsError("InvalidParameterCombination", "The market and the kind of reservation do not match."))
-    if (found.instance_type, found.zone) != (wanted.instance_type, wanted.zone):
-        message = f"{found.id} is for {found.instance_type} in {found.zone}."
-        return Held(0, AwsError("InvalidParameterValue", message))
-    short = "ReservationCapacityExceeded" if found.kind == "default" else "InsufficientInstanceCapacity"
-    why = AwsError(short, f"The capacity of reservation {found.id} is insufficient for the request.")
-    return Held(_free(call, found) if _takes(call, found) else 0, why)
+    reservation = call.records.reservations.get(request.reservation)
+    if reservation is None:
+        raise _not_found(request.reservation)
+    if (reservation.kind == BLOCK) != (request.market == BLOCK):
+        return ReservationHeadroom(
+            0, AwsError("InvalidParameterCombination", "The market and the kind of reservation do not match.")
+        )
+    if (reservation.instance_type, reservation.zone) != (request.instance_type, request.zone):
+        message = f"{reservation.id} is for {reservation.instance_type} in {reservation.zone}."
+        return ReservationHeadroom(0, AwsError("InvalidParameterValue", message))
+    code = "ReservationCapacityExceeded" if reservation.kind == "default" else "InsufficientInstanceCapacity"
+    error = AwsError(code, f"The capacity of reservation {reservation.id} is insufficient for the request.")
+    return ReservationHeadroom(_free(call, reservation) if _accepts_launches(call, reservation) else 0, error)
 
 
-def _takes(call: ParsedRequest, found: CapacityReservation) -> bool:
+def _accepts_launches(call: ParsedRequest, reservation: CapacityReservation) -> bool:
     now = call.world.clock.now()
-    closing = found.ends is not None and found.kind == BLOCK and now >= found.ends - _LAUNCHED_UNTIL
-    return _state(call, found) == "active" and not closing
+    closing = (
+        reservation.ends is not None and reservation.kind == BLOCK and now >= reservation.ends - _CLOSED_BEFORE_END
+    )
+    return _state(call, reservation) == "active" and not closing
 
 
-def _free(call: ParsedRequest, found: CapacityReservation) -> int:
-    living = {
+def _free(call: ParsedRequest, reservation: CapacityReservation) -> int:
+    active_ids = {
         instance.id
         for instance in call.backend.all_instances()
         if instance.state not in ("terminated", "shutting-down")
     }
-    used = sum(name in living and node.reservation == found.id for name, node in call.records.nodes.items())
-    return max(0, found.count - used)
+    used_count = sum(
+        name in active_ids and node.reservation == reservation.id for name, node in call.records.nodes.items()
+    )
+    return max(0, reservation.count - used_count)
 
 
-def _state(call: ParsedRequest, found: CapacityReservation) -> str:
+def _state(call: ParsedRequest, reservation: CapacityReservation) -> str:
     now: datetime = call.world.clock.now()
-    if found.cancelled:
+    if reservation.cancelled:
         return "cancelled"
-    if found.ends is not None and now >= found.ends:
+    if reservation.ends is not None and now >= reservation.ends:
         return "expired"
-    return "scheduled" if now < found.starts else "active"
+    return "scheduled" if now < reservation.starts else "active"
 
 
-def _time(call: ParsedRequest, name: str) -> datetime | None:
-    """Return a time parameter with the UTC time zone, which parsing drops."""
+def _utc_time(call: ParsedRequest, name: str) -> datetime | None:
+    """Return a time parameter as a UTC time; request parsing drops the time zone."""
     value: datetime | None = call.params.get(name)
     return value.replace(tzinfo=UTC) if value is not None and value.tzinfo is None else value
 
@@ -154,36 +160,36 @@ def _count(call: ParsedRequest) -> int:
     return count
 
 
-def _kept(call: ParsedRequest, made: CapacityReservation) -> dict[str, Any]:
-    call.records.reservations[made.id] = made
+def _save(call: ParsedRequest, reservation: CapacityReservation) -> dict[str, Any]:
+    call.records.reservations[reservation.id] = reservation
     tags = call.tags_for("capacity-reservation")
     if tags:
-        call.backend.create_tags([made.id], tags)
-    return _shown(call, made)
+        call.backend.create_tags([reservation.id], tags)
+    return _description(call, reservation)
 
 
-def _shown(call: ParsedRequest, found: CapacityReservation) -> dict[str, Any]:
+def _description(call: ParsedRequest, reservation: CapacityReservation) -> dict[str, Any]:
     return {
-        "CapacityReservationId": found.id,
+        "CapacityReservationId": reservation.id,
         "OwnerId": call.backend.account_id,
-        "InstanceType": found.instance_type,
+        "InstanceType": reservation.instance_type,
         "InstancePlatform": "Linux/UNIX",
-        "AvailabilityZone": found.zone,
+        "AvailabilityZone": reservation.zone,
         "Tenancy": "default",
-        "TotalInstanceCount": found.count,
-        "AvailableInstanceCount": _free(call, found) if _state(call, found) == "active" else 0,
-        "State": _state(call, found),
-        "CreateDate": found.created,
-        "StartDate": found.starts,
-        "EndDate": found.ends,
-        "EndDateType": "unlimited" if found.ends is None else "limited",
+        "TotalInstanceCount": reservation.count,
+        "AvailableInstanceCount": _free(call, reservation) if _state(call, reservation) == "active" else 0,
+        "State": _state(call, reservation),
+        "CreateDate": reservation.created,
+        "StartDate": reservation.starts,
+        "EndDate": reservation.ends,
+        "EndDateType": "unlimited" if reservation.ends is None else "limited",
         "InstanceMatchCriteria": "targeted",
-        "ReservationType": found.kind,
-        "Tags": tag_list(dict(call.backend.tags.get(found.id, {}))),
+        "ReservationType": reservation.kind,
+        "Tags": tag_list(dict(call.backend.tags.get(reservation.id, {}))),
     }
 
 
-def _offered(offer: CapacityReservation) -> dict[str, Any]:
+def _offering_description(offer: CapacityReservation) -> dict[str, Any]:
     ends = offer.ends or offer.starts + _DAY
     return {
         "CapacityBlockOfferingId": offer.id,
@@ -199,17 +205,19 @@ def _offered(offer: CapacityReservation) -> dict[str, Any]:
     }
 
 
-def _value(call: ParsedRequest, found: CapacityReservation, name: str) -> str:
+def _value(call: ParsedRequest, reservation: CapacityReservation, name: str) -> str:
     known = {
-        "capacity-reservation-id": found.id,
-        "instance-type": found.instance_type,
-        "availability-zone": found.zone,
-        "state": _state(call, found),
+        "capacity-reservation-id": reservation.id,
+        "instance-type": reservation.instance_type,
+        "availability-zone": reservation.zone,
+        "state": _state(call, reservation),
     }
     if name not in known:
         raise AwsError("InvalidParameterValue", f"The filter '{name}' is invalid")
     return known[name]
 
 
-def _unknown(named: str) -> AwsError:
-    return AwsError("InvalidCapacityReservationId.NotFound", f"The capacity reservation '{named}' does not exist.")
+def _not_found(reservation_id: str) -> AwsError:
+    return AwsError(
+        "InvalidCapacityReservationId.NotFound", f"The capacity reservation '{reservation_id}' does not exist."
+    )

@@ -1,4 +1,4 @@
-"""RunInstances, and calls that change the state of running instances."""
+"""RunInstances, and the calls that stop, start, reboot or terminate instances."""
 
 from collections.abc import Iterable
 from datetime import datetime
@@ -17,24 +17,24 @@ CODES = {"pending": 0, "running": 16, "shutting-down": 32, "terminated": 48, "st
 
 @rule("RunInstances")
 def run_instances(call: ParsedRequest) -> Any:  # noqa: ANN401 - moto's reservation
-    """Launch between MinCount and MaxCount instances in one zone, or none."""
-    least, most = _counts(call)
-    wanted = admit(call, merge(call, call.params, call.params.get("LaunchTemplate")))
-    room = room_for(call, wanted, most)
-    if room.why is not None and room.count < least:
+    """Launch as many instances as fit, up to MaxCount, in one zone; launch none if fewer than MinCount fit."""
+    minimum, maximum = _counts(call)
+    request = admit(call, merge(call, call.params, call.params.get("LaunchTemplate")))
+    room = room_for(call, request, maximum)
+    if room.why is not None and room.count < minimum:
         raise room.why
     if call.params.get("DryRun"):
         raise DryRunClientError
-    return launch(call, wanted, room.count, Origin(client_token=str(call.params.get("ClientToken") or "")))
+    return launch(call, request, room.count, Origin(client_token=str(call.params.get("ClientToken") or "")))
 
 
 def _counts(call: ParsedRequest) -> tuple[int, int]:
-    least, most = (int(call.params.get(name) or 0) for name in ("MinCount", "MaxCount"))
-    if least < 1 or most < 1:
+    minimum, maximum = (int(call.params.get(name) or 0) for name in ("MinCount", "MaxCount"))
+    if minimum < 1 or maximum < 1:
         raise AwsError("InvalidParameterValue", "The counts of instances must be at least 1.")
-    if least > most:
-        raise AwsError("InvalidParameterValue", f"MinCount {least} must not be greater than MaxCount {most}.")
-    return least, most
+    if minimum > maximum:
+        raise AwsError("InvalidParameterValue", f"MinCount {minimum} must not be greater than MaxCount {maximum}.")
+    return minimum, maximum
 
 
 @rule("TerminateInstances")
@@ -51,12 +51,12 @@ def terminate(call: ParsedRequest) -> dict[str, Any]:
     before = {instance.id: str(instance.state) for instance in instances}
     shut_down(instances, call.world.clock.now())
     begin_end(call, [instance for instance in instances if instance.state == "shutting-down"])
-    rows = [_changed(instance, before[instance.id]) for instance in instances]
+    rows = [_state_change(instance, before[instance.id]) for instance in instances]
     return {"TerminatingInstances": rows}
 
 
 def shut_down(instances: Iterable[Any], at: datetime) -> None:
-    """Start terminating instances for an API caller, and set the transition time as AWS does."""
+    """Mark instances as shutting down at an API caller's request, with the transition reason that AWS sets."""
     for instance in instances:
         if instance.state not in ("shutting-down", "terminated"):
             set_state(instance, "shutting-down")
@@ -69,7 +69,7 @@ def transition_reason(at: datetime) -> str:
 
 
 def begin_end(call: ParsedRequest, instances: list[Any]) -> None:
-    """Stop the nodes of instances that shut down; some terminations take longer, as on AWS."""
+    """Stop the nodes of instances that are shutting down; a fault script can delay a termination, as happens on AWS."""
     for instance in instances:
         record = call.records.nodes[instance.id]
         if record.lingers is None:
@@ -81,33 +81,33 @@ def begin_end(call: ParsedRequest, instances: list[Any]) -> None:
 
 @rule("StopInstances")
 def stop(call: ParsedRequest) -> dict[str, Any]:
-    """Power nodes off; they keep their disks."""
+    """Stop instances: power off their nodes and keep the disks."""
     instances = find(call, call.texts("InstanceIds"))
     _require(instances, ("pending", "running", "stopping", "stopped"))
     for instance in instances:
         if instance.state in ("pending", "running"):
             instance._reason = transition_reason(call.world.clock.now())
-    rows = [_change(instance, "stopping", unless=("stopped",)) for instance in instances]
+    rows = [_transition(instance, "stopping", unless=("stopped",)) for instance in instances]
     call.world.keeper.end(call.region, [instance.id for instance in instances if instance.state == "stopping"])
     return {"StoppingInstances": rows}
 
 
 @rule("StartInstances")
 def start(call: ParsedRequest) -> dict[str, Any]:
-    """Start stopped nodes."""
+    """Start stopped instances."""
     instances = find(call, call.texts("InstanceIds"))
     _require(instances, ("stopped", "pending", "running"))
     starting = [instance for instance in instances if instance.state == "stopped"]
     for instance in starting:
         instance._reason = ""
-    rows = [_change(instance, "pending", unless=("pending", "running")) for instance in instances]
+    rows = [_transition(instance, "pending", unless=("pending", "running")) for instance in instances]
     call.world.keeper.boot(call.region, [instance.id for instance in starting])
     return {"StartingInstances": rows}
 
 
 @rule("RebootInstances")
 def reboot(call: ParsedRequest) -> dict[str, Any]:
-    """Reboot nodes, including boot hooks."""
+    """Reboot the nodes of running instances; boot hooks run again."""
     instances = find(call, call.texts("InstanceIds"))
     _require(instances, ("running",))
     call.world.keeper.reboot(call.region, [instance.id for instance in instances])
@@ -118,7 +118,7 @@ def find(call: ParsedRequest, ids: list[str]) -> list[Any]:
     """Return the instances with these ids.
 
     Raises:
-        AwsError: No id is given, or one is unknown.
+        AwsError: The list of ids is empty, or an instance does not exist.
     """
     if not ids:
         raise AwsError("MissingParameter", "The request must contain the parameter InstanceId")
@@ -139,13 +139,13 @@ def _require(instances: Iterable[Any], states: tuple[str, ...]) -> None:
             )
 
 
-def _change(instance: Any, state: str, *, unless: tuple[str, ...]) -> dict[str, Any]:  # noqa: ANN401
+def _transition(instance: Any, state: str, *, unless: tuple[str, ...]) -> dict[str, Any]:  # noqa: ANN401
     before = str(instance.state)
     set_state(instance, before if before in unless else state)
-    return _changed(instance, before)
+    return _state_change(instance, before)
 
 
-def _changed(instance: Any, before: str) -> dict[str, Any]:  # noqa: ANN401
+def _state_change(instance: Any, before: str) -> dict[str, Any]:  # noqa: ANN401
     after = str(instance.state)
     return {
         "InstanceId": instance.id,

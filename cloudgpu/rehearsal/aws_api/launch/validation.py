@@ -1,4 +1,4 @@
-"""Validate a launch, in the order of AWS's own checks."""
+"""Validation of launch requests, in the order in which AWS runs its checks."""
 
 import re
 from collections.abc import Mapping
@@ -19,62 +19,64 @@ _AMI_ID = re.compile(r"ami-[0-9a-f]{8}([0-9a-f]{9})?$")
 _EFA = ("efa", "efa-only")
 
 
-def admit(call: ParsedRequest, wanted: MergedLaunchRequest) -> MergedLaunchRequest:
-    """Validate one launch and choose its zone and subnet.
+def admit(call: ParsedRequest, request: MergedLaunchRequest) -> MergedLaunchRequest:
+    """Validate a launch request and choose its zone and subnet.
 
     Raises:
-        AwsError: As on AWS. Capacity and quotas are checked elsewhere.
+        AwsError: AWS would reject the request. Capacity and quotas are checked elsewhere.
     """
-    facts = _type_facts(call, wanted)
-    _check_image(call, wanted)
-    _check_key(call, wanted)
-    placed = _place(call, wanted)
+    description = _describe_type(call, request)
+    _check_image(call, request)
+    _check_key(call, request)
+    placed = _place(call, request)
     instance_types.require_zone(call.region, placed.instance_type, placed.zone)
     _check_groups(call, placed)
-    _check_interfaces(placed, facts)
+    _check_interfaces(placed, description)
     _check_group_name(call, placed)
     _check_profile(call, placed)
     _ = placed.user_data
     return placed
 
 
-def profile(call: ParsedRequest, wanted: MergedLaunchRequest) -> Any:  # noqa: ANN401 - moto's instance profile
+def profile(call: ParsedRequest, request: MergedLaunchRequest) -> Any:  # noqa: ANN401 - moto's instance profile
     """Return the requested instance profile, or None if the request has none.
 
     Raises:
-        AwsError: There is no such profile.
+        AwsError: The profile does not exist.
     """
-    named = wanted.data.get("IamInstanceProfile") or {}
-    name, arn = named.get("Name"), named.get("Arn")
+    specification = request.data.get("IamInstanceProfile") or {}
+    name, arn = specification.get("Name"), specification.get("Arn")
     if not (name or arn):
         return None
     try:
-        found = filter_iam_instance_profiles(call.backend.account_id, "aws", arn, name)
+        match = filter_iam_instance_profiles(call.backend.account_id, "aws", arn, name)
     except NotFoundException:
-        found = None
-    if found is None:
-        kind, value = ("Name", name) if name else ("ARN", arn)
-        raise AwsError("InvalidParameterValue", f"Value ({value}) for parameter iamInstanceProfile.{kind.lower()} is "
-                       f"invalid. Invalid IAM Instance Profile {kind}")  # fmt: skip
-    return found
+        match = None
+    if match is None:
+        key, value = ("Name", name) if name else ("ARN", arn)
+        raise AwsError("InvalidParameterValue", f"Value ({value}) for parameter iamInstanceProfile.{key.lower()} is "
+                       f"invalid. Invalid IAM Instance Profile {key}")  # fmt: skip
+    return match
 
 
-def _check_profile(call: ParsedRequest, wanted: MergedLaunchRequest) -> None:
-    """Reject a new instance profile that EC2 does not know yet."""
-    found = profile(call, wanted)
-    if found is not None and call.world.behaviour.profile_unknown(str(found.id), found.create_date.replace(tzinfo=UTC)):
-        raise AwsError("InvalidParameterValue", f"Value ({found.name}) for parameter iamInstanceProfile.name is "
+def _check_profile(call: ParsedRequest, request: MergedLaunchRequest) -> None:
+    """Reject a new instance profile that is not visible to EC2 yet."""
+    requested = profile(call, request)
+    if requested is not None and call.world.behaviour.profile_unknown(
+        str(requested.id), requested.create_date.replace(tzinfo=UTC)
+    ):
+        raise AwsError("InvalidParameterValue", f"Value ({requested.name}) for parameter iamInstanceProfile.name is "
                        "invalid. Invalid IAM Instance Profile name")  # fmt: skip
 
 
-def _type_facts(call: ParsedRequest, wanted: MergedLaunchRequest) -> dict[str, Any]:
-    if not wanted.instance_type:
+def _describe_type(call: ParsedRequest, request: MergedLaunchRequest) -> dict[str, Any]:
+    if not request.instance_type:
         raise AwsError("MissingParameter", "The request must contain the parameter InstanceType")
-    return instance_types.require_type(call, wanted.instance_type)
+    return instance_types.require_type(call, request.instance_type)
 
 
-def _check_image(call: ParsedRequest, wanted: MergedLaunchRequest) -> None:
-    image_id = str(wanted.data.get("ImageId") or "")
+def _check_image(call: ParsedRequest, request: MergedLaunchRequest) -> None:
+    image_id = str(request.data.get("ImageId") or "")
     if not image_id:
         raise AwsError("MissingParameter", "The request must contain the parameter ImageId")
     if not _AMI_ID.match(image_id):
@@ -83,28 +85,28 @@ def _check_image(call: ParsedRequest, wanted: MergedLaunchRequest) -> None:
         raise AwsError("InvalidAMIID.NotFound", f"The image id '[{image_id}]' does not exist")
 
 
-def _check_key(call: ParsedRequest, wanted: MergedLaunchRequest) -> None:
-    name = wanted.data.get("KeyName")
+def _check_key(call: ParsedRequest, request: MergedLaunchRequest) -> None:
+    name = request.data.get("KeyName")
     if name and name not in call.backend.key_pairs:
         raise AwsError("InvalidKeyPair.NotFound", f"The key pair '{name}' does not exist")
 
 
-def _place(call: ParsedRequest, wanted: MergedLaunchRequest) -> MergedLaunchRequest:
-    """Choose subnet and zone. By default, the first zone that offers the type and has a subnet."""
-    if wanted.subnet_id:
-        subnet = _subnet(call, wanted.subnet_id)
-        if wanted.zone and wanted.zone != subnet.availability_zone:
+def _place(call: ParsedRequest, request: MergedLaunchRequest) -> MergedLaunchRequest:
+    """Choose the subnet and zone; by default, the first zone that offers the type and has a default subnet."""
+    if request.subnet_id:
+        subnet = _subnet(call, request.subnet_id)
+        if request.zone and request.zone != subnet.availability_zone:
             raise AwsError(
-                "InvalidParameterValue", f"The subnet {subnet.id} is not in the Availability Zone {wanted.zone}."
+                "InvalidParameterValue", f"The subnet {subnet.id} is not in the Availability Zone {request.zone}."
             )
-        return replace(wanted, zone=str(subnet.availability_zone))
+        return replace(request, zone=str(subnet.availability_zone))
     defaults: Mapping[str, Any] = call.backend.get_default_subnets() or {}
-    zones = (wanted.zone,) if wanted.zone else instance_types.zones_by_type(call.region)[wanted.instance_type]
+    zones = (request.zone,) if request.zone else instance_types.zones_by_type(call.region)[request.instance_type]
     for zone in zones:
         if zone in defaults:
-            return replace(wanted, zone=zone, subnet_id=str(defaults[zone].id))
-    if wanted.zone and all(zone.name != wanted.zone for zone in call.backend.describe_availability_zones()):
-        raise AwsError("InvalidParameterValue", f"Invalid availability zone: [{wanted.zone}]")
+            return replace(request, zone=zone, subnet_id=str(defaults[zone].id))
+    if request.zone and all(zone.name != request.zone for zone in call.backend.describe_availability_zones()):
+        raise AwsError("InvalidParameterValue", f"Invalid availability zone: [{request.zone}]")
     raise AwsError("MissingInput", "No subnets found for the default VPC. Please specify a subnet.")
 
 
@@ -115,11 +117,11 @@ def _subnet(call: ParsedRequest, subnet_id: str) -> Any:  # noqa: ANN401 - moto'
         raise AwsError("InvalidSubnetID.NotFound", f"The subnet ID '{subnet_id}' does not exist") from None
 
 
-def _check_groups(call: ParsedRequest, wanted: MergedLaunchRequest) -> None:
-    ids = list(wanted.group_ids)
-    for row in wanted.interfaces:
+def _check_groups(call: ParsedRequest, request: MergedLaunchRequest) -> None:
+    ids = list(request.group_ids)
+    for row in request.interfaces:
         ids += [str(value) for value in row.get("Groups") or []]
-    vpc_id = _subnet(call, wanted.subnet_id).vpc_id
+    vpc_id = _subnet(call, request.subnet_id).vpc_id
     for group_id in ids:
         group = call.backend.get_security_group_from_id(group_id)
         if group is None:
@@ -127,13 +129,13 @@ def _check_groups(call: ParsedRequest, wanted: MergedLaunchRequest) -> None:
         if group.vpc_id != vpc_id:
             raise AwsError(
                 "InvalidParameter",
-                f"Security group {group_id} and subnet {wanted.subnet_id} belong to different networks.",
+                f"Security group {group_id} and subnet {request.subnet_id} belong to different networks.",
             )
 
 
-def _check_interfaces(wanted: MergedLaunchRequest, facts: Mapping[str, Any]) -> None:
-    rows = wanted.interfaces
-    if rows and (wanted.group_ids or wanted.data.get("SubnetId")):
+def _check_interfaces(request: MergedLaunchRequest, description: Mapping[str, Any]) -> None:
+    rows = request.interfaces
+    if rows and (request.group_ids or request.data.get("SubnetId")):
         raise AwsError(
             "InvalidParameterCombination",
             "Network interfaces and an instance-level subnet ID or security groups may not be specified on the same "
@@ -145,34 +147,34 @@ def _check_interfaces(wanted: MergedLaunchRequest, facts: Mapping[str, Any]) -> 
             "The associatePublicIPAddress parameter cannot be specified when launching with multiple network "
             "interfaces.",
         )
-    _check_cards(rows, facts)
-    _check_efa(wanted, rows, facts)
+    _check_cards(rows, description)
+    _check_efa(request, rows, description)
 
 
-def _check_cards(rows: list[dict[str, Any]], facts: Mapping[str, Any]) -> None:
-    network = facts.get("NetworkInfo", {})
-    places = [(int(row.get("NetworkCardIndex") or 0), int(row.get("DeviceIndex") or 0)) for row in rows]
-    if len(set(places)) != len(places):
+def _check_cards(rows: list[dict[str, Any]], description: Mapping[str, Any]) -> None:
+    network = description.get("NetworkInfo", {})
+    indexes = [(int(row.get("NetworkCardIndex") or 0), int(row.get("DeviceIndex") or 0)) for row in rows]
+    if len(set(indexes)) != len(indexes):
         raise AwsError("InvalidParameterValue", "Each network interface requires a unique device index.")
-    if places and (0, 0) not in places:
+    if indexes and (0, 0) not in indexes:
         raise AwsError("InvalidParameterCombination", "A primary network interface (device index 0) is required.")
-    if any(card >= int(network.get("MaximumNetworkCards", 1)) for card, _ in places):
+    if any(card >= int(network.get("MaximumNetworkCards", 1)) for card, _ in indexes):
         raise AwsError("InvalidParameterValue", "The network card index exceeds the cards of the instance type.")
     if len(rows) > int(network.get("MaximumNetworkInterfaces", 15)):
         raise AwsError("AttachmentLimitExceeded", "Interface count exceeds the limit of the instance type.")
 
 
-def _check_efa(wanted: MergedLaunchRequest, rows: list[dict[str, Any]], facts: Mapping[str, Any]) -> None:
-    asked = [row for row in rows if row.get("InterfaceType") in _EFA]
-    network = facts.get("NetworkInfo", {})
-    if asked and not network.get("EfaSupported"):
+def _check_efa(request: MergedLaunchRequest, rows: list[dict[str, Any]], description: Mapping[str, Any]) -> None:
+    efa_rows = [row for row in rows if row.get("InterfaceType") in _EFA]
+    network = description.get("NetworkInfo", {})
+    if efa_rows and not network.get("EfaSupported"):
         raise AwsError(
-            "InvalidParameterCombination", f"Elastic Fabric Adapter is not supported on {wanted.instance_type}."
+            "InvalidParameterCombination", f"Elastic Fabric Adapter is not supported on {request.instance_type}."
         )
-    if len(asked) > int((network.get("EfaInfo") or {}).get("MaximumEfaInterfaces", 0)):
-        raise AwsError("AttachmentLimitExceeded", f"{len(asked)} EFA interfaces exceed the limit of the type.")
+    if len(efa_rows) > int((network.get("EfaInfo") or {}).get("MaximumEfaInterfaces", 0)):
+        raise AwsError("AttachmentLimitExceeded", f"{len(efa_rows)} EFA interfaces exceed the limit of the type.")
 
 
-def _check_group_name(call: ParsedRequest, wanted: MergedLaunchRequest) -> None:
-    if wanted.placement_group:
-        placement_groups.find(call, wanted.placement_group)
+def _check_group_name(call: ParsedRequest, request: MergedLaunchRequest) -> None:
+    if request.placement_group:
+        placement_groups.find(call, request.placement_group)

@@ -1,1 +1,1 @@
-"""Named fault scripts: data files, one a fault. `cloudgpu rehearsal fault list` shows them."""
+"""The built-in fault scripts, one YAML file each. `cloudgpu rehearsal fault list` lists them."""

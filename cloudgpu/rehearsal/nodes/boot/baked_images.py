@@ -1,4 +1,4 @@
-"""Packages installed in images that were made from nodes."""
+"""Packages installed in images that were created from nodes."""
 
 import json
 from pathlib import Path
@@ -15,12 +15,12 @@ class Images:
         """Create the store without reading the file.
 
         Args:
-            path: The file; it need not be there.
+            path: The file, which need not exist.
         """
         self._path = path
 
     def installed(self, image_id: str) -> tuple[str, ...]:
-        """Return the packages that a new node of this image starts with; empty if it was not made from a node."""
+        """Return the packages installed in an image; empty if the image was not created from a node."""
         return tuple(self._read().get(image_id, ()))
 
     def keep(self, image_id: str, installed: tuple[str, ...]) -> None:

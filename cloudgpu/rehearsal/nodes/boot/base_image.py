@@ -21,7 +21,7 @@ STAND_INS = (
     *("mount", "umount", "mountpoint", "mount-s3", "s3fs", "blkid", "mkfs.ext4", "modinfo"),
     *("iptables", "ip6tables", "nft", "ufw", "swapon", "swapoff", "mkswap"),
 )
-"""Commands that the node host simulates. Programs of these names on the machine are hidden from a node."""
+"""Commands that the node host simulates. The machine's programs with these names are hidden from a node."""
 
 _STAND_IN = """\
 #!/bin/sh
@@ -29,23 +29,23 @@ exec {python} -I -S {program} "${{0##*/}}" "$@"
 """
 
 NO_EGRESS = "no-egress"
-"""A file of this name in the node's run folder means that the node has no access to the internet."""
+"""Name of a file in a node's run folder; if it exists, the node has no access to the internet."""
 FETCHING = ("curl", "wget", "docker")
-"""Programs that download: they run unchanged, except on a node without access to the internet."""
+"""Download programs. They run unchanged, except on a node without access to the internet."""
 
 _FETCHING = """\
 #!/bin/sh
-# Without a way to the internet, what leaves this node fails as it would on AWS.
+# Without access to the internet, connections that leave this node fail as on AWS.
 if [ -e "${{CLOUDGPU_NODE_RUN:-/run/cloudgpu}}/{mark}" ]; then
     case "${{0##*/}} $*" in
         *://127.*|*://localhost*|*://\\[::1\\]*) ;;
-        curl*://*) echo "curl: (28) Failed to connect: Connection timed out (simulated: no way to the internet)" >&2
+        curl*://*) echo "curl: (28) Failed to connect: Connection timed out (simulated: no route to the internet)" >&2
             exit 28 ;;
-        wget*://*) echo "wget: failed: Connection timed out (simulated: no way to the internet)" >&2
+        wget*://*) echo "wget: failed: Connection timed out (simulated: no route to the internet)" >&2
             exit 4 ;;
         "docker pull"*|"docker run"*|"docker login"*|"docker search"*)
             echo "Error response from daemon: net/http: request canceled while waiting for connection" \\
-                "(Client.Timeout exceeded while awaiting headers) (simulated: no way to the internet)" >&2
+                "(Client.Timeout exceeded while awaiting headers) (simulated: no route to the internet)" >&2
             exit 1 ;;
     esac
 fi
@@ -54,7 +54,7 @@ exec {real} "$@"
 
 _SUDO = """\
 #!/bin/sh
-# Everybody on a node is its superuser already: skip the options, run the command.
+# Every user of a node is root already: skip the options and run the command.
 shell=
 while [ $# -gt 0 ]; do
     case $1 in
@@ -79,14 +79,14 @@ exit 1
 
 @dataclass(frozen=True)
 class Layer:
-    """Files laid into `folder`, which the node will see as `shown` (empty: as its own `/`)."""
+    """Files of the base image in `folder`, which the node sees as `shown`, or as `/` if `shown` is empty."""
 
     folder: Path
     shown: str
     surroundings: VisiblePaths
 
     def lay(self, *, user: str, hostname: str, authorized_keys: tuple[str, ...], host_key_public: str) -> None:
-        """Write all files. Only before the first boot: later the folder belongs to the node, links included.
+        """Write all files. Call this only before the first boot; later the folder may contain links that the node made.
 
         Raises:
             OSError: The disk is full or not writable.
@@ -103,7 +103,7 @@ class Layer:
             (self.folder / folder).mkdir(parents=True, exist_ok=True)
 
     def program(self, name: str) -> str:
-        """Return the path of one of our programs as seen by the node."""
+        """Return the path of a program of the rehearsal cloud as seen by the node."""
         return f"{self.shown}/{_PROGRAM_FOLDER}/{name}"
 
     def _lay_programs(self) -> None:
@@ -115,7 +115,7 @@ class Layer:
         self._write(f"{_PROGRAM_FOLDER}/standin", text, mode=0o755)
 
     def _lay_links(self) -> None:
-        """Link each simulated command first on PATH, and in every folder where the machine has the real one."""
+        """Link each simulated command in the first folder on PATH and wherever the machine has the real command."""
         target = self.program("standin")
         for name in STAND_INS:
             for folder in self._folders_of(name):
@@ -124,14 +124,14 @@ class Layer:
             self._link(f"{folder}/sudo", f"{self.shown}/usr/local/bin/sudo")
 
     def _folders_of(self, name: str) -> set[str]:
-        found = {"usr/local/bin"}
+        folders = {"usr/local/bin"}
         if self.shown:
-            return found
-        found |= {_real_folder(folder) for folder in ("sbin", "usr/sbin", "usr/bin")}
-        return found | {_real_folder(folder) for folder in _STANDARD_FOLDERS if os.path.lexists(f"/{folder}/{name}")}
+            return folders
+        folders |= {_real_folder(folder) for folder in ("sbin", "usr/sbin", "usr/bin")}
+        return folders | {_real_folder(folder) for folder in _STANDARD_FOLDERS if os.path.lexists(f"/{folder}/{name}")}
 
     def _lay_interpreters(self) -> None:
-        """Start interpreters by small scripts: a linked interpreter of a virtual environment loses its packages."""
+        """Write scripts that start the interpreters, because a linked interpreter loses its virtual environment."""
         for name, path in self.surroundings.commands:
             self._write(f"usr/local/bin/{name}", f'#!/bin/sh\nexec {shlex.quote(path)} "$@"\n', mode=0o755)
 
@@ -140,7 +140,7 @@ class Layer:
         first = "usr/local/bin" if self.shown else "usr/local/sbin"  # the first folder on a node's PATH
         for name in FETCHING:
             real = shutil.which(name, path=self.surroundings.path)
-            if real and (self.shown or Path(real).parent != Path("/", first)):  # or it would hide the real program
+            if real and (self.shown or Path(real).parent != Path("/", first)):  # else it would hide the real one
                 text = _FETCHING.format(mark=NO_EGRESS, real=shlex.quote(real))
                 self._write(f"{first}/{name}", text, mode=0o755)
 
@@ -152,7 +152,7 @@ class Layer:
         self._write("etc/hostname", f"{hostname}\n")
         if self.shown:
             return
-        # The login user has uid 0, as it would after `sudo`, so shared files stay writable.
+        # The login user has uid 0, as after `sudo`, so that shared files stay writable.
         self._write("etc/passwd", f"{user}:x:0:0:{user}:/home/{user}:/bin/bash\n{_machine_text('/etc/passwd', user)}")
         self._write("etc/shadow", f"{user}:*:19000:0:99999:7:::\nroot:*:19000:0:99999:7:::\n", mode=0o600)
         self._write("etc/gshadow", "", mode=0o600)
@@ -177,7 +177,7 @@ class Layer:
 
 
 def _real_folder(folder: str) -> str:
-    """Resolve `sbin`, usually a link to `usr/sbin`: a real folder of that name would hide its contents."""
+    """Resolve a folder such as `sbin`, often a link to `usr/sbin`. A folder in place of the link would hide files."""
     return os.path.realpath(f"/{folder}").lstrip("/")
 
 

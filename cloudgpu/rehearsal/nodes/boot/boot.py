@@ -11,11 +11,11 @@ import asyncssh
 from cloudgpu.rehearsal.nodes import superuser
 from cloudgpu.rehearsal.nodes.boot.console import Console
 from cloudgpu.rehearsal.nodes.boot.user_data import Kind, UserData, UserDataPart
-from cloudgpu.rehearsal.nodes.processes import Body
+from cloudgpu.rehearsal.nodes.processes import NodeRuntime
 
 _VERSION = "24.1.3-rehearsal"
 _FOLDERS: dict[Kind, str] = {"boothook": "boothooks", "script": "scripts"}
-_PER_BOOT = 'for one in "$1"/*; do if [ -x "$one" ]; then "$one" || exit 1; fi; done'
+_PER_BOOT = 'for script in "$1"/*; do if [ -x "$script" ]; then "$script" || exit 1; fi; done'
 _WRITE_AND_RUN = 'mkdir -p "$1" && cat > "$1/$2" && chmod 700 "$1/$2" && cd / && exec "$1/$2"'
 
 
@@ -40,14 +40,14 @@ class HostKeyText:
 class CloudInit:
     """One boot of one node."""
 
-    def __init__(self, body: Body, console: Console, data: UserData, environment: Mapping[str, str]) -> None:
+    def __init__(self, body: NodeRuntime, console: Console, data: UserData, environment: Mapping[str, str]) -> None:
         """Create the boot without running anything.
 
         Args:
-            body: Where the parts run.
-            console: Where their output goes.
-            data: The parts.
-            environment: What each starts with.
+            body: Runs the parts of the user data.
+            console: Receives the output.
+            data: The parsed user data.
+            environment: Environment variables of each part.
         """
         self._body = body
         self._console = console
@@ -57,7 +57,7 @@ class CloudInit:
         self.failed = bool(data.refused)
 
     async def early(self, hostname: str, key: HostKeyText) -> None:
-        """Run the boot hooks, before anyone can log in.
+        """Run the boot hooks, before users can log in.
 
         Raises:
             OSError: The console cannot be written.
@@ -71,19 +71,19 @@ class CloudInit:
         self._console.write(f"root@{hostname}\n")
 
     async def every_boot(self) -> None:
-        """Run the scripts that earlier boots installed for every boot; logins are already possible.
+        """Run the scripts that earlier boots installed for every boot. Users can already log in.
 
         Raises:
             OSError: The console cannot be written.
         """
         folder = f"{self._body.layer.shown}/var/lib/cloud/scripts/per-boot"
-        code = await self._started(["/bin/sh", "-c", _PER_BOOT, "cloud-init", folder], b"")
+        code = await self._execute(["/bin/sh", "-c", _PER_BOOT, "cloud-init", folder], b"")
         if code:
             self.failed = True
-            self._write(f"WARNING: scripts of every boot ended with {code}")
+            self._write(f"WARNING: per-boot scripts exited with status {code}")
 
     async def scripts(self) -> None:
-        """Run the scripts that run once per node; logins are already possible.
+        """Run the scripts that run once per node. Users can already log in.
 
         Raises:
             OSError: The console cannot be written.
@@ -93,7 +93,7 @@ class CloudInit:
             await self._run(part)
 
     def late(self, hostname: str, key: HostKeyText) -> None:
-        """Print the host key, which clients read from the console, and the last line of the boot.
+        """Print the host key, which clients read from the console, and the final message of the boot.
 
         Raises:
             OSError: The console cannot be written.
@@ -124,12 +124,12 @@ class CloudInit:
     async def _run(self, part: UserDataPart) -> None:
         folder = f"{self._body.layer.shown}/var/lib/cloud/instance/{_FOLDERS[part.kind]}"
         argv = ["/bin/sh", "-c", _WRITE_AND_RUN, "cloud-init", folder, part.name]
-        code = await self._started(argv, part.body)
+        code = await self._execute(argv, part.body)
         if code:
             self.failed = True
-            self._write(f"WARNING: {part.kind} {part.name} ended with {code}")
+            self._write(f"WARNING: {part.kind} {part.name} exited with status {code}")
 
-    async def _started(self, argv: list[str], stdin: bytes) -> int:
+    async def _execute(self, argv: list[str], stdin: bytes) -> int:
         return await superuser.run(self._body, self._console, argv, self._environment, stdin)
 
     def _write(self, text: str) -> None:

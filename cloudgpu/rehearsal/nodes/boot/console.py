@@ -27,7 +27,7 @@ class Console:
             os.close(descriptor)
 
     def open(self) -> int:
-        """Return a descriptor to which programs of the node can print; the order of output is kept.
+        """Open the console. Return a descriptor to which programs of the node append their output.
 
         Raises:
             OSError: The disk is full.
@@ -45,7 +45,7 @@ class Console:
         return text.replace(b"\r\n", b"\n").replace(b"\n", b"\r\n")[-_SHOWN_BYTES:]
 
     def trim(self) -> None:
-        """Drop all but the end of a console that has grown too large."""
+        """Truncate a console that has grown too large to its last 64 KiB."""
         if self.path.exists() and self.path.stat().st_size > _LIMIT_BYTES:
             with self.path.open("r+b") as stream:
                 stream.seek(-_SHOWN_BYTES, os.SEEK_END)

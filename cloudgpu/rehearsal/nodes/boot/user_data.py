@@ -1,4 +1,4 @@
-"""Parse user data like cloud-init: which parts run at every boot, which once, and which are rejected."""
+"""Parse user data like cloud-init into parts that run at every boot, parts that run once, and rejected parts."""
 
 import email
 import email.policy
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 _LIMIT_BYTES = 16 * 1024 * 1024
-"""Limit for all unpacked parts together, so that small gzip data cannot fill the memory."""
+"""Limit for the total size of all unpacked parts, so that small gzip data cannot fill the memory."""
 
 Kind = Literal["boothook", "script"]
 _TYPES: dict[str, Kind] = {"text/cloud-boothook": "boothook", "text/x-shellscript": "script"}
@@ -31,7 +31,7 @@ class UserData:
     refused: tuple[str, ...] = ()
 
     def of(self, kind: Kind) -> tuple[UserDataPart, ...]:
-        """Return the parts of one kind."""
+        """Return the parts of this kind."""
         return tuple(part for part in self.parts if part.kind == kind)
 
 
@@ -65,10 +65,10 @@ def _from_mime(data: bytes) -> UserData:
     for number, leaf in enumerate(leaves, start=1):
         body = leaf.get_payload(decode=True)
         name = leaf.get_filename() or f"part-{number:03d}"
-        found = _from_text(body if isinstance(body, bytes) else b"", name, leaf.get_content_type(), left)
-        left -= sum(len(part.body) for part in found.parts)
-        parts += found.parts
-        refused += found.refused
+        parsed = _from_text(body if isinstance(body, bytes) else b"", name, leaf.get_content_type(), left)
+        left -= sum(len(part.body) for part in parsed.parts)
+        parts += parsed.parts
+        refused += parsed.refused
     return UserData(tuple(parts), tuple(refused))
 
 
@@ -81,14 +81,14 @@ def _from_text(body: bytes, name: str, content_type: str, limit: int = _LIMIT_BY
     if kind is None:
         kind = next((kind for mark, kind in _MARKS if body.startswith(mark)), None)
     if kind is None:
-        return UserData((), (f"{name}: {_named(body, content_type)} is not simulated, nothing of it was done",))
+        return UserData((), (f"{name}: {_description(body, content_type)} is not simulated and was ignored",))
     # cloud-init removes its own marker line from a boot hook, so that a `#!` line may follow.
     if kind == "boothook" and body.startswith(b"#cloud-boothook"):
         body = body.partition(b"\n")[2]
     return UserData((UserDataPart(kind, _plain_name(name), body),))
 
 
-def _named(body: bytes, content_type: str) -> str:
+def _description(body: bytes, content_type: str) -> str:
     first = body.split(b"\n", 1)[0][:40].decode(errors="replace")
     if first.startswith("#cloud-config") or content_type == "text/cloud-config":
         return "cloud-config"
@@ -111,6 +111,6 @@ def _unpacked(data: bytes, limit: int = _LIMIT_BYTES) -> bytes:
         message = f"damaged gzip data: {err}"
         raise ValueError(message) from err
     if unpacker.unconsumed_tail:
-        message = f"gzip data of more than {_LIMIT_BYTES >> 20} MiB in all"
+        message = f"gzip data of more than {_LIMIT_BYTES >> 20} MiB in total"
         raise ValueError(message)
     return unpacked

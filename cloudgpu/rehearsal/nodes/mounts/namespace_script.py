@@ -1,4 +1,4 @@
-"""Build the init script of a node with its own root, which sets up all mounts. Pure text, no side effects."""
+"""Build the init script of a node with namespaces, which sets up all mounts. This module has no side effects."""
 
 import shlex
 from dataclasses import dataclass
@@ -10,8 +10,8 @@ CAPABILITIES = (
     "chown,dac_override,dac_read_search,fowner,fsetid,kill,setgid,setuid,setpcap,"
     "net_bind_service,net_raw,sys_chroot,sys_nice,sys_resource,ipc_lock,setfcap,audit_write"
 )
-"""All that a node's superuser keeps. None of them mounts, sets the clock, loads modules, powers off, or configures
-network devices, and no process of a node can get one back."""
+"""The capabilities that a node's superuser keeps. None of them permits mounting, setting the clock, loading modules,
+powering off or configuring network devices, and no process of a node can regain a dropped capability."""
 
 LIMITED = ("setpriv", "--no-new-privs", "--inh-caps=-all", f"--bounding-set=-all,+{CAPABILITIES.replace(',', ',+')}")
 
@@ -50,8 +50,8 @@ _EMPTY_PROC = ("kcore", "kmsg", "keys", "timer_list", "sched_debug", "latency_st
 
 
 @dataclass(frozen=True)
-class Cage:
-    """Locations of the parts of a node's root. `disk` contains `upper`, `work` and the rest."""
+class NamespacePaths:
+    """Paths of the parts of a node's root. `disk` contains `upper`, `work`, `merged` and `own`."""
 
     disk: Path
     run: Path
@@ -63,10 +63,10 @@ class Cage:
     """Size of the login user's home; 0 means no limit."""
 
 
-def init_script(cage: Cage) -> str:
-    """Return the script of a node's init: set up its root, print `ready`, and then only reap orphans.
+def init_script(cage: NamespacePaths) -> str:
+    """Return the script of a node's init, which sets up the root, prints `ready` and then only reaps orphans.
 
-    The first line of output is its pid outside the node, the last one `ready`.
+    The first line of its output contains the pid outside the node, and the last line is `ready`.
     """
     lines = [
         "set -e",
@@ -86,7 +86,7 @@ def init_script(cage: Cage) -> str:
         f"mkdir merged/run/cloudgpu && mount --bind {shlex.quote(str(cage.run))} merged/run/cloudgpu",
         f"shared {shlex.quote(str(cage.console))} /var/log/cloud-init-output.log rw",
         "cd merged",
-        # Inside, a simulated command has this name.
+        # Open the real `umount` now: inside the node, the name belongs to a simulated command.
         'exec 9<"$(command -v umount)"',
         "pivot_root . .",
         "/proc/self/fd/9 -l .",
@@ -101,8 +101,8 @@ def init_script(cage: Cage) -> str:
 
 _OVERLAY = "mount -t overlay overlay -o lowerdir=/,upperdir=upper,workdir=work,index=off,redirect_dir=off merged"
 
-# At a second boot the node's own links lie on its disk. Following one out of `merged` would create files on the
-# machine, so nothing is created or mounted on a path that has a link in it.
+# From the second boot on, the disk may contain symbolic links that the node created. Following a link out of `merged`
+# would create files on the machine, so nothing is created or mounted on a path that contains a link.
 _STRAIGHT = """\
 straight() {
     walked=merged rest=${1#/}
@@ -129,16 +129,16 @@ _REAP = "while [ -e /run/cloudgpu/alive ]; do sleep 60 & wait $!; done"
 
 
 def machine_mounts(mountinfo: str) -> tuple[str, ...]:
-    """Return the mount points of the machine's other file systems, outermost first, without those of the kernel."""
-    found: dict[str, None] = {}
+    """Return the mount points of the machine's file systems other than `/` and kernel file systems, outermost first."""
+    points: dict[str, None] = {}
     for line in mountinfo.splitlines():
         before, _, after = line.partition(" - ")
-        fields, kind = before.split(), after.split(" ", 1)[0]
+        fields, file_system = before.split(), after.split(" ", 1)[0]
         point = _unescaped(fields[4])
-        if point == "/" or kind in _PSEUDO or any(inside(point, own) for own in _OWN):
+        if point == "/" or file_system in _PSEUDO or any(inside(point, own) for own in _OWN):
             continue
-        found[point] = None
-    return tuple(sorted(found, key=lambda point: (point.count("/"), point)))
+        points[point] = None
+    return tuple(sorted(points, key=lambda point: (point.count("/"), point)))
 
 
 def _own_mounts() -> list[str]:
@@ -167,7 +167,7 @@ def _own_mounts() -> list[str]:
     ]
     return [
         *lines,
-        # The machine's services listen in /run: a node must not reach their sockets.
+        # The machine's services listen in /run, and a node must not reach their sockets.
         "mount -t tmpfs -o mode=755,nosuid,nodev tmpfs merged/run",
         "mkdir -p merged/run/lock merged/run/user",
         "rm -rf own/tmp own/vartmp",
@@ -177,8 +177,8 @@ def _own_mounts() -> list[str]:
     ]
 
 
-def _machine_lines(cage: Cage) -> list[str]:
-    """Mount other disks of the machine read-only, so that data and interpreters on them work."""
+def _machine_lines(cage: NamespacePaths) -> list[str]:
+    """Mount other disks of the machine read-only, so that nodes can use the data and interpreters on them."""
     hidden = [str(path) for path in cage.surroundings.hidden]
     points = [point for point in cage.machine_mounts if not any(inside(point, path) for path in hidden)]
     return [
@@ -187,8 +187,8 @@ def _machine_lines(cage: Cage) -> list[str]:
     ]
 
 
-def _hiding_lines(cage: Cage) -> list[str]:
-    """Cover private folders with empty ones at every boot, then mount the login user's home."""
+def _hiding_lines(cage: NamespacePaths) -> list[str]:
+    """Cover private folders with empty folders, then mount the login user's home."""
     paths = sorted((str(path) for path in cage.surroundings.hidden), key=len)
     return [
         *(f"if [ -d {quoted} ]; then hidden {quoted}; fi" for quoted in map(shlex.quote, paths)),
@@ -197,8 +197,8 @@ def _hiding_lines(cage: Cage) -> list[str]:
     ]
 
 
-def _tiny_home_lines(cage: Cage) -> list[str]:
-    """Simulate a full disk: cover each home with a small file system that contains only the keys."""
+def _tiny_home_lines(cage: NamespacePaths) -> list[str]:
+    """Simulate a full disk: cover each home with a small file system that contains only `.ssh`."""
     if not cage.home_kib:
         return []
     options = f"mode=755,nosuid,nodev,size={cage.home_kib}k"
@@ -210,8 +210,8 @@ def _tiny_home_lines(cage: Cage) -> list[str]:
     ]
 
 
-def _shared_lines(cage: Cage) -> list[str]:
-    """Mount what is needed below hidden or replaced folders, outermost first."""
+def _shared_lines(cage: NamespacePaths) -> list[str]:
+    """Mount the paths that a node needs below hidden or replaced folders, outermost first."""
     needed = [(str(path), str(path), "rw") for path in cage.surroundings.writable]
     if cage.surroundings.shared:
         folder, read_only = map(str, cage.surroundings.shared)
@@ -221,13 +221,13 @@ def _shared_lines(cage: Cage) -> list[str]:
         if any(inside(path, folder) for folder in covered):
             needed.append((path, path, "ro"))
     return [
-        f"if [ -e {shlex.quote(path)} ]; then shared {shlex.quote(path)} {shlex.quote(place)} {access}; fi"
-        for path, place, access in sorted(needed, key=lambda it: len(it[1]))
+        f"if [ -e {shlex.quote(path)} ]; then shared {shlex.quote(path)} {shlex.quote(target)} {access}; fi"
+        for path, target, access in sorted(needed, key=lambda mount: len(mount[1]))
     ]
 
 
 def inside(path: str, folder: str) -> bool:
-    """Return True if a path is the folder or inside it."""
+    """Return True if a path is the folder itself or is inside the folder."""
     return path == folder or path.startswith(f"{folder}/")
 
 

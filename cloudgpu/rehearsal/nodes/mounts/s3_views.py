@@ -1,7 +1,7 @@
-"""Mount a source on a node: link the folder that represents it, or run s3fs for a bucket of the endpoint.
+"""Mount a source on a node: link the folder that represents the source, or run s3fs for a bucket of the endpoint.
 
-The superuser of a node may not mount. For a bucket mounted with its endpoint, the host therefore starts the machine's
-s3fs in the node's namespaces, with the credentials of the node's role.
+The superuser of a node is not permitted to mount. For a bucket with an endpoint URL, the host therefore starts the
+machine's s3fs in the node's namespaces, with the credentials of the node's role.
 """
 
 import asyncio
@@ -16,12 +16,12 @@ from pathlib import Path
 from cloudgpu.rehearsal.nodes.mounts import shared_folders
 from cloudgpu.rehearsal.nodes.mounts.shared_folders import Mounted
 from cloudgpu.rehearsal.nodes.mounts.shared_storage import SharedFolderStore
-from cloudgpu.rehearsal.nodes.processes import Body
+from cloudgpu.rehearsal.nodes.processes import NodeRuntime
 from cloudgpu.rehearsal.nodes.servers.command_answers import Reply
 from cloudgpu.rehearsal.nodes.values import RoleCredentials
 
 _FAILED = 32
-_PATIENCE_S = 60.0
+_TIMEOUT_S = 60.0
 _CACHE = "/tmp"  # noqa: S108 - in the node
 _OPTIONS = "allow_other,use_path_request_style,endpoint=us-east-1"
 
@@ -30,7 +30,7 @@ _OPTIONS = "allow_other,use_path_request_style,endpoint=us-east-1"
 class Views:
     """The mounts of one node. `run` executes a command as the node's superuser."""
 
-    body: Body
+    body: NodeRuntime
     shared: SharedFolderStore
     run: Callable[[list[str]], Awaitable[int]]
     credentials: Callable[[], RoleCredentials | None]
@@ -40,27 +40,27 @@ class Views:
         mounted = reply.mounted or reply.unmounted
         if mounted is None:
             return None
-        why = await (self.show(mounted) if reply.mounted else self.hide(mounted))
-        return Reply(stderr=f"{program}: {mounted.target}: {why}\n", exit_code=_FAILED) if why else None
+        error = await (self.show(mounted) if reply.mounted else self.hide(mounted))
+        return Reply(stderr=f"{program}: {mounted.target}: {error}\n", exit_code=_FAILED) if error else None
 
     async def show(self, mounted: Mounted) -> str:
         """Mount a source. Return the error, or an empty string."""
         if mounted.service:
             return await self._bucket(mounted)
-        done = await self.run([*shared_folders.LINK, mounted.target, self.shared.path(mounted)])
-        return "simulated: failed" if done else ""
+        status = await self.run([*shared_folders.LINK, mounted.target, self.shared.path(mounted)])
+        return "simulated: failed" if status else ""
 
     async def hide(self, mounted: Mounted) -> str:
         """Unmount a source. Return the error, or an empty string."""
         if mounted.service:
             return await self._outside("umount", [mounted.target], {})
-        done = await self.run([*shared_folders.UNLINK, mounted.target])
-        return "simulated: failed" if done else ""
+        status = await self.run([*shared_folders.UNLINK, mounted.target])
+        return "simulated: failed" if status else ""
 
     async def _bucket(self, mounted: Mounted) -> str:
         keys = self.credentials()
         if keys is None:
-            return "simulated: this node has no role, so it may not read the bucket"
+            return "simulated: this node has no role, so it cannot read the bucket"
         options = f"{_OPTIONS},url={mounted.service},umask={'0222,ro' if mounted.read_only else '0000'}"
         environment = {
             "AWSACCESSKEYID": keys.access_key_id,
@@ -75,29 +75,29 @@ class Views:
         enter = self.body.entering()
         real = shutil.which(program, path="/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin")
         if not enter:
-            return "simulated: the nodes of this machine have no namespaces, so they mount no bucket: use mode: copy"
+            return "simulated: nodes without namespaces cannot mount buckets: use mode: copy"
         if real is None or not Path("/dev/fuse").exists():
             return f"simulated: this machine has no {program} or no /dev/fuse: install s3fs, or use mode: copy"
-        # Inside the node this name belongs to another program, so pass the open file.
+        # Inside the node, this name may belong to another program, so execute the open file.
         handle = os.open(real, os.O_RDONLY)
         try:
-            with tempfile.TemporaryFile() as said:
+            with tempfile.TemporaryFile() as output:
                 command = [*enter, f"/proc/self/fd/{handle}", *arguments]
-                return await _run(command, {"PATH": "/usr/bin:/bin", **environment}, handle, said.fileno())
+                return await _run(command, {"PATH": "/usr/bin:/bin", **environment}, handle, output.fileno())
         finally:
             os.close(handle)
 
 
-async def _run(command: list[str], environment: dict[str, str], handle: int, said: int) -> str:
+async def _run(command: list[str], environment: dict[str, str], handle: int, output: int) -> str:
     process = await asyncio.create_subprocess_exec(
         *command, env=environment, pass_fds=(handle,), start_new_session=True,
-        stdin=asyncio.subprocess.DEVNULL, stdout=said, stderr=said,
+        stdin=asyncio.subprocess.DEVNULL, stdout=output, stderr=output,
     )  # fmt: skip
     try:
-        code = await asyncio.wait_for(process.wait(), _PATIENCE_S)
+        code = await asyncio.wait_for(process.wait(), _TIMEOUT_S)
     except TimeoutError:
         with contextlib.suppress(ProcessLookupError):
             process.kill()
-        return f"no answer within {_PATIENCE_S:.0f} s"
-    text = os.pread(said, 1000, 0).decode(errors="replace").strip()
-    return "" if code == 0 else text or f"ended with {code}"
+        return f"no response within {_TIMEOUT_S:.0f} s"
+    text = os.pread(output, 1000, 0).decode(errors="replace").strip()
+    return "" if code == 0 else text or f"exited with status {code}"

@@ -1,7 +1,7 @@
-"""Mounts without mounting: each file system is represented by one folder that all nodes share.
+"""Simulated mounts: each file system is represented by a folder that all nodes share.
 
-The simulated AWS decides what a node may mount, by security group, zone and attachment. Everything else fails as on
-AWS.
+The simulated AWS decides which sources a node may mount, based on security groups, zones and attachments. All other
+mounts fail as on AWS.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,13 +13,13 @@ mkdir -p "$(dirname "$target")" && { [ ! -d "$target" ] || [ -L "$target" ] || r
     mv "$target" "$target.under-the-mount"; } && ln -sfn "$2" "$target"
 """
 LINK = ("/bin/sh", "-c", _LINKED, "mount")
-"""Followed by the mount's directory and what it shows."""
+"""Command that simulates mounting; the mount point and the represented folder are appended."""
 _UNLINKED = """\
 [ ! -L "$1" ] || rm "$1"
 if [ -d "$1.under-the-mount" ]; then mv "$1.under-the-mount" "$1"; else mkdir -p "$1"; fi
 """
 UNLINK = ("/bin/sh", "-c", _UNLINKED, "umount")
-"""Followed by the mount's directory."""
+"""Command that simulates unmounting; the mount point is appended."""
 _APPEAR = 'for disk in "$@"; do mkdir -p "${disk%/*}" && : >>"$disk"; done'
 _DEVICES = "/dev/"
 _VALUED = (
@@ -31,14 +31,14 @@ _MOUNT_FAILED, _NOTHING_FOUND, _NOT_MOUNTED = 32, 2, 32
 
 
 @dataclass(frozen=True)
-class Asked:
-    """A mount as named on the command line."""
+class MountRequest:
+    """A mount as requested on the command line."""
 
     source: str
     target: str
     read_only: bool
     service: str = ""
-    """Endpoint URL of a bucket; empty for AWS."""
+    """Endpoint URL of a bucket; empty for the default endpoint of AWS."""
     prefix: str = ""
 
 
@@ -47,7 +47,8 @@ class Mounted:
     """An active mount, until it is unmounted or the node is powered off.
 
     Attributes:
-        service: Endpoint of a bucket mounted with s3fs; `bucket` is its name with the prefix.
+        service: Endpoint URL of a bucket mounted with s3fs; empty for other mounts.
+        bucket: Name of that bucket, with the prefix if there is one.
     """
 
     target: str
@@ -73,13 +74,13 @@ PROGRAMS = frozenset({"mount", "umount", "mountpoint", "blkid", "mkfs.ext4", "mo
 
 
 @dataclass(frozen=True)
-class Disks:
+class NodeMounts:
     """The storage that a node may mount, and its active mounts.
 
     Attributes:
-        mountable: Source as named in mounts -> the folder that represents it.
-        root: Path prefix of the node on the machine; empty for a node with a root of its own.
-        formatted: Folders of volumes with a file system.
+        mountable: Mount source -> folder that represents the source.
+        root: Path prefix of the node on the machine; empty for a node with its own root.
+        formatted: Folders of volumes that contain a file system.
     """
 
     mountable: Mapping[str, str] = field(default_factory=dict)
@@ -88,15 +89,15 @@ class Disks:
     formatted: frozenset[str] = frozenset()
 
     def folder(self, source: str) -> str:
-        """Return the folder that backs a source; empty if the node may not mount it."""
+        """Return the folder that backs a source; empty if the node may not mount the source."""
         inside = source.removeprefix(self.root) if self.root else source
         return self.mountable.get(inside.removesuffix(":/"), "") or self.mountable.get(inside.partition(":/")[0], "")
 
 
-NO_DISKS = Disks()
+NO_DISKS = NodeMounts()
 
 
-def answer(program: str, arguments: Sequence[str], disks: Disks) -> MountResult:
+def answer(program: str, arguments: Sequence[str], disks: NodeMounts) -> MountResult:
     """Simulate a program that mounts, formats or lists mounts."""
     if program == "mountpoint":
         return _mountpoint(arguments, disks)
@@ -109,75 +110,75 @@ def answer(program: str, arguments: Sequence[str], disks: Disks) -> MountResult:
     return _mount(program, asked(arguments), disks)
 
 
-def asked(arguments: Sequence[str]) -> Asked | None:
-    """Return source and target of a mount command, or None if it names neither or only one."""
-    places: list[str] = []
+def asked(arguments: Sequence[str]) -> MountRequest | None:
+    """Parse the arguments of a mount command. Return None unless they contain one source and one target."""
+    positional: list[str] = []
     options: list[str] = []
     named: dict[str, str] = {}
-    words = iter(arguments)
-    for word in words:
+    remaining = iter(arguments)
+    for word in remaining:
         if word in _VALUED:
-            named[word] = next(words, "")
+            named[word] = next(remaining, "")
             options.append(named[word])
         elif word.startswith("-"):
             options.append(word.removeprefix("--").replace("read-only", "ro"))
         else:
-            places.append(word)
-    if len(places) != len(("source", "target")):
+            positional.append(word)
+    if len(positional) != len(("source", "target")):
         return None
     listed = {item for option in options for item in option.split(",")}
     by_option = next((item.partition("=")[2] for item in sorted(listed) if item.startswith("url=")), "")
     prefix = named.get("--prefix", "").strip("/")
-    return Asked(places[0], places[1], "ro" in listed, named.get("--endpoint-url", by_option), prefix)
+    return MountRequest(positional[0], positional[1], "ro" in listed, named.get("--endpoint-url", by_option), prefix)
 
 
 def appearing(mountable: Mapping[str, str], root: str) -> list[str]:
-    """Return the command that creates devices for attached volumes in the node's `/dev`; empty without volumes."""
+    """Return the command that creates devices for attached volumes in the node's `/dev`; empty if there are none."""
     disks = [f"{root}{source}" for source in sorted(mountable) if source.startswith(_DEVICES)]
     return ["/bin/sh", "-c", _APPEAR, "udev", *disks] if disks else []
 
 
-def _mount(program: str, wanted: Asked | None, disks: Disks) -> MountResult:
-    if wanted is None:
+def _mount(program: str, request: MountRequest | None, disks: NodeMounts) -> MountResult:
+    if request is None:
         return MountResult(stderr=f"{program}: simulated: expected a source and a directory\n", exit_code=1)
-    folder = disks.folder(wanted.source)
+    folder = disks.folder(request.source)
     if not folder:
-        why = "no such device" if _DEVICES in wanted.source else "Connection timed out"
-        text = f"{program}: {wanted.target}: {why} (simulated: this node reaches no {wanted.source})\n"
+        error = "no such device" if _DEVICES in request.source else "Connection timed out"
+        text = f"{program}: {request.target}: {error} (simulated: this node cannot reach {request.source})\n"
         return MountResult(stderr=text, exit_code=_MOUNT_FAILED)
-    if _DEVICES in wanted.source and folder not in disks.formatted:
-        text = f"{program}: {wanted.target}: wrong fs type, bad option, bad superblock on {wanted.source}\n"
+    if _DEVICES in request.source and folder not in disks.formatted:
+        text = f"{program}: {request.target}: wrong fs type, bad option, bad superblock on {request.source}\n"
         return MountResult(stderr=text, exit_code=_MOUNT_FAILED)
-    if program in _OF_BUCKETS and wanted.service.startswith("http://127.0.0.1:"):
-        bucket = f"{wanted.source}:/{wanted.prefix}" if wanted.prefix else wanted.source
-        return MountResult(mounted=Mounted(wanted.target, folder, wanted.read_only, wanted.service, bucket))
-    return MountResult(mounted=Mounted(wanted.target, folder, wanted.read_only))
+    if program in _OF_BUCKETS and request.service.startswith("http://127.0.0.1:"):
+        bucket = f"{request.source}:/{request.prefix}" if request.prefix else request.source
+        return MountResult(mounted=Mounted(request.target, folder, request.read_only, request.service, bucket))
+    return MountResult(mounted=Mounted(request.target, folder, request.read_only))
 
 
-def _unmount(arguments: Sequence[str], disks: Disks) -> MountResult:
-    place = next((word for word in reversed(arguments) if not word.startswith("-")), "")
-    standing = next((mount for mount in reversed(disks.mounted) if mount.target == place), None)
-    if standing is None:
-        return MountResult(stderr=f"umount: {place}: not mounted.\n", exit_code=_NOT_MOUNTED)
-    return MountResult(unmounted=standing)
+def _unmount(arguments: Sequence[str], disks: NodeMounts) -> MountResult:
+    target = next((word for word in reversed(arguments) if not word.startswith("-")), "")
+    active = next((mount for mount in reversed(disks.mounted) if mount.target == target), None)
+    if active is None:
+        return MountResult(stderr=f"umount: {target}: not mounted.\n", exit_code=_NOT_MOUNTED)
+    return MountResult(unmounted=active)
 
 
-def _mountpoint(arguments: Sequence[str], disks: Disks) -> MountResult:
-    places = [word for word in arguments if not word.startswith("-")]
-    there = bool(places) and any(mount.target == places[-1] for mount in disks.mounted)
-    word = "is" if there else "is not"
-    text = "" if "-q" in arguments or not places else f"{places[-1]} {word} a mountpoint\n"
-    return MountResult(stdout=text, exit_code=0 if there else _NOT_MOUNTED)
+def _mountpoint(arguments: Sequence[str], disks: NodeMounts) -> MountResult:
+    targets = [word for word in arguments if not word.startswith("-")]
+    is_mounted = bool(targets) and any(mount.target == targets[-1] for mount in disks.mounted)
+    word = "is" if is_mounted else "is not"
+    text = "" if "-q" in arguments or not targets else f"{targets[-1]} {word} a mountpoint\n"
+    return MountResult(stdout=text, exit_code=0 if is_mounted else _NOT_MOUNTED)
 
 
-def _blkid(arguments: Sequence[str], disks: Disks) -> MountResult:
-    found = [word for word in arguments if disks.folder(word) in disks.formatted]
-    if not found:
+def _blkid(arguments: Sequence[str], disks: NodeMounts) -> MountResult:
+    devices = [word for word in arguments if disks.folder(word) in disks.formatted]
+    if not devices:
         return MountResult(exit_code=_NOTHING_FOUND)
-    return MountResult(stdout="".join(f'{path}: TYPE="ext4"\n' for path in found))
+    return MountResult(stdout="".join(f'{path}: TYPE="ext4"\n' for path in devices))
 
 
-def _format(arguments: Sequence[str], disks: Disks) -> MountResult:
+def _format(arguments: Sequence[str], disks: NodeMounts) -> MountResult:
     folder = disks.folder(arguments[-1]) if arguments else ""
     if not folder:
         return MountResult(stderr=f"mkfs.ext4: {' '.join(arguments[-1:])}: no such disk\n", exit_code=1)

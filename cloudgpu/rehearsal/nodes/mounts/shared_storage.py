@@ -8,7 +8,7 @@ from cloudgpu.rehearsal.nodes.mounts.shared_folders import Mounted
 FOLDER = "shared"
 """Folder below the node host's directory."""
 READ_ONLY = "shared.ro"
-"""Where nodes with namespaces see the same folders read-only."""
+"""Path at which nodes with namespaces see the same folders read-only, relative to the node host's directory."""
 _FORMATTED = ".formatted"
 _OPEN = 0o777
 
@@ -17,10 +17,10 @@ class SharedFolderStore:
     """The shared folders of one cloud."""
 
     def __init__(self, directory: Path) -> None:
-        """Create nothing yet.
+        """Create the store without creating folders.
 
         Args:
-            directory: The node host's own.
+            directory: Directory of the node host.
         """
         self._folder = directory / FOLDER
         self._read_only = directory / READ_ONLY
@@ -40,20 +40,20 @@ class SharedFolderStore:
         (self._folder / _FORMATTED / folder).touch()
 
     def path(self, mounted: Mounted) -> str:
-        """Return the folder of a mount, creating it at the first mount.
+        """Return the folder of a mount, creating the folder at the first mount.
 
         Raises:
             OSError: The disk of this machine is full.
         """
-        there = self._folder / mounted.folder
-        if not there.is_dir():
-            there.mkdir(parents=True)
-            there.chmod(_OPEN)
+        folder = self._folder / mounted.folder
+        if not folder.is_dir():
+            folder.mkdir(parents=True)
+            folder.chmod(_OPEN)
         return str((self._read_only if mounted.read_only else self._folder) / mounted.folder)
 
 
 def prepare(directory: Path) -> tuple[Path, Path]:
-    """Create both folders. Return the writable one and the read-only one.
+    """Create the shared folder. Return its path and the path of its read-only view.
 
     Raises:
         OSError: A folder cannot be created.
@@ -61,21 +61,21 @@ def prepare(directory: Path) -> tuple[Path, Path]:
     folder, read_only = directory / FOLDER, directory / READ_ONLY
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     if not read_only.is_symlink():
-        # Only nodes without namespaces follow this link; nothing prevents them from writing.
+        # Only nodes without namespaces follow this link. For them, the view is not actually read-only.
         read_only.symlink_to(FOLDER)
     return folder, read_only
 
 
-def tidy(directory: Path, living: frozenset[str]) -> None:
+def tidy(directory: Path, existing: frozenset[str]) -> None:
     """Delete the folders of storage that no longer exists."""
     folder = directory / FOLDER
-    for place in (folder, folder / _FORMATTED):
-        for path in place.iterdir() if place.is_dir() else ():
-            if path.name != _FORMATTED and path.name not in living:
-                _throw_away(path)
+    for parent in (folder, folder / _FORMATTED):
+        for path in parent.iterdir() if parent.is_dir() else ():
+            if path.name != _FORMATTED and path.name not in existing:
+                _delete(path)
 
 
-def _throw_away(path: Path) -> None:
+def _delete(path: Path) -> None:
     if path.is_dir():
         shutil.rmtree(path, ignore_errors=True)
     else:

@@ -1,6 +1,6 @@
 """An SFTP server (protocol version 3) on standard input and output, so that a node needs no OpenSSH installed.
 
-Run as `python3 -I -S sftp.py`. It serves the files that its own process can see, nothing is mapped.
+Run as `python3 -I -S sftp.py`. It serves the files that its process can see, without mapping paths.
 """
 
 import contextlib
@@ -22,7 +22,7 @@ from typing import BinaryIO
 _PACKET_LIMIT_BYTES = 4 * 1024 * 1024
 _READ_LIMIT_BYTES = 256 * 1024
 _SHORTEST_REQUEST_BYTES = 5
-_NAMES_PER_ANSWER = 100
+_NAMES_PER_RESPONSE = 100
 _LONG_AGO_S = 180 * 86400
 _EXTENSIONS = (b"posix-rename@openssh.com", b"hardlink@openssh.com", b"fsync@openssh.com")
 _STATUS_BY_ERRNO = {
@@ -49,7 +49,7 @@ class _Packet:
     def take(self, size: int) -> bytes:
         taken = self._body[self._at : self._at + size]
         if len(taken) != size:
-            raise _BadMessageError("the packet is shorter than it says")
+            raise _BadMessageError("the packet is incomplete")
         self._at += size
         return taken
 
@@ -64,19 +64,19 @@ class _Packet:
 
     def attributes(self) -> dict[str, tuple[int, ...]]:
         flags = self.u32()
-        found: dict[str, tuple[int, ...]] = {}
+        attributes: dict[str, tuple[int, ...]] = {}
         if flags & _HAS_SIZE:
-            found["size"] = (self.u64(),)
+            attributes["size"] = (self.u64(),)
         if flags & _HAS_IDS:
-            found["ids"] = (self.u32(), self.u32())
+            attributes["ids"] = (self.u32(), self.u32())
         if flags & _HAS_MODE:
-            found["mode"] = (self.u32(),)
+            attributes["mode"] = (self.u32(),)
         if flags & _HAS_TIMES:
-            found["times"] = (self.u32(), self.u32())
+            attributes["times"] = (self.u32(), self.u32())
         if flags & _HAS_EXTENSIONS:
             for _ in range(self.u32()):
                 self.text(), self.text()
-        return found
+        return attributes
 
 
 def _string(value: bytes) -> bytes:
@@ -104,8 +104,8 @@ class Server:
         """Create the server without reading.
 
         Args:
-            source: Where requests come from.
-            sink: Where answers go.
+            source: Stream of requests.
+            sink: Stream of responses.
         """
         self._source = source
         self._sink = sink
@@ -135,7 +135,7 @@ class Server:
         }
 
     def serve(self) -> None:
-        """Respond until the peer disconnects, or sends a packet without a request number."""
+        """Process requests until the peer disconnects or sends a packet that is too short for a request number."""
         while (packet := self._receive()) is not None:
             kind, body = packet[0], _Packet(packet[1:])
             if kind == _INIT:
@@ -209,16 +209,16 @@ class Server:
         return self._files[handle]
 
     def _open(self, packet: _Packet) -> bytes:
-        path, wanted = packet.text(), packet.u32()
+        path, bits = packet.text(), packet.u32()
         mode = packet.attributes().get("mode", (0o666,))[0]
-        flags = os.O_RDWR if wanted & _READS and wanted & _WRITES else os.O_WRONLY if wanted & _WRITES else os.O_RDONLY
+        flags = os.O_RDWR if bits & _READS and bits & _WRITES else os.O_WRONLY if bits & _WRITES else os.O_RDONLY
         for bit, flag in (
             (_APPENDS, os.O_APPEND),
             (_CREATES, os.O_CREAT),
             (_TRUNCATES, os.O_TRUNC),
             (_EXCLUDES, os.O_EXCL),
         ):
-            flags |= flag if wanted & bit else 0
+            flags |= flag if bits & bit else 0
         handle = self._new_handle()
         self._files[handle] = os.open(path, flags, mode & 0o7777)
         return bytes([_HANDLE]) + _string(handle)
@@ -247,15 +247,15 @@ class Server:
             data, offset = data[written:], offset + written
         return self._done()
 
-    def _change(self, target: bytes | int, wanted: dict[str, tuple[int, ...]]) -> bytes:
-        if "size" in wanted:
-            os.truncate(target, wanted["size"][0])
-        if "ids" in wanted:
-            os.chown(target, *wanted["ids"])
-        if "mode" in wanted:
-            os.chmod(target, stat.S_IMODE(wanted["mode"][0]))  # noqa: PTH101 - a descriptor or bytes, no Path
-        if "times" in wanted:
-            accessed, modified = wanted["times"]
+    def _change(self, target: bytes | int, attributes: dict[str, tuple[int, ...]]) -> bytes:
+        if "size" in attributes:
+            os.truncate(target, attributes["size"][0])
+        if "ids" in attributes:
+            os.chown(target, *attributes["ids"])
+        if "mode" in attributes:
+            os.chmod(target, stat.S_IMODE(attributes["mode"][0]))  # noqa: PTH101 - a descriptor or bytes, no Path
+        if "times" in attributes:
+            accessed, modified = attributes["times"]
             os.utime(target, (accessed, modified))
         return self._done()
 
@@ -269,14 +269,14 @@ class Server:
         handle = packet.text()
         if handle not in self._folders:
             raise _BadMessageError("no such handle")
-        found: list[tuple[bytes, os.stat_result | None]] = []
+        entries: list[tuple[bytes, os.stat_result | None]] = []
         for entry in self._folders[handle]:
             # Ignore a file that is deleted while its folder is listed.
             with contextlib.suppress(FileNotFoundError):
-                found.append((entry.name, entry.stat(follow_symlinks=False)))
-            if len(found) == _NAMES_PER_ANSWER:
+                entries.append((entry.name, entry.stat(follow_symlinks=False)))
+            if len(entries) == _NAMES_PER_RESPONSE:
                 break
-        return self._names(found) if found else self._status(_EOF, "no more names")
+        return self._names(entries) if entries else self._status(_EOF, "no more names")
 
     def _make_folder(self, packet: _Packet) -> bytes:
         path = packet.text()

@@ -1,12 +1,12 @@
-"""Replacement for a command that would change the machine: asks the node host and prints its reply.
+"""Replacement for a command that would change the machine: sends the command to the node host and prints the reply.
 
-Run as `python3 -I -S standin.py PROGRAM [ARGUMENT...]`. The socket lies in `CLOUDGPU_NODE_RUN`, else in
-`/run/cloudgpu`. The question is its fields with a zero byte between them, up to the end of the stream: program, number
-of arguments, arguments, then name and text of each unit file. The answer is a line with the exit status and the
-lengths of the two outputs, then both of them.
+Run as `python3 -I -S standin.py PROGRAM [ARGUMENT...]`. The socket `node.sock` is in the folder `CLOUDGPU_NODE_RUN`,
+by default `/run/cloudgpu`. A request consists of fields separated by zero bytes, up to the end of the stream: program,
+number of arguments, arguments, then name and text of each unit file. A response is a line with the exit status and the
+lengths of standard output and standard error, followed by both outputs.
 
-A node's boot runs it many times, and importing more than this takes three times as long as all the rest: hence
-`_socket`, which `socket` only dresses up, and neither `json` nor `pathlib`.
+The boot of a node runs this program many times, and importing `socket`, `json` or `pathlib` would take three times as
+long as everything else. It therefore uses only `_socket`, on which `socket` is built.
 """
 
 import os
@@ -15,7 +15,7 @@ from _socket import AF_UNIX, SHUT_WR, SOCK_STREAM, socket
 
 _UNIT_FOLDERS = ("etc/systemd/system", "run/systemd/system")
 _UNIT_LIMIT_BYTES = 65536
-_ANSWER_BYTES = 65536
+_RESPONSE_BYTES = 65536
 _LIMIT_S = 60
 
 
@@ -23,48 +23,48 @@ def main() -> int:
     """Send the request, print the reply, and return the exit status."""
     program, arguments = sys.argv[1], sys.argv[2:]
     fields = [program, str(len(arguments)), *arguments]
-    question = b"\0".join([*(os.fsencode(field) for field in fields), *_units(program, arguments)])
+    request = b"\0".join([*(os.fsencode(field) for field in fields), *_units(program, arguments)])
     try:
-        head, _, rest = _ask(question).partition(b"\n")
-        status, stdout_bytes, stderr_bytes = (int(figure) for figure in head.split())
+        head, _, rest = _send(request).partition(b"\n")
+        status, stdout_bytes, stderr_bytes = (int(number) for number in head.split())
     except (OSError, ValueError) as err:
-        sys.stderr.write(f"{program}: simulated, and the node host does not answer: {err}\n")
+        sys.stderr.write(f"{program}: simulated, but the node host does not respond: {err}\n")
         return 1
     sys.stdout.buffer.write(rest[:stdout_bytes])
     sys.stderr.buffer.write(rest[stdout_bytes : stdout_bytes + stderr_bytes])
     return status
 
 
-def _ask(question: bytes) -> bytes:
+def _send(request: bytes) -> bytes:
     # Use a relative name, because the full path of the socket may exceed the kernel's limit.
     os.chdir(os.environ.get("CLOUDGPU_NODE_RUN", "/run/cloudgpu"))
     peer = socket(AF_UNIX, SOCK_STREAM)
     try:
         peer.settimeout(_LIMIT_S)
         peer.connect("node.sock")
-        peer.sendall(question)
+        peer.sendall(request)
         peer.shutdown(SHUT_WR)
-        answer = b""
-        while part := peer.recv(_ANSWER_BYTES):
-            answer += part
-        return answer
+        response = b""
+        while part := peer.recv(_RESPONSE_BYTES):
+            response += part
+        return response
     finally:
         peer.close()
 
 
 def _units(program: str, arguments: list[str]) -> list[bytes]:
-    """Return names and texts of the unit files that a `systemctl` command names, so that the host can set timers."""
+    """Return name and text of each timer in a `systemctl` command and of its service, so that the host can set it."""
     if program != "systemctl":
         return []
-    found = []
+    units = []
     for argument in arguments:
         stem, _, kind = argument.rpartition(".")
         if kind == "timer" and stem and "/" not in argument:
             for name in (argument, f"{stem}.service"):
                 text = _unit(name)
                 if text:
-                    found += [os.fsencode(name), text]
-    return found
+                    units += [os.fsencode(name), text]
+    return units
 
 
 def _unit(name: str) -> bytes:

@@ -1,4 +1,4 @@
-"""Replies of simulated commands. Nothing here has side effects; the changes are returned as values."""
+"""Replies of simulated commands. This module has no side effects: changes of a node are returned as values."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -30,7 +30,7 @@ _FETCHING_WORDS = frozenset({"update", "upgrade", "dist-upgrade", "full-upgrade"
 
 
 @dataclass(frozen=True)
-class Scene:
+class CommandContext:
     """The node's state as seen by a simulated command. `now` is on the timer clock, which may be advanced."""
 
     spec: NodeSpec
@@ -38,15 +38,15 @@ class Scene:
     timers: tuple[Timer, ...]
     boot_finished: bool
     boot_failed: bool = False
-    disks: shared_folders.Disks = shared_folders.NO_DISKS
+    disks: shared_folders.NodeMounts = shared_folders.NO_DISKS
     installed: tuple[str, ...] = ()
     bare: bool = False
-    """The image lacks what the bootstrap installs."""
+    """Whether the image lacks the packages that the bootstrap installs."""
 
 
 @dataclass(frozen=True)
 class Reply:
-    """Output of a simulated command, and the changes to the node. `log` notes that something was only simulated."""
+    """Output of a simulated command, and the changes to the node. `log` is the command to log as simulated."""
 
     stdout: str = ""
     stderr: str = ""
@@ -65,7 +65,7 @@ class Reply:
     """Folder of the volume that the command formatted."""
 
 
-def reply(program: str, arguments: Sequence[str], units: Mapping[str, str], scene: Scene) -> Reply:
+def reply(program: str, arguments: Sequence[str], units: Mapping[str, str], scene: CommandContext) -> Reply:
     """Simulate one command."""
     try:
         if program in shared_folders.PROGRAMS:
@@ -76,7 +76,7 @@ def reply(program: str, arguments: Sequence[str], units: Mapping[str, str], scen
     return special or _simulated(program, arguments)
 
 
-def _special(program: str, arguments: list[str], units: Mapping[str, str], scene: Scene) -> Reply | None:
+def _special(program: str, arguments: list[str], units: Mapping[str, str], scene: CommandContext) -> Reply | None:
     if program in ("poweroff", "halt", "reboot"):
         return Reply(end="reboot" if program == "reboot" else "off")
     if program in ("init", "telinit"):
@@ -85,25 +85,25 @@ def _special(program: str, arguments: list[str], units: Mapping[str, str], scene
         return _unreachable(program)
     if program == "nvidia-smi":
         return _nvidia_smi(arguments, scene)
-    answer = _TALKERS.get(program)
-    return answer(arguments, units, scene) if answer else None
+    handler = _HANDLERS.get(program)
+    return handler(arguments, units, scene) if handler else None
 
 
-def _mounting(program: str, arguments: list[str], scene: Scene) -> Reply:
-    said = shared_folders.answer(program, arguments, scene.disks)
-    changes = bool(said.mounted or said.unmounted or said.formatted)
+def _mounting(program: str, arguments: list[str], scene: CommandContext) -> Reply:
+    result = shared_folders.answer(program, arguments, scene.disks)
+    changes = bool(result.mounted or result.unmounted or result.formatted)
     return Reply(
-        stdout=said.stdout,
-        stderr=said.stderr,
-        exit_code=said.exit_code,
-        mounted=said.mounted,
-        unmounted=said.unmounted,
-        formatted=said.formatted,
+        stdout=result.stdout,
+        stderr=result.stderr,
+        exit_code=result.exit_code,
+        mounted=result.mounted,
+        unmounted=result.unmounted,
+        formatted=result.formatted,
         log=" ".join([program, *arguments]) if changes else "",
     )
 
 
-def _nvidia_smi(arguments: list[str], scene: Scene) -> Reply:
+def _nvidia_smi(arguments: list[str], scene: CommandContext) -> Reply:
     if scene.bare and not any(name.startswith(_DRIVER) for name in scene.installed):
         return Reply(stderr="nvidia-smi: command not found (simulated: the image has no driver)\n", exit_code=127)
     text, code = nvidia_smi.answer(scene.spec, arguments)
@@ -118,7 +118,7 @@ def _fetches(program: str, arguments: list[str]) -> bool:
 def _unreachable(program: str) -> Reply:
     """Return the error of package tools on a node without access to the internet."""
     text, code = _FETCHERS[program]
-    return Reply(stderr=f"{text} (simulated: no way to the internet)\n", exit_code=code)
+    return Reply(stderr=f"{text} (simulated: no route to the internet)\n", exit_code=code)
 
 
 def _run_level(arguments: list[str]) -> Reply | None:
@@ -138,20 +138,20 @@ def _installs(program: str, arguments: Sequence[str]) -> bool:
     return program in _FETCHERS and "install" in arguments
 
 
-def _shutdown(arguments: list[str], _: Mapping[str, str], scene: Scene) -> Reply:
-    wanted = power_commands.shutdown(arguments, scene.now)
-    if wanted.cancel:
+def _shutdown(arguments: list[str], _: Mapping[str, str], scene: CommandContext) -> Reply:
+    request = power_commands.shutdown(arguments, scene.now)
+    if request.cancel:
         return Reply(disarm=power_commands.SHUTDOWN_UNIT)
-    if wanted.delay_s <= 0:
-        return Reply(end=wanted.action)
-    verb = "reboot" if wanted.action == "reboot" else "poweroff"
-    due = scene.now.timestamp() + wanted.delay_s
+    if request.delay_s <= 0:
+        return Reply(end=request.action)
+    verb = "reboot" if request.action == "reboot" else "poweroff"
+    due = scene.now.timestamp() + request.delay_s
     shown = datetime.fromtimestamp(due, UTC).strftime("%a %Y-%m-%d %H:%M:%S UTC")
     text = f"Shutdown scheduled for {shown}, use 'shutdown -c' to cancel.\n"
     return Reply(stderr=text, arm=Timer(power_commands.SHUTDOWN_UNIT, due, (verb,)))
 
 
-def _systemd_run(arguments: list[str], _: Mapping[str, str], scene: Scene) -> Reply:
+def _systemd_run(arguments: list[str], _: Mapping[str, str], scene: CommandContext) -> Reply:
     unit = power_commands.systemd_run(arguments, scene.now)
     if unit.due is None:
         end = power_commands.ending(unit.command)
@@ -163,7 +163,7 @@ def _systemd_run(arguments: list[str], _: Mapping[str, str], scene: Scene) -> Re
     return Reply(stderr=f"Running timer as unit: {unit.name}.timer\n", arm=timer)
 
 
-def _systemctl(arguments: list[str], units: Mapping[str, str], scene: Scene) -> Reply:
+def _systemctl(arguments: list[str], units: Mapping[str, str], scene: CommandContext) -> Reply:
     words = [word for word in arguments if not word.startswith("-")]
     verb, names = (words[0], words[1:]) if words else ("list-units", [])
     end = power_commands.ending(["systemctl", verb])
@@ -171,13 +171,13 @@ def _systemctl(arguments: list[str], units: Mapping[str, str], scene: Scene) -> 
         return Reply(end=end)
     timers = [name for name in names if name.endswith(".timer")]
     if verb in _QUESTIONS:
-        return _asked(verb, names, scene, quiet=bool({"-q", "--quiet"} & set(arguments)))
+        return _query(verb, names, scene, quiet=bool({"-q", "--quiet"} & set(arguments)))
     if timers:
         return _timer_command(verb, timers[0], units, scene, now="--now" in arguments)
     return Reply(log=" ".join(["systemctl", *arguments]))
 
 
-def _timer_command(verb: str, name: str, units: Mapping[str, str], scene: Scene, *, now: bool) -> Reply:
+def _timer_command(verb: str, name: str, units: Mapping[str, str], scene: CommandContext, *, now: bool) -> Reply:
     if verb in ("stop", "kill") or (verb == "disable" and now):
         return Reply(disarm=name.removesuffix(".timer"))
     if verb in ("start", "restart") or (verb == "enable" and now):
@@ -185,14 +185,14 @@ def _timer_command(verb: str, name: str, units: Mapping[str, str], scene: Scene,
     return Reply(log=f"systemctl {verb} {name}")
 
 
-def _start_timer(name: str, units: Mapping[str, str], scene: Scene) -> Reply:
+def _start_timer(name: str, units: Mapping[str, str], scene: CommandContext) -> Reply:
     unit = power_commands.timer_file(name, units, scene.now)
     if unit is None or unit.due is None:
         return Reply(stderr=f"Failed to start {name}: Unit {name} not found.\n", exit_code=5)
     return Reply(arm=Timer(unit.name, unit.due.timestamp(), unit.command))
 
 
-def _asked(verb: str, names: list[str], scene: Scene, *, quiet: bool) -> Reply:
+def _query(verb: str, names: list[str], scene: CommandContext, *, quiet: bool) -> Reply:
     if verb == "list-timers":
         return Reply(stdout=_timer_table(scene))
     if verb == "is-system-running":
@@ -206,13 +206,13 @@ def _asked(verb: str, names: list[str], scene: Scene, *, quiet: bool) -> Reply:
     return Reply(stdout="" if quiet else text, exit_code=code)
 
 
-def _is_active(name: str, scene: Scene) -> bool:
+def _is_active(name: str, scene: CommandContext) -> bool:
     if name.endswith(".timer"):
         return any(f"{timer.unit}.timer" == name for timer in scene.timers)
     return name.removesuffix(".service") in _ALWAYS_ACTIVE
 
 
-def _timer_table(scene: Scene) -> str:
+def _timer_table(scene: CommandContext) -> str:
     rows = []
     for timer in sorted(scene.timers, key=lambda timer: timer.due_epoch_s):
         due = datetime.fromtimestamp(timer.due_epoch_s, UTC)
@@ -223,7 +223,7 @@ def _timer_table(scene: Scene) -> str:
     )
 
 
-def _cloud_init(arguments: list[str], _: Mapping[str, str], scene: Scene) -> Reply | None:
+def _cloud_init(arguments: list[str], _: Mapping[str, str], scene: CommandContext) -> Reply | None:
     if arguments[:1] != ["status"]:
         return None
     if {"--wait", "-w"} & set(arguments) and not scene.boot_finished:
@@ -233,14 +233,14 @@ def _cloud_init(arguments: list[str], _: Mapping[str, str], scene: Scene) -> Rep
     return Reply(stdout="status: done\n" if scene.boot_finished else "status: running\n")
 
 
-def _fi_info(_: list[str], __: Mapping[str, str], scene: Scene) -> Reply:
+def _fi_info(_: list[str], __: Mapping[str, str], scene: CommandContext) -> Reply:
     if not scene.spec.efa_interfaces:
         return Reply(stderr="fi_getinfo: -61 (No data available)\n", exit_code=61)
     domain = "provider: efa\n    fabric: efa (simulated)\n    domain: rdmap{}s0-rdm\n    type: FI_EP_RDM\n"
     return Reply(stdout="".join(domain.format(index) for index in range(scene.spec.efa_interfaces)))
 
 
-_TALKERS = {
+_HANDLERS = {
     "shutdown": _shutdown,
     "systemd-run": _systemd_run,
     "systemctl": _systemctl,

@@ -1,6 +1,6 @@
 """The host's side of a node's simulated commands: a socket in the node with one request per connection.
 
-`programs/standin.py` says how question and answer look.
+`programs/standin.py` describes the format of requests and responses.
 """
 
 import asyncio
@@ -22,15 +22,15 @@ class StandInServer:
         """Create the server without listening.
 
         Args:
-            asked: Finds the answer.
-            answered: Called when the answer is on its way: now a node may end.
+            asked: Returns the reply to a command.
+            answered: Called after the reply was sent, so that it may power off the node.
         """
         self._asked = asked
         self._answered = answered
         self._server: asyncio.Server | None = None
 
     async def listen(self, folder: Path) -> None:
-        """Serve on `node.sock` in a folder that the node sees.
+        """Serve on `node.sock` in a folder that is visible in the node.
 
         Raises:
             OSError: The folder cannot be written.
@@ -47,15 +47,15 @@ class StandInServer:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         # Errors of a node's request, or a dropped connection, affect only that node.
         with contextlib.suppress(OSError, ValueError, IndexError):
-            reply = await self._asked(*_question(await _whole(reader)))
-            writer.write(_answer(reply))
+            reply = await self._asked(*_parsed(await _read_all(reader)))
+            writer.write(_response(reply))
             with contextlib.suppress(OSError):
                 await writer.drain()
             self._answered(reply)
         writer.close()
 
 
-async def _whole(reader: asyncio.StreamReader) -> bytes:
+async def _read_all(reader: asyncio.StreamReader) -> bytes:
     """Read everything up to the end of the stream.
 
     Raises:
@@ -69,7 +69,7 @@ async def _whole(reader: asyncio.StreamReader) -> bytes:
     return text
 
 
-def _question(text: bytes) -> tuple[str, list[str], dict[str, str]]:
+def _parsed(text: bytes) -> tuple[str, list[str], dict[str, str]]:
     """Parse a request into program, arguments and unit files.
 
     Raises:
@@ -82,6 +82,6 @@ def _question(text: bytes) -> tuple[str, list[str], dict[str, str]]:
     return program, arguments, dict(zip(units[::2], units[1::2], strict=True))
 
 
-def _answer(reply: Reply) -> bytes:
+def _response(reply: Reply) -> bytes:
     stdout, stderr = reply.stdout.encode(), reply.stderr.encode()
     return f"{reply.exit_code} {len(stdout)} {len(stderr)}\n".encode() + stdout + stderr

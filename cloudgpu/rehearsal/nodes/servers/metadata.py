@@ -51,12 +51,12 @@ class MetadataService:
         """Create the service without listening.
 
         Args:
-            spec: The node.
-            address: Where it listens.
-            port: The same.
-            now_s: Seconds that tokens age by.
-            credentials: The keys of roles, when there are any.
-            notices: Paths and texts that come and go.
+            spec: Specification of the node.
+            address: Address of the node and of the service.
+            port: Port of the service.
+            now_s: Clock for the expiry of tokens, in seconds.
+            credentials: Returns the credentials of the node's role, or None if there are none.
+            notices: Returns the metadata entries of current notices, path -> text.
         """
         self._spec = spec
         self._address = address
@@ -177,7 +177,7 @@ class MetadataService:
 
 
 def hostname(address: str) -> str:
-    """Return the host name that EC2 would give the address."""
+    """Return the host name that EC2 would assign to the address."""
     return f"ip-{address.replace('.', '-').replace(':', '-')}"
 
 

@@ -44,7 +44,7 @@ def shown_name(spec: NodeSpec) -> str:
 
 
 def answer(spec: NodeSpec, arguments: Sequence[str]) -> tuple[str, int]:
-    """Return the output and the exit status."""
+    """Return the output and the exit status of `nvidia-smi` with these arguments."""
     if not spec.gpus:
         return "No devices were found\n", 6
     options = dict(argument.lstrip("-").partition("=")[::2] for argument in arguments)
@@ -66,7 +66,7 @@ def _query(spec: NodeSpec, options: dict[str, str]) -> tuple[str, int]:
         return f'Field "{unknown[0]}" is not a valid field to query.\n\n', 2
     if "csv" not in shape:
         return '"--format=csv" must be given with "--query-gpu"\n', 2
-    rows = [[_value(spec, index, name) for name in names] for index in _wanted(spec, options)]
+    rows = [[_value(spec, index, name) for name in names] for index in _selected(spec, options)]
     if "nounits" in shape:
         rows = [[_bare(value) for value in row] for row in rows]
     if "noheader" not in shape:
@@ -74,10 +74,10 @@ def _query(spec: NodeSpec, options: dict[str, str]) -> tuple[str, int]:
     return "".join(", ".join(row) + "\n" for row in rows), 0
 
 
-def _wanted(spec: NodeSpec, options: dict[str, str]) -> Sequence[int]:
-    chosen = options.get("i") or options.get("id") or ""
-    wanted = chosen.split(",")
-    return [number for number in range(spec.gpus) if str(number) in wanted] or range(spec.gpus)
+def _selected(spec: NodeSpec, options: dict[str, str]) -> Sequence[int]:
+    option = options.get("i") or options.get("id") or ""
+    chosen = option.split(",")
+    return [number for number in range(spec.gpus) if str(number) in chosen] or range(spec.gpus)
 
 
 def _value(spec: NodeSpec, index: int, name: str) -> str:

@@ -1,4 +1,4 @@
-"""Parse commands that power off or reboot a node: `shutdown`, `systemd-run`, and timer unit files. Pure."""
+"""Parse commands and timer unit files that power off or reboot a node, such as `shutdown` and `systemd-run`."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -26,7 +26,7 @@ _CLOCK = re.compile(r"(\d{1,2}):(\d{2})(?::(\d{2}))?\s*(?:UTC)?")
 
 @dataclass(frozen=True)
 class Shutdown:
-    """A `shutdown` command: the action and its delay in seconds; `cancel` cancels a pending one."""
+    """A `shutdown` command: the action and its delay in seconds. `cancel` cancels a pending shutdown."""
 
     action: Action = "off"
     delay_s: float = 0.0
@@ -35,7 +35,7 @@ class Shutdown:
 
 @dataclass(frozen=True)
 class Unit:
-    """A transient unit of `systemd-run`, or a timer file. Without `due` the command runs at once."""
+    """A transient unit of `systemd-run`, or a timer file. If `due` is None, the command runs immediately."""
 
     name: str
     command: tuple[str, ...]
@@ -66,7 +66,7 @@ def _delay_s(text: str, now: datetime) -> float:
 
 
 def ending(command: Sequence[str]) -> Action | None:
-    """Return the power action of a command that takes effect at once, or None."""
+    """Return the power action of a command that takes effect immediately, or None."""
     words = [word.rpartition("/")[2] if index == 0 else word for index, word in enumerate(command)]
     while words[:1] == ["sudo"]:
         words = [word for word in words[1:] if not word.startswith("-")]
@@ -170,22 +170,22 @@ def moment(text: str, now: datetime) -> datetime:
     """Parse an absolute time of systemd or `shutdown` in UTC. A time of day alone means its next occurrence.
 
     Raises:
-        ValueError: The time is not valid, or repeats.
+        ValueError: The time is not valid, or it is a recurring time.
     """
     text = text.strip()
     if text == "now":
         return now
     if text.startswith("@"):
         return datetime.fromtimestamp(float(text[1:]), UTC)
-    found = _MOMENT.fullmatch(text)
-    if found:
-        year, month, day, hour, minute, second = (int(value or 0) for value in found.groups())
+    match = _MOMENT.fullmatch(text)
+    if match:
+        year, month, day, hour, minute, second = (int(value or 0) for value in match.groups())
         return datetime(year, month, day, hour, minute, second, tzinfo=UTC)
-    found = _CLOCK.fullmatch(text)
-    if not found:
+    match = _CLOCK.fullmatch(text)
+    if not match:
         message = f"Failed to parse calendar specification: {text}"
         raise ValueError(message)
-    hour, minute, second = (int(value or 0) for value in found.groups())
+    hour, minute, second = (int(value or 0) for value in match.groups())
     today = now.replace(hour=hour, minute=minute, second=second, microsecond=0)
     return today if today > now else today + timedelta(days=1)
 
@@ -199,11 +199,11 @@ def span(text: str) -> timedelta:
     total, at = 0.0, 0
     text = text.strip().lower()
     while at < len(text):
-        found = _SPAN.match(text, at)
-        if not found or found[2] not in _UNITS_S:
+        match = _SPAN.match(text, at)
+        if not match or match[2] not in _UNITS_S:
             break
-        total += float(found[1]) * _UNITS_S[found[2]]
-        at = found.end()
+        total += float(match[1]) * _UNITS_S[match[2]]
+        at = match.end()
     if not text or at < len(text):
         message = f"Failed to parse time span: {text}"
         raise ValueError(message)

@@ -12,22 +12,22 @@ _FORM = "%Y-%m-%dT%H:%M:%SZ"
 
 
 def interruption(end_epoch_s: float) -> Mapping[str, str]:
-    """Return path and text of an interruption notice."""
-    moment = datetime.fromtimestamp(end_epoch_s, UTC).strftime(_FORM)
+    """Return the metadata entries of an interruption notice, path -> text."""
+    timestamp = datetime.fromtimestamp(end_epoch_s, UTC).strftime(_FORM)
     return {
-        f"{_META}/spot/instance-action": json.dumps({"action": "terminate", "time": moment}),
-        f"{_META}/spot/termination-time": moment,
+        f"{_META}/spot/instance-action": json.dumps({"action": "terminate", "time": timestamp}),
+        f"{_META}/spot/termination-time": timestamp,
     }
 
 
 def rebalance(at_epoch_s: float) -> Mapping[str, str]:
-    """Return path and text of a rebalance recommendation."""
-    moment = datetime.fromtimestamp(at_epoch_s, UTC).strftime(_FORM)
-    return {f"{_META}/events/recommendations/rebalance": json.dumps({"noticeTime": moment})}
+    """Return the metadata entry of a rebalance recommendation, path -> text."""
+    timestamp = datetime.fromtimestamp(at_epoch_s, UTC).strftime(_FORM)
+    return {f"{_META}/events/recommendations/rebalance": json.dumps({"noticeTime": timestamp})}
 
 
 def standing(spot_end_epoch_s: float, rebalance_epoch_s: float) -> Mapping[str, str]:
-    """Return the metadata entries for these times; 0 means no notice."""
+    """Return the metadata entries of all notices, path -> text. A time of 0 means that there is no such notice."""
     notices: dict[str, str] = {}
     if spot_end_epoch_s:
         notices |= interruption(spot_end_epoch_s)

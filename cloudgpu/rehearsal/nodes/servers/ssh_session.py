@@ -14,7 +14,7 @@ from typing import BinaryIO, TypeVar, cast
 
 import asyncssh
 
-from cloudgpu.rehearsal.nodes.processes import Body
+from cloudgpu.rehearsal.nodes.processes import NodeRuntime
 
 _PERMITTED_VARIABLES = ("LANG", "LC_")
 _DRAIN_S = 0.25
@@ -25,18 +25,18 @@ T = TypeVar("T")
 class NodeSession(asyncssh.SSHServerSession[bytes]):
     """Runs one process of a node and forwards its data in order, without a size limit.
 
-    As with OpenSSH, a channel with pipes ends when the process has exited and its output is closed. A client that
-    disconnects closes the pipes (or hangs up the terminal) but kills nothing.
+    As with OpenSSH, a channel with pipes closes when the process has exited and its output is closed. A client that
+    disconnects closes the pipes (or hangs up the terminal) but does not kill the process.
     """
 
-    def __init__(self, body: Body, user: str, home: str, environment: Mapping[str, str]) -> None:
+    def __init__(self, body: NodeRuntime, user: str, home: str, environment: Mapping[str, str]) -> None:
         """Create the session without starting a process.
 
         Args:
-            body: Where the process runs.
+            body: Runs the process.
             user: Login name.
-            home: Its home, where the process starts.
-            environment: What the process starts with.
+            home: Home of the login user, in which the process starts.
+            environment: Environment variables of the process.
         """
         self._body = body
         self._home = home
@@ -67,7 +67,7 @@ class NodeSession(asyncssh.SSHServerSession[bytes]):
         chan.set_write_buffer_limits(high=0, low=0)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Close the pipes when the client disconnects, which is what its process sees."""
+        """Close the pipes when the client disconnects, so that the process notices the disconnection."""
         del exc
         self._channel = None
         self._drained.set()
@@ -106,10 +106,10 @@ class NodeSession(asyncssh.SSHServerSession[bytes]):
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     def data_received(self, data: bytes, datatype: asyncssh.DataType) -> None:
-        """Forward bytes to the process; dropped if the process closed its input."""
+        """Forward bytes to the process. Drop them if the process closed its input."""
         del datatype
         if not self._started:
-            # The process does not run yet. The channel would undo a pause requested earlier than now.
+            # The process is not running yet. If reading was paused before the first data, the channel would resume it.
             self._early.append(data)
             if self._channel is not None:
                 self._channel.pause_reading()
@@ -117,7 +117,7 @@ class NodeSession(asyncssh.SSHServerSession[bytes]):
             self._input.write(data)
 
     def eof_received(self) -> bool:
-        """Handle the end of input. A terminal has none: its programs watch for Ctrl-D."""
+        """Close the input of the process. On a terminal do nothing, because its programs wait for Ctrl-D instead."""
         self._input_over = True
         if self._input is not None and not self._terminal:
             self._input.close()
@@ -154,20 +154,20 @@ class NodeSession(asyncssh.SSHServerSession[bytes]):
         except OSError as err:
             self._leave(_NOT_STARTED, f"cannot start: {err.strerror}\n")
             return
-        self._let_input_in()
+        self._forward_early_input()
         assert self._process is not None  # noqa: S101 - started above
         code = await self._process.wait()
         if self._terminal:
-            # A background program may hold the terminal forever; what was written is almost always here by now.
+            # A background program may keep the terminal open forever. Almost always, all output has arrived by now.
             await asyncio.wait({asyncio.ensure_future(self._ended.wait())}, timeout=_DRAIN_S)
         else:
             await self._ended.wait()
-        # Clients close a channel once they know the exit status: unsent data would be lost.
+        # Clients close a channel once they receive the exit status, and unsent data would be lost.
         await self._drained.wait()
         self._leave(code)
 
-    def _let_input_in(self) -> None:
-        """Forward input, and its end, that arrived before the process started."""
+    def _forward_early_input(self) -> None:
+        """Forward the input, and the end of input, that arrived before the process started."""
         self._started = True
         if self._channel is None:
             self._close_pipes()
@@ -257,7 +257,7 @@ class NodeSession(asyncssh.SSHServerSession[bytes]):
     def _close_pipes(self) -> None:
         self._master = -1
         if self._input is not None and (not self._input.is_closing() or self._input.get_write_buffer_size()):
-            # Not `close`: data that a disconnected client left unread would keep the pipe open forever.
+            # Not `close`: data that the process has not read would keep the pipe open forever.
             self._input.abort()
         for output in self._outputs:
             output.close()
@@ -270,13 +270,13 @@ class NodeSession(asyncssh.SSHServerSession[bytes]):
             self._channel.write(data, kind)
 
     def output_ended(self) -> None:
-        """Handle an output that all its holders have closed."""
+        """Handle an output that every process has closed."""
         self._open_outputs -= 1
         if self._open_outputs <= 0:
             self._ended.set()
 
     def input_ended(self) -> None:
-        """Handle the end of the input, closed by us or by the process; its transport is closed."""
+        """Handle the closed input pipe, whether this session or the process closed the pipe."""
         self._input = None
 
     def input_full(self, *, full: bool) -> None:
@@ -285,8 +285,8 @@ class NodeSession(asyncssh.SSHServerSession[bytes]):
             if full:
                 self._channel.pause_reading()
             else:
-                # Not at once: the end of input may come with it, and closing a pipe inside this call
-                # discards the data passed to it in the same call.
+                # Not immediately: the channel may deliver the end of input as well, and closing a pipe inside this
+                # call discards the data passed to the pipe in the same call.
                 asyncio.get_running_loop().call_soon(self._channel.resume_reading)
 
 

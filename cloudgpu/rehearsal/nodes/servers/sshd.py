@@ -8,7 +8,7 @@ from pathlib import Path
 import asyncssh
 
 from cloudgpu.rehearsal.nodes import sockets
-from cloudgpu.rehearsal.nodes.processes import Body
+from cloudgpu.rehearsal.nodes.processes import NodeRuntime
 from cloudgpu.rehearsal.nodes.servers.ssh_session import NodeSession
 
 _LOCAL_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
@@ -28,15 +28,15 @@ class LoginUser:
 
 
 class NodeSshServer:
-    """Accepts connections for one node; closes them when the node powers off."""
+    """Accepts SSH connections for one node and closes them when the node powers off."""
 
-    def __init__(self, body: Body, login: LoginUser, key: asyncssh.SSHKey) -> None:
+    def __init__(self, body: NodeRuntime, login: LoginUser, key: asyncssh.SSHKey) -> None:
         """Create the server without listening.
 
         Args:
-            body: Where commands run.
-            login: Who may log in.
-            key: The node's host key.
+            body: Runs the commands.
+            login: The only user who may log in.
+            key: Host key of the node.
         """
         self._body = body
         self._login = login
@@ -69,7 +69,7 @@ class NodeSshServer:
         )
 
     def stop_listening(self) -> None:
-        """Accept no new connections; keep the open ones."""
+        """Stop accepting connections. Open connections are kept."""
         if self._acceptor is not None:
             self._acceptor.close()
 
@@ -85,7 +85,7 @@ class NodeSshServer:
 
 
 class SshDoors:
-    """The two sockets of a node's SSH server: its port, if rules allow it, and its agent's socket, always."""
+    """The two sockets of a node's SSH server: the socket of the SSM agent, and the port if security groups allow it."""
 
     def __init__(self, run: Path) -> None:
         self._run = run
@@ -94,11 +94,11 @@ class SshDoors:
 
     @property
     def is_open(self) -> bool:
-        """True if the server accepts connections on any socket."""
+        """Return True if the server accepts connections on any socket."""
         return self._agent is not None
 
     async def open(self, server: Callable[[], NodeSshServer], bound: socket.socket | None) -> None:
-        """Accept connections from the agent, and on the port if there is one.
+        """Accept connections from the SSM agent and, if `bound` is not None, on the port.
 
         Raises:
             OSError: A socket is unusable.
@@ -112,7 +112,7 @@ class SshDoors:
             await self._outer.listen(bound)
 
     def shut(self) -> None:
-        """Accept no new connections on the port; keep the open ones."""
+        """Stop accepting connections on the port. Open connections are kept."""
         if self._outer is not None:
             self._outer.stop_listening()
 
@@ -125,9 +125,9 @@ class SshDoors:
 
 
 class _Gate(asyncssh.SSHServer):
-    """Authentication of one connection: public key only, and only for the node's own user."""
+    """Authentication of one connection: public key only, and only for the node's login user."""
 
-    def __init__(self, server: NodeSshServer, body: Body, login: LoginUser, keys: frozenset[bytes]) -> None:
+    def __init__(self, server: NodeSshServer, body: NodeRuntime, login: LoginUser, keys: frozenset[bytes]) -> None:
         self._server = server
         self._body = body
         self._login = login
@@ -157,18 +157,18 @@ class _Gate(asyncssh.SSHServer):
         return NodeSession(self._body, self._login.user, self._login.home, self._variables())
 
     def connection_requested(self, dest_host: str, dest_port: int, orig_host: str, orig_port: int) -> bool:
-        """Allow tunnels to this node and to other nodes of its cloud, as behind a security group."""
+        """Allow tunnels to this node and to other nodes of the same cloud, as within a security group."""
         del orig_host, orig_port
-        own = {*_LOCAL_NAMES, self._login.address, self._login.hostname}
-        if dest_host not in own and not self._is_beside(dest_host):
+        local_names = {*_LOCAL_NAMES, self._login.address, self._login.hostname}
+        if dest_host not in local_names and not self._is_in_same_cloud(dest_host):
             message = f"{dest_host} is not a node of this cloud"
             raise asyncssh.ChannelOpenError(asyncssh.OPEN_CONNECT_FAILED, message)
         return bool(dest_port)
 
-    def _is_beside(self, host: str) -> bool:
-        """Return True for a node of the same home: their loopback addresses share the first two parts."""
-        own = self._login.address.split(".")[:2]
-        return own != ["127", "0"] and host.split(".")[:2] == own
+    def _is_in_same_cloud(self, host: str) -> bool:
+        """Return True for a node of the same home, whose loopback address has the same first two parts."""
+        prefix = self._login.address.split(".")[:2]
+        return prefix != ["127", "0"] and host.split(".")[:2] == prefix
 
     def _variables(self) -> dict[str, str]:
         """Return the environment with the variables that OpenSSH adds for a login."""
@@ -183,10 +183,10 @@ class _Gate(asyncssh.SSHServer):
 
 def _parsed(lines: tuple[str, ...]) -> frozenset[bytes]:
     """Return the keys in wire format. Invalid lines are ignored, as in OpenSSH."""
-    found = set()
+    keys = set()
     for line in lines:
         try:
-            found.add(asyncssh.import_public_key(line).public_data)
+            keys.add(asyncssh.import_public_key(line).public_data)
         except asyncssh.KeyImportError:
             continue
-    return frozenset(found)
+    return frozenset(keys)

@@ -9,7 +9,7 @@ import pytest
 from cloudgpu.app.access import session_manager
 from cloudgpu.app.access.node_connections import NodeCarriers
 from cloudgpu.app.access.session_manager import SessionManager, session_plugin
-from cloudgpu.aws.ec2.session_manager import Started
+from cloudgpu.aws.ec2.session_manager import SsmSession
 from cloudgpu.backends.aws.node_addresses import by_session, region_of
 from cloudgpu.clock import SystemClock
 from cloudgpu.errors import ConnectError, HostKeyError, StateError, UsageError
@@ -76,7 +76,7 @@ def test_a_session_keeps_the_callers_environment_and_hides_its_token(node, monke
     monkeypatch.setattr(
         session_manager.session_manager,
         "start",
-        lambda *_: Started(("VARIABLE", "us-east-1"), {"VARIABLE": "very secret"}),
+        lambda *_: SsmSession(("VARIABLE", "us-east-1"), {"VARIABLE": "very secret"}),
     )
     command = SessionManager(lambda _node: None, ("plugin",), "", {"HOME": "/home/ann"}).command(node)
     assert command == CarryingCommand(

@@ -30,9 +30,9 @@ def test_what_names_no_node_is_told(text, message):
 def test_one_word_is_a_shell_line_and_several_are_words():
     assert shell_line(["ps aux | wc -l"]) == "ps aux | wc -l"
     assert shell_line(["echo", "a  b", "$HOME"]) == "echo 'a  b' '$HOME'"
-    with pytest.raises(UsageError, match="no command given"):
+    with pytest.raises(UsageError, match="no command specified"):
         shell_line([])
-    with pytest.raises(UsageError, match="no command given"):
+    with pytest.raises(UsageError, match="no command specified"):
         shell_line([""])
 
 

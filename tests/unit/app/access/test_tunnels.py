@@ -43,10 +43,10 @@ def test_ports_are_numbers_or_pairs():
         (["0"], None, "0 is not a port: expected 1 to 65535"),
         (["70000"], None, "70000 is not a port: expected 1 to 65535"),
         (["70000:80"], None, "70000 is not a port: expected 1 to 65535"),
-        (["80", "81"], 9000, "--local is for a single port"),
-        (["9000:80"], 9000, "--local is for a single port"),
-        (["80", "80"], None, "port 80 is given twice"),
-        (["9000:80", "9000:81"], None, "local port 9000 is given twice"),
+        (["80", "81"], 9000, "--local requires exactly one port"),
+        (["9000:80"], 9000, "--local requires exactly one port"),
+        (["80", "80"], None, "port 80 is specified twice"),
+        (["9000:80", "9000:81"], None, "local port 9000 is specified twice"),
     ],
 )
 def test_what_is_no_port_is_told(texts, local, message):
@@ -59,10 +59,10 @@ def test_what_is_no_port_is_told(texts, local, message):
 def test_without_a_port_there_must_be_a_service():
     service = RunService("jupyter", Endpoint(port=8888, page="/lab?token={token}"), "abc", main=True)
     assert ports_of([service], "lab") == ["8888"]
-    with pytest.raises(UsageError, match="no port given"):
+    with pytest.raises(UsageError, match="no port specified"):
         ports_of([], "lab")
     said = described(OpenTunnel(8888, 9000), "lab", 0, [service])
-    assert said == "http://127.0.0.1:9000/lab?token=abc is jupyter, port 8888 of node 0 of cluster lab"
+    assert said == "http://127.0.0.1:9000/lab?token=abc opens jupyter, port 8888 of node 0 of cluster lab"
     assert described(OpenTunnel(22, 9000), "lab", 1) == "127.0.0.1:9000 forwards to port 22 of node 1 of cluster lab"
     assert "abc" not in repr(service)
 
@@ -103,7 +103,7 @@ def test_a_port_that_nobody_listens_on_is_told_once_and_when_it_answers():
     for trouble in (silent, silent, None, None, ConnectError("lost the connection to node 1")):
         host.told(trouble)
     assert said == [
-        "nothing listens on port 8888 of node 1; every new connection retries",
+        "nothing listens on port 8888 of node 1; every new connection tries again",
         "port 8888 of node 1 is reachable now",
         "lost the connection to node 1",
     ]

@@ -75,7 +75,7 @@ def test_a_quota_that_binds_is_told_as_such_and_its_pool_not_asked_twice(workspa
     with pytest.raises(NoCapacityError) as caught:
         workspace.provisioning.up(make.plan(*map(make.candidate, zones)), "demo")
     assert caught.value.message == (
-        "2 x p3dn.24xlarge not available: the account's quota does not allow it (on-demand in us-east-1); "
+        "2 x p3dn.24xlarge not available: the account's quota is too low (on-demand in us-east-1); "
         "no capacity (1 of 3 candidates)"
     )
     assert caught.value.hint == (

@@ -61,7 +61,7 @@ def test_unreachable_is_never_gone(workspace, make):
 def test_another_account_or_endpoint_is_an_error(workspace, make, change):
     standing(workspace, make)
     setattr(workspace.cloud, change, "other")
-    with pytest.raises(StateError, match="was made in"):
+    with pytest.raises(StateError, match="was created in"):
         workspace.teardown.down("demo", "us-east-1")
     assert workspace.records.cluster("demo") is not None
 

@@ -133,7 +133,7 @@ def test_the_cluster_of_a_run_is_asked_about_where_the_run_only_used_it(three, o
 
 @pytest.mark.parametrize("more", [{"every": True}, {"run_id": "r-1"}, {"owner": "ann"}])
 def test_two_ways_at_once_are_refused(three, more):
-    with pytest.raises(UsageError, match="--all, --mine or --run"):
+    with pytest.raises(UsageError, match="--all, --mine and --run"):
         choose(three, "one", **more)
 
 

@@ -6,7 +6,7 @@ from decimal import Decimal
 
 import pytest
 
-from cloudgpu.app.clusters.extend import Extending
+from cloudgpu.app.clusters.extend import ClusterExtender
 from cloudgpu.engine.base import PreviewStep
 from cloudgpu.errors import BudgetError, CloudError, StateError, UsageError
 from cloudgpu.node.expiry import EXTENDABLE, armed, extend
@@ -26,7 +26,7 @@ def up(workspace, make):
 
 @pytest.fixture
 def extending(workspace, gang):
-    return Extending(workspace.context, gang.connect)
+    return ClusterExtender(workspace.context, gang.connect)
 
 
 def row(workspace):
@@ -141,14 +141,14 @@ def test_a_node_that_does_not_take_it_is_named_and_the_others_have_it(workspace,
 def test_earlier_is_no_extension(workspace, gang, up, extending, late):
     with pytest.raises(UsageError, match="already") as caught:
         extending.extend("demo", until=up.expires_at + late)
-    assert caught.value.hint == "`cloudgpu down demo` deletes it now"
+    assert caught.value.hint == "run `cloudgpu down demo` to delete the cluster now"
     assert told(gang) == []
 
 
 def test_the_recipes_budget_still_holds_until_another_one_is_named(workspace, gang, up, extending):
     with pytest.raises(BudgetError, match=r"costs up to 187\.28 USD, above budget\.max_usd 130 USD") as caught:
         extending.extend("demo", by=2 * HOUR)
-    assert caught.value.hint == "extend it by less, or raise the budget: --max-usd 187.28"
+    assert caught.value.hint == "extend the expiry by less, or raise the budget: --max-usd 187.28"
     assert row(workspace).expires_at == up.expires_at
     assert extending.extend("demo", by=2 * HOUR, max_usd=Decimal(200)).record.max_usd == "200"
     with pytest.raises(BudgetError, match=r"above budget\.max_usd 200 USD"):

@@ -43,7 +43,7 @@ def test_nodes_elsewhere_are_ended_and_the_failure_names_region_reason_and_comma
     assert workspace.cloud.strays == []
     assert caught.value.left == ("us-west-2: not authorized",)
     assert caught.value.message == "cluster demo is not confirmed deleted in us-west-2"
-    assert caught.value.hint == "check your permissions; then run cloudgpu down demo again"
+    assert caught.value.hint == "check your permissions; run `cloudgpu down demo` again"
     assert workspace.records.cluster("demo").state == "ending"
     # Its nodes are confirmed gone, so they cost nothing any more.
     assert workspace.ledger.entries(state="open") == ()

@@ -10,7 +10,7 @@ from cloudgpu.app.clusters.ssh_access import authorize_ssh, authorize_ssh_if_pos
 from cloudgpu.engine.lease import ClusterLease
 from cloudgpu.errors import AuthError, BusyError, ConnectError, HostKeyError
 
-LINE = "security group sg-1: tcp 22 of 0.0.0.0/0 was let in"
+LINE = "security group sg-1: tcp 22 from 0.0.0.0/0 was allowed"
 
 
 @pytest.fixture

@@ -7,11 +7,11 @@ from decimal import Decimal
 import pytest
 
 from cloudgpu.app.clusters.storage import ClusterStorage, settled
-from cloudgpu.aws.storage.storage_tags import StoragePart, Stored
-from cloudgpu.backends.deletion import Ended
-from cloudgpu.backends.storage_outcome import Kept, Settled
+from cloudgpu.aws.storage.storage_tags import StoragePart, TaggedStorage
+from cloudgpu.backends.deletion import DeletionResult
+from cloudgpu.backends.storage_outcome import RetainedStorage, StorageOutcome
 from cloudgpu.cli.render.cluster import ended_lines
-from cloudgpu.engine.base import Applied
+from cloudgpu.engine.base import AppliedStack
 from cloudgpu.errors import StateError, UsageError
 from cloudgpu.recipe.schema import Recipe
 from cloudgpu.state.attached_storage import lacking, own_name
@@ -29,7 +29,9 @@ def stands(name, kind, zone="", *, token="t", keep="true", owner="ann", made_for
     data = StoragePart(
         kind, f"fs-{name}", "us-east-1", tags, "available", Decimal(100), START, zone=zone, mount_name="mnt"
     )
-    return Stored(name, token, "us-east-1", (data, StoragePart("security-group", f"sg-{name}", "us-east-1", tags)))
+    return TaggedStorage(
+        name, token, "us-east-1", (data, StoragePart("security-group", f"sg-{name}", "us-east-1", tags))
+    )
 
 
 @dataclass
@@ -54,7 +56,7 @@ class Stores:
         made = stands(self.record.name, self.record.kind, stack.config.get("zone", ""), token=self.record.token,
                       keep=keep, made_for=stack.config.get("madeFor", ""))  # fmt: skip
         self.there.append(made)
-        return Applied({"id": made.data.id})
+        return AppliedStack({"id": made.data.id})
 
     def destroy(self, stack, on_event):
         self.there = [one for one in self.there if one.token != self.record.token]
@@ -194,17 +196,19 @@ def test_the_bill_counts_it_by_the_hour_and_no_node(room, begun, make, workspace
 
 
 def test_down_names_what_went_and_what_stays():
-    kept = Kept("sets", "lustre", "us-east-1", Decimal(168), simulated=False)
-    unknown = Kept("far", "ebs", "eu-west-1", None, simulated=True)
-    ended = Ended("demo", known=True, instances=("i-1",), usd=Decimal(3), storage=Settled(("own-1",), (kept, unknown)))
+    kept = RetainedStorage("sets", "lustre", "us-east-1", Decimal(168), simulated=False)
+    unknown = RetainedStorage("far", "ebs", "eu-west-1", None, simulated=True)
+    ended = DeletionResult(
+        "demo", known=True, instances=("i-1",), usd=Decimal(3), storage=StorageOutcome(("own-1",), (kept, unknown))
+    )
     assert ended_lines(ended) == [
-        "cluster demo is gone, verified by tag search; 1 instance ended",
+        "cluster demo is deleted, verified by tag search; 1 instance terminated",
         "  i-1",
-        "  storage own-1 was its own, and is deleted",
-        "  it cost $3.00",
-        "  storage sets (lustre in us-east-1) stays with its data: it costs $168.00 a month; "
-        "cloudgpu storage delete sets --delete-data",
-        "  storage far (ebs in eu-west-1) stays with its data: AWS would charge a price that is not known here; "
-        "cloudgpu storage delete far --delete-data",
+        "  storage own-1, created for the cluster, is deleted",
+        "  cost $3.00",
+        "  storage sets (lustre in us-east-1) is retained with its data: AWS charges $168.00 a month; "
+        "to delete it: cloudgpu storage delete sets --delete-data",
+        "  storage far (ebs in eu-west-1) is retained with its data: AWS would charge an unknown amount; "
+        "to delete it: cloudgpu storage delete far --delete-data",
     ]
     assert ended.as_json()["storage_kept"][1]["monthly_usd"] is None

@@ -11,7 +11,7 @@ from cloudgpu.app.diagnostics.check import Diagnosis
 from cloudgpu.app.diagnostics.doctor import examine
 from cloudgpu.aws.iam.grants import Grant
 from cloudgpu.aws.iam.permission_probe import PermissionResult
-from cloudgpu.aws.pricing.quotas import Allowance
+from cloudgpu.aws.pricing.quotas import QuotaLimit
 from cloudgpu.aws.session.credentials import CredentialSource
 from cloudgpu.aws.session.session import Identity
 from cloudgpu.catalog.quotas import quota_of
@@ -51,7 +51,7 @@ class Told:
     def quotas(self):
         if self.refuses:
             raise self.refuses
-        return [Allowance(quota, "us-east-1", vcpus) for quota, vcpus in zip((P, G), self.vcpus, strict=True)]
+        return [QuotaLimit(quota, "us-east-1", vcpus) for quota, vcpus in zip((P, G), self.vcpus, strict=True)]
 
 
 def examined(account=None, *, machine=()):
@@ -128,7 +128,7 @@ def test_the_whole_text():
         "                                    sign-on)",
         "ok       look at EC2                2 actions allowed (dry run)",
         "failed   launch instances           denied: ec2:CreateFleet (dry run)",
-        "                                    fix: give this identity the policy that `cloudgpu doctor --policy` prints",
+        "                                    fix: attach the policy from `cloudgpu doctor --policy` to this identity",
         "unknown  hand nodes their identity  0 of 1 action allowed, unknown: iam:PassRole (dry run)",
         "ok       quota L-417A185B           96 vCPUs in us-east-1: Running On-Demand P instances",
         "warning  quota L-DB2E81BA           0 vCPUs in us-east-1: Running On-Demand G and VT instances",

@@ -77,7 +77,7 @@ def test_the_row_that_a_killed_deletion_left_is_closed_as_an_upper_bound(workspa
     bill(workspace, region="eu-west-1")
     with pytest.raises(UsageError) as caught:
         delete(workspace.context, Images(), "us-east-1", "base")
-    assert "its ledger row is closed now" in caught.value.hint
+    assert "its ledger row is now closed" in caught.value.hint
     here, elsewhere = rows(workspace)["us-east-1"], rows(workspace)["eu-west-1"]
     assert here.state == "closed"
     assert [part.estimated for part in here.parts.values()] == [True]

@@ -140,9 +140,9 @@ def test_what_all_of_it_costs_and_how_long_each_run_has(plan, tmp_path):
         "  batch=128 kvstore=a",
         "  batch=128 kvstore=b",
         "the whole matrix costs 62.48 USD at most: one cluster, and one expiry after 1h",
-        "4 runs in 1 h: 15 min 00 s for each, getting the nodes included",
-        "warning: at the reference rates 4 runs would take 1 h 06 min, and the cluster ends before [matrix]",
-        "    fix: --set budget.expiry=1h21m; what is not done by then, the same command goes on with",
+        "4 runs in 1 h: 15 min 00 s for each, including the launch of the nodes",
+        "warning: at the reference rates 4 runs would take 1 h 06 min, but the cluster expires earlier [matrix]",
+        "    fix: --set budget.expiry=1h21m; or run the same command again after the expiry",
     ]
 
 
@@ -152,14 +152,14 @@ def test_without_a_reference_the_runs_of_late_tell_how_long_they_take(plan, tmp_
     assert not [line for line in told(matrix, tmp_path) if "warning" in line]
     assert not [line for line in told(matrix, tmp_path, took_s=1000) if "warning" in line]
     *_, warning, fix = told(matrix, tmp_path, took_s=1500)
-    assert warning.startswith("warning: as long as this recipe's runs took lately, 3 runs would take 1 h 15 min")
+    assert warning.startswith("warning: at the pace of this recipe's recent runs, 3 runs would take 1 h 15 min")
     assert "--set budget.expiry=1h31m" in fix
 
 
 def test_a_cluster_that_stands_has_the_time_that_is_left_to_it(plan, tmp_path):
     cluster = ClusterRecord("lab", "t", "ann", "", "pair", "aws", "1", "", NOW, NOW + 1800 * SECOND, "up", state="up")
     *_, stands, each, warning, fix = told(plan("kvstore=a,b"), tmp_path, cluster=cluster)
-    assert stands == "cluster lab stands until 2026-11-21 12:30 UTC, in 30 min"
+    assert stands == "cluster lab expires at 2026-11-21 12:30 UTC, in 30 min"
     assert each.startswith("2 runs in 30 min: 15 min 00 s for each")
     assert "2 runs would take 33 min 20 s" in warning
     assert "cloudgpu extend lab --by 41m" in fix

@@ -132,9 +132,9 @@ def test_the_cheapest_machine_of_the_home_region_is_reckoned_with(catalog):
         ("p3.16xlarge", "", "AWS has retired p3.16xlarge", "cloudgpu recipe new my-run --gpu p3dn.24xlarge"),
         ("K80:8", "", "AWS has retired p2.8xlarge", "cloudgpu recipe new my-run --gpu g4.metal"),
         ("dgx-1", "", "dgx-1", ""),
-        ("H200:8", "", "the catalogue has no hourly price for H200:8", "cloudgpu gpus show H200"),
+        ("H200:8", "", "the catalog has no hourly price for H200:8", "cloudgpu gpus show H200"),
         ("T4:1", "us-west-2", "not offered in us-west-2", "cloudgpu recipe new my-run --gpu T4:1 --region eu-west-1"),
-        ("T4:1", "us-west-9", 'not a region in the catalogue; did you mean "us-west-2"', "cloudgpu gpus"),
+        ("T4:1", "us-west-9", 'not a region in the catalog; did you mean "us-west-2"', "run `cloudgpu gpus`"),
     ],
 )
 def test_what_cannot_be_had_is_refused_with_what_can(catalog, gpu, region, message, hint):

@@ -9,7 +9,7 @@ from cloudgpu.app.planning.planner import make_plan
 from cloudgpu.app.planning.quota_headroom import QuotaHeadroom
 from cloudgpu.catalog import load
 from cloudgpu.catalog.quotas import quota_of
-from cloudgpu.catalog.snapshot import Overlay, Reading, RegionReadings
+from cloudgpu.catalog.snapshot import CatalogSnapshot, Reading, RegionReadings
 from cloudgpu.catalog.snapshot_apply import apply
 from cloudgpu.clock import ManualClock
 from cloudgpu.errors import AuthError
@@ -87,7 +87,7 @@ def about_quota(plan):
 def test_the_price_is_the_one_that_was_read(plan):
     read = Reading(NOW, "Pricing GetProducts", {"p3dn.24xlarge": Decimal("29.5")})
     spot = Reading(NOW, "EC2 DescribeSpotPriceHistory", {})
-    laid = Overlay("rehearsal", "1", "", {"us-east-1": RegionReadings(on_demand=read, spot=spot)})
+    laid = CatalogSnapshot("rehearsal", "1", "", {"us-east-1": RegionReadings(on_demand=read, spot=spot)})
     one = plan(catalog=apply(load(), laid)).candidates[0]
     assert (one.node_hourly_usd, one.priced_on) == (Decimal("29.5"), NOW.date())
     shipped = plan().candidates[0]
@@ -119,7 +119,7 @@ def test_offline_says_how_old_what_it_knows_of_quotas_is(plan):
     assert about_quota(plan()) == [], "nothing is known; that nothing was asked is said elsewhere"
     plan(Cloud({P: 96}))
     (short,) = about_quota(plan())
-    assert short[1].endswith("allow only 96 (asked 2026-11-21 12:00 UTC)")
+    assert short[1].endswith("allow only 96 (as of 2026-11-21 12:00 UTC)")
     plan(Cloud({P: 960}, {quota_of("p3dn", "on-demand"): 864}))
     # The limit is ten minutes fresh, what runs is counted each time.
     (short,) = about_quota(plan())

@@ -157,7 +157,7 @@ def test_a_type_that_no_region_describes_any_more_is_retired(home, source, refre
     del source.described["p3dn.24xlarge"]
     done = refreshing.refresh(sorted(SHIPPED.types["p3dn.24xlarge"].zones))
     assert "1 type retired" in done.entry.summary
-    assert "zone gone" not in done.entry.summary, "that its zones are gone is part of it"
+    assert "zone removed" not in done.entry.summary, "that its zones are gone is part of it"
     kind = known_catalog(home, "aws").types["p3dn.24xlarge"]
     assert (kind.retired, kind.retired_on) == (True, NOW.date())
 
@@ -172,7 +172,7 @@ def test_a_region_that_the_catalogue_lacks_is_asked_of_the_account(home, source,
 def test_everywhere_is_what_the_account_can_use(source, refreshing, said):
     assert refreshing.refresh([], everywhere=True).entry.regions == ("eu-west-1", "us-east-1", "xx-new-9")
     assert [one.text for one in said] == [
-        "reading the catalogue of 3 regions from aws",
+        "reading catalog data for 3 regions from aws",
         "read eu-west-1",
         "read us-east-1",
         "read xx-new-9",

@@ -14,7 +14,7 @@ import typer
 
 from cloudgpu.app.planning.gpu_search import GpuQuery, answer
 from cloudgpu.catalog.memory_text import gib
-from cloudgpu.catalog.snapshot import Overlay, Reading, RegionReadings
+from cloudgpu.catalog.snapshot import CatalogSnapshot, Reading, RegionReadings
 from cloudgpu.cli.main import FIRST, app, main
 from cloudgpu.cli.render.gpus import answer_json, answer_lines, offer_json
 from cloudgpu.errors import UsageError
@@ -56,8 +56,8 @@ def test_the_whole_screen(catalog, golden, name, asked):
 def test_a_narrow_terminal_does_without_what_matters_least(catalog, width, sort, left_out):
     found = answer(GpuQuery(count=8, min_memory="32GB", sort=sort), catalog, "us-east-1")
     lines = answer_lines(found, TODAY, width)
-    told = [line for line in lines if line.startswith("no room for: ")]
-    assert told == ([] if left_out is None else [f"no room for: {left_out}"])
+    told = [line for line in lines if line.startswith("hidden columns: ")]
+    assert told == ([] if left_out is None else [f"hidden columns: {left_out}"])
     heading = next(line for line in lines if line.startswith("type"))
     assert [name for name in (left_out or "").split(", ") if name and f"  {name}  " in heading] == []
     if width and width > 20:
@@ -66,12 +66,10 @@ def test_a_narrow_terminal_does_without_what_matters_least(catalog, width, sort,
 
 def test_everything_says_what_cannot_be_had(catalog):
     shown = screen(catalog, everything=True, arch="VOLTA")
-    assert re.findall(
-        r"^(\S+) .*  (previous generation|retired 2025-12-20|hosts of your own)$", shown, re.MULTILINE
-    ) == [
+    assert re.findall(r"^(\S+) .*  (previous generation|retired 2025-12-20|your own hosts)$", shown, re.MULTILINE) == [
         ("p3dn.24xlarge", "previous generation"),
         ("p3.16xlarge", "retired 2025-12-20"),
-        ("dgx-1", "hosts of your own"),
+        ("dgx-1", "your own hosts"),
     ]
     assert "--all" not in shown
 
@@ -84,13 +82,13 @@ def test_what_is_sold_in_blocks_alone_says_so(catalog):
 
 def test_when_nothing_fits_the_option_in_the_way_is_named(catalog):
     assert screen(catalog, arch="kepler") == (
-        "no instance type fits all of this\n  without --arch kepler: 8 types\n  with --all: 1 type\n"
+        "no instance type matches all of these options\n  without --arch kepler: 8 types\n  with --all: 1 type\n"
     )
 
 
 def test_what_misses_by_little_is_shown(catalog):
     shown = screen(catalog, min_memory="24GiB", count=8)
-    assert "with a little less memory than asked for:\n  g5.48xlarge (8 x A10G 22.35 GiB), $16.29 an hour\n" in shown
+    assert "with slightly less memory than requested:\n  g5.48xlarge (8 x A10G 22.35 GiB), $16.29 an hour\n" in shown
 
 
 @pytest.mark.parametrize(
@@ -101,8 +99,8 @@ def test_what_misses_by_little_is_shown(catalog):
         ({"min_memory": "much"}, "--min-memory much: expected memory with its unit"),
         ({"min_memory": "0GB"}, "--min-memory 0GB: expected memory with its unit"),
         ({"min_total_memory": "-1GB"}, "--min-total-memory -1GB: expected"),
-        ({"arch": "vlta"}, '--arch vlta: no GPU in the catalogue has this architecture; did you mean "volta"?'),
-        ({"region": "us-east-9"}, "--region us-east-9: not a region in the catalogue; did you mean"),
+        ({"arch": "vlta"}, '--arch vlta: no GPU in the catalog has this architecture; did you mean "volta"?'),
+        ({"region": "us-east-9"}, "--region us-east-9: not a region in the catalog; did you mean"),
     ],
 )
 def test_what_was_typed_is_checked(catalog, asked, message):
@@ -201,8 +199,8 @@ def test_prices_that_this_home_has_read_are_the_ones_shown(home, capsys):
     at, name = datetime(2026, 11, 20, 12, tzinfo=UTC), "p3dn.24xlarge"
     listed = Reading(at, "Pricing GetProducts", {name: Decimal("9.5")})
     seen = Reading(at, "DescribeSpotPriceHistory", {name: (Decimal(3), Decimal(4))})
-    overlay = Overlay("rehearsal", "1", "", {"us-east-1": RegionReadings(on_demand=listed, spot=seen)})
-    CatalogSnapshots(home.ensure(), "rehearsal").add(lambda _: (overlay, "", []), at=at, regions=["us-east-1"])
+    snapshot = CatalogSnapshot("rehearsal", "1", "", {"us-east-1": RegionReadings(on_demand=listed, spot=seen)})
+    CatalogSnapshots(home.ensure(), "rehearsal").add(lambda _: (snapshot, "", []), at=at, regions=["us-east-1"])
 
     def shown(*argv: str) -> tuple[str, str]:
         assert main(["gpus", "--arch", "volta", "--json", *argv]) == 0

@@ -33,9 +33,9 @@ def test_a_container_on_a_gpu(software, catalog, tag, gpu, expected):
 
 def test_why_not_is_told(software, catalog):
     caffe2 = software.images[2]
-    assert judged(caffe2, catalog.gpus["A100"]).why == "its native code ends with 7.0, A100 is 8.0"
-    assert judged(software.images[1], catalog.gpus["V100"]).why == "its native code begins with 7.5, V100 is 7.0"
-    assert judged(software.images[0], catalog.gpus["B200"]).why == "the first month that knows B200 is 25.01"
+    assert judged(caffe2, catalog.gpus["A100"]).why == "its native code stops at 7.0, and A100 has 8.0"
+    assert judged(software.images[1], catalog.gpus["V100"]).why == "its native code starts at 7.5, and V100 has 7.0"
+    assert judged(software.images[0], catalog.gpus["B200"]).why == "the first month that supports B200 is 25.01"
 
 
 def test_the_latest_of_each_framework(software, catalog):

@@ -40,13 +40,13 @@ def test_a_framework_in_any_case(catalog, software):
     listed = found(catalog, software, framework="pytorch").containers
     assert [one.image.image.rpartition(":")[2] for one in listed] == ["24.12-py3", "25.01-py3"]
     with pytest.raises(
-        UsageError, match='--framework pytroch: no known container has this framework; did you mean "PyTorch"'
+        UsageError, match='--framework pytroch: no known container includes this framework; did you mean "PyTorch"'
     ):
         found(catalog, software, framework="pytroch")
 
 
 def test_two_gpus_are_one_too_many(catalog, software):
-    with pytest.raises(UsageError, match="--gpu and --latest-for both name a GPU"):
+    with pytest.raises(UsageError, match="--gpu and --latest-for are mutually exclusive"):
         found(catalog, software, gpu="V100", latest_for="T4")
 
 

@@ -143,7 +143,7 @@ def test_a_challenge_that_means_nothing_is_read_in_no_time(header: str, uncaught
         seen = outcome(lambda: ask(registry.address))
     assert uncaught == []
     assert seen.presence in ("unknown", "refused")
-    assert "did not answer within" not in seen.why
+    assert "did not respond within" not in seen.why
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 
 from cloudgpu.app.planning import plan_files
 from cloudgpu.app.planning.planner import Planned, make_plan
-from cloudgpu.catalog.snapshot import Overlay
+from cloudgpu.catalog.snapshot import CatalogSnapshot
 from cloudgpu.errors import BudgetError, PlanError, UsageError
 from cloudgpu.paths import Home
 from cloudgpu.state.catalog_snapshots import CatalogSnapshots
@@ -132,7 +132,7 @@ def test_the_catalogue_that_lies_over_the_shipped_one_is_part_of_it(home):
     bare = plan_files.catalogue_digest(home, "aws")
     assert bare == plan_files.catalogue_digest(home, "aws")
     CatalogSnapshots(home, "aws").add(
-        lambda _before: (Overlay("aws", "1", ""), "nothing", ()), at=NOW, regions=["us-east-1"]
+        lambda _before: (CatalogSnapshot("aws", "1", ""), "nothing", ()), at=NOW, regions=["us-east-1"]
     )
     refreshed = plan_files.catalogue_digest(home, "aws")
     assert refreshed != bare

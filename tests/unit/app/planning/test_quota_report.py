@@ -101,12 +101,12 @@ def test_a_gpu_means_every_type_that_can_be_launched_with_it(spec, names):
     ("options", "message"),
     [
         ({"gpu": "V101"}, r"--gpu V101: unknown GPU V101; did you mean \"V100\"\?"),
-        ({"gpu": "V100:3"}, "--gpu V100:3: no instance type has 3 V100; there are V100:8"),
+        ({"gpu": "V100:3"}, "--gpu V100:3: no instance type has 3 V100; available: V100:8"),
         ({"gpu": "A100-60GB"}, "--gpu A100-60GB: A100 does not come with 60 GB of memory"),
         ({"gpu": "K80"}, "--gpu K80: "),
         ({"instance_type": "p3dn.24xlrage"}, r"unknown instance type p3dn.24xlrage; did you mean \"p3dn.24xlarge\"\?"),
         ({"instance_type": "dgx-2"}, "unknown instance type dgx-2"),
-        ({"gpu": "V100", "instance_type": "p3dn.24xlarge"}, "exclude each other"),
+        ({"gpu": "V100", "instance_type": "p3dn.24xlarge"}, "are mutually exclusive"),
     ],
 )
 def test_what_nothing_is_called_is_refused(options, message):

@@ -147,7 +147,7 @@ def test_what_is_not_there_is_missing(registry):
         ((429, {}, {}), "limits the request rate; try again later"),
         ((200, b"<html>", {}), "returned something other than a manifest"),
         ((200, b"[" * 100_000, {}), "returned something other than a manifest"),
-        ((401, {}, {"WWW-Authenticate": "Negotiate"}), "requires an unsupported kind of login"),
+        ((401, {}, {"WWW-Authenticate": "Negotiate"}), "requires an unsupported login method"),
         ((307, {}, {"Location": "https://[x/"}), "redirects to an invalid address"),
         ((307, {}, {"Location": "/v2/team/own/manifests/1"}), "redirects more than 5 times"),
     ],
@@ -189,7 +189,7 @@ def test_nothing_is_waited_for_longer_than_the_time_given_in_all(monkeypatch):
     ended.set()
     for thread in set(threading.enumerate()) - before:
         thread.join(10)
-    assert (seen.presence, seen.why[-27:], waited < 2.5) == ("unknown", "did not answer within 0.1 s", True)
+    assert (seen.presence, seen.why[-28:], waited < 2.5) == ("unknown", "did not respond within 0.1 s", True)
 
 
 def password_wanted(page):

@@ -27,7 +27,7 @@ def test_attach_goes_on_with_the_nodes_that_are_left(workspace, gang, training, 
     outcome = watching.attach(run.run_id)
     assert gang.dialled == [["i-us-east-1c-0"]]
     assert (outcome.record.state, outcome.record.reason) == ("failed", "lost contact with node 1")
-    assert outcome.notes == ("node 1 (i-us-east-1c-1) is terminated and its data lost",)
+    assert outcome.notes == ("node 1 (i-us-east-1c-1) is terminated and its data is lost",)
     assert outcome.left == ()
 
 

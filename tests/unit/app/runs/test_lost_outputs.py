@@ -72,7 +72,7 @@ def test_a_node_that_is_gone_takes_its_outputs_with_it(workspace, watching, unfe
     second = next(one for one in workspace.cloud.alive if one.endswith("-1"))
     workspace.cloud.alive[second] = "terminated"
     outcome = watching.attach(unfetched.run_id)
-    assert outcome.lost == (f"node 1 ({second}) is terminated and its data lost",)
+    assert outcome.lost == (f"node 1 ({second}) is terminated and its data is lost",)
     assert exit_code(outcome) == RemoteCommandError.exit_code
     assert workspace.records.run(unfetched.run_id).collected is False
 

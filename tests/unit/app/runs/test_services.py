@@ -11,7 +11,7 @@ import pytest
 
 from cloudgpu.app.runs.service_probe import check_free
 from cloudgpu.app.runs.service_urls import hidden, secrets_of, services_of, services_on
-from cloudgpu.app.runs.services import Serving, ends_with_its_command, stage_of
+from cloudgpu.app.runs.services import ServiceProbes, ends_with_its_command, stage_of
 from cloudgpu.clock import SystemClock
 from cloudgpu.errors import ConnectError, RemoteCommandError, UsageError
 from cloudgpu.paths import Home
@@ -106,7 +106,7 @@ class Workspace:
             assert self.changed.wait_for(lambda: any(text in line for line in self.said), WAIT_S), self.said
 
     def serving(self, found, host, *, fresh=True, stop=None):
-        return Serving(self.context, record(found), host, stop or self.stopped.set, fresh=fresh)
+        return ServiceProbes(self.context, record(found), host, stop or self.stopped.set, fresh=fresh)
 
 
 @pytest.fixture
@@ -215,7 +215,7 @@ def test_a_service_that_ends_before_it_is_ready_has_failed(workspace, web):
     web.statuses = [503]
     with workspace.serving(recipe(web.server_address[1]), near()) as services:
         assert services.judged(Verdict("succeeded")) == Verdict(
-            "failed", 0, 0, 0, "the service ended before it was ready"
+            "failed", 0, 0, 0, "the service exited before it was ready"
         )
         broken = Verdict("failed", 3, 0, 0, "exit code 3")
         assert services.judged(broken) == broken
@@ -287,7 +287,7 @@ def test_a_port_that_something_has_already_is_refused_before_the_start(tmp_path)
     taken = FakeHost(node(0)).on("python3 -c .* 127.0.0.1 ", ScriptedResult())
     with pytest.raises(UsageError, match="port 8888 of node 0 is already in use") as raised:
         check_free(taken, [one])
-    assert raised.value.hint == "--set launch.service.port=8889, or cancel the run that uses it"
+    assert raised.value.hint == "use --set launch.service.port=8889, or cancel the run that uses it"
     with pytest.raises(UsageError) as raised:
         check_free(taken, [beside])
     assert raised.value.hint == "give board another port, or cancel the run that uses it"

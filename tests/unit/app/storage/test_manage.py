@@ -9,9 +9,9 @@ import pytest
 from cloudgpu.app.storage.context import StorageContext, StorageRequest
 from cloudgpu.app.storage.manage import StorageManager
 from cloudgpu.app.storage.overview import overview
-from cloudgpu.aws.storage.storage_tags import StoragePart, Stored
+from cloudgpu.aws.storage.storage_tags import StoragePart, TaggedStorage
 from cloudgpu.clock import ManualClock
-from cloudgpu.engine.base import Applied
+from cloudgpu.engine.base import AppliedStack
 from cloudgpu.errors import BusyError, CapacityError, CloudError, StateError, TeardownError, UsageError
 from cloudgpu.ledger.store import open_ledger
 from cloudgpu.paths import Home
@@ -21,7 +21,7 @@ START = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 REQUEST = StorageRequest("sets", "lustre", "us-east-1", False, {"zone": "us-east-1c", "sizeGib": "1200"})
 
 
-def held(record, *, users=(), kind="lustre", keep="true") -> Stored:
+def held(record, *, users=(), kind="lustre", keep="true") -> TaggedStorage:
     tags = {
         "cloudgpu:storage": record.name,
         "cloudgpu:kind": kind,
@@ -34,7 +34,7 @@ def held(record, *, users=(), kind="lustre", keep="true") -> Stored:
         StoragePart(kind, "fs-1", record.region, tags, "AVAILABLE", size, START, "SCRATCH_2"),
         StoragePart("security-group", "sg-1", record.region, tags),
     )
-    return Stored(record.name, record.token, record.region, parts, users)
+    return TaggedStorage(record.name, record.token, record.region, parts, users)
 
 
 @dataclass
@@ -67,7 +67,7 @@ class ScriptedStorage:
             self.seen(stack)
         if self.refuses:
             raise self.refuses
-        return Applied({"kind": "lustre", "id": "fs-1", "mountName": "mnt"})
+        return AppliedStack({"kind": "lustre", "id": "fs-1", "mountName": "mnt"})
 
     def destroy(self, stack, on_event):
         self.calls.append("destroy")
@@ -210,9 +210,9 @@ def test_a_killed_create_goes_on_under_its_own_token(room, cloud, home):
 def test_data_that_was_to_be_kept_needs_more_than_its_name(room, cloud):
     room.create(REQUEST)
     for call in (room.delete, room.deletable):
-        with pytest.raises(UsageError, match="holds data to be kept") as caught:
+        with pytest.raises(UsageError, match="contains data to keep") as caught:
             call("sets", "us-east-1", delete_data=False)
-        assert caught.value.hint == "`cloudgpu storage delete sets --delete-data` deletes it for good"
+        assert caught.value.hint == "run `cloudgpu storage delete sets --delete-data` to delete it permanently"
     assert cloud.calls == ["up"]
     deleted = room.delete("sets", "us-west-2", delete_data=True)
     assert deleted.known
@@ -275,7 +275,7 @@ def test_without_a_record_the_tags_tell_whether_it_was_to_be_kept(room, cloud, h
         StorageRecords(home).forget("sets")
     else:
         home.storage("sets").record.write_text("{")
-    with pytest.raises(UsageError, match="to be kept"):
+    with pytest.raises(UsageError, match="data to keep"):
         room.delete("sets", "us-east-1", delete_data=False)
     assert room.delete("sets", "us-east-1", delete_data=True).known is False
     assert cloud.calls == ["up", "end"]

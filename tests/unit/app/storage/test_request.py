@@ -32,14 +32,14 @@ def test_what_grows_by_itself_needs_no_more_than_a_name():
 @pytest.mark.parametrize(
     ("typed", "told"),
     [
-        (StorageOptions("Sets", "efs"), "cannot name storage"),
+        (StorageOptions("Sets", "efs"), "is not a valid storage name"),
         (StorageOptions("sets", "efs", size_gib=100), "--size does not apply to efs: it grows"),
         (StorageOptions("sets", "s3", zone="us-east-1a"), "--zone does not apply to s3"),
         (StorageOptions("sets", "ebs", 8, "us-east-1a", linked="s3://bucket"), "--linked does not apply to ebs"),
         (StorageOptions("sets", "lustre", 1200, "us-east-1a", snapshot_id="snap-1"), "--from-snapshot does not apply"),
-        (StorageOptions("sets", "lustre", 1300, "us-east-1a"), "--size 1300: Lustre needs 1200 GiB"),
+        (StorageOptions("sets", "lustre", 1300, "us-east-1a"), "--size 1300: Lustre requires 1200 GiB"),
         (StorageOptions("sets", "lustre", zone="us-east-1a"), "--size 0: Lustre"),
-        (StorageOptions("sets", "ebs", zone="us-east-1a"), "a volume needs --size"),
+        (StorageOptions("sets", "ebs", zone="us-east-1a"), "a volume requires --size"),
         (StorageOptions("sets", "ebs", -1, "us-east-1a"), "--size -1"),
         (StorageOptions("sets", "ebs", 8), "ebs is in one zone"),
         (StorageOptions("sets", "ebs", 8, "us-east-1"), "ebs is in one zone"),

@@ -7,10 +7,10 @@ from decimal import Decimal
 import pytest
 
 from cloudgpu.app.sweep.cluster_resources import SweepRequest
-from cloudgpu.app.sweep.retained_resources import Around, RetainedResource, of_image, verdict
+from cloudgpu.app.sweep.retained_resources import RetainedResource, StorageUsers, of_image, verdict
 from cloudgpu.app.sweep.sweep import Sweep, SweepResult, problem
 from cloudgpu.aws.ec2.baked_images import OwnImage
-from cloudgpu.aws.storage.storage_tags import StoragePart, Stored
+from cloudgpu.aws.storage.storage_tags import StoragePart, TaggedStorage
 from cloudgpu.errors import AuthError, CloudError
 
 MADE = datetime(2026, 11, 21, 11, 0, tzinfo=UTC)
@@ -18,7 +18,7 @@ OWN = RetainedResource(
     "storage", "scratch-1", "t", "lustre", "ann", "us-east-1", "fs-1", MADE, Decimal(1200), Decimal(168)
 )
 GOING = replace(OWN, disposable=True, made_for="lab")
-NOTHING = Around(frozenset(), frozenset(), all_asked=True)
+NOTHING = StorageUsers(frozenset(), frozenset(), all_asked=True)
 ANN, BOSS = SweepRequest("ann"), SweepRequest("boss", frozenset({"ann"}))
 
 
@@ -49,7 +49,7 @@ def stored(name, *, keep="false", made_for="lab", owner="ann"):
     tags = {"cloudgpu:storage": name, "cloudgpu:kind": "lustre", "cloudgpu:owner": owner, "cloudgpu:token": name}
     tags |= {"cloudgpu:keep": keep, "cloudgpu:made-for": made_for}
     part = StoragePart("lustre", f"fs-{name}", "us-east-1", tags, "AVAILABLE", Decimal(1200), MADE, "SCRATCH_2")
-    return Stored(name, name, "us-east-1", (part,))
+    return TaggedStorage(name, name, "us-east-1", (part,))
 
 
 @dataclass(frozen=True)

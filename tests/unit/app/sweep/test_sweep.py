@@ -73,7 +73,7 @@ def test_every_enabled_region_and_iam_are_asked_once(account):
 def test_of_named_regions_only_those_are_asked_and_iam_is_left_alone(account):
     assert look(account, "us-west-2").regions == ("us-west-2",)
     assert account.cloud.asked == ["us-west-2"]
-    with pytest.raises(UsageError, match="no region nowhere-1"):
+    with pytest.raises(UsageError, match="not enabled in the account: nowhere-1"):
         look(account, "nowhere-1")
 
 

@@ -91,7 +91,7 @@ def test_the_text(scripted) -> None:
     ]
     assert deleted_lines(DeletedImage(None, node=True), "base") == [
         "image base does not exist",
-        "  the node of an interrupted `image bake` is terminated as well",
+        "  the node of an interrupted `image bake` is also terminated",
     ]
 
 

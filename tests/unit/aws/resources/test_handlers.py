@@ -154,8 +154,8 @@ class TestSecurityGroup:
         ec2.authorize_security_group_ingress(GroupId=made.id, IpPermissions=[world])
         ec2.revoke_security_group_egress(GroupId=made.id, IpPermissions=[itself])
         assert one.drift(ctx, made.id, inputs) == (
-            f"security group {made.id}: tcp 22 of 0.0.0.0/0 was let in",
-            f"security group {made.id}: all traffic of {made.id} was no longer let out",
+            f"security group {made.id}: tcp 22 from 0.0.0.0/0 was allowed",
+            f"security group {made.id}: all traffic to {made.id} was no longer allowed",
         )
         one.update(ctx, made.id, inputs, inputs)
         assert one.drift(ctx, made.id, inputs) == ()

@@ -196,6 +196,6 @@ def test_who_hands_them_out_cannot_be_reached(config: Path, monkeypatch: pytest.
         "[profile base]\naws_access_key_id = BASE\naws_secret_access_key = s\n"
         "[profile gpu]\nrole_arn = arn:aws:iam::111122223333:role/gpu\nsource_profile = base\n"
     )
-    with pytest.raises(CloudError, match="no answer") as caught:
+    with pytest.raises(CloudError, match="no response") as caught:
         opened("gpu")
     assert not isinstance(caught.value, AuthError)

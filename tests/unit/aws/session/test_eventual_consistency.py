@@ -9,7 +9,7 @@ from botocore.config import Config
 from botocore.exceptions import ClientError
 
 from cloudgpu.aws.session.errors import UNREACHABLE, typed
-from cloudgpu.aws.session.eventual_consistency import YOUNG_S, Newborn
+from cloudgpu.aws.session.eventual_consistency import YOUNG_S, NewResources
 from cloudgpu.errors import CloudError
 
 SG = "sg-0123456789abcdef0"
@@ -42,7 +42,7 @@ def ec2(monkeypatch, clock):
 
     monkeypatch.setattr("botocore.endpoint.time.sleep", sleep)
     made.meta.events.register_first("before-send.ec2", send)
-    Newborn(lambda: clock.now).watch(made)
+    NewResources(lambda: clock.now).watch(made)
     made.answers = answers
     return made
 

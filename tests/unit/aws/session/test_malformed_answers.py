@@ -31,13 +31,13 @@ def test_a_handler_that_cannot_read_an_answer_says_so(operation, clock):
     one, ctx = handler("aws:ec2/keyPair:KeyPair"), HandlerContext(_Bare(), clock, "t", {})  # type: ignore[arg-type]
     inputs = {"keyName": "lab", "publicKey": "ssh-ed25519 AAAA"}
     given = {"read": ("lab",), "find": (inputs,), "create": (inputs,), "update": ("lab", inputs, inputs)}
-    with pytest.raises(CloudError, match="keyPair:KeyPair: malformed response: it lacks 'KeyPairs'") as err:
+    with pytest.raises(CloudError, match="keyPair:KeyPair: malformed response: 'KeyPairs' is missing") as err:
         getattr(one, operation)(ctx, *given[operation])
     assert err.value.code == UNREACHABLE
 
 
 def test_a_lookup_that_cannot_read_an_answer_says_so():
-    with pytest.raises(CloudError, match="getVpc: malformed response: it lacks 'Vpcs'"):
+    with pytest.raises(CloudError, match="getVpc: malformed response: 'Vpcs' is missing"):
         invoke("aws:ec2/getVpc:getVpc", {}, _Bare())  # type: ignore[arg-type]
 
 

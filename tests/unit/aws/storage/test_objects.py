@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from cloudgpu.aws.session.session import Session
-from cloudgpu.aws.storage.objects import Address, Uploaded, listing, presigned, put_files
+from cloudgpu.aws.storage.objects import S3Location, UploadResult, listing, presigned, put_files
 from cloudgpu.errors import BadRequestError, StateError
 
 
@@ -19,16 +19,16 @@ def digits(tmp_path: Path) -> Path:
 
 
 def test_put_list_and_put_again(session: Session, digits: Path) -> None:
-    assert put_files(session, "s3://data/digits/", digits) == Uploaded(sent=3, sent_bytes=6, reused=0)
+    assert put_files(session, "s3://data/digits/", digits) == UploadResult(sent=3, sent_bytes=6, reused=0)
     found = listing(session, "s3://data/digits")
     assert [(one.key, one.relative, one.size) for one in found] == [
         ("digits/a.csv", "a.csv", 4),
         ("digits/empty", "empty", 0),
         ("digits/sub dir/ü.csv", "sub dir/ü.csv", 2),
     ]
-    assert put_files(session, "s3://data/digits", digits) == Uploaded(sent=0, sent_bytes=0, reused=3)
+    assert put_files(session, "s3://data/digits", digits) == UploadResult(sent=0, sent_bytes=0, reused=3)
     (digits / "a.csv").write_text("9,9\n")
-    assert put_files(session, "s3://data/digits", digits) == Uploaded(sent=1, sent_bytes=4, reused=2)
+    assert put_files(session, "s3://data/digits", digits) == UploadResult(sent=1, sent_bytes=4, reused=2)
 
 
 def test_buckets_of_other_regions(session: Session, digits: Path) -> None:
@@ -95,7 +95,7 @@ def test_a_missing_prefix_names_the_nearest(session: Session, digits: Path) -> N
 @pytest.mark.parametrize("url", ["", "data", "s3://", "https://data/x", "s3:///x"])
 def test_what_is_no_address(url: str) -> None:
     with pytest.raises(BadRequestError, match="not an S3 URL"):
-        Address.parse(url)
+        S3Location.parse(url)
 
 
 def test_a_file_that_cannot_be_read(session: Session, digits: Path, monkeypatch: pytest.MonkeyPatch) -> None:

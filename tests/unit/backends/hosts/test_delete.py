@@ -28,7 +28,7 @@ def test_a_host_that_cannot_be_asked_is_left(lab):
     lab.machines["blue"].unreachable = True
     with pytest.raises(TeardownError) as caught:
         lab.teardown.down("demo", "us-east-1")
-    assert caught.value.left == ("blue could not be asked: blue is unreachable",)
+    assert caught.value.left == ("blue could not be queried: blue is unreachable",)
     assert lab.rows() == {("red", "closed"), ("blue", "open")}
     assert lab.records.cluster("demo").state == "ending"
     lab.machines["blue"].unreachable = False
@@ -70,7 +70,7 @@ def test_without_a_record_every_host_is_asked_by_name_and_owner(lab):
 
 def test_without_a_record_and_with_a_silent_host_the_answer_is_unknown(lab):
     lab.machines["blue"].unreachable = True
-    with pytest.raises(TeardownError, match="whether cluster demo is gone is not known: blue could not be asked"):
+    with pytest.raises(TeardownError, match="cannot confirm that cluster demo is deleted: blue could not be queried"):
         lab.teardown.down("demo", "us-east-1")
 
 
@@ -85,7 +85,7 @@ def test_a_host_that_no_file_names_cannot_be_asked(lab):
     lab.provisioning.up(lab.plan(), "demo")
     lab.home.cluster("demo").inventory.unlink()
     lab.hosts = lab.hosts[:1]
-    with pytest.raises(TeardownError, match="blue could not be asked: it is not in the inventory"):
+    with pytest.raises(TeardownError, match="blue could not be queried: it is not in the inventory"):
         lab.teardown.down("demo", "us-east-1")
 
 

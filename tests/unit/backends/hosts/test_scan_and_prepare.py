@@ -19,8 +19,8 @@ def test_a_scan_fills_in_the_inventory_and_names_what_differs(lab):
     assert red.found["gpus"] == f"V100-16GB:{GPUS}"
     assert red.found["memory"] == "768GiB"
     assert blue.differs == (
-        "it shows 4 GPUs, and the inventory says 8",
-        "its driver is 535.1, and the inventory says 580.126.09",
+        "it has 4 GPUs, but the inventory lists 8",
+        "its driver is 535.1, but the inventory lists 580.126.09",
     )
     document = blue.as_json()
     assert document["reachable"] is True
@@ -31,7 +31,7 @@ def test_another_model_and_no_gpu_at_all_differ(lab):
     lab.machines["red"].facts = {"gpus": [{**V100, "name": "NVIDIA A100-SXM4-40GB", "memory_mib": 40960}] * GPUS}
     lab.machines["blue"].facts = {"gpus": [], "gpu_error": "NVML: driver not loaded"}
     red, blue = scan(lab.backend, lab.hosts, CATALOG, None)
-    assert any(line.startswith("it shows A100") for line in red.differs)
+    assert any(line.startswith("its GPUs are A100") for line in red.differs)
     assert blue.differs == ("no GPU: NVML: driver not loaded",)
 
 

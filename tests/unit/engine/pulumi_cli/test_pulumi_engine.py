@@ -10,7 +10,7 @@ from cloudgpu.engine.base import PreviewStep
 from cloudgpu.engine.direct.protobuf_values import SECRET, SIGNATURE
 from cloudgpu.engine.direct.unanswered_delays import Delays
 from cloudgpu.engine.plugin.tokens import Tokens
-from cloudgpu.engine.pulumi_cli.engine import Cli, PulumiEngine, Site
+from cloudgpu.engine.pulumi_cli.engine import Cli, CloudAccess, PulumiEngine
 from cloudgpu.engine.pulumi_cli.layout import Layout
 from cloudgpu.engine.pulumi_cli.recovery import notes_in
 from cloudgpu.engine.pulumi_cli.state import FLEET, resources
@@ -143,7 +143,7 @@ class CloudContext:
     @property
     def engine(self):
         clients_for = lambda region: Region(region, self.errors)  # noqa: E731
-        site = Site(clients_for, self.workspace.cloud, {"cloudgpu:cluster": "demo"}, DELAYS, self.end_strays)
+        site = CloudAccess(clients_for, self.workspace.cloud, {"cloudgpu:cluster": "demo"}, DELAYS, self.end_strays)
         cli = Cli(self.layout, self.simulated, lambda stack, layout, notes: self.port)
         return PulumiEngine(cli, site, self.workspace.clock)
 

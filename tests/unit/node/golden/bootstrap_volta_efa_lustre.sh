@@ -1,7 +1,7 @@
 #!/bin/sh
-# Makes this node ready for cloudgpu. Runs as root: first by cloud-init, then at every boot, where it mostly finds
-# everything done. Each step has a check, which says whether there is anything to do, and an action. Cut off anywhere
-# and run again, it comes to the same end. How far it is stands in bootstrap.json, what it did in bootstrap.log.
+# Prepares this node for cloudgpu. cloud-init runs the script as root at the first boot, and again at every later boot,
+# when most steps are already done. Each step has a check, which succeeds if there is nothing to do, and an action. The
+# script may be interrupted at any point and run again. Its progress is in bootstrap.json, its output in bootstrap.log.
 set -u
 root=${CLOUDGPU_NODE_ROOT:-}
 state_dir=$root/var/lib/cloudgpu
@@ -15,17 +15,17 @@ export DEBIAN_FRONTEND=noninteractive
 export PATH="${PATH:-/usr/sbin:/usr/bin:/sbin:/bin}"
 umask 022
 mkdir -p "$state_dir/steps" || exit 1
-# Two at once would hinder each other: the second one waits, and finds everything done.
+# Two concurrent runs would interfere: the second run waits for the first and then finds every step done.
 exec 9>"$state_dir/bootstrap.lock"
 flock 9
 
 # Quotes, backslashes and control characters would break the JSON.
 plain() {
-  # shellcheck disable=SC1003 # a backslash, no quote
+  # shellcheck disable=SC1003 # a backslash, not a quote
   printf '%s' "$1" | tr -d '"\\' | tr '\000-\037\177' ' ' | cut -c1-300
 }
 
-# What every step took, in order; of one that was done before a reboot, what it took then.
+# Prints the state and duration of every step, in order, including steps that ran before a reboot.
 timings() {
   separator=
   for name in $order; do
@@ -36,20 +36,20 @@ timings() {
   done
 }
 
-# report STATE STEP ERROR: readers find the old file or the new one, never half of one.
+# report STATE STEP ERROR: replaces the file atomically, so that readers never see a partial file.
 report() {
   printf '{"state":"%s","step":"%s","error":"%s","steps":[%s],"began_epoch_s":%s,"utc":"%s"}\n' \
     "$1" "$2" "$(plain "$3")" "$(timings)" "$began" "$(date -u +%Y-%m-%dT%H:%M:%SZ)" >"$state_file.new" &&
     mv -f "$state_file.new" "$state_file"
 }
 
-# took NAME STATE SECONDS
+# took NAME STATE SECONDS: records the duration of a step.
 took() {
   printf '{"name":"%s","state":"%s","seconds":%s}' "$1" "$2" "$3" >"$state_dir/steps/$1.new" &&
     mv -f "$state_dir/steps/$1.new" "$state_dir/steps/$1"
 }
 
-# run FUNCTION: with its output in the log, and ended by its first command that fails.
+# run FUNCTION: logs its output and stops at its first command that fails.
 run() {
   (
     set -eu
@@ -63,15 +63,15 @@ fail() {
   exit 1
 }
 
-# step NAME: nothing when check_NAME is content, else do_NAME, after which the check has to be content.
+# step NAME: does nothing if check_NAME succeeds; otherwise runs do_NAME, after which check_NAME must succeed.
 step() {
   order="$order $1"
   began=$(date +%s)
   report running "$1" ""
   echo "== $1 $(date -u +%Y-%m-%dT%H:%M:%SZ)" >>"$log"
   run "check_$1"
-  content=$?
-  if [ "$content" -eq 0 ]; then
+  code=$?
+  if [ "$code" -eq 0 ]; then
     [ -e "$state_dir/steps/$1" ] || took "$1" skipped 0
     return
   fi
@@ -87,24 +87,24 @@ step() {
     fail "$1" "$(tail -n 1 "$log")"
   fi
   run "check_$1"
-  content=$?
-  if [ "$content" -ne 0 ]; then
+  code=$?
+  if [ "$code" -ne 0 ]; then
     took "$1" failed "$seconds"
-    fail "$1" "done, and yet its check is not content"
+    fail "$1" "the step ran, but its check still fails"
   fi
   took "$1" 'done' "$seconds"
   echo "cloudgpu bootstrap: $1 took $seconds s"
 }
 
-# boot_again STEP: what follows is done after the boot; a step that is never content may not go on for ever.
+# boot_again STEP: reboots; the remaining steps run afterwards. Limits the reboots of a step that always requests one.
 boot_again() {
   reboots=$(($(cat "$state_dir/reboots" 2>/dev/null || echo 0) + 1))
   if [ "$reboots" -gt "$most_reboots" ]; then
-    fail "$1" "it asks for a boot, after $most_reboots boots"
+    fail "$1" "it requests another reboot after $most_reboots reboots"
   fi
   echo "$reboots" >"$state_dir/reboots"
   report rebooting "$1" ""
-  echo "cloudgpu bootstrap: booting again for step $1"
+  echo "cloudgpu bootstrap: rebooting for step $1"
   sync
   systemctl reboot || reboot
   exit 0
@@ -115,7 +115,7 @@ finish() {
   echo "cloudgpu bootstrap: done"
 }
 
-# At the next boots this very text is run again: after a boot in the middle, and to mount what a boot unmounts.
+# Runs this script again at every boot: to continue after a reboot, and to mount the storage again.
 at_every_boot() {
   hook=$root/var/lib/cloud/scripts/per-boot/cloudgpu-bootstrap
   [ -e "$state_dir/bootstrap.sh" ] || return 0
@@ -124,8 +124,8 @@ at_every_boot() {
     chmod 755 "$hook.new" && mv -f "$hook.new" "$hook"
 }
 
-# Mirrors have bad moments, right after boot other services hold the package lock, and an installation that was cut
-# off has to be ended before the next one.
+# Retries, because mirrors fail temporarily and other services hold the package lock after boot. An interrupted
+# installation must be completed before the next one.
 packages() {
   tries=0
   dpkg --configure -a || true
@@ -150,7 +150,7 @@ fetch() {
 }
 
 
-# An upgrade in the background would replace the driver's libraries under a running job, and holds the package lock.
+# A background upgrade would replace the driver's libraries during a run, and would hold the package lock.
 upgraders="unattended-upgrades.service apt-daily.timer apt-daily-upgrade.timer"
 
 check_quiet() {
@@ -179,7 +179,7 @@ do_python() {
 }
 
 
-# The disks inside the machine, striped into one: fast, and gone with the instance.
+# The instance store disks, striped into one volume: fast, and lost when the instance terminates.
 scratch=$root/mnt/cloudgpu
 store_label=cloudgpu-store
 store_array=/dev/md/cloudgpu
@@ -193,7 +193,7 @@ store_disks() {
   done
 }
 
-# Whether somebody else has a disk: a mounted file system, or what the image itself has put together.
+# Succeeds if a disk is already in use: mounted, or part of an array that the machine image created.
 store_taken() {
   for disk in $(store_disks); do
     if grep -q "^/dev/${disk}\(p[0-9]*\)\{0,1\} " "$root/proc/mounts"; then
@@ -217,7 +217,7 @@ check_store() {
 
 do_store() {
   if [ -d "$root/opt/dlami/nvme" ] && store_taken; then
-    echo "the image has put the disks together already"
+    echo "the machine image has already combined the disks"
     mkdir -p "${scratch%/*}"
     ln -sfn "$root/opt/dlami/nvme" "$scratch"
     return 0
@@ -247,8 +247,8 @@ do_store() {
 }
 
 
-# Prebuilt and signed kernel modules for the running kernel, else modules built here. Volta never gets an -open package:
-# the open modules do not know it, and the GPU would simply not be there.
+# Installs prebuilt, signed kernel modules for the running kernel, or builds them on the node. Volta never gets an -open
+# package: the open modules do not support it, and the GPU would not be detected.
 check_driver() {
   nvidia-smi
 }
@@ -257,7 +257,7 @@ do_driver() {
   if grep -q '^nouveau ' "$root/proc/modules" 2>/dev/null && ! modprobe -r nouveau; then
     printf 'blacklist %s\n' nouveau vga16fb rivafb nvidiafb rivatv >"$root/etc/modprobe.d/cloudgpu-nouveau.conf"
     update-initramfs -u
-    echo "nouveau holds the GPU"
+    echo "nouveau uses the GPU: rebooting without it"
     return 75
   fi
   open=
@@ -266,7 +266,7 @@ do_driver() {
   refresh
   modules=linux-modules-nvidia-$driver_branch-server$open-$kernel
   if ! apt-cache show "$modules" >/dev/null 2>&1; then
-    echo "no prebuilt modules for $kernel: building them"
+    echo "no prebuilt modules for $kernel: building them on this node"
     modules="linux-headers-$kernel nvidia-dkms-$driver_branch-server$open"
   fi
   branch=$driver_branch-server
@@ -274,7 +274,7 @@ do_driver() {
   [ "$driver_fabric" = no ] || wanted="$wanted nvidia-fabricmanager-$driver_branch"
   # shellcheck disable=SC2086 # a list of names
   packages $wanted
-  # Libraries and module must stay at one version, whatever is upgraded later.
+  # Libraries and module must keep the same version, even if other packages are upgraded later.
   # shellcheck disable=SC2086
   apt-mark hold $wanted
   modprobe nvidia
@@ -284,7 +284,7 @@ do_driver() {
 }
 
 
-# The host's part of EFA: kernel module, libfabric, limits. Signed by AWS; a signature of any other key is refused.
+# EFA on the host: kernel module, libfabric, limits. The installer must be signed with AWS's key.
 check_efa() {
   [ -e "$root/opt/amazon/efa_installed_packages" ] || command -v fi_info
 }
@@ -305,20 +305,20 @@ do_efa() {
   # VALIDSIG names the primary key that the signature belongs to; "good signature" alone would accept any key.
   gpg --batch --status-fd 3 --verify "$archive.sig" "$archive" 3>verdict
   if ! grep -q '^\[GNUPG:\] VALIDSIG .*4E9091BCBB97A96B26B15E59A05480B1DD2D3CCC' verdict; then
-    echo "the EFA installer is not signed by the key of AWS"
+    echo "the EFA installer is not signed with AWS's key"
     return 1
   fi
   tar -xzf "$archive"
   cd aws-efa-installer
   ./efa_installer.sh -y --minimal
   modprobe efa || {
-    echo "the module for EFA comes with the next boot"
+    echo "the EFA module will be loaded at the next boot"
     return 75
   }
 }
 
 
-# The client of FSx for Lustre, for the kernel that runs: the newest one may be for a kernel that does not.
+# The FSx for Lustre client for the running kernel; the newest client may be built for a different kernel.
 check_lustre() {
   modinfo lustre
 }
@@ -336,13 +336,13 @@ do_lustre() {
   echo "deb [signed-by=$ring] $site/ubuntu $codename main" >"$root/etc/apt/sources.list.d/fsxlustreclientrepo.list"
   refresh
   packages "lustre-client-modules-$(uname -r)"
-  # A newer kernel would boot without this module.
+  # Hold the kernel, because a newer kernel would boot without this module.
   apt-mark hold linux-aws linux-image-aws linux-headers-aws
   modprobe lustre
 }
 
-# Storage. Formatting what somebody filled would be the end of it, so a disk is formatted only when all agree that it
-# is empty: blkid finds nothing, and its beginning holds nothing but zeros.
+# Storage. Formatting a disk that contains data would destroy the data, so a disk is formatted only if blkid finds
+# nothing on it and its first MiB contains only zeros.
 appears() {
   waited=0
   until [ -e "$1" ]; do
@@ -362,25 +362,25 @@ format_if_empty() {
     return 0
   fi
   if [ "$code" -ne 2 ]; then
-    echo "blkid ended with $code: $1 is left as it is"
+    echo "blkid exited with code $code: $1 is not formatted"
     return 1
   fi
   if [ "$(head -c 1048576 "$1" | tr -d '\000' | wc -c)" -ne 0 ]; then
-    echo "$1 holds something that is no file system: it is left as it is"
+    echo "$1 contains data without a file system: it is not formatted"
     return 1
   fi
   mkfs.ext4 -q -m 0 "$1"
 }
 
-# What a file system came with belongs to root: the ranks could not write to it.
+# The root directory of a new file system belongs to root, so the ranks could not write to it.
 open_to_all() {
   if [ "$(stat -c %u "$1")" -eq 0 ]; then
     chmod 1777 "$1"
   fi
 }
 
-# The name of the node's role. s3fs 1.90, which Ubuntu 22.04 and 24.04 have, asks for it without the token that nodes
-# want, and would take the bucket for one that it may not read; newer ones find it by themselves.
+# Prints the name of the node's role. s3fs 1.90, in Ubuntu 22.04 and 24.04, requests the name without the IMDSv2 token
+# that nodes require, and then reports that it may not read the bucket; newer versions find the name without help.
 role_of_node() {
   imds=${AWS_EC2_METADATA_SERVICE_ENDPOINT:-http://169.254.169.254}
   ask="curl --silent --fail --max-time 5 --noproxy 169.254.169.254,127.0.0.1"

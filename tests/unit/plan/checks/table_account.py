@@ -3,7 +3,7 @@
 from dataclasses import replace
 from datetime import date
 
-from cloudgpu.plan.named_resources import NamedThing, Survey
+from cloudgpu.plan.named_resources import NamedResources, NamedThing
 from cloudgpu.plan.network_access import NetworkRequest
 from cloudgpu.plan.plan import Quotes
 from tests.unit.plan.checks.worlds import (
@@ -90,7 +90,7 @@ NETWORK = (
             replace(PlanInputs(), network=NetworkRequest("private")),
             (
                 "error",
-                "public_address is private, but no subnet_id names a subnet whose private addresses you reach",
+                "public_address is private, but no subnet_id specifies a subnet whose private addresses you can reach",
                 "change one of the settings: `cloudgpu config`",
             ),
         ),
@@ -99,7 +99,7 @@ NETWORK = (
             (
                 "error",
                 "p5.48xlarge needs 2 Elastic IPs in us-east-1, but the account can allocate only 1 more there",
-                "request a higher quota in Service Quotas (L-0263D0A3), or release unused ones",
+                "request a higher quota in Service Quotas (L-0263D0A3), or release unused Elastic IPs",
             ),
         ),
     ),
@@ -194,9 +194,9 @@ ACCOUNT = (
     ),
     row(
         "region-enabled",
-        (PlanInputs(), surveyed(Survey(enabled_regions=frozenset({"us-east-1"})))),
+        (PlanInputs(), surveyed(NamedResources(enabled_regions=frozenset({"us-east-1"})))),
         fails(
-            surveyed(Survey(enabled_regions=frozenset({"us-west-2"}))),
+            surveyed(NamedResources(enabled_regions=frozenset({"us-west-2"}))),
             (
                 "error",
                 "us-east-1 is not enabled for this account",
@@ -227,7 +227,8 @@ ACCOUNT = (
             PlanInputs(quotes=Quotes(live=True, zones_unknown={"us-east-1": "not allowed to ask"})),
             (
                 "unknown",
-                "cannot tell which zones of us-east-1 offer the type, so the catalog's are tried: not allowed to ask",
+                "cannot tell which zones of us-east-1 offer the type, so the catalog's zones are tried: "
+                "not allowed to ask",
                 "",
             ),
         ),

@@ -2,19 +2,19 @@
 
 from dataclasses import replace
 
-from cloudgpu.plan.named_resources import DatasetSeen, NamedThing, Survey
+from cloudgpu.plan.named_resources import DatasetSeen, NamedResources, NamedThing
 from cloudgpu.plan.plan import Quotes
 from tests.unit.plan.checks.worlds import ONE, PlanInputs, data, fails, launch, rehearsed, row, spot, surveyed
 
 GIB = 2**30
-WITH_ROLE = Survey(named=(NamedThing("role", "nodes", "", "there", setting="role_name"),))
+WITH_ROLE = NamedResources(named=(NamedThing("role", "nodes", "", "there", setting="role_name"),))
 
 
 def mounted(source: str, **more: object) -> PlanInputs:
     return PlanInputs({"data": [{"name": "a", "from": source, "to": "/data/a", "mode": "mount", **more}]})
 
 
-def quotes(survey: Survey) -> Quotes:
+def quotes(survey: NamedResources) -> Quotes:
     return Quotes(live=True, survey=survey)
 
 
@@ -88,7 +88,7 @@ DATA = (
             ),
         ),
         fails(
-            surveyed(Survey(workdir_bytes=195 * GIB)),
+            surveyed(NamedResources(workdir_bytes=195 * GIB)),
             (
                 "error",
                 "the disk has 200 GiB, but at least 205 GiB are needed (the work directory)",
@@ -137,13 +137,13 @@ DATA = (
     ),
     row(
         "workdir",
-        surveyed(Survey(workdir_bytes=2 * GIB)),
+        surveyed(NamedResources(workdir_bytes=2 * GIB)),
         fails(
-            surveyed(Survey(workdir_bytes=3 * GIB)),
+            surveyed(NamedResources(workdir_bytes=3 * GIB)),
             (
                 "warning",
                 "the work directory is 3.0 GiB, all of which is uploaded to every node",
-                "exclude what the run does not read with .cloudgpuignore; declare data as a dataset",
+                "exclude unneeded files in .cloudgpuignore, and declare data as a dataset",
             ),
         ),
     ),
@@ -170,12 +170,12 @@ DATA = (
             (
                 "warning",
                 "--save-dir /scratch/models is outside the work directory, on a disk that is lost with the node",
-                "write below the work directory and name it under outputs, or use {outputs}",
+                "write below the work directory and list the path under outputs, or use {outputs}",
             ),
             (
                 "warning",
                 "--logdir /tmp/logs is outside the work directory, on a disk that is lost with the node",
-                "write below the work directory and name it under outputs, or use {outputs}",
+                "write below the work directory and list the path under outputs, or use {outputs}",
             ),
         ),
         fails(
@@ -184,8 +184,7 @@ DATA = (
             ),
             (
                 "warning",
-                "the command writes to {outputs}, but outputs does not include that directory: "
-                "it is lost with the node",
+                "the command writes to {outputs}, but outputs does not list that directory: it is lost with the node",
                 "add outputs/ to outputs",
             ),
         ),
@@ -201,7 +200,7 @@ DATA = (
             PlanInputs({"outputs": []}),
             (
                 "note",
-                "the recipe names no outputs: only logs and metrics are downloaded",
+                "the recipe lists no outputs: only logs and metrics are downloaded",
                 "add outputs: [outputs/]",
             ),
         ),

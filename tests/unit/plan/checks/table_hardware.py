@@ -37,7 +37,7 @@ HARDWARE = (
         fails(resources(gpu="V10:8"), ("error", 'unknown GPU V10; did you mean "V100"?', "--set resources.gpu=V100:8")),
         fails(
             resources(gpu="T4:3"),
-            ("error", "no instance type has 3 T4; there are T4:1, T4:4, T4:8", "--set resources.gpu=T4:8"),
+            ("error", "no instance type has 3 T4; available: T4:1, T4:4, T4:8", "--set resources.gpu=T4:8"),
         ),
     ),
     row(
@@ -63,7 +63,7 @@ HARDWARE = (
         resources(any_of=["p4d.24xlarge", "A100-40GB:8"]),
         fails(
             resources(any_of=["p3dn.24xlarge", "p4d.24xlarge"]),
-            ("note", "availability decides the GPU, the same for all nodes: V100 32 GiB or A100 40 GiB", ""),
+            ("note", "the GPU depends on availability and is the same on all nodes: V100 32 GiB or A100 40 GiB", ""),
         ),
     ),
     row(
@@ -76,7 +76,7 @@ HARDWARE = (
             resources(**ONE, image="ami-0123456789abcdef0", regions=["us-east-1", "us-west-2"]),
             (
                 "error",
-                "ami-0123456789abcdef0 exists in one region only, but the recipe names 2",
+                "ami-0123456789abcdef0 exists in one region only, but the recipe lists 2",
                 "--set resources.regions=us-east-1",
             ),
         ),
@@ -134,7 +134,7 @@ MARKET = (
             spot(),
             (
                 "note",
-                "2 spot nodes in one placement group are harder to get than one, and an interruption stops all",
+                "2 spot nodes in one placement group are harder to get than one node, and an interruption stops all",
                 "",
             ),
         ),

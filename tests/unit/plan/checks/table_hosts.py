@@ -103,7 +103,7 @@ HOSTS = (
         ),
         fails(
             lab(*PAIR, seen={"red": FREE, "blue": HostSeen(gpus=7)}),
-            ("error", "blue has 7 GPUs, but the inventory says 8", "cloudgpu hosts scan"),
+            ("error", "blue has 7 GPUs, but the inventory lists 8", "cloudgpu hosts scan"),
         ),
     ),
     row(
@@ -140,7 +140,7 @@ HOSTS = (
         (PlanInputs(), lab(*PAIR)),
         fails(
             lab(*PAIR, seen={}),
-            ("unknown", "not checked whether the hosts respond and their GPUs are free", "plan without --offline"),
+            ("unknown", "the hosts were not checked: they may not respond or be in use", "plan without --offline"),
         ),
         fails(
             lab(host("red", driver=""), host("blue")),

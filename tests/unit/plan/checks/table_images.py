@@ -6,7 +6,7 @@ from typing import Any
 
 from cloudgpu.hosts.host import HostsFile
 from cloudgpu.hosts.usage import HostsView
-from cloudgpu.plan.named_resources import ImageSeen, Survey
+from cloudgpu.plan.named_resources import ImageSeen, NamedResources
 from tests.unit.plan.checks.worlds import PlanInputs, boxed, fails, row
 
 BOXED = "nvcr.io/nvidia/pytorch:24.12-py3"
@@ -18,7 +18,7 @@ def seen(presence: Any, why: str = "", *, image: str = OWN, asked: str = "", **g
     """A recipe with a container, and what its registry said."""
     known = {name: given.pop(name) for name in ("platforms", "packed_bytes", "on_loopback") if name in given}
     world = boxed(image, **given)
-    survey = Survey(image=ImageSeen(asked or image, presence, why, **known))
+    survey = NamedResources(image=ImageSeen(asked or image, presence, why, **known))
     return replace(world, quotes=replace(world.quotes, survey=survey))
 
 
@@ -41,7 +41,7 @@ IMAGES = (
             boxed(BOXED, disk="69GiB", share="head"),
             (
                 "error",
-                f"{BOXED} takes about 20 GiB and three times that while the first node sends it to the others, "
+                f"{BOXED} takes about 20 GiB and three times that while the first node sends it to other nodes, "
                 "but the disk has 69 GiB",
                 "--set resources.disk=150GiB",
             ),

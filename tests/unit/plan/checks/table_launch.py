@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from cloudgpu.plan.named_resources import Survey
+from cloudgpu.plan.named_resources import NamedResources
 from tests.unit.plan.checks.worlds import (
     ONE,
     PlanInputs,
@@ -88,8 +88,8 @@ ENVIRONMENT = (
             boxed("nvcr.io/lab/own:1", login="$oauthtoken"),
             (
                 "error",
-                "nvcr.io/lab/own:1 is pulled as $oauthtoken, but no variable holds its password",
-                "name the variable in environment.container.password",
+                "nvcr.io/lab/own:1 is pulled as $oauthtoken, but no variable with the password is set",
+                "set environment.container.password to the name of that variable",
             ),
         ),
         fails(
@@ -144,7 +144,7 @@ ENVIRONMENT = (
             (
                 "error",
                 "launch.command contains what looks like a Hugging Face token",
-                "name a variable under environment.secrets",
+                "list a variable under environment.secrets instead",
             ),
         ),
     ),
@@ -160,11 +160,11 @@ ENVIRONMENT = (
         "secret-missing",
         (
             environment(secrets=["TOKEN"]),
-            surveyed(Survey(set_variables=frozenset({"TOKEN"})), environment={"secrets": ["TOKEN"]}),
+            surveyed(NamedResources(set_variables=frozenset({"TOKEN"})), environment={"secrets": ["TOKEN"]}),
         ),
         fails(
-            surveyed(Survey(set_variables=frozenset({"TOKEN"})), environment={"secrets": ["TOKEN", "KEY"]}),
-            ("warning", "not set in your environment: KEY", "export KEY=... before you train"),
+            surveyed(NamedResources(set_variables=frozenset({"TOKEN"})), environment={"secrets": ["TOKEN", "KEY"]}),
+            ("warning", "not set in your environment: KEY", "run `export KEY=...` before you start the run"),
         ),
     ),
     row(
@@ -210,7 +210,7 @@ ENVIRONMENT = (
         PlanInputs(),
         fails(
             PlanInputs({"budget": {"max_usd": 9999, "idle": "20m"}}),
-            ("warning", "budget.idle: this version does not delete idle clusters yet; only the expiry does", ""),
+            ("warning", "budget.idle: this version does not delete idle clusters yet; they run until their expiry", ""),
         ),
     ),
 )
@@ -235,8 +235,8 @@ LAUNCH = (
             launch(ranks_per_node=1),
             (
                 "warning",
-                "1 rank per node, but p3dn.24xlarge has 8 GPUs: the others are idle unless the program itself "
-                "uses several",
+                "1 rank per node, but p3dn.24xlarge has 8 GPUs: the other GPUs are idle unless the program uses "
+                "them itself",
                 "--set launch.ranks_per_node=gpus",
             ),
         ),
@@ -244,8 +244,8 @@ LAUNCH = (
             replace(launch(ranks_per_node=1), recipe={**launch(ranks_per_node=1).recipe, "resources": ONE}),
             (
                 "note",
-                "1 rank per node, but p3dn.24xlarge has 8 GPUs: the others are idle unless the program itself "
-                "uses several",
+                "1 rank per node, but p3dn.24xlarge has 8 GPUs: the other GPUs are idle unless the program uses "
+                "them itself",
                 "--set launch.ranks_per_node=gpus",
             ),
         ),
@@ -263,7 +263,7 @@ LAUNCH = (
             ),
             (
                 "error",
-                "a batch of 15 is too small for 16 ranks (2 x p3dn.24xlarge): some get no samples",
+                "a batch of 15 is too small for 16 ranks (2 x p3dn.24xlarge): some ranks get no samples",
                 "--set batch=16",
             ),
         ),
@@ -371,7 +371,7 @@ LAUNCH = (
             started("deepspeed", secrets=["HF_TOKEN"]),
             (
                 "warning",
-                "only the process on the head gets the secrets, not those it starts on other nodes: HF_TOKEN",
+                "only the process on the head gets these secrets, the processes on other nodes do not: HF_TOKEN",
                 "",
             ),
         ),
@@ -380,7 +380,7 @@ LAUNCH = (
             (
                 "warning",
                 "head-only runs its command only on the head, so the other node has no rank",
-                "--set resources.nodes=1, unless the command itself uses them",
+                "--set resources.nodes=1, unless the command itself uses the other nodes",
             ),
         ),
     ),

@@ -39,7 +39,7 @@ RULES = (
             replace(spot(), catalog=sold("p3dn.24xlarge", "capacity-block", "on-demand")),
             (
                 "error",
-                "AWS does not sell p3dn.24xlarge as spot, only as capacity-block or on-demand",
+                "AWS does not offer p3dn.24xlarge as spot, only as capacity-block or on-demand",
                 "--set resources.market=on-demand",
             ),
         ),
@@ -50,8 +50,8 @@ RULES = (
             ),
             (
                 "error",
-                "p4d.24xlarge has no known on-demand price; AWS sells it as a Capacity Block",
-                "buy one, set resources.market to capacity-block and resources.reservation to its id",
+                "p4d.24xlarge has no known on-demand price; AWS offers it in Capacity Blocks",
+                "buy a block, and set resources.market to capacity-block and resources.reservation to its ID",
             ),
         ),
     ),

@@ -25,7 +25,7 @@ SOFTWARE = (
             (
                 "error",
                 "nvcr.io/nvidia/pytorch:25.01-py3 cannot run on V100 (p3dn.24xlarge): "
-                "its native code begins with 7.5, V100 is 7.0",
+                "its native code starts at 7.5, and V100 has 7.0",
                 "--set environment.container.image=nvcr.io/nvidia/pytorch:24.12-py3",
             ),
         ),
@@ -35,7 +35,7 @@ SOFTWARE = (
         boxed("nvcr.io/nvidia/pytorch:24.12-py3"),
         fails(
             on(boxed("nvcr.io/nvidia/caffe2:18.08-py3"), "g4dn.12xlarge"),
-            ("warning", "nvcr.io/nvidia/caffe2:18.08-py3 is not tuned for T4: runs code made for 7.0", ""),
+            ("warning", "nvcr.io/nvidia/caffe2:18.08-py3 is not tuned for T4: runs code built for 7.0", ""),
         ),
         fails(
             boxed("lab/own:1"),
@@ -132,8 +132,8 @@ SOFTWARE = (
             resources(**ONE, image="ami-0123456789abcdef0"),
             (
                 "unknown",
-                "cannot tell whether ami-0123456789abcdef0 has a driver: the bootstrap keeps an "
-                "existing one, or else installs one",
+                "cannot tell whether ami-0123456789abcdef0 has a driver: the bootstrap installs a driver unless "
+                "there is one",
                 "",
             ),
         ),
@@ -154,7 +154,7 @@ SOFTWARE = (
             (
                 "note",
                 "EFA on p5.48xlarge needs NCCL 2.18.5 or newer and aws-ofi-nccl 1.7.3 or newer in the container",
-                "images/efa-nccl adds both to a framework image",
+                "add the libraries to a framework image with images/efa-nccl",
             ),
         ),
     ),

@@ -43,7 +43,7 @@ STORAGE = (
             (
                 "error",
                 "storage results does not exist in us-east-1",
-                "cloudgpu storage create results, or add `make` to it in the recipe",
+                "cloudgpu storage create results, or add `make` to the storage in the recipe",
             ),
         ),
         fails(

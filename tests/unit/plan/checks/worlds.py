@@ -8,10 +8,10 @@ from typing import Any
 from cloudgpu.catalog import Catalog, load
 from cloudgpu.hosts.usage import HostsView
 from cloudgpu.plan import planner
-from cloudgpu.plan.named_resources import DatasetSeen, NamedThing, Survey
+from cloudgpu.plan.named_resources import DatasetSeen, NamedResources, NamedThing
 from cloudgpu.plan.network_access import NO_REQUEST, NetworkRequest
 from cloudgpu.plan.plan import Finding, Plan, Quotes, Target
-from cloudgpu.plan.planner_input import Question
+from cloudgpu.plan.planner_input import PlannerInput
 from cloudgpu.plan.quota_headroom import QuotaRoom
 from cloudgpu.plan.reservations import Reservation
 from cloudgpu.recipe.schema import Recipe
@@ -46,7 +46,7 @@ class PlanInputs:
             **self.recipe,
         }
         recipe = Recipe.model_validate(sections)
-        question = Question(recipe, self.target, self.catalog, self.quotes, "us-east-1", self.today, self.network)
+        question = PlannerInput(recipe, self.target, self.catalog, self.quotes, "us-east-1", self.today, self.network)
         question = replace(question, hosts=self.hosts, target="ssh") if self.hosts else question
         return planner.planned(question)
 
@@ -88,17 +88,17 @@ def launch(**wanted: Any) -> PlanInputs:
     return PlanInputs({"launch": {**TRAIN, **wanted}})
 
 
-def surveyed(survey: Survey, **sections: Any) -> PlanInputs:
+def surveyed(survey: NamedResources, **sections: Any) -> PlanInputs:
     return PlanInputs(sections, Quotes(live=True, survey=survey))
 
 
 def data(seen: DatasetSeen, *, share: str = "each", **sections: Any) -> PlanInputs:
     given = [{"name": "images", "from": "s3://bucket/images/", "to": "/data/images", "share": share}]
-    return surveyed(Survey(datasets={"images": seen}), data=given, **sections)
+    return surveyed(NamedResources(datasets={"images": seen}), data=given, **sections)
 
 
 def named(*things: NamedThing) -> PlanInputs:
-    return surveyed(Survey(named=things))
+    return surveyed(NamedResources(named=things))
 
 
 def quota(limit: int, used: int | None = 0, **wanted: Any) -> PlanInputs:

@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from cloudgpu.rehearsal.nodes.mounts.shared_folders import Disks, Mounted, answer, appearing
+from cloudgpu.rehearsal.nodes.mounts.shared_folders import Mounted, NodeMounts, answer, appearing
 from cloudgpu.rehearsal.nodes.mounts.shared_storage import SharedFolderStore, prepare, tidy
 
 EFS, LUSTRE = "fs-1.efs.us-east-1.amazonaws.com", "fs-2.fsx.us-east-1.amazonaws.com@tcp:/abc"
 DISK = "/dev/disk/by-id/nvme-Amazon_Elastic_Block_Store_vol01"
 MAY = {EFS: "fs-1", LUSTRE: "fs-2", DISK: "vol-01", "bucket": "bucket"}
-DISKS = Disks(MAY, (), "/node", frozenset())
+DISKS = NodeMounts(MAY, (), "/node", frozenset())
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ _SEEN = VisiblePaths(
     writable=(Path("/home/me/it's/envs"),),
     hidden=(Path("/home"), Path("/home/me/it's"), Path("/root")),
 )
-_CAGE = namespace_script.Cage(
+_CAGE = namespace_script.NamespacePaths(
     disk=Path("/home/me/it's/disk"), run=Path("/r u n"), console=Path("/c"), hostname="ip-1", surroundings=_SEEN,
     machine_mounts=("/data", "/home/other"),
 )  # fmt: skip

@@ -106,7 +106,7 @@ def test_a_stand_in_without_its_host_fails_and_says_why(tmp_path):
         capture_output=True, text=True, check=False, env={"CLOUDGPU_NODE_RUN": str(tmp_path)},
     )  # fmt: skip
     assert done.returncode == 1
-    assert "the node host does not answer" in done.stderr
+    assert "the node host does not respond" in done.stderr
 
 
 def test_unit_files_travel_with_systemctl(tmp_path, monkeypatch):

@@ -15,7 +15,9 @@ _SPEC = NodeSpec(
     address="", user="ubuntu", authorized_keys=(), user_data=b"", gpu="Tesla V100-SXM2-32GB", gpus=2,
     gpu_memory_mib=32768, efa_interfaces=1,
 )  # fmt: skip
-_SCENE = command_answers.Scene(_SPEC, _NOW, (Timer("exp", _NOW.timestamp() + 60, ("poweroff",)),), boot_finished=True)
+_SCENE = command_answers.CommandContext(
+    _SPEC, _NOW, (Timer("exp", _NOW.timestamp() + 60, ("poweroff",)),), boot_finished=True
+)
 
 
 def _ask(line, scene=_SCENE, units=None):

@@ -37,7 +37,7 @@ def test_a_multipart_message_gives_its_parts_in_order_with_harmless_names():
         UserDataPart("boothook", "expiry.sh", b"#!/bin/sh\necho hook"),
         UserDataPart("script", "_.._boot_strap.sh", b"#!/bin/sh\necho script\n"),
     )
-    assert data.refused == ("part-003: cloud-config is not simulated, nothing of it was done",)
+    assert data.refused == ("part-003: cloud-config is not simulated and was ignored",)
     assert [part.name for part in data.of("boothook")] == ["expiry.sh"]
 
 

@@ -28,7 +28,7 @@ def test_many_packed_parts_are_bounded_together(outer):
     found = parse(outer(data))
     assert sum(len(one.body) for one in found.parts) <= 17 * MIB
     assert len(found.refused) == 19
-    assert "16 MiB in all" in found.refused[0]
+    assert "16 MiB in total" in found.refused[0]
 
 
 @pytest.mark.parametrize(

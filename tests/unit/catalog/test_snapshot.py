@@ -1,4 +1,4 @@
-"""An overlay changes what was read, and nothing else; its document is read back as it was, or refused."""
+"""A snapshot changes what was read, and nothing else; its document is read back as it was, or refused."""
 
 import copy
 import json
@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cloudgpu.catalog import load
-from cloudgpu.catalog.snapshot import Overlay, Reading, RegionReadings, TypeFacts, merged
+from cloudgpu.catalog.snapshot import CatalogSnapshot, Reading, RegionReadings, TypeFacts, merged
 from cloudgpu.catalog.snapshot_apply import apply, unknown_gpus
-from cloudgpu.catalog.snapshot_document import document, overlay_of
+from cloudgpu.catalog.snapshot_document import document, snapshot_of
 
 NAMES = ("p3dn.24xlarge", "g5.48xlarge", "p3.16xlarge", "dgx-1-32gb")
 SHIPPED = replace(
@@ -43,8 +43,8 @@ READINGS = st.builds(
     images=reading_of(st.just("ami-1")),
     quotas=reading_of(st.integers(0, 10**6)),
 )
-OVERLAYS = st.builds(
-    Overlay, st.just("aws"), st.just("1"), st.just(""), st.dictionaries(st.sampled_from(REGIONS), READINGS)
+SNAPSHOTS = st.builds(
+    CatalogSnapshot, st.just("aws"), st.just("1"), st.just(""), st.dictionaries(st.sampled_from(REGIONS), READINGS)
 )
 
 
@@ -52,15 +52,15 @@ def read(at=NOW, **rows):
     return RegionReadings(**{part: Reading(at, "a call", some) for part, some in rows.items()})
 
 
-def overlay(regions, account="1", endpoint="", target="aws"):
-    return Overlay(target, account, endpoint, regions)
+def snapshot(regions, account="1", endpoint="", target="aws"):
+    return CatalogSnapshot(target, account, endpoint, regions)
 
 
-def test_an_empty_overlay_changes_nothing():
-    assert apply(SHIPPED, overlay({})) == SHIPPED
+def test_an_empty_snapshot_changes_nothing():
+    assert apply(SHIPPED, snapshot({})) == SHIPPED
 
 
-@given(OVERLAYS)
+@given(SNAPSHOTS)
 def test_what_was_read_holds_and_all_else_is_as_shipped(laid):
     after = apply(SHIPPED, laid)
     assert after.gpus == SHIPPED.gpus
@@ -78,7 +78,7 @@ def test_what_was_read_holds_and_all_else_is_as_shipped(laid):
             assert now.price_read_on(region) >= kind.priced_on
 
 
-@given(OVERLAYS)
+@given(SNAPSHOTS)
 def test_laying_it_twice_is_laying_it_once(laid):
     once = apply(SHIPPED, laid)
     again = apply(once, laid)
@@ -88,13 +88,13 @@ def test_laying_it_twice_is_laying_it_once(laid):
     assert again.regions == once.regions
 
 
-@given(OVERLAYS)
+@given(SNAPSHOTS)
 def test_the_document_is_read_back_as_it_was(laid):
     whole = replace(laid, retired=merged(None, laid, SHIPPED, TODAY).retired)
-    assert overlay_of(json.loads(json.dumps(document(whole)))) == whole
+    assert snapshot_of(json.loads(json.dumps(document(whole)))) == whole
 
 
-@given(OVERLAYS, st.data())
+@given(SNAPSHOTS, st.data())
 def test_a_damaged_document_is_refused_and_nothing_else(laid, data):
     stored = copy.deepcopy(document(laid))
     place = stored
@@ -106,7 +106,7 @@ def test_a_damaged_document_is_refused_and_nothing_else(laid, data):
             break
         place = below
     try:
-        overlay_of(stored)
+        snapshot_of(stored)
     except ValueError:
         return
 
@@ -128,7 +128,7 @@ def test_a_damaged_document_is_refused_and_nothing_else(laid, data):
 )
 def test_what_makes_no_sense_is_said(place, value):
     stored = document(
-        overlay(
+        snapshot(
             {
                 "us-east-1": read(
                     on_demand={"p3dn.24xlarge": Decimal(30)},
@@ -144,30 +144,30 @@ def test_what_makes_no_sense_is_said(place, value):
         inner = inner[key]
     inner[last] = value
     with pytest.raises(ValueError, match=r"it |is not|is reversed|has no time zone"):
-        overlay_of(stored)
+        snapshot_of(stored)
 
 
 def test_prices_older_than_the_shipped_ones_are_left_alone():
     day = datetime(2026, 7, 19, 23, tzinfo=UTC)
     assert day.date() < P3DN.priced_on
-    old = overlay({"us-east-1": read(day, on_demand={"p3dn.24xlarge": Decimal(1)})})
+    old = snapshot({"us-east-1": read(day, on_demand={"p3dn.24xlarge": Decimal(1)})})
     assert apply(SHIPPED, old).types["p3dn.24xlarge"].on_demand_usd == P3DN.on_demand_usd
 
 
 def test_the_date_of_a_price_is_that_of_the_older_of_both_readings():
     both = read(on_demand={"p3dn.24xlarge": Decimal(30)}, spot={"p3dn.24xlarge": (Decimal(6), Decimal(8))})
     earlier = replace(both, spot=replace(both.spot, at=NOW - timedelta(days=3)))
-    kind = apply(SHIPPED, overlay({"us-east-1": earlier})).types["p3dn.24xlarge"]
+    kind = apply(SHIPPED, snapshot({"us-east-1": earlier})).types["p3dn.24xlarge"]
     assert kind.price_read_on("us-east-1") == TODAY - timedelta(days=3)
     assert kind.price_read_on("us-west-2") == P3DN.priced_on
     # Spot prices were not read: the shipped date stands for them, and one date stands for both.
-    only = apply(SHIPPED, overlay({"us-east-1": replace(both, spot=None)})).types["p3dn.24xlarge"]
+    only = apply(SHIPPED, snapshot({"us-east-1": replace(both, spot=None)})).types["p3dn.24xlarge"]
     assert only.price_read_on("us-east-1") == P3DN.priced_on
     assert "us-east-1: a call, read since" in only.sources["on_demand_usd"]
 
 
 def gone_from(*regions):
-    return overlay({region: read(types={"g5.48xlarge": replace(FACTS, gpu="A10G")}) for region in regions})
+    return snapshot({region: read(types={"g5.48xlarge": replace(FACTS, gpu="A10G")}) for region in regions})
 
 
 def test_a_type_is_retired_when_no_region_that_sold_it_describes_it():
@@ -181,19 +181,19 @@ def test_a_type_is_retired_when_no_region_that_sold_it_describes_it():
     assert later.retired["p3dn.24xlarge"].on == TODAY + timedelta(days=1)
     kind = apply(SHIPPED, later).types["p3dn.24xlarge"]
     assert (kind.retired, kind.retired_on) == (True, TODAY + timedelta(days=1))
-    back = overlay({last: read(NOW + timedelta(days=1), types={"p3dn.24xlarge": FACTS})})
+    back = snapshot({last: read(NOW + timedelta(days=1), types={"p3dn.24xlarge": FACTS})})
     assert merged(later, back, SHIPPED, TODAY).retired == {}
 
 
 def test_a_type_that_was_given_up_is_back_when_it_is_described():
-    kind = apply(SHIPPED, overlay({"us-east-1": read(types={"p3.16xlarge": FACTS})})).types["p3.16xlarge"]
+    kind = apply(SHIPPED, snapshot({"us-east-1": read(types={"p3.16xlarge": FACTS})})).types["p3.16xlarge"]
     assert (kind.lifecycle, kind.retired_on) == ("previous", None)
     assert SHIPPED.types["p3.16xlarge"].retired
 
 
 def test_a_new_type_is_added_when_its_gpu_is_known():
     facts = replace(FACTS, gpu="A10G", gpus=2, gpu_memory_gib=Decimal("22.4"))
-    laid = overlay({"us-east-1": read(types={"g9.xlarge": facts, "z9.xlarge": replace(FACTS, gpu="X9")})})
+    laid = snapshot({"us-east-1": read(types={"g9.xlarge": facts, "z9.xlarge": replace(FACTS, gpu="X9")})})
     after = apply(SHIPPED, laid)
     assert "z9.xlarge" not in after.types
     assert unknown_gpus(SHIPPED, laid) == {"z9.xlarge": "X9"}
@@ -203,7 +203,7 @@ def test_a_new_type_is_added_when_its_gpu_is_known():
     assert after.types_for("A10G", 2) == (new,)
 
 
-@given(OVERLAYS, OVERLAYS)
+@given(SNAPSHOTS, SNAPSHOTS)
 def test_the_newer_reading_of_each_source_is_kept(one, other):
     both = merged(one, other, SHIPPED, TODAY)
     for region, readings in both.regions.items():
@@ -216,8 +216,8 @@ def test_the_newer_reading_of_each_source_is_kept(one, other):
 
 def test_another_account_sees_other_zones_and_quotas_and_another_endpoint_other_everything():
     parts = {"on_demand": {"p3dn.24xlarge": Decimal(30)}, "zones": {"p3dn.24xlarge": ("us-east-1a",)}, "quotas": {}}
-    old = overlay({"us-east-1": read(**parts)})
-    foreign = merged(old, overlay({}, account="2"), SHIPPED, TODAY)
+    old = snapshot({"us-east-1": read(**parts)})
+    foreign = merged(old, snapshot({}, account="2"), SHIPPED, TODAY)
     assert foreign.regions == {"us-east-1": read(on_demand=parts["on_demand"])}
-    assert merged(old, overlay({}, endpoint="elsewhere"), SHIPPED, TODAY).regions == {}
-    assert merged(old, overlay({}, target="rehearsal"), SHIPPED, TODAY).regions == {}
+    assert merged(old, snapshot({}, endpoint="elsewhere"), SHIPPED, TODAY).regions == {}
+    assert merged(old, snapshot({}, target="rehearsal"), SHIPPED, TODAY).regions == {}
