@@ -121,6 +121,7 @@ class ClusterBilling:
 
 
 def taken(name: str, owner: str, until: str) -> BusyError:
-    """Return the error for a cluster name that is already in use."""
-    message = f"cluster name {name} is in use by {owner or 'an unknown user'} until {until}; created from another home"
+    """Return the error for a cluster name that is already in use. `until` is empty if its expiry is unknown."""
+    expiry = f" until {until}" if until else ""
+    message = f"cluster name {name} is in use by {owner or 'an unknown user'}{expiry}; created from another home"
     return BusyError(message, hint="choose another name with --name or --cluster")

@@ -38,17 +38,17 @@ def has_efa(instance_type: str) -> bool:
     return instance_type.startswith(_EFA_TYPES) or instance_type in _EFA_SIZES
 
 
-def settings(instance_type: str, nodes: int, network: str, given: Collection[str] = ()) -> tuple[RankVariable, ...]:
+def settings(instance_type: str, nodes: int, network: str, excluded: Collection[str] = ()) -> tuple[RankVariable, ...]:
     """Return the variables to set for the ranks on nodes of an instance type, except variables that the recipe sets.
 
     Args:
         instance_type: Type of every node.
         nodes: Number of nodes.
         network: `resources.network` of the recipe.
-        given: Names of the variables that the recipe sets.
+        excluded: Names of the variables that the recipe sets.
     """
     variables = [*_within_node(instance_type), *(_between_nodes(instance_type, network) if nodes > 1 else ())]
-    return tuple(variable for variable in variables if variable.name not in given)
+    return tuple(variable for variable in variables if variable.name not in excluded)
 
 
 def _within_node(instance_type: str) -> tuple[RankVariable, ...]:

@@ -29,8 +29,8 @@ def replacements(catalog: Catalog, gpu: Gpu, *, home_region: str) -> tuple[Repla
 
 
 def _replacement(catalog: Catalog, gpu: Gpu, gib: Decimal, home_region: str) -> Replacement:
-    found = ranked(catalog, SearchCriteria(min_memory_gib=gib), "usd-per-hour", home_region=home_region)
-    others = [offer for offer in found.offers if offer.gpu.name != gpu.name and offer.hourly_usd is not None]
+    matches = ranked(catalog, SearchCriteria(min_memory_gib=gib), "usd-per-hour", home_region=home_region)
+    others = [offer for offer in matches.offers if offer.gpu.name != gpu.name and offer.hourly_usd is not None]
     newer = [offer for offer in others if offer.gpu.sm > gpu.sm]
     return Replacement(
         gib,

@@ -19,17 +19,17 @@ Kind = Literal[
 _WORDS: Final[Mapping[Kind, tuple[str, str]]] = {
     "price": ("price changed", "prices changed"),
     "price-new": ("new price", "new prices"),
-    "price-gone": ("price removed", "prices removed"),
+    "price-gone": ("price gone", "prices gone"),
     "retired": ("type retired", "types retired"),
     "back": ("type available again", "types available again"),
     "type-new": ("new type", "new types"),
     "zone-new": ("new zone", "new zones"),
-    "zone-gone": ("zone removed", "zones removed"),
+    "zone-gone": ("zone gone", "zones gone"),
     "image": ("image updated", "images updated"),
     "quota": ("quota changed", "quotas changed"),
     "spot": ("spot price changed", "spot prices changed"),
     "spot-new": ("new spot price", "new spot prices"),
-    "spot-gone": ("spot price removed", "spot prices removed"),
+    "spot-gone": ("spot price gone", "spot prices gone"),
 }
 """Singular and plural labels in display order: changes that affect a plan most come first."""
 
@@ -59,14 +59,14 @@ def changes(
     before: Catalog, after: Catalog, was: CatalogSnapshot | None, now: CatalogSnapshot | None, regions: Sequence[str]
 ) -> tuple[Change, ...]:
     """Return every difference in these regions, in the order of `_WORDS`, then by name and region."""
-    found = [*_of_types(before, after, regions), *_of_readings(was, now, regions)]
-    order = {kind: place for place, kind in enumerate(_WORDS)}
-    return tuple(sorted(found, key=lambda change: (order[change.kind], change.what, change.region, change.after)))
+    differences = [*_of_types(before, after, regions), *_of_readings(was, now, regions)]
+    order = {kind: position for position, kind in enumerate(_WORDS)}
+    return tuple(sorted(differences, key=lambda change: (order[change.kind], change.what, change.region, change.after)))
 
 
-def summary(found: Sequence[Change]) -> str:
+def summary(all_changes: Sequence[Change]) -> str:
     """Return a summary such as `3 prices changed, 1 type retired, 2 new zones`."""
-    counts = {kind: sum(1 for change in found if change.kind == kind) for kind in _WORDS}
+    counts = {kind: sum(1 for change in all_changes if change.kind == kind) for kind in _WORDS}
     parts = [f"{count} {_WORDS[kind][count > 1]}" for kind, count in counts.items() if count]
     return ", ".join(parts) or "nothing changed"
 

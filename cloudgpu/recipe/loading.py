@@ -86,8 +86,11 @@ def check(value: object, base: Path) -> tuple[Recipe | None, tuple[Problem, ...]
     try:
         recipe = Recipe.model_validate(value, by_alias=True, by_name=False)
     except ValidationError as error:
-        found = validation_errors.problems(error, value)
-        return None, (*found, *_beyond_schema(value, base, {str(problem.path[0]) for problem in found if problem.path}))
+        schema_problems = validation_errors.problems(error, value)
+        return None, (
+            *schema_problems,
+            *_beyond_schema(value, base, {str(problem.path[0]) for problem in schema_problems if problem.path}),
+        )
     return recipe, (*rules.rule_problems(recipe), *files.missing(recipe, base))
 
 
@@ -139,8 +142,8 @@ def _text(path: Path, shown: str) -> str:
         raise RecipeError(message, problems=[message], hint="save the file as UTF-8") from err
 
 
-def _refused(shown: str, found: Sequence[tuple[int, Problem]]) -> RecipeError:
-    lines = [f"{shown}:{line}: {problem.text}" for line, problem in sorted(found, key=lambda item: item[0])]
+def _refused(shown: str, problems: Sequence[tuple[int, Problem]]) -> RecipeError:
+    lines = [f"{shown}:{line}: {problem.text}" for line, problem in sorted(problems, key=lambda item: item[0])]
     count = "one problem" if len(lines) == 1 else f"{len(lines)} problems"
     return RecipeError(f"{shown} has {count}", problems=lines, hint="see all fields: cloudgpu recipe schema")
 

@@ -24,7 +24,7 @@ _PATHS_SCRIPT = (
     r"""printf '\036cloudgpu\036%s' "$HOME" "${CLOUDGPU_NODE_ROOT:-}" "$(ls -1 "$HOME/.cloudgpu" 2>/dev/null)" """
 )
 _PATHS_COMMAND = RemoteCommand("sh", "-c", _PATHS_SCRIPT)
-"""Run through `sh`, because the login shell may be fish or tcsh."""
+"""Command that prints the paths of a node. It uses `sh`, because the login shell may be fish or tcsh."""
 _MAKE: Final = 'umask 077 && mkdir -p -- "$1"'
 _PARTS = 4
 _LOOK_AT_SHELL: Final = "check what its login shell runs and prints: ~/.bashrc, /etc/profile.d"
@@ -42,7 +42,7 @@ _ONCE = (
     "import runpy,sys,tempfile;i=sys.stdin.buffer;f=tempfile.NamedTemporaryFile(suffix='.py');"
     "f.write(i.read(int(i.readline())));f.flush();sys.argv[0]=f.name;runpy.run_path(f.name,run_name='__main__')"
 )
-"""Runs the agent from a temporary file. The rest of standard input is the agent's request."""
+"""Program that runs the agent from a temporary file. The rest of standard input is the agent's request."""
 
 OnLine = Callable[[Mapping[str, Any]], None]
 

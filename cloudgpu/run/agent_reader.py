@@ -19,9 +19,9 @@ LOST_CONTACT_S: Final = 180.0
 """Seconds a node may be unreachable before it counts as lost. The other nodes are still followed."""
 _RETRY_S: Final = 1.0
 _RETRY_LOST_S: Final = 15.0
-"""Seconds between connection attempts after contact is lost. The run may last for days."""
+"""Seconds between attempts after contact is lost. Longer than `_RETRY_S`, because a run may last for days."""
 _SILENT_S: Final = 2.0
-"""Interruptions shorter than this many seconds are not reported."""
+"""Minimum duration of a reported interruption, in seconds."""
 _TELL_EVERY_S: Final = 15.0
 _TELL_LOST_EVERY_S: Final = 600.0
 _REFUSALS: Final = 3

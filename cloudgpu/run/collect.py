@@ -65,7 +65,7 @@ class Collected:
         """Return the messages for text output, one sentence each."""
         named = [f"not fetched: {output.text}" for output in self.skipped if not output.lost]
         more = [f"not fetched: {len(named) - _NAMED} more"] if len(named) > _NAMED else []
-        missing = (f"no node had {pattern}" for pattern in self.missing)
+        missing = (f"no file matched {pattern} on any node" for pattern in self.missing)
         return (*missing, *self.remarks, *named[:_NAMED], *more, *self.gone, *self.failures)
 
 
@@ -98,7 +98,7 @@ def _skipped_by(pattern: str, skipped: Sequence[SkippedOutput]) -> SkippedOutput
 
 
 def _kept(job: Job, agents: Sequence[Agent]) -> tuple[str, tuple[str, ...]]:
-    """Return a summary of the checkpoint upload, and its failures."""
+    """Return a summary of the checkpoint upload, and an error message if the upload failed."""
     head = next((agent for agent in agents if agent.host.node.index == 0), None)
     try:
         return ("" if head is None else kept(job, head)), ()

@@ -55,7 +55,7 @@ class NodeRunPaths:
 
 
 def hardware(recipe: Recipe, node: Node, image: NodeImage) -> Hardware:
-    """Return the node hardware that the ranks' container gets."""
+    """Return the node hardware that is passed to the ranks' container."""
     rdma = recipe.resources.network != "tcp"
     return Hardware(
         gpus=node.gpus > 0 and not node.simulated,

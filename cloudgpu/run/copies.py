@@ -16,7 +16,7 @@ from cloudgpu.ssh.command import Raw, RemoteCommand
 FILES_AN_ORDER = 2000
 """Files per `fetch` request. Each file has a presigned URL of up to 2000 bytes."""
 _RENEWALS = 20
-"""Maximum renewals of presigned URLs during one copy. Each lasts six hours."""
+"""Maximum renewals of presigned URLs during one copy. A presigned URL is valid for six hours."""
 
 
 @dataclass(frozen=True)
@@ -135,7 +135,7 @@ def _send(dataset: Data, agents: Sequence[Agent], listed: Sequence[RemoteFile], 
 
 
 def root_of(dataset: Data, way: DistributionSettings) -> Path:
-    """Return the local directory that is, or contains, a local dataset."""
+    """Return the directory of a local dataset, or the parent directory if the dataset is a file."""
     source = (way.base / dataset.source).resolve()
     return source if source.is_dir() else source.parent
 

@@ -56,7 +56,7 @@ def provide_image(
     head = min(agents, key=lambda agent: agent.host.node.index)
     digest = str(head.ask("image", {**request, "resolve": True}, _progress_relay(head, report)).get("digest") or "")
     if digest:
-        report(Note(f"image {container.image} is {digest}"))
+        report(Note(f"image {container.image} resolved to {digest}"))
     if container.share == "head":
         provided = _pull_on_head(agents, head, {**request, "digest": digest}, report)
     else:

@@ -16,7 +16,7 @@ from cloudgpu.ssh.keys import fresh_pair
 
 
 def prepare(job: Job, agents: Sequence[Agent], gang: Sequence[NodeLaunch]) -> Mapping[int, str]:
-    """Write every node's files and return the authorized_keys line for the head node, by node index.
+    """Write every node's files. Return, by node index, the authorized_keys line that lets the head node log in.
 
     Nodes on which the run has already started are left unchanged.
 

@@ -26,9 +26,9 @@ class Job:
         return f"{home}/.cloudgpu/runs/{self.run_id}"
 
     def workdir(self, home: str) -> str:
-        """Return the run's private copy of the work directory."""
+        """Return the path of the run's private copy of the work directory."""
         return f"{self.run_dir(home)}/work"
 
     def cache(self, home: str) -> str:
-        """Return the directory with the latest upload. Each run copies it, so that concurrent runs stay isolated."""
+        """Return the path of the last uploaded work directory, which each run copies to stay isolated from others."""
         return f"{home}/.cloudgpu/work/{self.recipe.name}"

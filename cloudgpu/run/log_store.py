@@ -13,7 +13,7 @@ from cloudgpu.run.verdict import Chunk
 
 _TAIL_BYTES: Final = 65536
 _LONGEST_LINE_BYTES: Final = 1 << 20
-"""Longer lines are read in parts, to bound memory."""
+"""Maximum bytes to read at once. Longer lines are read in parts, to bound memory."""
 
 
 class LogStore:

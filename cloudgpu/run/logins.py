@@ -46,7 +46,7 @@ def registry_login(environment: Environment, environ: Mapping[str, str], fetch: 
         name = password_variable(environment)
         if not environ.get(name):
             problem = f"{name} is not set" if name else "the recipe specifies no variable for its password"
-            message = f"{container.image} is pulled as {container.login}, and {problem}"
+            message = f"{container.image} is pulled as {container.login}, but {problem}"
             hint = (
                 f"run `{command('export', f'{name}=...')}` first"
                 if name

@@ -24,7 +24,7 @@ class Measured:
 
     @property
     def share(self) -> float | None:
-        """Value divided by the reference, or None if either is missing or not finite."""
+        """Value divided by the reference. None if either is missing, the value is not finite, or the reference is 0."""
         reference = self.metric.reference
         if self.value is None or not math.isfinite(self.value) or reference is None or reference.value == 0:
             return None
@@ -39,7 +39,7 @@ class Measured:
 
 
 _LONGEST_LINE = 16384
-"""Only this many characters of a line are searched, because patterns may be slow."""
+"""Maximum number of characters of a line that are searched, because patterns may be slow."""
 
 
 class Metrics:

@@ -15,7 +15,7 @@ from cloudgpu.ssh.fanout import all_or_raise, on_all
 
 _BOOTSTRAP_LIMIT_S = 900
 _BEGIN_LIMIT_S = 120
-"""Seconds within which the bootstrap must start. Without it a node has no expiry timer and must not be used."""
+"""Seconds within which the bootstrap must start. A node without a running bootstrap has no expiry timer."""
 _REBOOT_LIMIT_S = 300
 """Seconds a node may be unreachable while its bootstrap reboots it."""
 _WHY = ("not finished", "not started")
@@ -113,10 +113,10 @@ def _check_facts(node: Node, facts: Mapping[str, Any]) -> Health:
         RemoteCommandError: The node is not healthy.
     """
     if facts.get("bootstrap") == "failed" and not node.own:
-        where = (
+        failure = (
             f"its bootstrap failed at step {facts.get('bootstrap_step') or '?'}: {facts.get('bootstrap_error') or '?'}"
         )
-        raise _unhealthy(node, f"{where} (see /var/lib/cloudgpu/bootstrap.log on the node)")
+        raise _unhealthy(node, f"{failure} (see /var/lib/cloudgpu/bootstrap.log on the node)")
     present = list(facts.get("gpus", ()))
     used = [present[at] for at in node.devices if at < len(present)] if node.devices else present
     gpus = tuple(str(gpu["name"]) for gpu in used)

@@ -40,7 +40,7 @@ def launches(job: Job, agents: Sequence[Agent], staged: Staged, attempt: int = 0
     node_launches = []
     for agent in sorted(agents, key=lambda agent: agent.host.node.index):
         index = agent.host.node.index
-        # The commands depend on the node's paths, which normally are equal on all nodes: compute them once per variant.
+        # The commands depend on the node's paths, which are normally equal on all nodes: compute them once per set.
         paths = (agent.home, agent.root, staged.interpreters[index])
         if paths not in gangs:
             gangs[paths] = {node.node_index: node for node in _gang(job, paths, staged, attempt)}
@@ -78,7 +78,7 @@ def secret_values(names: Sequence[str], environ: Mapping[str, str]) -> dict[str,
     """Return the values of the recipe's secrets from the caller's environment.
 
     Raises:
-        UsageError: A secret is not set.
+        UsageError: A secret is not set or cannot be sent to the nodes.
     """
     missing = [name for name in names if name not in environ]
     if missing:

@@ -14,7 +14,7 @@ from cloudgpu.ssh.transfer.patterns import regexes
 from cloudgpu.text import size_text
 
 _NAME: Final = "outputs"
-"""Distinguishes this upload from the checkpoint upload in the agent."""
+"""Name that distinguishes this upload from the checkpoint upload in the agent."""
 
 
 def destination(recipe: Recipe, run_id: str) -> str:
@@ -23,7 +23,7 @@ def destination(recipe: Recipe, run_id: str) -> str:
 
 
 def prepare(job: Job, agents: Sequence[Agent], services: Services) -> None:
-    """Start a process on every node that uploads its outputs to S3 when the run has ended.
+    """Start a process on every node that uploads the node's outputs to S3 after the run.
 
     Raises:
         RemoteCommandError: A node's IAM role provides no credentials.

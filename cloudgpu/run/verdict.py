@@ -62,7 +62,7 @@ class Verdict:
     """Final status of the gang.
 
     Attributes:
-        teller: Index of the node that reported it; None if it does not come from a single node.
+        teller: Index of the node that reported the status; None if it does not come from a single node.
     """
 
     state: str

@@ -149,7 +149,7 @@ class Provisioning:
         instances_of_name = [resource for resource in tagged if resource.kind == "instance"]
         if instances_of_name:
             tags = instances_of_name[0].tags
-            raise taken(record.name, tags.get("cloudgpu:owner", ""), tags.get("cloudgpu:expires-at", "?"))
+            raise taken(record.name, tags.get("cloudgpu:owner", ""), tags.get("cloudgpu:expires-at", ""))
 
     def _create_or_clean_up(self, plan: Plan, record: ClusterRecord, *, keep_on_failure: bool) -> ProvisionedCluster:
         """Create the cluster. On failure, delete it again; `keep_on_failure` keeps it unless the launch failed."""

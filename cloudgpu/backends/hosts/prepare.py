@@ -66,9 +66,8 @@ def steps(found: Sequence[tuple[HostScan, tuple[str, ...]]], requested: Sequence
     """
     for what in requested:
         if what not in _COMMANDS:
-            raise UsageError(
-                f"`hosts prepare` cannot install {what}", hint=f"use --install with one of: {', '.join(WHAT)}"
-            )
+            supported = ", ".join(WHAT)
+            raise UsageError(f"`hosts prepare` cannot install {what}", hint=f"components it can install: {supported}")
     planned = []
     for scanned, missing in found if requested else ():
         if scanned.problem:

@@ -14,9 +14,9 @@ _MONTH: Final = re.compile(r"\d\d\.(0[1-9]|1[0-2])")
 _TAGGED: Final = re.compile(r"[^\s:]+/[^\s:]+:[\w.-]+")
 
 
-def months_sound(given: CatalogData) -> Iterator[DataProblem]:
+def months_sound(data: CatalogData) -> Iterator[DataProblem]:
     """Check that every month is valid, has a source, and lists only older branches as other drivers."""
-    for month in given.software.ngc.values():
+    for month in data.software.ngc.values():
         if not _MONTH.fullmatch(month.month):
             yield DataProblem(month.month, "not a valid month")
         if not month.source:
@@ -25,9 +25,9 @@ def months_sound(given: CatalogData) -> Iterator[DataProblem]:
             yield DataProblem(month.month, f"its other drivers are not all older than R{month.driver}")
 
 
-def months_rise(given: CatalogData) -> Iterator[DataProblem]:
+def months_rise(data: CatalogData) -> Iterator[DataProblem]:
     """Check that months are in order, and that CUDA version, driver and lowest compute capability never decrease."""
-    for before, after in pairwise(given.software.ngc.values()):
+    for before, after in pairwise(data.software.ngc.values()):
         if after.month <= before.month:
             yield DataProblem(after.month, f"it comes after {before.month}")
         if version(after.cuda) < version(before.cuda):
@@ -38,10 +38,10 @@ def months_rise(given: CatalogData) -> Iterator[DataProblem]:
             yield DataProblem(after.month, f"compute capability {after.lowest} after {before.lowest} of {before.month}")
 
 
-def months_serve(given: CatalogData) -> Iterator[DataProblem]:
+def months_serve(data: CatalogData) -> Iterator[DataProblem]:
     """Check that every month in a GPU's supported range can run on the GPU."""
-    for gpu in given.catalog.gpus.values():
-        for month in given.software.ngc.values():
+    for gpu in data.catalog.gpus.values():
+        for month in data.software.ngc.values():
             if gpu.first_ngc is not None and gpu.first_ngc <= month.month <= (gpu.last_ngc or month.month):
                 yield from _misfits(gpu, month)
 
@@ -60,27 +60,27 @@ def _misfits(gpu: Gpu, month: NgcMonth) -> Iterator[DataProblem]:
         yield DataProblem(gpu.name, f"{month.month} is in its range with driver R{month.driver}")
 
 
-def images_sound(given: CatalogData) -> Iterator[DataProblem]:
+def images_sound(data: CatalogData) -> Iterator[DataProblem]:
     """Check the tag, source and compute capabilities of every image, and the architectures it is the last image for."""
     last: set[tuple[str, str]] = set()
-    for image in given.software.images:
+    for image in data.software.images:
         if not _TAGGED.fullmatch(image.image):
             yield DataProblem(image.image, "not an image with a tag")
         if not image.source:
             yield DataProblem(image.image, "it has no source")
         if image.lowest and image.highest and version(image.highest) < version(image.lowest):
             yield DataProblem(image.image, f"native code from {image.lowest} to {image.highest}")
-        yield from _beyond_its_month(image, given)
+        yield from _beyond_its_month(image, data)
         for architecture in image.last_for:
             if (image.framework, architecture) in last:
                 yield DataProblem(image.image, f"a second last image of {image.framework} for {architecture}")
             last.add((image.framework, architecture))
-            if not any(_serves(image, gpu) for gpu in given.catalog.gpus.values() if gpu.architecture == architecture):
+            if not any(_serves(image, gpu) for gpu in data.catalog.gpus.values() if gpu.architecture == architecture):
                 yield DataProblem(image.image, f"it is the last for {architecture} but has no code for it")
 
 
-def _beyond_its_month(image: FrameworkImage, given: CatalogData) -> Iterator[DataProblem]:
-    month = given.software.ngc.get(month_of(image.image))
+def _beyond_its_month(image: FrameworkImage, data: CatalogData) -> Iterator[DataProblem]:
+    month = data.software.ngc.get(month_of(image.image))
     if month and month.lowest and image.lowest and version(image.lowest) < version(month.lowest):
         yield DataProblem(image.image, f"it claims {image.lowest}, but its month starts at {month.lowest}")
 

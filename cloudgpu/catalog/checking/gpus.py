@@ -15,9 +15,9 @@ _FIRST_OPEN: Final = 75
 """Lowest compute capability (Turing) whose GPUs have the GSP processor that open kernel modules require."""
 
 
-def windows_ordered(given: CatalogData) -> Iterator[DataProblem]:
+def windows_ordered(data: CatalogData) -> Iterator[DataProblem]:
     """Check that no range ends before it begins."""
-    for gpu in given.catalog.gpus.values():
+    for gpu in data.catalog.gpus.values():
         first_cuda = None if gpu.first_cuda is None else version(gpu.first_cuda)[0]
         if _crossed(gpu.first_driver, gpu.last_driver):
             yield DataProblem(gpu.name, f"drivers from R{gpu.first_driver} to R{gpu.last_driver}")
@@ -33,10 +33,10 @@ def _crossed(first: Ordered | None, last: Ordered | None) -> bool:
     return first is not None and last is not None and first > last
 
 
-def gpus_sensible(given: CatalogData) -> Iterator[DataProblem]:
+def gpus_sensible(data: CatalogData) -> Iterator[DataProblem]:
     """Check the memory sizes, kernel modules, NVLink rate and replacement of every GPU."""
-    available = {instance_type.gpu for instance_type in given.catalog.rentable if not instance_type.retired}
-    for gpu in given.catalog.gpus.values():
+    available = {instance_type.gpu for instance_type in data.catalog.rentable if not instance_type.retired}
+    for gpu in data.catalog.gpus.values():
         sizes = [memory.gib for memory in gpu.memories]
         if not sizes or sizes != sorted(set(sizes)) or sizes[0] <= 0:
             yield DataProblem(gpu.name, f"its memory sizes are {', '.join(map(str, sizes)) or 'none'}")
@@ -48,9 +48,9 @@ def gpus_sensible(given: CatalogData) -> Iterator[DataProblem]:
             yield DataProblem(gpu.name, f"AWS does not offer its replacement {gpu.replacement}")
 
 
-def drivers_fit(given: CatalogData) -> Iterator[DataProblem]:
+def drivers_fit(data: CatalogData) -> Iterator[DataProblem]:
     """Check that the GPU supports the driver branch and the kernel modules that the bootstrap installs."""
-    for gpu in given.catalog.gpus.values():
+    for gpu in data.catalog.gpus.values():
         try:
             driver = driver_for(gpu.architecture)
         except RecipeError as err:
@@ -62,10 +62,10 @@ def drivers_fit(given: CatalogData) -> Iterator[DataProblem]:
             yield DataProblem(gpu.name, f"the bootstrap installs {driver.flavour} modules, which do not support it")
 
 
-def gpus_sourced(given: CatalogData) -> Iterator[DataProblem]:
+def gpus_sourced(data: CatalogData) -> Iterator[DataProblem]:
     """Check that every value of a GPU has a source, even if the value is unknown."""
     names = [spec.name for spec in fields(Gpu) if spec.name != "sources"]
-    for gpu in given.catalog.gpus.values():
+    for gpu in data.catalog.gpus.values():
         for name in names:
             if not gpu.sources.get(name):
                 yield DataProblem(gpu.name, f"its {name} has no source")

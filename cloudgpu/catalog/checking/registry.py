@@ -26,11 +26,11 @@ RULES: Final[tuple[Rule, ...]] = (
 )
 
 
-def problems(given: CatalogData) -> tuple[DataProblem, ...]:
+def problems(data: CatalogData) -> tuple[DataProblem, ...]:
     """Return the problems that the checks find; empty for consistent data.
 
     If a version is unreadable, only that is reported, because the other checks compare versions.
     """
     first, *others = RULES
-    unreadable = tuple(first(given))
-    return unreadable or tuple(problem for rule in others for problem in rule(given))
+    unreadable = tuple(first(data))
+    return unreadable or tuple(problem for rule in others for problem in rule(data))

@@ -10,10 +10,10 @@ _ALWAYS: Final = ("hardware", "lifecycle", "network", "nvme", "usage_classes", "
 _IF_PRESENT: Final = ("zones", "on_demand_usd", "spot_usd", "capacity_block_usd", "replacement")
 
 
-def hardware_known(given: CatalogData) -> Iterator[DataProblem]:
+def hardware_known(data: CatalogData) -> Iterator[DataProblem]:
     """Check that every type has a known GPU and memory size, and no more EFA interfaces than network cards."""
-    for instance_type in given.catalog.types.values():
-        gpu = given.catalog.gpus.get(instance_type.gpu)
+    for instance_type in data.catalog.types.values():
+        gpu = data.catalog.gpus.get(instance_type.gpu)
         if gpu is None:
             yield DataProblem(instance_type.name, f"its GPU {instance_type.gpu} is not in the catalog")
             continue
@@ -32,9 +32,9 @@ def hardware_known(given: CatalogData) -> Iterator[DataProblem]:
             )
 
 
-def end_told(given: CatalogData) -> Iterator[DataProblem]:
+def end_told(data: CatalogData) -> Iterator[DataProblem]:
     """Check that retired types have a date and a replacement, and that every other type is offered somewhere."""
-    for instance_type in given.catalog.rentable:
+    for instance_type in data.catalog.rentable:
         if not instance_type.retired:
             if instance_type.retired_on is not None:
                 yield DataProblem(instance_type.name, "it has a retirement date but is not retired")
@@ -45,15 +45,15 @@ def end_told(given: CatalogData) -> Iterator[DataProblem]:
             yield DataProblem(instance_type.name, "it is retired but has no retirement date")
         if instance_type.zones:
             yield DataProblem(instance_type.name, "it is retired but still offered")
-        replacement = given.catalog.types.get(instance_type.replacement or "")
+        replacement = data.catalog.types.get(instance_type.replacement or "")
         if replacement is None or replacement.retired or replacement.provider != "aws":
             yield DataProblem(instance_type.name, f"its replacement {instance_type.replacement} is not available")
 
 
-def offers_sound(given: CatalogData) -> Iterator[DataProblem]:
+def offers_sound(data: CatalogData) -> Iterator[DataProblem]:
     """Check that zones and prices are in known regions, and that machines outside AWS have no AWS offers."""
-    regions = frozenset(given.catalog.regions)
-    for instance_type in given.catalog.types.values():
+    regions = frozenset(data.catalog.regions)
+    for instance_type in data.catalog.types.values():
         named = {
             *instance_type.zones,
             *instance_type.on_demand_usd,
@@ -69,9 +69,9 @@ def offers_sound(given: CatalogData) -> Iterator[DataProblem]:
             yield DataProblem(instance_type.name, f"its provider is {instance_type.provider}, but it has AWS offers")
 
 
-def prices_sound(given: CatalogData) -> Iterator[DataProblem]:
+def prices_sound(data: CatalogData) -> Iterator[DataProblem]:
     """Check that prices are positive, spot prices do not exceed on-demand, and Capacity Block prices fit the type."""
-    for instance_type in given.catalog.types.values():
+    for instance_type in data.catalog.types.values():
         for region, usd in (*instance_type.on_demand_usd.items(), *instance_type.capacity_block_usd.items()):
             if usd <= 0:
                 yield DataProblem(instance_type.name, f"{usd} USD per hour in {region}")
@@ -82,9 +82,9 @@ def prices_sound(given: CatalogData) -> Iterator[DataProblem]:
                 yield DataProblem(instance_type.name, f"spot from {low} to {high} USD per hour in {region}")
 
 
-def types_sourced(given: CatalogData) -> Iterator[DataProblem]:
+def types_sourced(data: CatalogData) -> Iterator[DataProblem]:
     """Check that every value of a type has a source."""
-    for instance_type in given.catalog.types.values():
+    for instance_type in data.catalog.types.values():
         for name in _sourced_fields(instance_type):
             if not instance_type.sources.get(name):
                 yield DataProblem(instance_type.name, f"its {name} has no source")

@@ -11,9 +11,9 @@ from cloudgpu.catalog.software import TorchWheels
 _OPEN: Final[Version] = (9999,)
 
 
-def wheels_apart(given: CatalogData) -> Iterator[DataProblem]:
+def wheels_apart(data: CatalogData) -> Iterator[DataProblem]:
     """Check every row of wheels, and that a PyTorch version has one row per CUDA version and one default."""
-    rows = given.software.torch
+    rows = data.software.torch
     for wheels in rows:
         if not wheels.source:
             yield DataProblem(_name(wheels), "it has no source")
@@ -30,10 +30,10 @@ def wheels_apart(given: CatalogData) -> Iterator[DataProblem]:
     yield from _overlaps("default wheels", _default_spans(rows))
 
 
-def wheels_agree(given: CatalogData) -> Iterator[DataProblem]:
+def wheels_agree(data: CatalogData) -> Iterator[DataProblem]:
     """Check that the PyTorch versions of each GPU match the wheels."""
-    rows = given.software.torch
-    for gpu in given.catalog.gpus.values():
+    rows = data.software.torch
+    for gpu in data.catalog.gpus.values():
         serving = [wheels for wheels in rows if _serves(wheels, gpu)]
         ends = [wheels.last for wheels in serving]
         last = max((end for end in ends if end is not None), key=version, default=None)
@@ -51,16 +51,16 @@ def wheels_agree(given: CatalogData) -> Iterator[DataProblem]:
             )
 
 
-def fabric_sound(given: CatalogData) -> Iterator[DataProblem]:
+def fabric_sound(data: CatalogData) -> Iterator[DataProblem]:
     """Check that every EFA minimum has a source, a type with EFA, and a CUDA version that supports the type's GPU."""
-    for minimum in given.software.fabric.values():
-        instance_type = given.catalog.types.get(minimum.instance_type)
+    for minimum in data.software.fabric.values():
+        instance_type = data.catalog.types.get(minimum.instance_type)
         if instance_type is None or instance_type.efa_interfaces == 0:
             yield DataProblem(minimum.instance_type, "it has an EFA minimum but no EFA")
             continue
         if not minimum.source:
             yield DataProblem(minimum.instance_type, "its EFA minimum has no source")
-        gpu = given.catalog.gpus.get(instance_type.gpu)
+        gpu = data.catalog.gpus.get(instance_type.gpu)
         if gpu is not None and _end(minimum.cuda) < version(gpu.first_cuda or "0"):
             yield DataProblem(minimum.instance_type, f"CUDA {minimum.cuda} does not support {instance_type.gpu}")
 

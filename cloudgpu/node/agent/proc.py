@@ -41,7 +41,7 @@ def start_mark(pid: int) -> str:
 
 
 def identity(pid: int) -> dict[str, Any]:
-    """Return what distinguishes this process from a later one with the same PID."""
+    """Return an identity that distinguishes this process from later processes with the same PID."""
     return {"pid": pid, "started": start_mark(pid), "boot": boot_id()}
 
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any, Callable, Iterator
 
 MALFORMED = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError)
-"""Exceptions that reading a document of the wrong shape can raise."""
+"""Exceptions that a malformed document can cause."""
 LARGEST = 1 << 62
 
 

@@ -58,7 +58,7 @@ def run_line(container: Container, hardware: Hardware, holding: ContainerLaunch)
     return (
         "run",
         "--detach",
-        "--rm",  # also after a reboot of the node
+        "--rm",  # removes the container when it exits, also after a reboot of the node
         "--init",  # reaps the processes that the ranks leave behind
         "--pull=never",  # the image is already on the node, pinned by its digest
         f"--name={holding.name}",

@@ -1,4 +1,4 @@
-"""The command that mounts a dataset, and the package it needs. Nothing is executed here."""
+"""Build the command that mounts a dataset. Nothing is executed here."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

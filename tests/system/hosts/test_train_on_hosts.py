@@ -83,7 +83,7 @@ def test_a_part_of_a_host_for_each_of_two(lea: Caller, ana: Caller, lab_hosts: L
     refused = lea.json("plan", "tiny", "--on", "ssh", *half, "--set", "resources.gpu=V100:2", code=7)
     said = [one["message"] for one in refused["findings"] if one["check"] == "host-free"]
     assert [one.partition(", until")[0] for one in said] == [
-        "red: leased: GPUs 0-3 by lea (lab there), cluster mine",
+        "red: leased: GPUs 0-3 by lea (user lab), cluster mine",
         "red: leased: GPUs 4-7 by ana, cluster mine",
     ]
     lea.run("down", "mine")

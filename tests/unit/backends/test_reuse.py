@@ -82,7 +82,7 @@ def test_a_newer_program_does_not_take_nodes_from_under_their_users(workspace, m
     record = workspace.provisioning.reuse("demo", plan).record
     assert record.config["sshCidr"] == "127.0.0.1/32"
     assert ups(workspace) == ["us-east-1c"]
-    assert any("gang would change" in note for note in workspace.notes)
+    assert any("updating would change gang" in note for note in workspace.notes)
 
 
 def test_an_address_that_cannot_be_found_out_is_taken_to_be_unchanged(workspace, make):

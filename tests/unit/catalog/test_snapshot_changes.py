@@ -64,20 +64,20 @@ def test_every_kind_of_change_is_counted_and_told():
     assert told == [
         "price: p3dn.24xlarge us-east-1: 31.212 -> 29.5 USD/h (-5.5 %)",
         "price new: g9.xlarge us-east-1: 2 USD/h",
-        "price removed: p4d.24xlarge us-east-1: was 21.957642 USD/h",
+        "price gone: p4d.24xlarge us-east-1: was 21.957642 USD/h",
         "retired: g5.48xlarge: previous -> retired since 2026-11-21",
         "type new: g9.xlarge: 4 x V100 32 GiB",
         "zone new: g9.xlarge us-east-1: us-east-1a",
         "zone new: p3dn.24xlarge us-east-1: us-east-1f",
-        "zone removed: p3dn.24xlarge us-east-1: was us-east-1d",
+        "zone gone: p3dn.24xlarge us-east-1: was us-east-1d",
         "image: /a us-east-1: ami-1 -> ami-2",
         "quota: L-1 us-east-1: 0 -> 192 vCPUs",
         "spot: p3dn.24xlarge us-east-1: 6.26-8.29 -> 6-9 USD/h",
         "spot gone: p4d.24xlarge us-east-1: was 2.4655-8.1915 USD/h",
     ]
     assert summary(found) == (
-        "1 price changed, 1 new price, 1 price removed, 1 type retired, 1 new type, 2 new zones, 1 zone removed, "
-        "1 image updated, 1 quota changed, 1 spot price changed, 1 spot price removed"
+        "1 price changed, 1 new price, 1 price gone, 1 type retired, 1 new type, 2 new zones, 1 zone gone, "
+        "1 image updated, 1 quota changed, 1 spot price changed, 1 spot price gone"
     )
 
 

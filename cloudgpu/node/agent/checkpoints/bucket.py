@@ -135,7 +135,7 @@ class CheckpointBucket:
         raise self._upload_error(url, "no response", code="network")
 
     def _send_once(self, method: str, url: str, body: bytes) -> tuple[int, bytes, str]:
-        # Without an explicit type, urllib would add one that is not signed.
+        # Without an explicit content type, urllib would add an unsigned default.
         headers = {"content-type": "application/octet-stream"}
         signed_headers = signed(method, url, self._region, self._role.keys(), body, headers)
         answer = Client(_TIMEOUT_S, _MOST_BYTES).send(url, signed_headers, method=method, body=body, guarded=False)

@@ -24,7 +24,7 @@ _CHUNK = 1 << 20
 _MISSING = 404
 _ERROR_STATUS = 400
 _OLDEST_API = (1, 41)
-"""Docker 20.10, the first version whose `exec` accepts an env file."""
+"""API version of Docker 20.10, the first version whose `exec` accepts an env file."""
 
 
 @dataclass(frozen=True)

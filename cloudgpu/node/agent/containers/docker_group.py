@@ -31,7 +31,7 @@ def enter(host: str, verb: str, spec: dict[str, Any]) -> None:
     tool = shutil.which("sg")
     if tool is None or user not in group.gr_mem:
         return
-    # The request may hold secrets, so it is passed on in memory only.
+    # The request may contain secrets, so it is passed on in memory only.
     request = os.memfd_create("request")
     os.write(request, json.dumps(spec).encode())
     os.lseek(request, 0, os.SEEK_SET)

@@ -98,7 +98,7 @@ class PullProgress:
 
 
 def pull(engine: DockerApi, repository: str, tag_or_digest: str, login: Login, report: Tell, silence_s: float) -> None:
-    """Pull an image by tag or digest. Transient errors are retried and keep the downloaded layers.
+    """Pull an image by tag or digest. Transient errors are retried; downloaded layers are kept.
 
     Raises:
         AgentError: The image cannot be pulled; `code` identifies the cause.
@@ -148,7 +148,7 @@ def size_text(count: int) -> str:
 
 
 def require_free_space(folder: str, needed: int, what: str, hint: str) -> None:
-    """Check the free disk space before minutes of work. `what` explains the need in the error message.
+    """Check the free disk space before a long operation. `what` explains the need in the error message.
 
     Raises:
         AgentError: The disk has too little space.

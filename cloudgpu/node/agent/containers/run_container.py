@@ -15,7 +15,7 @@ from ..errors import AgentError
 from ..gang.spec import ContainerSpec
 
 _START_S = 180.0
-"""The first container of an image with many layers is slow to start."""
+"""Time limit of a start, in seconds. The first container of an image with many layers starts slowly."""
 _REMOVE_S = 12.0
 """Time limit of a removal, in seconds. Shorter than the silence after which other nodes consider this node lost."""
 _LAST_TRIES_S = (0.0, 1.0, 2.0, 5.0, 10.0)

@@ -19,12 +19,12 @@ from ..errors import AgentError
 from . import installer, package_sources
 
 Run = Callable[[str, List[str], Dict[str, str]], None]
-"""Runs a tool: description for progress lines, command line, additional environment variables."""
+"""Function that runs a tool, given a description for progress lines, the command line, and extra variables."""
 
 _MARKER = ".cloudgpu-complete.json"
-"""Written last: an environment without it was left by an interrupted build."""
+"""File that is written last. An environment without this file was left by an interrupted build."""
 _FORMAT = 1
-"""Part of the hash, so that environments with another layout are rebuilt."""
+"""Version of the layout. It is part of the hash, so that environments with another layout are rebuilt."""
 _CHECK_S = 60.0
 _BACKEND = re.compile(r"cu\d{2,3}")
 _UV = "uv>=0.7.14"
@@ -57,7 +57,7 @@ def provide(request: EnvironmentRequest, progress: Callable[[str], None]) -> tup
     """Return the interpreter, and True if this call built its environment.
 
     Raises:
-        AgentError: See `verb`.
+        AgentError: The requested Python version is not available, or the build failed.
     """
     base = _base(request.version)
     folder = os.path.join(request.root, _digest(request, base))
@@ -79,9 +79,9 @@ def _read(spec: dict[str, Any]) -> EnvironmentRequest:
     if not isinstance(requirements, list) or not all(
         isinstance(line, str) and "\n" not in line for line in requirements
     ):
-        raise AgentError("env: requirements must be lines of text")
+        raise AgentError("env: requirements must be a list of single-line strings")
     if version is not None and not isinstance(version, str):
-        raise AgentError("env: version must be text, for example 3.11")
+        raise AgentError("env: version must be a string, for example 3.11")
     if backend is not None and not (isinstance(backend, str) and _BACKEND.fullmatch(backend)):
         raise AgentError("env: torch_backend must be one of PyTorch's CUDA builds, for example cu126")
     root = spec.get("root") or os.environ.get("CLOUDGPU_ENVS") or "~/.cloudgpu/envs"
@@ -102,7 +102,9 @@ def _base(version: str | None) -> str:
         return path_of_python
     if version is not None and installer.find_uv():
         return version
-    raise AgentError(f"no Python {version or 3} on this node", hint="install it, or install uv, which downloads it")
+    raise AgentError(
+        f"no Python {version or 3} on this node", hint="install this Python version, or install uv, which downloads it"
+    )
 
 
 def _version_of_python3() -> str:

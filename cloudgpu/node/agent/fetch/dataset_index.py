@@ -1,7 +1,7 @@
 """Index of the verified dataset files on a node, with size, mtime and checksum.
 
-`~/.cloudgpu/data/` holds one record per dataset and target directory. A file that still has the recorded size and mtime
-is neither downloaded nor read again.
+`~/.cloudgpu/data/` contains one record per dataset and target directory. A file that still has the recorded size and
+mtime is neither downloaded nor read again.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Record:
             self._files[file.path] = [stat.st_size, stat.st_mtime_ns, file.mark]
 
     def save(self) -> None:
-        """Save the record. If the disk is full, the record is lost but nothing else."""
+        """Save the record. Errors such as a full disk are ignored: the files are then verified again."""
         if self._about["source"] and self._files:
             with contextlib.suppress(OSError):
                 os.makedirs(own_folder("data"), mode=0o700, exist_ok=True)

@@ -40,7 +40,7 @@ class HttpConnections:
     """Persistent connections, separate for each thread."""
 
     def __init__(self, peer: Peer | None = None) -> None:
-        """Create a client. With a peer, it contacts only that node, without a proxy."""
+        """Prepare connections to the internet or, given a peer, only to that node, without a proxy."""
         self._per_thread = threading.local()
         self._made: list[http.client.HTTPConnection] = []
         self._proxies = {} if peer else urllib.request.getproxies()

@@ -39,7 +39,7 @@ class MinimumSpeed:
     Attributes:
         head_s: Time limit for status line and headers together.
         window_s: Interval in which at least `least_bytes` must arrive.
-        least_bytes: Minimum bytes per window. 64 KiB per minute is too slow for any training run.
+        least_bytes: Minimum bytes per window. 64 KiB per minute is less than any usable connection.
         whole_s: Time limit for the whole response; None for a download, which may take as long as it progresses.
     """
 

@@ -33,7 +33,7 @@ class RequestedFile:
 
     @property
     def mark(self) -> str:
-        """Distinguishes this content from other content of the same size; empty if unknown."""
+        """Identifier that distinguishes this content from other content of the same size; empty if unknown."""
         if self.mtime_ns is not None:
             return f"time {self.mtime_ns}"
         return self.sha256 or (f"etag {self.etag}" if self.etag else "")
@@ -60,7 +60,7 @@ def _roots(roots: Any) -> list[str]:  # noqa: ANN401 - unchecked input
     if not isinstance(roots, list):
         raise AgentError("fetch: roots must be a list")
     if not all(isinstance(root, str) and "\0" not in root for root in roots):
-        raise AgentError("fetch: a root is not a path")
+        raise AgentError("fetch: every root must be a path")
     return roots
 
 

@@ -108,8 +108,8 @@ class _Server(ThreadingHTTPServer):
             message = f"cannot listen at {address}, this node's private address: {error.strerror}"
             raise AgentError(message, hint="set share: each, or correct the host's private address") from error
 
-    def finish_request(self, request: Any, client_address: Any) -> None:  # noqa: ANN401 - as the library has it
-        """Start with the TLS handshake."""
+    def finish_request(self, request: Any, client_address: Any) -> None:  # noqa: ANN401 - as the library declares it
+        """Do the TLS handshake, then serve the connection."""
         request.settimeout(_SILENCE_S)
         with self._context.wrap_socket(request, server_side=True) as tls_socket:
             super().finish_request(tls_socket, client_address)

@@ -58,7 +58,7 @@ class LogReader:
 
 
 def verb(spec: dict[str, Any], emit: Emit) -> None:
-    """Follow until the run has ended and everything is delivered; the last line is `{"status": {...}}`.
+    """Stream output until the run has ended and all output is delivered. The last line is `{"status": {...}}`.
 
     Raises:
         AgentError: There is no run, or an offset is invalid.

@@ -172,7 +172,7 @@ class RankProcesses:
         return [rank.pid for rank in self.ranks if rank.pid and not rank.group_gone]
 
     def _ask(self, rank: Rank, number: int) -> None:
-        """Forward a signal. A rank in a container that has not started yet receives it once it has."""
+        """Forward a signal. If a rank has not started in its container yet, `enforce` sends the signal later."""
         if self._container is None or not rank.spec.inside:
             _ask(rank.pid, number)
             return

@@ -236,7 +236,7 @@ class WorkerGang(Gang):
 
 
 def _read(read: Callable[[dict[str, Any]], dict[str, Any]], message: dict[str, Any]) -> dict[str, Any]:
-    """Parse a message. A malformed one closes its connection but never stops the agent.
+    """Parse a message. A malformed message closes its connection but never stops the agent.
 
     Raises:
         ProtocolError: The message is malformed.

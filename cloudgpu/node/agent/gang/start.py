@@ -43,7 +43,9 @@ def _check_directories(start_spec: StartSpec) -> None:
     except OSError as error:
         raise AgentError(f"cannot create {start_spec.run_dir}: {error.strerror}") from error
     if not os.path.isdir(start_spec.workdir):
-        raise AgentError(f"there is no work directory {start_spec.workdir}", hint="stage the work directory first")
+        raise AgentError(
+            f"the work directory {start_spec.workdir} does not exist", hint="stage the work directory first"
+        )
 
 
 def _launch(start_spec: StartSpec, lock: int) -> None:

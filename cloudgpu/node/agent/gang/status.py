@@ -13,7 +13,7 @@ from ..utc import utc
 
 FINAL = frozenset({"succeeded", "failed", "cancelled", "lost"})
 _SILENT_S = 60.0
-"""An agent that has not touched its file for this long, or three times its contact limit, counts as lost."""
+"""Seconds without a heartbeat after which an agent counts as lost, or three times `lost_s` if that is longer."""
 
 
 def verb(spec: dict[str, Any], emit: Callable[[dict[str, Any]], None]) -> None:

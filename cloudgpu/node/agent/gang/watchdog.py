@@ -80,5 +80,5 @@ def _clean_up(container: RankContainer | None, spec: StartSpec | None) -> None:
         revoke(spec)
     if container is not None:
         for _ in range(3):
-            os.open(os.devnull, os.O_RDWR)  # a tool expects its standard handles
+            os.open(os.devnull, os.O_RDWR)  # the docker client expects open standard streams
         container.remove_with_retries()

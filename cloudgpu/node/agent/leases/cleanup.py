@@ -21,7 +21,7 @@ _UMOUNT_S = 20.0
 
 
 def verb(spec: dict[str, Any], emit: Emit) -> None:
-    """Print the number of clusters, the released GPUs, and `left`: processes and files that could not be removed.
+    """Print the number of clusters, the released GPUs, and `left`: processes, mounts and files that remain.
 
     It is not an error if there is nothing to clean up. `token` and `home` identify the cluster and its directory below
     this user's `.cloudgpu/hosts`; without them, `cluster` and `owner` identify it. With this user's last
@@ -89,7 +89,7 @@ def _matching_clusters(cluster: str, owner: str) -> list[tuple[str, str]]:
             continue
         if (record.get("cluster"), record.get("owner")) == (cluster, owner):
             clusters.append((str(record.get("token")), str(record_file.parent)))
-    # This login may have another home directory than the one that took the lease.
+    # This login may have a different home directory than the login that took the lease.
     clusters += [
         (lease.token, _checked_home(lease.home))
         for lease in store.active()

@@ -112,12 +112,12 @@ def _extend(spec: dict[str, Any]) -> dict[str, Any]:
 def _text(spec: dict[str, Any], name: str) -> str:
     value = spec.get(name)
     if not isinstance(value, str) or not value:
-        raise AgentError(f"lease: {name} must be text")
+        raise AgentError(f"lease: {name} must be a non-empty string")
     return value
 
 
 def _number(spec: dict[str, Any], name: str) -> int:
     value = spec.get(name)
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise AgentError(f"lease: {name} must be a whole number")
+        raise AgentError(f"lease: {name} must be a non-negative integer")
     return value

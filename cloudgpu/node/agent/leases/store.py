@@ -54,7 +54,7 @@ class Lease:
     def description(self) -> str:
         """Description for messages: `GPUs 0-3 by ana, cluster x, until 2026-11-22 10:00 UTC`."""
         until = time.strftime("%Y-%m-%d %H:%M", time.gmtime(self.expires_epoch_s))
-        who = self.owner if self.owner == self.user else f"{self.owner} ({self.user} there)"
+        who = self.owner if self.owner == self.user else f"{self.owner} (user {self.user})"
         return f"{gpu_names(self.gpus)} by {who}, cluster {self.cluster}, until {until} UTC"
 
 
@@ -136,7 +136,7 @@ def user_name(uid: int) -> str:
 
 def _name(token: str) -> str:
     if not token.isalnum() or len(token) > 64:  # noqa: PLR2004 - it becomes a file name
-        raise AgentError("lease: token must be letters and digits")
+        raise AgentError("lease: token must consist of at most 64 letters and digits")
     return f"lease-{token}.json"
 
 

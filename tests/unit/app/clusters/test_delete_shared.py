@@ -212,14 +212,14 @@ def test_a_name_that_somebody_has_by_the_shared_ledger_is_refused(workspace, mak
     up(workspace, make)
     lost_record(workspace)
     workspace.owner = "bob"
-    with pytest.raises(BusyError, match="demo of ann"):
+    with pytest.raises(BusyError, match="demo is in use by ann until 2026"):
         up(workspace, make)
     assert rows(workspace) == {("ann", "open")}
 
 
 def test_a_name_that_somebody_has_by_the_tags_is_refused(workspace, make):
     workspace.cloud.strays = [make.thing("instance", "i-bobs", "us-east-1", tags("bob"))]
-    with pytest.raises(BusyError, match="demo of bob"):
+    with pytest.raises(BusyError, match="demo is in use by bob; created"):
         up(workspace, make)
     assert workspace.records.clusters() == []
     assert workspace.cloud.calls == []

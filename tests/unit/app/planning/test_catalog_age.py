@@ -123,4 +123,4 @@ def test_offline_says_how_old_what_it_knows_of_quotas_is(plan):
     plan(Cloud({P: 960}, {quota_of("p3dn", "on-demand"): 864}))
     # The limit is ten minutes fresh, what runs is counted each time.
     (short,) = about_quota(plan())
-    assert "allow only 96 (asked" in short[1]
+    assert "allow only 96 (as of" in short[1]

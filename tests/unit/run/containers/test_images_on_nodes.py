@@ -100,7 +100,7 @@ def test_who_an_image_is_pulled_as(container, secrets, environ, user, password):
 
 def test_a_password_that_is_not_there_is_named_before_anything_is_bought():
     around = Environment.model_validate({"container": {"image": "x", "login": "me", "password": "P"}})
-    with pytest.raises(UsageError, match="x is pulled as me, and P is not set"):
+    with pytest.raises(UsageError, match="x is pulled as me, but P is not set"):
         registry_login(around, {}, none_fetched)
     ecr = Environment.model_validate({"container": {"image": "123456789012.dkr.ecr.eu-west-1.amazonaws.com/x:1"}})
     with pytest.raises(UsageError, match="no AWS credentials"):
