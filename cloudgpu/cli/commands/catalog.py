@@ -106,5 +106,5 @@ def revert(number: Number = None, on: On = None, json: Json = False) -> None:
         simulated = target == "rehearsal"
         wiring.screen.document({"target": target, "simulated": simulated, "was": before, "overlay": after})
     else:
-        current = f"overlay {after}" if after else "the catalog bundled with cloudgpu"
+        current = f"snapshot {after}" if after else "the catalog bundled with cloudgpu"
         wiring.screen.line(f"{target}: {current} is in use again (was {before})")

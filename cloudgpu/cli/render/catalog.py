@@ -25,7 +25,7 @@ def refreshed_lines(result: RefreshResult) -> list[str]:
     """Return one line per change, and one per part of the data that was skipped or could not be read."""
     where = _where(result.entry.regions)
     simulated = "  [simulated]" if result.simulated else ""
-    lines = [f"{result.target} {where}: {result.entry.summary} (overlay {result.entry.number}){simulated}"]
+    lines = [f"{result.target} {where}: {result.entry.summary} (snapshot {result.entry.number}){simulated}"]
     lines += [f"  {change}" for change in _shown(result.changes, result.entry.number)]
     lines += [f"skipped: {name} has the unknown GPU {gpu}" for name, gpu in result.left_out.items()]
     for unread in result.unread:
@@ -80,7 +80,7 @@ def knowledge_lines(status: CatalogStatus, now: datetime) -> list[str]:
     if status.entry is None:
         lines.append(f"{status.target}: no data has been read yet; to read it: {_refresh(status.target)}")
     else:
-        read = f"overlay {status.entry.number}, read {moment(status.entry.at)} by account {status.entry.account}"
+        read = f"snapshot {status.entry.number}, read {moment(status.entry.at)} by account {status.entry.account}"
         lines += [f"{status.target}: {read}{simulated}", ""]
         rows = [
             (
@@ -136,7 +136,7 @@ def history_lines(history: History, target: str) -> list[str]:
     if not history.entries:
         return [f"{target}: no data has been read yet; to read it: {_refresh(target)}"]
     rows = [_history_row(entry, in_use=entry.number == history.current) for entry in history.entries]
-    lines = columns([("", "overlay", "read", "over", "regions", "changed"), *rows], right={1, 3})
+    lines = columns([("", "snapshot", "read", "over", "regions", "changed"), *rows], right={1, 3})
     return lines if history.current else [*lines, f"{target}: the catalog bundled with cloudgpu is in use"]
 
 
@@ -147,7 +147,7 @@ def _history_row(entry: SnapshotEntry, *, in_use: bool) -> tuple[str, ...]:
 
 def entry_lines(entry: SnapshotEntry) -> list[str]:
     """Return the summary and all changes of one refresh."""
-    head = f"overlay {entry.number}, read {moment(entry.at)} from {_where(entry.regions)}: {entry.summary}"
+    head = f"snapshot {entry.number}, read {moment(entry.at)} from {_where(entry.regions)}: {entry.summary}"
     return [head, *(f"  {text}" for text in entry.lines)]
 
 

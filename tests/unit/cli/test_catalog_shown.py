@@ -40,7 +40,7 @@ def refreshed():
 def test_a_refresh_shows_what_changed_and_what_nobody_told(refreshed):
     shown = refreshed_lines(refreshed)
     assert shown[:3] == [
-        "rehearsal us-east-1: 1 price changed (overlay 3)  [simulated]",
+        "rehearsal us-east-1: 1 price changed (snapshot 3)  [simulated]",
         "  price: p3dn.24xlarge us-east-1: 31.212 -> 29.5 USD/h (-5.5 %)",
         "  spot: g5.0xlarge us-east-1: 1-2 -> 1-3 USD/h",
     ]
@@ -81,7 +81,7 @@ def knowledge(**changes):
 
 def test_every_figure_has_its_age_and_source():
     assert knowledge_lines(knowledge(), NOW + timedelta(hours=3)) == [
-        "aws: overlay 3, read 2026-11-21 12:00 UTC by account 111122223333",
+        "aws: snapshot 3, read 2026-11-21 12:00 UTC by account 111122223333",
         "",
         "region     what       rows  read                  age      source",
         "us-east-1  on-demand    63  2026-11-21 12:00 UTC  3 h ago  Pricing GetProducts",
@@ -104,16 +104,16 @@ def test_without_a_refresh_everything_is_as_shipped():
 def test_the_history_marks_the_one_that_holds():
     many = SnapshotEntry(4, NOW, "1", tuple(f"r-{n}" for n in range(17)), 3, "nothing changed", ())
     assert history_lines(History(3, (ENTRY, many)), "aws") == [
-        "   overlay  read                  over  regions     changed",
-        "*        3  2026-11-21 12:00 UTC     2  us-east-1   1 price changed",
-        "         4  2026-11-21 12:00 UTC     3  17 regions  nothing changed",
+        "   snapshot  read                  over  regions     changed",
+        "*         3  2026-11-21 12:00 UTC     2  us-east-1   1 price changed",
+        "          4  2026-11-21 12:00 UTC     3  17 regions  nothing changed",
     ]
     assert history_lines(History(0, (ENTRY,)), "aws")[-1] == "aws: the catalog bundled with cloudgpu is in use"
     assert history_lines(History(), "aws") == [
         "aws: no data has been read yet; to read it: cloudgpu catalog refresh --on aws"
     ]
     assert entry_lines(ENTRY) == [
-        "overlay 3, read 2026-11-21 12:00 UTC from us-east-1: 1 price changed",
+        "snapshot 3, read 2026-11-21 12:00 UTC from us-east-1: 1 price changed",
         "  price: p3dn.24xlarge ...",
     ]
     assert history_json(History(3, (ENTRY,)), "aws", None)["history"][0]["changes"] is None

@@ -21,7 +21,7 @@ from cloudgpu.engine.direct import journal
 from cloudgpu.engine.direct.journal_state import Intent, Meta
 from cloudgpu.engine.lease import ClusterLease, Holder
 from cloudgpu.engine.pulumi_cli import state as pulumi_state
-from cloudgpu.engine.pulumi_cli.command import _noted
+from cloudgpu.engine.pulumi_cli.command import _recorded_process
 from cloudgpu.engine.pulumi_cli.recovery import notes_in
 from cloudgpu.errors import UsageError
 from cloudgpu.launch.inventory import Inventory
@@ -281,7 +281,7 @@ def _unsettled(content: bytes) -> None:
 
 
 def _process_note(content: bytes) -> None:
-    _noted(written("running", content))
+    _recorded_process(written("running", content))
 
 
 def _ssh_mark(content: bytes) -> None:

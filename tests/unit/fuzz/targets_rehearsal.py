@@ -27,7 +27,7 @@ from cloudgpu.rehearsal.nodes.control import _request
 from cloudgpu.rehearsal.nodes.host import HostOptions
 from cloudgpu.rehearsal.nodes.programs.sftp import Server
 from cloudgpu.rehearsal.nodes.servers import power_commands
-from cloudgpu.rehearsal.nodes.servers.command_stubs import _question
+from cloudgpu.rehearsal.nodes.servers.command_stubs import _parsed as _parsed_command
 from cloudgpu.rehearsal.nodes.servers.metadata import MetadataService, parse_head
 from cloudgpu.rehearsal.nodes.servers.nvidia_smi import answer as nvidia_smi
 from cloudgpu.rehearsal.nodes.values import RoleCredentials, spec_from_json, spec_to_json
@@ -258,7 +258,7 @@ def _timer_file(text: str) -> None:
 
 
 def _standin(data: bytes) -> None:
-    program, arguments, units = _question(data)
+    program, arguments, units = _parsed_command(data)
     assert isinstance(program, str)
     conforms(list[str], arguments)
     conforms(dict[str, str], units)

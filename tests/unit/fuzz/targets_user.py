@@ -30,7 +30,7 @@ from cloudgpu.backends.hosts.delete import HostTeardown
 from cloudgpu.catalog import load as load_catalog
 from cloudgpu.catalog.gpu_spec import misfit, types_for_spec
 from cloudgpu.catalog.memory_text import gib
-from cloudgpu.cli.commands.extend import _moment
+from cloudgpu.cli.commands.extend import _parse_expiry
 from cloudgpu.cli.terminal.number_format import duration
 from cloudgpu.clock import ManualClock
 from cloudgpu.decoding import decoded
@@ -187,7 +187,7 @@ def _indices(text: str) -> None:
 
 
 def _until(text: str) -> None:
-    found = _moment(text)
+    found = _parse_expiry(text)
     assert found is None or found.utcoffset() == timedelta()
 
 
@@ -293,7 +293,7 @@ def _left_hosts(value: Any) -> None:
         answer = AgentReply(value, "a")
         context: Any = mock.Mock()
         context.cloud.told.return_value = {NODE.index: answer}
-        found = HostTeardown(context)._left([NODE], mock.Mock())
+        found = HostTeardown(context)._request_release([NODE], mock.Mock())
         assert bool(found.gone) != bool(found.left)
         assert not found.gone or value["left"] == []
 
