@@ -294,8 +294,8 @@ def _left_hosts(value: Any) -> None:
         context: Any = mock.Mock()
         context.cloud.told.return_value = {NODE.index: answer}
         found = HostTeardown(context)._request_release([NODE], mock.Mock())
-        assert bool(found.gone) != bool(found.left)
-        assert not found.gone or value["left"] == []
+        assert bool(found.released) != bool(found.left)
+        assert not found.released or value["left"] == []
 
 
 def _figures(text: str) -> None:

@@ -214,7 +214,7 @@ def test_without_its_password_only_what_anybody_may_have_is_found(registry):
     assert ask(registry, login="ann", password="KEY").presence == "there"
     registry.pages["/v2/team/own/manifests/1"] = password_wanted((200, SINGLE, {}))
     seen = ask(registry, login="ann", password="KEY")
-    assert (seen.presence, seen.why.endswith("and KEY is not set")) == ("unknown", True)
+    assert (seen.presence, seen.why.endswith("but KEY is not set")) == ("unknown", True)
 
 
 def tokens(registry: Played, giver: Played, allowed: str, status: int = 200, token: str = "t1") -> None:
