@@ -28,7 +28,7 @@ class DeletionResult:
     cluster: str
     known: bool
     instances: tuple[str, ...] = ()
-    strays: tuple[str, ...] = ()
+    orphans: tuple[str, ...] = ()
     usd: Decimal = Decimal(0)
     simulated: bool = False
     run_id: str = ""
@@ -49,7 +49,7 @@ class DeletionResult:
             "run_id": self.run_id,
             "known": self.known,
             "instances_ended": list(self.instances),
-            "strays_ended": list(self.strays),
+            "strays_ended": list(self.orphans),
             "storage_ended": list(self.storage.ended),
             "storage_kept": [kept_storage.as_json() for kept_storage in self.storage.kept],
             "cost": {"usd": str(self.usd), "simulated": self.simulated, "estimated": self.estimated},

@@ -14,7 +14,7 @@ from cloudgpu.ledger.billing import Bill, Charge, ParsedPrices, apportion, usd
 
 By = Literal["user", "team", "run", "recipe", "cluster"]
 
-NOBODY = "(none)"
+NO_VALUE = "(none)"
 """Key of costs without an owner, team or recipe."""
 _OF_RUNS = ("run", "recipe")
 _KEYS: Mapping[By, Callable[[Charge], str]] = {
@@ -129,7 +129,7 @@ def _cut(charge: Charge, pieces: Iterable[Slice], by: By, cut: datetime | None, 
 def _keys(charge: Charge, runs: Sequence[RunInterval], by: By) -> list[tuple[str, frozenset[str]]]:
     """Return the keys among which a slice is split in equal parts, and the runs that count toward each key."""
     if by in _OF_RUNS and runs:
-        return [((run.run_id if by == "run" else run.recipe or NOBODY), frozenset({run.run_id})) for run in runs]
+        return [((run.run_id if by == "run" else run.recipe or NO_VALUE), frozenset({run.run_id})) for run in runs]
     return [(_unattributed_key(charge, by), _run_ids(charge, runs))]
 
 
@@ -137,7 +137,7 @@ def _unattributed_key(charge: Charge, by: By) -> str:
     """Return the key for time that no recorded run used."""
     # Idle time includes resources that outlive the nodes. A name with a space belongs to storage or an image.
     unused = charge.cluster if " " in charge.cluster else f"(idle) {charge.cluster}"
-    return _KEYS[by](charge) or (unused if by in _OF_RUNS else NOBODY)
+    return _KEYS[by](charge) or (unused if by in _OF_RUNS else NO_VALUE)
 
 
 def _run_ids(charge: Charge, runs: Iterable[RunInterval]) -> frozenset[str]:

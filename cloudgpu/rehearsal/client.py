@@ -172,7 +172,7 @@ def nodes(cloud: RehearsalClient) -> tuple[NodeInfo, ...]:
     return tuple(NodeInfo(**row) for row in call(cloud, "GET", "nodes")["nodes"])
 
 
-def census(cloud: RehearsalClient) -> dict[str, list[dict[str, Any]]]:
+def list_resources(cloud: RehearsalClient) -> dict[str, list[dict[str, Any]]]:
     """Return every resource that costs money or was left over, in all regions, grouped by resource kind.
 
     Raises:

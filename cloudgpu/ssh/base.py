@@ -13,11 +13,11 @@ from cloudgpu.ssh.transfer.receive import OnSkipped
 
 COMMAND_S: Final = 120.0
 """Default time limit of a command whose output is read as a whole, in seconds."""
-Told = Callable[[ConnectError | None], None]
+FailureCallback = Callable[[ConnectError | None], None]
 """Listener for connections through a tunnel; receives None on success, or the error that prevented the connection."""
 
 
-def nobody(_trouble: ConnectError | None) -> None:
+def ignore_failure(_trouble: ConnectError | None) -> None:
     """Ignore the outcome of a tunnel connection."""
 
 
@@ -107,7 +107,13 @@ class Host(Protocol):
         """
 
     def forward(
-        self, remote_port: int, *, local: int = 0, near: bool = False, bound: bool = False, told: Told = nobody
+        self,
+        remote_port: int,
+        *,
+        local: int = 0,
+        near: bool = False,
+        bound: bool = False,
+        told: FailureCallback = ignore_failure,
     ) -> int:
         """Open a tunnel to a port on the node's loopback address and return the local port.
 

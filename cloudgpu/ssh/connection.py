@@ -7,7 +7,7 @@ from pathlib import Path
 from cloudgpu.clock import Clock
 from cloudgpu.errors import ConnectError, HostKeyError, RemoteCommandError
 from cloudgpu.launch.inventory import Node, loopback, shares_this_machine
-from cloudgpu.ssh.base import COMMAND_S, Result, Told, nobody
+from cloudgpu.ssh.base import COMMAND_S, FailureCallback, Result, ignore_failure
 from cloudgpu.ssh.channel import OrderlyChannel
 from cloudgpu.ssh.command import RemoteCommand
 from cloudgpu.ssh.failure_text import checked, describe, still_there
@@ -251,7 +251,13 @@ class SshHost:
         return transfer.fetch_tree(self, source, patterns, to, on_skipped)
 
     def forward(
-        self, remote_port: int, *, local: int = 0, near: bool = False, bound: bool = False, told: Told = nobody
+        self,
+        remote_port: int,
+        *,
+        local: int = 0,
+        near: bool = False,
+        bound: bool = False,
+        told: FailureCallback = ignore_failure,
     ) -> int:
         """Open a tunnel to a port on the node's loopback address and return the local port. Idempotent.
 

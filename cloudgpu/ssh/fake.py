@@ -8,7 +8,7 @@ from pathlib import Path
 
 from cloudgpu.errors import ConnectError, RemoteCommandError
 from cloudgpu.launch.inventory import Node
-from cloudgpu.ssh.base import COMMAND_S, Result, Told, nobody
+from cloudgpu.ssh.base import COMMAND_S, FailureCallback, Result, ignore_failure
 from cloudgpu.ssh.command import RemoteCommand
 from cloudgpu.ssh.failure_text import checked, describe
 from cloudgpu.ssh.openssh_command import ServerKey
@@ -151,7 +151,13 @@ class FakeHost:
         return names
 
     def forward(
-        self, remote_port: int, *, local: int = 0, near: bool = False, bound: bool = False, told: Told = nobody
+        self,
+        remote_port: int,
+        *,
+        local: int = 0,
+        near: bool = False,
+        bound: bool = False,
+        told: FailureCallback = ignore_failure,
     ) -> int:
         """Record the port and return it as the local port, without opening a tunnel."""
         del local, near, bound, told

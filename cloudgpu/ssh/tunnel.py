@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable
 
 from cloudgpu.errors import ConnectError, StateError, UsageError
-from cloudgpu.ssh.base import Told, nobody
+from cloudgpu.ssh.base import FailureCallback, ignore_failure
 from cloudgpu.ssh.channel import OrderlyChannel
 from cloudgpu.ssh.transport import LOST
 
@@ -26,7 +26,9 @@ _RESET = struct.pack("ii", 1, 0)
 class Tunnel:
     """Listens on 127.0.0.1 and forwards every connection through a channel opened by `connect`."""
 
-    def __init__(self, connect: Callable[[], OrderlyChannel], listener: socket.socket, told: Told = nobody) -> None:
+    def __init__(
+        self, connect: Callable[[], OrderlyChannel], listener: socket.socket, told: FailureCallback = ignore_failure
+    ) -> None:
         self._connect = connect
         self._told = told
         self._listener = listener

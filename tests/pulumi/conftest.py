@@ -114,7 +114,7 @@ class Place:
 
     def made(self) -> dict[str, Any]:
         """What the endpoint itself counts for the cluster, by kind."""
-        counted = {kind: rows for kind, rows in client.census(self.cloud).items() if rows and kind != "buckets"}
+        counted = {kind: rows for kind, rows in client.list_resources(self.cloud).items() if rows and kind != "buckets"}
         counted = {kind: [row for row in rows if "cloudgpu:cluster" in row["tags"]] for kind, rows in counted.items()}
         return {kind: rows for kind, rows in counted.items() if rows}
 

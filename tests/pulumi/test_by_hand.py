@@ -61,4 +61,4 @@ def test_pulumi_up_by_hand_makes_the_same_and_destroy_ends_it(place, tmp_path):
     place.direct().up(place.stack, place.events.append)
     assert {kind: len(rows) for kind, rows in place.made().items()} == by_hand
     place.direct().destroy(place.stack, place.events.append)
-    assert client.census(place.cloud)["instances"] == []
+    assert client.list_resources(place.cloud)["instances"] == []

@@ -115,7 +115,7 @@ def test_killed_in_the_middle_then_up_goes_on(workspace, engine):
         kill_at_the_launch(workspace, engine, rule)
         up = workspace.json("up", "plain", "--yes", env=engine)
         assert len(up["nodes"]) == 2, case
-        assert len(client.census(workspace.cloud)["instances"]) == 2, case
+        assert len(client.list_resources(workspace.cloud)["instances"]) == 2, case
         workspace.run("down", "plain", env=engine)
         assert workspace.left() == {}, case
 

@@ -70,7 +70,7 @@ def test_no_capacity_is_typed_and_the_next_zone_is_tried(place):
     with pytest.raises(CapacityError) as caught:
         place.up()
     assert caught.value.code == "InsufficientInstanceCapacity"
-    assert client.census(place.cloud)["instances"] == []
+    assert client.list_resources(place.cloud)["instances"] == []
     place.config["zone"] = "us-east-1d"
     place.up()
     assert {node.zone for node in client.nodes(place.cloud)} == {"us-east-1d"}

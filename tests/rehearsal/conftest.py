@@ -22,7 +22,7 @@ import pytest
 from cloudgpu.clock import SystemClock
 from cloudgpu.paths import Home
 from cloudgpu.rehearsal import client
-from tests.rehearsal.forking.forked import ForkedPopen, zygote
+from tests.rehearsal.forking.forked import ForkedPopen, fork_server
 
 COMMAND_S = 120
 
@@ -105,7 +105,7 @@ class Workspace:
 
     def left(self) -> dict:
         """What the endpoint itself says is still there."""
-        return {kind: found for kind, found in client.census(self.cloud).items() if found}
+        return {kind: found for kind, found in client.list_resources(self.cloud).items() if found}
 
     def recipe(self, name: str = "plain", *, script: str = TRAIN, **sections: str) -> Path:
         """A recipe that needs nothing but a Python: two nodes, two ranks each."""
@@ -148,7 +148,7 @@ def forks() -> Iterator[type[subprocess.Popen]]:
         yield subprocess.Popen
         return
     # The path of a socket is short; a folder of pytest's may not be.
-    with tempfile.TemporaryDirectory(prefix="zygote") as folder, zygote(Path(folder) / "socket"):
+    with tempfile.TemporaryDirectory(prefix="fork server") as folder, fork_server(Path(folder) / "socket"):
         yield ForkedPopen
 
 

@@ -57,7 +57,7 @@ def nothing_left(cloud: client.RehearsalClient, session: Session) -> Iterator[No
     yield
     for name in ("demo", "other"):
         tag_search.release(session, tag_search.everything(session, name), CLOCK)
-    left = {kind: found for kind, found in client.census(cloud).items() if found}
+    left = {kind: found for kind, found in client.list_resources(cloud).items() if found}
     assert left == {}
 
 
@@ -169,8 +169,8 @@ def test_no_room_leaves_no_instance(session: Session, cloud: client.RehearsalCli
     try:
         with pytest.raises(CapacityError):
             carry_out(session, public_key)
-        assert client.census(cloud)["instances"] == []
-        assert client.census(cloud)["fleets"] == []
+        assert client.list_resources(cloud)["instances"] == []
+        assert client.list_resources(cloud)["fleets"] == []
     finally:
         client.put_capacity(cloud, {})
 

@@ -103,7 +103,7 @@ class Site:
 
     def left(self):
         """What the endpoint itself still counts, and what a search by tag finds."""
-        counted = {kind: rows for kind, rows in client.census(self.cloud).items() if rows and kind != "buckets"}
+        counted = {kind: rows for kind, rows in client.list_resources(self.cloud).items() if rows and kind != "buckets"}
         counted = {kind: [row for row in rows if "cloudgpu:cluster" in row["tags"]] for kind, rows in counted.items()}
         return {kind: rows for kind, rows in counted.items() if rows}, tag_search.everything(self.clients(), "demo")
 
@@ -139,7 +139,7 @@ def test_no_capacity_then_the_next_zone(site):
     with pytest.raises(CapacityError) as caught:
         site.up()
     assert caught.value.code
-    assert client.census(site.cloud)["instances"] == []
+    assert client.list_resources(site.cloud)["instances"] == []
     site.config["zone"] = "us-east-1d"
     applied = site.up()
     assert applied.changes["create"] >= 1

@@ -102,7 +102,7 @@ class Teardown:
         record = self._mark_ending(record)
         closing = LedgerCloser.started(self._context, rows)
         belongs = whose or (lambda resource: has_token(resource, record.token))
-        strays = self._delete_resources(record, belongs, failures, may_be_interrupted=whose is not None)
+        orphans = self._delete_resources(record, belongs, failures, may_be_interrupted=whose is not None)
         # A region that is confirmed empty no longer costs anything, even if other regions failed.
         closing.close([row for row in self._billing.rows(record) if row.spending.region not in failures])
         storage = NOTHING
@@ -116,7 +116,7 @@ class Teardown:
             known=True,
             unsaved=(*unsaved, *forget(self._context, record.name)),
             instances=record.instance_ids,
-            strays=strays,
+            orphans=orphans,
             usd=self._billing.usd(rows, self._context.clock.now()),
             estimated=any(part.estimated for row in rows for part in row.parts.values()),
             simulated=record.simulated,
@@ -164,7 +164,7 @@ class Teardown:
             name,
             known=False,
             unsaved=(*end_runs(self._context, name), *forget(self._context, name)),
-            strays=done.strays,
+            orphans=done.orphans,
             usd=done.usd,
             estimated=done.estimated,
             simulated=self._context.cloud.target == "rehearsal",
@@ -222,13 +222,13 @@ class Teardown:
         # Unreachable regions come last, because deleting by journal retries every call.
         reachable_first = sorted(regions, key=failures.__contains__)
         unreadable = {region for region in reachable_first if self._delete_by_journal(record, region, failures)}
-        strays = done.ended + self._tags.end_rest(name, (*regions, GLOBAL), whose, failures)
+        orphans = done.ended + self._tags.end_rest(name, (*regions, GLOBAL), whose, failures)
         unanswered = [row for row in unconfirmed if row.spending.region not in has_journal - unreadable]
         if self._launches.wait(unanswered, started_at) or self._settled(unreadable):
-            strays += self._tags.end_rest(name, (*regions, GLOBAL), whose, failures)
+            orphans += self._tags.end_rest(name, (*regions, GLOBAL), whose, failures)
         rows = self._billing.rows(record)
         self._launches.note_ended(name, rows, lambda resource: has_token(resource, record.token), failures)
-        return strays
+        return orphans
 
     def _settled(self, unreadable: Set[str]) -> bool:
         """Wait until tag search lists the resources of lost journals. Return False if no journal is lost."""

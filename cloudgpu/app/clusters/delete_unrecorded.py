@@ -28,7 +28,7 @@ class UnrecordedResult:
         estimated: Whether the cost is an upper bound, because AWS did not report when a resource was terminated.
     """
 
-    strays: tuple[str, ...]
+    orphans: tuple[str, ...]
     usd: Decimal
     estimated: bool
     storage: StorageOutcome
@@ -61,11 +61,11 @@ class UnrecordedTeardown:
         owned = [resource for resource in result.found if self._is_own(resource)]
         if result.found and not owned and not self._failures:
             raise _not_yours(self._name, result.found[0])
-        strays = self._nodes_ended(owned)
+        orphans = self._nodes_ended(owned)
         self._billing.note_launched(rows, [*owned, *(node for node in result.terminated if self._is_own(node))])
         # Without a journal, unanswered calls are unknown and one empty search is not enough.
         self._launches.wait(unlaunched(rows), started_at)
-        strays += self._tags.end_rest(self._name, (*self._failures.asked, GLOBAL), self._is_own, self._failures)
+        orphans += self._tags.end_rest(self._name, (*self._failures.asked, GLOBAL), self._is_own, self._failures)
         rows = self._billing.rows_without_record(self._name)
         self._launches.note_ended(self._name, rows, self._is_own, self._failures)
         closed = self._closed(closing, opened)
@@ -73,7 +73,7 @@ class UnrecordedTeardown:
         self._failures.raise_any()
         usd = self._billing.usd(closed, self._context.clock.now())
         return UnrecordedResult(
-            strays, usd, any(part.estimated for row in closed for part in row.parts.values()), storage
+            orphans, usd, any(part.estimated for row in closed for part in row.parts.values()), storage
         )
 
     def _is_own(self, resource: TaggedResource) -> bool:

@@ -118,7 +118,7 @@ class ClusterStorage:
         _all_or_raise([("", region) for region in regions], end_in)
         return StorageOutcome(tuple(stored.name for stored in deleted))
 
-    def end_stray(self, name: str, token: str, region: str) -> None:
+    def end_orphan(self, name: str, token: str, region: str) -> None:
         """Delete storage that a sweep found: by its record if this home has one, otherwise by its tags.
 
         Raises:

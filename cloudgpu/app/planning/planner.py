@@ -55,15 +55,15 @@ def make_plan(
     cooldowns: Cooldowns | None = None,
     network: NetworkRequest = NO_REQUEST,
     catalog: Catalog | None = None,
-    rooms: QuotaHeadroom | None = None,
+    quota_headroom: QuotaHeadroom | None = None,
     surveyor: Preflight | None = None,
     all_regions: bool = False,
 ) -> Planned:
     """Plan a recipe.
 
-    If `cloud` is None, plan offline with the quotas that `rooms` has cached. Candidates with a recent capacity failure
-    in `cooldowns` are tried last. `catalog` defaults to the bundled catalog. `surveyor` checks the resources that the
-    recipe and the settings refer to. `all_regions` ignores the regions and zones of the recipe.
+    If `cloud` is None, plan offline with the quotas cached by `quota_headroom`. Candidates with a recent capacity
+    failure in `cooldowns` are tried last. `catalog` defaults to the bundled catalog. `surveyor` checks the resources
+    that the recipe and the settings refer to. `all_regions` ignores the regions and zones of the recipe.
 
     Raises:
         RecipeError: The recipe is invalid.
@@ -90,8 +90,10 @@ def make_plan(
             PlannerInput(recipe, target, catalog, quotes, default_region, today, network), connection, usable
         )
         quotes = quotes if cooldowns is None else replace(quotes, refused=cooldowns.recent(connection))
-    if rooms is not None:
-        headroom = rooms.remembered(target, known) if connection is None else rooms.asked(connection, usable)
+    if quota_headroom is not None:
+        headroom = (
+            quota_headroom.remembered(target, known) if connection is None else quota_headroom.asked(connection, usable)
+        )
         quotes = replace(quotes, quotas=headroom_by_quota(headroom))
     question = PlannerInput(recipe, target, catalog, quotes, default_region, today, network)
     return Planned(planner.answer(question), loaded.path, loaded.base, question)

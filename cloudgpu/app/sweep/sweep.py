@@ -55,13 +55,13 @@ class SweepFindings:
     regions: tuple[str, ...]
     unknown: tuple[tuple[str, str], ...]
     clusters: tuple[tuple[ClusterResources, SweepDecision], ...]
-    outliving: tuple[tuple[RetainedResource, SweepDecision], ...] = ()
+    retained: tuple[tuple[RetainedResource, SweepDecision], ...] = ()
     unseen: tuple[tuple[str, str], ...] = ()
 
     @property
     def storage_going(self) -> tuple[RetainedResource, ...]:
         """Storage that may be deleted."""
-        return tuple(storage for storage, decision in self.outliving if decision.goes)
+        return tuple(storage for storage, decision in self.retained if decision.goes)
 
     @property
     def going(self) -> tuple[ClusterResources, ...]:
@@ -117,13 +117,13 @@ class Sweep:
         going = {cluster.cluster for cluster, decision in clusters if decision.goes}
         around = self._around(resources, going, all_asked=not unknown and not regions)
         retained = [
-            resource for result in results.values() for resource in result.outliving if _is_covered(resource, request)
+            resource for result in results.values() for resource in result.retained if _is_covered(resource, request)
         ]
         return SweepFindings(
             regions=searched,
             unknown=tuple(unknown.items()),
             clusters=clusters,
-            outliving=tuple((resource, decide_retained(resource, around, request)) for resource in retained),
+            retained=tuple((resource, decide_retained(resource, around, request)) for resource in retained),
             unseen=tuple((region, result.denied) for region, result in results.items() if result.denied),
         )
 
@@ -134,7 +134,7 @@ class Sweep:
         failed: list[tuple[RetainedResource, CloudGpuError]] = []
         for resource in (resource for resource in storage if resource.made_for not in remaining):
             try:
-                ClusterStorage(self._context).end_stray(resource.name, resource.token, resource.region)
+                ClusterStorage(self._context).end_orphan(resource.name, resource.token, resource.region)
                 ended.append(resource)
             except CloudGpuError as err:
                 self._context.emit(Note(f"{resource.label}: {err.message}"))
@@ -289,7 +289,7 @@ class _RegionResult:
     """The resources of one region, or of IAM."""
 
     tagged: Sequence[BillableResource]
-    outliving: tuple[RetainedResource, ...] = ()
+    retained: tuple[RetainedResource, ...] = ()
     denied: str = ""
     """Reason why storage and images could not be listed, or empty."""
     unknown: str = ""

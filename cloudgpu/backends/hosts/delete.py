@@ -143,10 +143,10 @@ class HostTeardown:
                 left=outcome.left,
                 hint=f"run `{command('cloudgpu', 'down', name)}` again when the hosts are reachable",
             )
-        strays = tuple(host for host in outcome.released if answers[host]["clusters"])
-        usd = self._billing.settle(self._billing.rows_without_record(name), running=bool(strays))
+        orphans = tuple(host for host in outcome.released if answers[host]["clusters"])
+        usd = self._billing.settle(self._billing.rows_without_record(name), running=bool(orphans))
         unsaved = (*end_runs(self._context, name), *forget(self._context, name))
-        return DeletionResult(name, known=False, strays=strays, usd=usd, own=True, unsaved=unsaved)
+        return DeletionResult(name, known=False, orphans=orphans, usd=usd, own=True, unsaved=unsaved)
 
     def _request_release(self, nodes: Sequence[Node], leave: Callable[[Host], dict[str, Any]]) -> _ReleaseOutcome:
         """Send the request to all hosts in parallel. A host that cannot be queried does not count as released."""

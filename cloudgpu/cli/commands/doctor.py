@@ -33,13 +33,13 @@ def doctor(
 
         wiring.screen.document(document(STORAGE_GRANTS if storage else GRANTS))
         return
-    from cloudgpu.cli.render.doctor import checkup_lines
+    from cloudgpu.cli.render.doctor import diagnostic_lines
     from cloudgpu.errors import UnfitError
 
     report = wiring.diagnose(storage=storage)
     if json:
         wiring.screen.document(report.as_json())
     else:
-        wiring.screen.lines(checkup_lines(report))
+        wiring.screen.lines(diagnostic_lines(report))
     if report.failed:
         raise typer.Exit(UnfitError.exit_code)

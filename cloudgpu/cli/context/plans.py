@@ -50,7 +50,7 @@ def plan_recipe(
         cooldowns=None if offline else Cooldowns(wiring.home, wiring.clock),
         network=network_request(settings),
         catalog=wiring.catalog,
-        rooms=wiring.quota_headroom,
+        quota_headroom=wiring.quota_headroom,
         surveyor=surveyor,
         all_regions=all_regions,
     )

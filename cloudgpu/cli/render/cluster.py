@@ -101,20 +101,20 @@ def ended_lines(ended: DeletionResult) -> list[str]:
     """Return the lines about what `down` deleted."""
     if ended.own:
         return [*_released_hosts(ended), *_bill(ended)]
-    if not ended.known and not ended.strays and not ended.storage.ended:
+    if not ended.known and not ended.orphans and not ended.storage.ended:
         return [f"there is no cluster {ended.cluster}: no resource has its tag; nothing to delete"]
-    count = len(ended.instances) + len(ended.strays)
+    count = len(ended.instances) + len(ended.orphans)
     terminated = f"{plural(len(ended.instances), 'instance')} terminated"
-    what = terminated if not ended.strays else f"{plural(count, 'resource')} deleted"
+    what = terminated if not ended.orphans else f"{plural(count, 'resource')} deleted"
     lines = [f"cluster {ended.cluster} is deleted, verified by tag search; {what}"]
     lines += [f"  {resource}" for resource in ended.instances]
-    lines += [f"  {resource}  (found only by its tag)" for resource in ended.strays]
+    lines += [f"  {resource}  (found only by its tag)" for resource in ended.orphans]
     lines += [f"  storage {name}, created for the cluster, is deleted" for name in ended.storage.ended]
     return [*lines, *_bill(ended), *(f"  {resource.line}" for resource in ended.storage.kept)]
 
 
 def _released_hosts(ended: DeletionResult) -> list[str]:
-    hosts = [*ended.instances, *ended.strays]
+    hosts = [*ended.instances, *ended.orphans]
     if not hosts and not ended.known:
         return [f"there is no cluster {ended.cluster}: no host of the inventory has its files; nothing to delete"]
     named = ", ".join(hosts)

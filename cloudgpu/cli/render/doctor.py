@@ -9,7 +9,7 @@ _STATE_WIDTH = len("unknown")
 _WIDTH = 120
 
 
-def checkup_lines(report: DiagnosticReport) -> list[str]:
+def diagnostic_lines(report: DiagnosticReport) -> list[str]:
     """Return one line per check, followed by its fix, and the number of checks in each state."""
     name_width = max((len(check.name) for check in report.checks), default=0)
     lines = [line for check in report.checks for line in _lines(check, name_width)]

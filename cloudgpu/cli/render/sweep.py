@@ -41,7 +41,7 @@ def sweep_json(findings: SweepFindings, swept: SweepResult, now: datetime, *, si
                     "why": decision.why,
                     "ended": (resource.label, resource.token) in ended,
                 }
-                for resource, decision in findings.outliving
+                for resource, decision in findings.retained
                 if resource.noun == noun
             ]
             for key, noun in (("storage", "storage"), ("images", "image"))
@@ -56,7 +56,7 @@ def seen_lines(findings: SweepFindings, now: datetime, *, simulated: bool) -> li
     clusters = plural(len(findings.clusters), "cluster") if findings.clusters else "no cluster resources"
     head = f"{clusters} in {where}{' (simulated)' if simulated else ''}"
     blocks = [line for resource, decision in findings.clusters for line in _block(resource, decision, now)]
-    blocks += [line for resource, decision in findings.outliving for line in _retained_lines(resource, decision, now)]
+    blocks += [line for resource, decision in findings.retained for line in _retained_lines(resource, decision, now)]
     blocks += [f"storage and images in {region}: unknown: {why}" for region, why in findings.unseen]
     return [head, *blocks, *(f"{_place(region)}: unknown: {why}" for region, why in findings.unknown)]
 

@@ -12,7 +12,7 @@ from cloudgpu.rehearsal.aws_api.resource_inventory_storage import file_systems
 from cloudgpu.rehearsal.state.records import records_of
 
 
-def census() -> dict[str, list[dict[str, Any]]]:
+def list_resources() -> dict[str, list[dict[str, Any]]]:
     """Return the resources by type, excluding default networks, AWS-managed roles and terminated instances."""
     resources: dict[str, list[dict[str, Any]]] = {resource_type: [] for resource_type in _RESOURCE_TYPES}
     for _, _, backend in list(ec2_backends.iter_backends()):

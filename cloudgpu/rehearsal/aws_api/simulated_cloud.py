@@ -12,7 +12,7 @@ from cloudgpu.rehearsal.aws_api.ec2 import instance_store
 from cloudgpu.rehearsal.aws_api.ec2.instance_lifecycle import NodeKeeper
 from cloudgpu.rehearsal.aws_api.ec2.reachability import retell
 from cloudgpu.rehearsal.aws_api.interfaces import Parts, World
-from cloudgpu.rehearsal.aws_api.resource_inventory import census
+from cloudgpu.rehearsal.aws_api.resource_inventory import list_resources
 from cloudgpu.rehearsal.aws_api.resource_inventory_storage import holding
 from cloudgpu.rehearsal.aws_api.scheduler_due import carry_out_due
 from cloudgpu.rehearsal.aws_api.ssm_sessions import SsmSessions
@@ -105,11 +105,11 @@ class SimulatedCloud:
 
     def regions(self) -> set[str]:
         """Return the regions with resources of the caller."""
-        return {str(row["region"]) for rows in census().values() for row in rows if row.get("region")}
+        return {str(row["region"]) for rows in list_resources().values() for row in rows if row.get("region")}
 
-    def census(self) -> dict[str, list[dict[str, Any]]]:
+    def list_resources(self) -> dict[str, list[dict[str, Any]]]:
         """Return every billable or leftover resource."""
-        return census()
+        return list_resources()
 
     def nodes(self) -> list[dict[str, Any]]:
         """Return every instance that is not terminated, with its node's address."""

@@ -26,7 +26,7 @@ class ControlTarget(Protocol):
     def nodes(self) -> list[dict[str, Any]]:
         """Return every instance that is not terminated."""
 
-    def census(self) -> dict[str, list[dict[str, Any]]]:
+    def list_resources(self) -> dict[str, list[dict[str, Any]]]:
         """Return every billable or leftover resource."""
 
     def advance(self, seconds: float) -> None:
@@ -65,7 +65,7 @@ class ControlApi:
         return {
             ("GET", "health"): lambda _: self.server.health(),
             ("GET", "nodes"): lambda _: {"nodes": self.server.nodes()},
-            ("GET", "census"): lambda _: self.server.census(),
+            ("GET", "census"): lambda _: self.server.list_resources(),
             ("GET", "faults"): lambda _: self.faults.shown(),
             ("PUT", "faults"): self._put_faults,
             ("GET", "script"): lambda _: self.active_faults.shown(),

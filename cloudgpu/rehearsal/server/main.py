@@ -127,10 +127,10 @@ class RehearsalServer:
         """Return every instance that is not terminated."""
         return list(self._ready_cloud().nodes())
 
-    def census(self) -> dict[str, list[dict[str, Any]]]:
+    def list_resources(self) -> dict[str, list[dict[str, Any]]]:
         """Return every billable or leftover resource."""
         with self._lock:
-            resources: dict[str, list[dict[str, Any]]] = self._ready_cloud().census()
+            resources: dict[str, list[dict[str, Any]]] = self._ready_cloud().list_resources()
         return resources
 
     def advance(self, seconds: float) -> None:

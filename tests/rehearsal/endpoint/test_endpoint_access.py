@@ -107,7 +107,7 @@ def test_the_kth_change_can_be_cut_before_or_after_its_effect(rig):
     client.put_faults(rig.cloud, [{"do": "drop", "mutating": True, "nth": 1, "phase": "after_effect"}])
     with pytest.raises(BotoCoreError):
         make("c")
-    assert {row["name"] for row in client.census(rig.cloud)["placement_groups"]} == {"a", "c"}
+    assert {row["name"] for row in client.list_resources(rig.cloud)["placement_groups"]} == {"a", "c"}
     assert client.faults(rig.cloud)["mutating_calls"] == 1
 
 
@@ -141,7 +141,7 @@ def test_a_held_call_waits_and_others_do_not(rig):
     assert client.release(rig.cloud) == 1
     thread.join(10)
     assert failed.is_set()
-    assert [row["name"] for row in client.census(rig.cloud)["placement_groups"]] == ["other"]
+    assert [row["name"] for row in client.list_resources(rig.cloud)["placement_groups"]] == ["other"]
 
 
 def test_time_is_moved_for_the_nodes(rig):
@@ -161,7 +161,7 @@ def test_many_launches_at_once_are_each_carried_out_once(rig):
     with ThreadPoolExecutor(16) as pool:
         ids = set(pool.map(run, range(32)))
     assert len(ids) == 8
-    assert len(client.census(rig.cloud)["instances"]) == 16
+    assert len(client.list_resources(rig.cloud)["instances"]) == 16
 
 
 def test_stopping_ends_every_instance_of_the_record(rig):

@@ -141,7 +141,7 @@ def test_a_nat_gateway_takes_its_time_and_holds_what_it_has(rig):
     nat = rig.ec2.create_nat_gateway(**request)["NatGateway"]["NatGatewayId"]
     assert rig.ec2.create_nat_gateway(**request)["NatGateway"]["NatGatewayId"] == nat
     assert [gateways(rig, nat)[0]["State"] for _ in range(3)] == ["pending", "available", "available"]
-    assert len(client.census(rig.cloud)["nat_gateways"]) == 1
+    assert len(client.list_resources(rig.cloud)["nat_gateways"]) == 1
     tagged = [{"Name": "tag:cloudgpu:cluster", "Values": ["c"]}]
     assert len(rig.ec2.describe_nat_gateways(Filter=tagged)["NatGateways"]) == 1
     assert rig.ec2.describe_nat_gateways(Filter=[{"Name": "state", "Values": ["deleted"]}])["NatGateways"] == []
@@ -157,8 +157,8 @@ def test_a_nat_gateway_takes_its_time_and_holds_what_it_has(rig):
     assert [gateways(rig, nat)[0]["State"] for _ in range(2)] == ["deleting", "deleted"]
     rig.ec2.release_address(AllocationId=mine)
     assert refused(rig.ec2.delete_nat_gateway, NatGatewayId=nat) == "NatGatewayNotFound"
-    assert client.census(rig.cloud)["nat_gateways"] == []
-    assert client.census(rig.cloud)["interfaces"] == []
+    assert client.list_resources(rig.cloud)["nat_gateways"] == []
+    assert client.list_resources(rig.cloud)["interfaces"] == []
 
 
 def test_a_nat_gateway_that_cannot_come_about_fails_and_says_why(rig):
@@ -175,7 +175,7 @@ def test_a_nat_gateway_that_cannot_come_about_fails_and_says_why(rig):
         good: ("available", None),
         second: ("failed", "Resource.AlreadyAssociated"),
     }
-    assert [row["id"] for row in client.census(rig.cloud)["nat_gateways"]] == [good]
+    assert [row["id"] for row in client.list_resources(rig.cloud)["nat_gateways"]] == [good]
 
 
 def test_the_routes_of_an_endpoint_follow_its_tables(rig):
@@ -259,4 +259,4 @@ def test_a_search_by_tag_finds_all_of_it_and_ends_it(rig):
     ]
     release(session, found, SystemClock())
     assert everything(session, "c") == ()
-    assert {kind: rows for kind, rows in client.census(rig.cloud).items() if rows} == {}
+    assert {kind: rows for kind, rows in client.list_resources(rig.cloud).items() if rows} == {}

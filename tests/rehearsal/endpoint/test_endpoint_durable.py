@@ -44,7 +44,7 @@ def test_a_hundred_kills_between_effect_and_answer_lose_and_double_nothing(life)
             volumes.add(answer["VolumeId"])
         life.end(dice.choice([signal.SIGTERM, signal.SIGKILL]))
     life.start()
-    left = client.census(life.cloud)
+    left = client.list_resources(life.cloud)
     assert {row["id"] for row in left["instances"]} == instances
     assert len(instances) + len(volumes) == KILLS
     assert volumes <= {row["id"] for row in left["volumes"]}
@@ -112,7 +112,7 @@ def test_parameters_and_roles_survive(life):
     life.end(signal.SIGKILL)
     life.start()
     assert life.aws("ssm").get_parameter(Name="/mine", WithDecryption=True)["Parameter"]["Value"] == "v"
-    assert client.census(life.cloud)["roles"][0]["id"] == "r"
+    assert client.list_resources(life.cloud)["roles"][0]["id"] == "r"
 
 
 def test_a_region_keeps_its_default_network_that_was_only_looked_at(life):
@@ -143,7 +143,7 @@ def test_a_service_that_cannot_be_saved_does_not_break_the_others(life):
     life.aws("ec2").create_placement_group(GroupName="g")
     life.end(signal.SIGKILL)
     life.start()
-    assert [row["name"] for row in client.census(life.cloud)["placement_groups"]] == ["g"]
+    assert [row["name"] for row in client.list_resources(life.cloud)["placement_groups"]] == ["g"]
 
 
 @pytest.mark.parametrize("damage", [b"", b"another format\n", None])

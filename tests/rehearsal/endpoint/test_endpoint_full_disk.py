@@ -120,7 +120,7 @@ def test_everything_can_be_deleted_on_a_full_disk(small):
     (disk / "ballast").unlink()
     life.start()
     settle(life)
-    found = client.census(life.cloud)
+    found = client.list_resources(life.cloud)
     assert [row["state"] for row in found["instances"] if row["state"] != "terminated"] == []
     assert not found["roles"]
     assert aws.s3.list_objects_v2(Bucket="data")["KeyCount"] == 0

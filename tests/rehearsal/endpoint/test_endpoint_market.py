@@ -98,7 +98,7 @@ def paged_rig(module_rig):
 
 
 def test_a_dry_run_changes_nothing(module_rig):
-    ec2, before = module_rig.ec2, client.census(module_rig.cloud)
+    ec2, before = module_rig.ec2, client.list_resources(module_rig.cloud)
     dry = [
         (ec2.create_vpc, {"CidrBlock": "10.0.0.0/16"}),
         (ec2.create_security_group, {"GroupName": "dry", "Description": "x"}),
@@ -112,7 +112,7 @@ def test_a_dry_run_changes_nothing(module_rig):
     ]
     for call, arguments in dry:
         assert code_of(call, DryRun=True, **arguments) == "DryRunOperation"
-    assert client.census(module_rig.cloud) == before
+    assert client.list_resources(module_rig.cloud) == before
 
 
 def test_what_is_stood_on_stays(rig):

@@ -71,7 +71,7 @@ def test_a_network_reads_back_as_it_was_made(rig):
     ec2.detach_internet_gateway(InternetGatewayId=gateway, VpcId=vpc)
     ec2.delete_internet_gateway(InternetGatewayId=gateway)
     ec2.delete_vpc(VpcId=vpc)
-    left = client.census(rig.cloud)
+    left = client.list_resources(rig.cloud)
     assert [left["vpcs"], left["subnets"]] == [[], []]
 
 
@@ -179,7 +179,7 @@ def test_an_identity_reads_back_as_it_was_made(rig):
         iam.delete_role(RoleName="r")
     iam.delete_role_policy(RoleName="r", PolicyName="p")
     iam.delete_role(RoleName="r")
-    left = client.census(rig.cloud)
+    left = client.list_resources(rig.cloud)
     assert [left["roles"], left["instance_profiles"]] == [[], []]
 
 

@@ -87,7 +87,7 @@ def test_it_ends_the_nodes_at_its_time_and_not_before_and_then_itself(rig, sched
     client.advance(rig.cloud, 60)
     rig.until(lambda: rig.states(*gang) == {"terminated"})
     assert code(scheduler.get_schedule, GroupName="expiry", Name="end") == "ResourceNotFoundException"
-    assert client.census(rig.cloud)["schedules"] == []
+    assert client.list_resources(rig.cloud)["schedules"] == []
 
 
 def test_one_that_was_moved_waits_for_its_new_time(rig, scheduler, schedule_role, gang):
@@ -133,7 +133,7 @@ def test_by_its_fleet_the_rest_of_a_gang_ends_though_one_node_is_forgotten(rig, 
     assert rig.states(*gang) == {"running"}
     client.advance(rig.cloud, HOUR_S)
     rig.until(lambda: rig.states(*gang) == {"terminated"})
-    assert client.census(rig.cloud)["fleets"] == []
+    assert client.list_resources(rig.cloud)["fleets"] == []
 
 
 def test_by_fleet_nothing_ends_that_the_role_may_not_end(rig, scheduler, schedule_role, gang):
@@ -175,10 +175,10 @@ def test_groups_go_with_all_that_is_in_them(rig, scheduler, schedule_role):
     scheduler.create_schedule(**request(schedule_role))
     tags = scheduler.list_tags_for_resource(ResourceArn=ARN)["Tags"]
     assert tags == [{"Key": "cloudgpu:cluster", "Value": "c"}]
-    (row,) = client.census(rig.cloud)["schedules"]
+    (row,) = client.list_resources(rig.cloud)["schedules"]
     assert (row["id"], row["tags"]) == ("expiry/end", {"cloudgpu:cluster": "c"})
     scheduler.delete_schedule_group(Name="expiry")
-    assert client.census(rig.cloud)["schedule_groups"] == client.census(rig.cloud)["schedules"] == []
+    assert client.list_resources(rig.cloud)["schedule_groups"] == client.list_resources(rig.cloud)["schedules"] == []
     assert code(scheduler.delete_schedule_group, Name="expiry") == "ResourceNotFoundException"
     assert code(scheduler.list_tags_for_resource, ResourceArn=ARN) == "ResourceNotFoundException"
     assert code(scheduler.delete_schedule_group, Name="default") == "ValidationException"

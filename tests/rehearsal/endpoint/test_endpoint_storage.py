@@ -82,7 +82,7 @@ def test_lustre_comes_links_and_goes_in_its_own_time(rig: Any) -> None:
     rig.until(lambda: fsx.describe_file_systems()["FileSystems"] == [])
     assert fsx.describe_data_repository_associations()["Associations"] == []
     ec2.delete_security_group(GroupId=group)
-    assert not any(client.census(rig.cloud).values())
+    assert not any(client.list_resources(rig.cloud).values())
 
 
 def test_volumes_are_refused_as_ec2_refuses_them(module_rig: Any) -> None:
@@ -120,8 +120,8 @@ def test_file_systems_outlive_the_server(tmp_path: Path, make_rig: Any) -> None:
     assert snapshot.stat().st_size < 8_000
     with make_rig(tmp_path) as rig:
         efs = rig.aws("efs")
-        assert {row["id"] for row in client.census(rig.cloud)["file_systems"]} == {system, fsx}
-        assert len(client.census(rig.cloud)["interfaces"]) == 2
+        assert {row["id"] for row in client.list_resources(rig.cloud)["file_systems"]} == {system, fsx}
+        assert len(client.list_resources(rig.cloud)["interfaces"]) == 2
         efs.delete_mount_target(MountTargetId=target)
         efs.delete_file_system(FileSystemId=system)
         assert efs.describe_file_systems()["FileSystems"] == []

@@ -73,7 +73,7 @@ def test_the_same_token_launches_once_and_other_parameters_are_refused(rig, flee
     first, again = rig.ec2.create_fleet(**request), rig.ec2.create_fleet(**request)
     assert first["FleetId"] == again["FleetId"]
     assert first["Instances"] == again["Instances"]
-    assert len(client.census(rig.cloud)["instances"]) == 2
+    assert len(client.list_resources(rig.cloud)["instances"]) == 2
     more = fleet(3, [rig.subnet()], ClientToken="t")
     assert code_of(rig.ec2.create_fleet, **more) == "IdempotentParameterMismatch"
 
@@ -102,7 +102,7 @@ def test_a_gang_without_capacity_is_nothing_and_says_why(rig, fleet):
     assert made["Instances"] == []
     assert made["Errors"][0]["ErrorCode"] == "InsufficientInstanceCapacity"
     assert made["Errors"][0]["LaunchTemplateAndOverrides"]["Overrides"]["SubnetId"] == rig.subnet()
-    assert client.census(rig.cloud)["instances"] == []
+    assert client.list_resources(rig.cloud)["instances"] == []
     other = rig.ec2.create_fleet(**fleet(2, [rig.subnet(), rig.subnet("us-east-1d")]))
     assert len(other["Instances"]) == 1
     assert rig.instances(other["Instances"][0]["InstanceIds"][0])[0]["Placement"]["AvailabilityZone"] == "us-east-1d"
@@ -165,8 +165,8 @@ def test_run_without_capacity_is_an_error_or_as_many_as_fit(rig):
 def test_a_launch_that_aws_refuses_is_refused(rig, change, code):
     run = {"MinCount": 1, "MaxCount": 1, "ImageId": rig.ami(), "InstanceType": "p3dn.24xlarge", **change}
     assert code_of(rig.ec2.run_instances, **run) == code
-    assert client.census(rig.cloud)["instances"] == []
-    assert client.census(rig.cloud)["groups"] == []
+    assert client.list_resources(rig.cloud)["instances"] == []
+    assert client.list_resources(rig.cloud)["groups"] == []
 
 
 def test_every_network_card_is_kept(rig):
@@ -211,7 +211,7 @@ def test_fleets_are_shown_by_id_and_deleting_one_ends_its_instances(rig, fleet):
     ids = made["Instances"][0]["InstanceIds"]
     rig.until(lambda: rig.states(*ids) == {"terminated"})
     assert rig.ec2.describe_fleets(FleetIds=[made["FleetId"]])["Fleets"][0]["FleetState"] == "deleted"
-    left = client.census(rig.cloud)
+    left = client.list_resources(rig.cloud)
     assert [left[kind] for kind in ("instances", "volumes", "interfaces", "fleets")] == [[], [], [], []]
 
 
@@ -264,7 +264,7 @@ def test_a_node_that_powers_itself_off_ends_or_stops_as_its_launch_said(rig):
         rig.host.power_itself_off(instance_id)
     rig.until(lambda: rig.states(ends) == {"terminated"} and rig.states(stops) == {"stopped"})
     assert rig.instances(ends)[0]["StateReason"]["Code"] == "Client.InstanceInitiatedShutdown"
-    assert len(client.census(rig.cloud)["volumes"]) == 1
+    assert len(client.list_resources(rig.cloud)["volumes"]) == 1
     rig.ec2.start_instances(InstanceIds=[stops])
     rig.until(lambda: rig.states(stops) == {"running"})
 

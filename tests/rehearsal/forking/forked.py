@@ -1,4 +1,4 @@
-"""Processes that are forked by a zygote instead of being started anew; whoever waits for them sees no difference."""
+"""Processes that are forked by a fork server instead of being started anew; callers see no difference."""
 
 import json
 import os
@@ -12,7 +12,7 @@ from typing import Any
 
 FORKED = ("cloudgpu", "cloudgpu.rehearsal.server", "cloudgpu.rehearsal.nodes.host")
 _PACKET = 1 << 16
-_ZYGOTE = Path(__file__).with_name("zygote.py")
+_FORK_SERVER = Path(__file__).with_name("fork_server.py")
 _socket: list[str] = []
 _real_spawn = os.posix_spawn
 
@@ -39,7 +39,7 @@ def _ask(command: list[Any], streams: list[int], env: Any, cwd: Any, *, own_sess
 
 
 class ForkedPopen(subprocess.Popen):
-    """A `Popen` that forks our own modules from the zygote, and starts everything else as ever."""
+    """A `Popen` that forks our own modules from the fork server, and starts everything else as ever."""
 
     _peer: socket.socket | None = None
 
@@ -72,7 +72,7 @@ class ForkedPopen(subprocess.Popen):
         except BlockingIOError:
             return 0, 0
         self._peer.close()
-        assert answer, f"the zygote that forked {self.args} is gone"
+        assert answer, f"the fork server that forked {self.args} is gone"
         status = json.loads(answer)["status"]  # and now as `waitpid` tells it
         return self.pid, -status if status < 0 else status << 8
 
@@ -98,16 +98,16 @@ def _spawn(
 
 
 def fork_from(path: str) -> None:
-    """From now on this process has its own modules forked by the zygote that listens there."""
+    """From now on this process has its own modules forked by the fork server that listens there."""
     _socket[:] = [path]
     subprocess.Popen = ForkedPopen
     os.posix_spawn = _spawn
 
 
 @contextmanager
-def zygote(path: Path) -> Iterator[None]:
-    """A zygote that listens at `path`, as long as this lasts; rehearsal servers that we start are forked from it."""
-    command = [sys.executable, str(_ZYGOTE), str(path)]
+def fork_server(path: Path) -> Iterator[None]:
+    """Run a fork server at `path` while the context lasts; rehearsal servers that we start are forked from it."""
+    command = [sys.executable, str(_FORK_SERVER), str(path)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout.readline() == "ready\n"
         _socket[:], os.posix_spawn = [str(path)], _spawn

@@ -120,7 +120,7 @@ class Recording:
 
 
 @dataclass
-class Grave:
+class Sandbox:
     """Where commands of one workspace are killed. `cluster` is the one that a case is about."""
 
     workspace: Any
@@ -262,14 +262,14 @@ class Grave:
 
 
 @dataclass(frozen=True)
-class Graveyard:
+class SandboxPool:
     """Clouds side by side, as many as there are cores: cases of one do not meet those of another."""
 
-    graves: tuple[Grave, ...]
+    sandboxes: tuple[Sandbox, ...]
     matrix: Matrix | None = None
 
-    def each(self, cases: Iterable[Any], work: Callable[[Grave, Any], None]) -> None:
-        """Work all cases off, each in whatever grave is free.
+    def each(self, cases: Iterable[Any], work: Callable[[Sandbox, Any], None]) -> None:
+        """Work all cases off, each in whatever sandbox is free.
 
         The first failure ends it, but in a run of the matrix: there all cases of the shard are tried, and what has
         passed before is not tried again.
@@ -279,9 +279,9 @@ class Graveyard:
             return
         matrix, test = self.matrix, os.environ["PYTEST_CURRENT_TEST"].rpartition(" ")[0]
 
-        def kept(grave: Grave, case: Any) -> None:
+        def kept(sandbox: Sandbox, case: Any) -> None:
             with timed(matrix, test, case):
-                work(grave, case)
+                work(sandbox, case)
 
         due = matrix.due(test, cases)
         self._work_off(due, kept)
@@ -289,37 +289,37 @@ class Graveyard:
         failed = [one for one in stored(matrix.folder) if one.test == test and one.case in names and one.failure]
         assert failed == []
 
-    def _work_off(self, cases: Iterable[Any], work: Callable[[Grave, Any], None]) -> None:
+    def _work_off(self, cases: Iterable[Any], work: Callable[[Sandbox, Any], None]) -> None:
         waiting = iter(list(cases))
         lock, failed = threading.Lock(), threading.Event()
 
-        def work_off(grave: Grave) -> None:
+        def work_off(sandbox: Sandbox) -> None:
             while not failed.is_set():
                 with lock:
                     case = next(waiting, None)
                 if case is None:
                     return
                 try:
-                    work(grave, case)
+                    work(sandbox, case)
                 except BaseException:
                     failed.set()
                     raise
 
-        with ThreadPoolExecutor(len(self.graves)) as pool:
-            for ended in [pool.submit(work_off, grave) for grave in self.graves]:
+        with ThreadPoolExecutor(len(self.sandboxes)) as pool:
+            for ended in [pool.submit(work_off, sandbox) for sandbox in self.sandboxes]:
                 ended.result()
 
     def keep(self, name: str, *argv: str) -> None:
-        """In every grave: the state after a command, or the empty one that it starts from."""
-        for grave in self.graves:
-            grave.bring("empty")
+        """In every sandbox: the state after a command, or the empty one that it starts from."""
+        for sandbox in self.sandboxes:
+            sandbox.bring("empty")
             if argv:
-                grave.run(*argv)
-            grave.keep(name)
+                sandbox.run(*argv)
+            sandbox.keep(name)
 
 
 @contextmanager
-def dug(folder: Path, make_workspace: Any) -> Iterator[Grave]:
+def dug(folder: Path, make_workspace: Any) -> Iterator[Sandbox]:
     """A cloud whose nodes pretend, on a simulated time."""
     with ExitStack() as stack:
         workspace = stack.enter_context(make_workspace(folder))
@@ -328,9 +328,9 @@ def dug(folder: Path, make_workspace: Any) -> Iterator[Grave]:
         clock.write_bytes(bytes(8))
         keeper = stack.enter_context(talk("cloud.py", workspace.home.root, clock))
         keeper.ask({"keep": "empty"})
-        grave = Grave(workspace, stack.enter_context(talk("warm.py")), clock, keeper)
-        grave.keep("empty")
-        yield grave
+        sandbox = Sandbox(workspace, stack.enter_context(talk("warm.py")), clock, keeper)
+        sandbox.keep("empty")
+        yield sandbox
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -345,46 +345,48 @@ def matrix(pytestconfig: pytest.Config) -> Matrix | None:
 
 
 @pytest.fixture(scope="session")
-def graveyard(tmp_path_factory: pytest.TempPathFactory, make_workspace, matrix: Matrix | None) -> Iterator[Graveyard]:
+def sandbox_pool(
+    tmp_path_factory: pytest.TempPathFactory, make_workspace, matrix: Matrix | None
+) -> Iterator[SandboxPool]:
     with ExitStack() as stack:
-        folders = [tmp_path_factory.mktemp(f"grave{number}") for number in range(SIDE_BY_SIDE)]
-        yield Graveyard(tuple(stack.enter_context(dug(folder, make_workspace)) for folder in folders), matrix)
+        folders = [tmp_path_factory.mktemp(f"sandbox{number}") for number in range(SIDE_BY_SIDE)]
+        yield SandboxPool(tuple(stack.enter_context(dug(folder, make_workspace)) for folder in folders), matrix)
 
 
 @pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory, make_workspace, matrix: Matrix | None) -> Iterator[Graveyard]:
+def running(tmp_path_factory: pytest.TempPathFactory, make_workspace, matrix: Matrix | None) -> Iterator[SandboxPool]:
     """Clouds whose nodes really run, in real time."""
     with ExitStack() as stack:
-        graves = []
+        sandboxes = []
         for number in range(SIDE_BY_SIDE):
             workspace = stack.enter_context(make_workspace(tmp_path_factory.mktemp(f"running{number}")))
             workspace.recipe()
             workspace.run("rehearsal", "start")
-            graves.append(Grave(workspace, stack.enter_context(talk("warm.py"))))
-        yield Graveyard(tuple(graves), matrix)
+            sandboxes.append(Sandbox(workspace, stack.enter_context(talk("warm.py"))))
+        yield SandboxPool(tuple(sandboxes), matrix)
 
 
 @pytest.fixture
-def grave(graveyard) -> Grave:
-    grave = graveyard.graves[0]
-    grave.bring("empty")
-    return grave
+def sandbox(sandbox_pool) -> Sandbox:
+    sandbox = sandbox_pool.sandboxes[0]
+    sandbox.bring("empty")
+    return sandbox
 
 
 @pytest.fixture(scope="session")
-def upped(graveyard) -> Recording:
-    """Where an undisturbed `up` goes; in every grave its cluster is kept as `standing`."""
-    graveyard.graves[0].bring("empty")
-    seen = graveyard.graves[0].record("up", "plain", "--yes")
-    graveyard.keep("standing", "up", "plain", "--yes")
+def upped(sandbox_pool) -> Recording:
+    """Where an undisturbed `up` goes; in every sandbox its cluster is kept as `standing`."""
+    sandbox_pool.sandboxes[0].bring("empty")
+    seen = sandbox_pool.sandboxes[0].record("up", "plain", "--yes")
+    sandbox_pool.keep("standing", "up", "plain", "--yes")
     return seen
 
 
 @pytest.fixture(scope="session")
-def downed(graveyard, upped) -> Recording:
+def downed(sandbox_pool, upped) -> Recording:
     """Where an undisturbed `down` goes."""
-    grave = graveyard.graves[0]
-    grave.bring("standing")
-    seen = grave.record("down", "plain")
-    grave.check_empty("undisturbed")
+    sandbox = sandbox_pool.sandboxes[0]
+    sandbox.bring("standing")
+    seen = sandbox.record("down", "plain")
+    sandbox.check_empty("undisturbed")
     return seen

@@ -15,9 +15,9 @@ BAKE = ("image", "bake", "plain", "--name", "base", "--yes")
 DELETE = ("image", "delete", "base", "--yes")
 
 
-def own(grave):
+def own(sandbox):
     """Images and snapshots that carry our tag."""
-    cloud = grave.workspace.cloud
+    cloud = sandbox.workspace.cloud
     key = {"aws_access_key_id": cloud.access_key_id, "aws_secret_access_key": cloud.secret_access_key}
     ec2 = boto3.client("ec2", "us-east-1", endpoint_url=cloud.url, **key)
     tagged = [{"Name": "tag-key", "Values": ["cloudgpu:image"]}]
@@ -25,22 +25,25 @@ def own(grave):
     return len(images), len(ec2.describe_snapshots(OwnerIds=["self"], Filters=tagged)["Snapshots"])
 
 
-def killed_and_deleted(grave, place):
-    grave.kill_at(place, *BAKE)
+def killed_and_deleted(sandbox, place):
+    sandbox.kill_at(place, *BAKE)
     # Before the bake has written anything down there is nothing to delete, and it says so.
-    began = any(one.name == bake_cluster("base") for one in RecordStore(grave.home).clusters()) or own(grave) != (0, 0)
-    grave.run(*DELETE, code=0 if began else 2)
-    assert own(grave) == (0, 0), place
-    grave.check_empty(place, begun=began)
+    began = any(one.name == bake_cluster("base") for one in RecordStore(sandbox.home).clusters()) or own(sandbox) != (
+        0,
+        0,
+    )
+    sandbox.run(*DELETE, code=0 if began else 2)
+    assert own(sandbox) == (0, 0), place
+    sandbox.check_empty(place, begun=began)
 
 
 @pytest.fixture(scope="module")
 def baked(running):
     """Where an undisturbed bake goes."""
-    seen = running.graves[0].record(*BAKE)
-    assert own(running.graves[0]) == (1, 1)
-    running.graves[0].run(*DELETE)
-    running.graves[0].check_empty("undisturbed")
+    seen = running.sandboxes[0].record(*BAKE)
+    assert own(running.sandboxes[0]) == (1, 1)
+    running.sandboxes[0].run(*DELETE)
+    running.sandboxes[0].check_empty("undisturbed")
     return seen
 
 
@@ -48,7 +51,7 @@ def baked(running):
 @pytest.mark.parametrize("place", ["CreateImage#1 effect"])
 def test_the_dearest_moment(running, baked, place):
     assert place in baked.places
-    killed_and_deleted(running.graves[0], place)
+    killed_and_deleted(running.sandboxes[0], place)
 
 
 @pytest.mark.full
@@ -56,22 +59,22 @@ def test_a_bake_killed_around_every_call_is_ended_by_deleting_its_image(running,
     running.each(baked.calls, killed_and_deleted)
 
 
-def deletion_killed(grave, place):
-    grave.run(*BAKE)
-    grave.kill_at(place, *DELETE)
+def deletion_killed(sandbox, place):
+    sandbox.run(*BAKE)
+    sandbox.kill_at(place, *DELETE)
     # What it had confirmed already is not there to be deleted any more.
-    grave.run(*DELETE, code=0 if own(grave) != (0, 0) else 2)
-    assert own(grave) == (0, 0), place
-    grave.check_empty(place)
+    sandbox.run(*DELETE, code=0 if own(sandbox) != (0, 0) else 2)
+    assert own(sandbox) == (0, 0), place
+    sandbox.check_empty(place)
 
 
 @pytest.mark.parametrize("place", ["DeregisterImage#1 effect", "DeleteSnapshot#1 effect"])
 def test_a_deletion_killed_behind_image_or_snapshot_goes_on(running, baked, place):
-    deletion_killed(running.graves[0], place)
+    deletion_killed(running.sandboxes[0], place)
 
 
 @pytest.mark.full
 def test_a_deletion_killed_around_every_change_goes_on(running, baked):
-    grave = running.graves[0]
-    grave.run(*BAKE)
-    running.each(grave.record(*DELETE).around_changes, deletion_killed)
+    sandbox = running.sandboxes[0]
+    sandbox.run(*BAKE)
+    running.each(sandbox.record(*DELETE).around_changes, deletion_killed)

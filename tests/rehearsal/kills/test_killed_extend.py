@@ -42,9 +42,9 @@ class Seen:
         return {*self.outside, self.booked, self.recorded}
 
 
-def timers(grave) -> tuple[frozenset[datetime], ...]:
-    nodes = stored_inventory(grave.home, RecordStore(grave.home).cluster("plain")).nodes
-    hosts = all_or_raise(connect_all(nodes, grave.home.ssh_key, clock=SystemClock()))
+def timers(sandbox) -> tuple[frozenset[datetime], ...]:
+    nodes = stored_inventory(sandbox.home, RecordStore(sandbox.home).cluster("plain")).nodes
+    hosts = all_or_raise(connect_all(nodes, sandbox.home.ssh_key, clock=SystemClock()))
     try:
         said = all_or_raise(
             on_all(hosts.values(), lambda host: host.run(RemoteCommand("systemctl", "list-timers")).stdout)
@@ -56,10 +56,10 @@ def timers(grave) -> tuple[frozenset[datetime], ...]:
     return tuple(frozenset(datetime.fromtimestamp(int(at), UTC) for at in node) for node in found)
 
 
-def schedules(grave) -> frozenset[datetime]:
+def schedules(sandbox) -> frozenset[datetime]:
     import boto3
 
-    cloud = grave.workspace.cloud
+    cloud = sandbox.workspace.cloud
     key = {"aws_access_key_id": cloud.access_key_id, "aws_secret_access_key": cloud.secret_access_key}
     scheduler = boto3.client("scheduler", region_name="us-east-1", endpoint_url=cloud.url, **key)
     return frozenset(
@@ -68,19 +68,19 @@ def schedules(grave) -> frozenset[datetime]:
     )
 
 
-def seen(grave) -> Seen:
-    ledger = open_ledger(f"sqlite:///{grave.home.ledger_db}")
+def seen(sandbox) -> Seen:
+    ledger = open_ledger(f"sqlite:///{sandbox.home.ledger_db}")
     try:
         (entry,) = ledger.entries(cluster="plain", state="open")
     finally:
         ledger.dispose()
-    tags = {row["tags"][TAG] for rows in grave.left().values() for row in rows if TAG in row["tags"]}
+    tags = {row["tags"][TAG] for rows in sandbox.left().values() for row in rows if TAG in row["tags"]}
     return Seen(
-        timers(grave),
+        timers(sandbox),
         frozenset(datetime.fromisoformat(one) for one in tags),
-        schedules(grave),
+        schedules(sandbox),
         entry.spending.expires_at,
-        RecordStore(grave.home).cluster("plain").expires_at,
+        RecordStore(sandbox.home).cluster("plain").expires_at,
     )
 
 
@@ -96,26 +96,26 @@ def check_whole(now: Seen, at: datetime, case: object) -> None:
     assert now.everywhere == {at}, case
 
 
-def killed_and_repeated(grave, place):
-    old = RecordStore(grave.home).cluster("plain").expires_at
+def killed_and_repeated(sandbox, place):
+    old = RecordStore(sandbox.home).cluster("plain").expires_at
     new = old + STEP
     again = ("extend", "plain", "--until", f"{new:%Y-%m-%dT%H:%M:%SZ}")
-    if grave.kill_at(place, "extend", "plain", "--by", "10m"):
-        check_between(seen(grave), old, new, place)
+    if sandbox.kill_at(place, "extend", "plain", "--by", "10m"):
+        check_between(seen(sandbox), old, new, place)
         # Killed after its last change it has nothing left to do, and says that the cluster lives so long already.
-        done = RecordStore(grave.home).cluster("plain")
+        done = RecordStore(sandbox.home).cluster("plain")
         whole = done.expires_at == new and done.confirmed_expires_at is None
-        grave.run(*again, code=2 if whole else 0)
-    check_whole(seen(grave), new, place)
+        sandbox.run(*again, code=2 if whole else 0)
+    check_whole(seen(sandbox), new, place)
 
 
 @pytest.fixture(scope="module")
 def extended(running):
-    """Where an undisturbed `extend` goes; a cluster stands in every grave."""
-    for grave in running.graves:
-        grave.run("up", "plain", "--yes")
-    grave = running.graves[0]
-    recording = grave.record("extend", "plain", "--by", "10m")
+    """Where an undisturbed `extend` goes; a cluster stands in every sandbox."""
+    for sandbox in running.sandboxes:
+        sandbox.run("up", "plain", "--yes")
+    sandbox = running.sandboxes[0]
+    recording = sandbox.record("extend", "plain", "--by", "10m")
     assert recording.actions >= {"UpdateSchedule", "CreateTags"}
     return recording
 
@@ -128,7 +128,7 @@ def spread(places, count):
 @pytest.mark.main_path
 def test_a_kill_between_the_schedule_and_the_nodes_loses_no_timer_and_is_made_good(running, extended):
     assert "UpdateSchedule#1 effect" in extended.places
-    killed_and_repeated(running.graves[0], "UpdateSchedule#1 effect")
+    killed_and_repeated(running.sandboxes[0], "UpdateSchedule#1 effect")
 
 
 def test_a_kill_around_what_it_changes_loses_no_timer_and_is_made_good(running, extended):
@@ -146,12 +146,12 @@ def test_a_kill_at_every_place_loses_no_timer_and_is_made_good(running, extended
 
 def test_nothing_outlives_the_later_of_both(running, extended, until):
     """Nobody asks again: what was killed half-way ends by itself, at the later moment at the latest."""
-    grave = running.graves[-1]
-    old = RecordStore(grave.home).cluster("plain").expires_at
-    assert grave.kill_at("UpdateSchedule#1 effect", "extend", "plain", "--by", "10m")
+    sandbox = running.sandboxes[-1]
+    old = RecordStore(sandbox.home).cluster("plain").expires_at
+    assert sandbox.kill_at("UpdateSchedule#1 effect", "extend", "plain", "--by", "10m")
     left_s = (old + STEP - datetime.now(UTC)).total_seconds()
-    client.advance(grave.workspace.cloud, left_s)
-    until(lambda: not client.nodes(grave.workspace.cloud))
-    for one in running.graves:
+    client.advance(sandbox.workspace.cloud, left_s)
+    until(lambda: not client.nodes(sandbox.workspace.cloud))
+    for one in running.sandboxes:
         one.run("down", "plain")
         one.check_empty("the end")

@@ -24,73 +24,73 @@ def create(kind):
     return ("storage", "create", "sets", "--kind", kind, *KINDS[kind], "--on", "rehearsal", "--yes")
 
 
-def check_gone(grave, place):
-    grave.check_empty(place)
-    assert StorageRecords(grave.home).all() == [], place
+def check_gone(sandbox, place):
+    sandbox.check_empty(place)
+    assert StorageRecords(sandbox.home).all() == [], place
 
 
 def killed_then_deleted(kind, *, lost):
-    def case(grave, place):
-        grave.bring("empty")
-        grave.kill_at(place, *create(kind))
+    def case(sandbox, place):
+        sandbox.bring("empty")
+        sandbox.kill_at(place, *create(kind))
         if lost:
-            grave.empty_home()
-        grave.run(*DELETE, *(("--region", "us-east-1") if lost else ()))
-        check_gone(grave, place)
+            sandbox.empty_home()
+        sandbox.run(*DELETE, *(("--region", "us-east-1") if lost else ()))
+        check_gone(sandbox, place)
 
     return case
 
 
 @pytest.fixture(scope="module")
-def made(graveyard):
+def made(sandbox_pool):
     """Where an undisturbed creation of each kind goes."""
     recorded = {}
 
     def of(kind):
         if kind not in recorded:
-            grave = graveyard.graves[0]
-            grave.bring("empty")
-            recorded[kind] = grave.record(*create(kind))
-            grave.run(*DELETE)
-            check_gone(grave, "undisturbed")
+            sandbox = sandbox_pool.sandboxes[0]
+            sandbox.bring("empty")
+            recorded[kind] = sandbox.record(*create(kind))
+            sandbox.run(*DELETE)
+            check_gone(sandbox, "undisturbed")
         return recorded[kind]
 
     return of
 
 
 @pytest.mark.parametrize("kind", DEFAULT)
-def test_a_creation_killed_around_every_change_is_deleted_by_its_name(graveyard, made, kind):
-    graveyard.each(made(kind).around_changes, killed_then_deleted(kind, lost=False))
+def test_a_creation_killed_around_every_change_is_deleted_by_its_name(sandbox_pool, made, kind):
+    sandbox_pool.each(made(kind).around_changes, killed_then_deleted(kind, lost=False))
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_creation_killed_at_every_place_is_deleted_by_its_name(graveyard, made, kind):
-    graveyard.each(made(kind).places, killed_then_deleted(kind, lost=False))
+def test_a_creation_killed_at_every_place_is_deleted_by_its_name(sandbox_pool, made, kind):
+    sandbox_pool.each(made(kind).places, killed_then_deleted(kind, lost=False))
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_lost_home_deletes_by_tags_what_a_killed_creation_left(graveyard, made, kind):
+def test_a_lost_home_deletes_by_tags_what_a_killed_creation_left(sandbox_pool, made, kind):
     # The ledger of a lost home is lost with it, so only the cloud can be asked.
-    graveyard.each(made(kind).around_changes, killed_then_deleted(kind, lost=True))
+    sandbox_pool.each(made(kind).around_changes, killed_then_deleted(kind, lost=True))
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_deletion_killed_around_every_change_goes_on(graveyard, kind):
-    graveyard.keep("stored", *create(kind))
-    grave = graveyard.graves[0]
-    grave.bring("stored")
-    places = grave.record(*DELETE).around_changes
+def test_a_deletion_killed_around_every_change_goes_on(sandbox_pool, kind):
+    sandbox_pool.keep("stored", *create(kind))
+    sandbox = sandbox_pool.sandboxes[0]
+    sandbox.bring("stored")
+    places = sandbox.record(*DELETE).around_changes
 
-    def case(grave, place):
-        grave.bring("stored")
-        grave.kill_at(place, *DELETE)
-        grave.run(*DELETE)
-        check_gone(grave, place)
+    def case(sandbox, place):
+        sandbox.bring("stored")
+        sandbox.kill_at(place, *DELETE)
+        sandbox.run(*DELETE)
+        check_gone(sandbox, place)
 
-    graveyard.each(places, case)
+    sandbox_pool.each(places, case)
 
 
 OWN = "[{name: scratch, to: /scratch, make: {kind: efs}, keep: false}]"
@@ -98,43 +98,43 @@ UP = ("up", "stored", "--yes")
 
 
 @pytest.fixture(scope="module")
-def upped_with_storage(graveyard):
+def upped_with_storage(sandbox_pool):
     """Where an undisturbed `up` with storage of its own goes."""
-    for grave in graveyard.graves:
-        grave.bring("empty")
-        grave.workspace.recipe("stored", storage=OWN)
-    grave = graveyard.graves[0]
-    seen = grave.record(*UP)
+    for sandbox in sandbox_pool.sandboxes:
+        sandbox.bring("empty")
+        sandbox.workspace.recipe("stored", storage=OWN)
+    sandbox = sandbox_pool.sandboxes[0]
+    seen = sandbox.record(*UP)
     assert seen.actions >= {"CreateFileSystem", "CreateMountTarget", "CreateFleet"}
-    grave.run("down", "stored")
-    check_gone(grave, "undisturbed")
+    sandbox.run("down", "stored")
+    check_gone(sandbox, "undisturbed")
     return seen
 
 
-def killed_up_then_down(grave, place):
-    grave.bring("empty")
-    grave.kill_at(place, *UP)
-    grave.run("down", "stored")
-    check_gone(grave, place)
+def killed_up_then_down(sandbox, place):
+    sandbox.bring("empty")
+    sandbox.kill_at(place, *UP)
+    sandbox.run("down", "stored")
+    check_gone(sandbox, place)
 
 
 @pytest.mark.main_path
 @pytest.mark.parametrize("place", ["CreateFileSystem#1 effect", "CreateFleet#1 effect"])
-def test_down_ends_the_storage_that_a_killed_up_has_made(graveyard, upped_with_storage, place):
+def test_down_ends_the_storage_that_a_killed_up_has_made(sandbox_pool, upped_with_storage, place):
     assert place in upped_with_storage.places
-    killed_up_then_down(graveyard.graves[0], place)
+    killed_up_then_down(sandbox_pool.sandboxes[0], place)
 
 
 @pytest.mark.full
-def test_down_ends_it_wherever_the_up_was_killed(graveyard, upped_with_storage):
-    graveyard.each(upped_with_storage.around_changes, killed_up_then_down)
+def test_down_ends_it_wherever_the_up_was_killed(sandbox_pool, upped_with_storage):
+    sandbox_pool.each(upped_with_storage.around_changes, killed_up_then_down)
 
 
 @pytest.mark.parametrize("place", ["CreateFileSystem#1 effect", "CreateFleet#1 effect"])
-def test_a_sweep_ends_it_where_the_home_is_lost(graveyard, upped_with_storage, place):
-    grave = graveyard.graves[0]
-    grave.bring("empty")
-    grave.kill_at(place, *UP)
-    grave.empty_home()
-    grave.run("sweep", "--yes", "--on", "rehearsal")
-    assert grave.left() == {}
+def test_a_sweep_ends_it_where_the_home_is_lost(sandbox_pool, upped_with_storage, place):
+    sandbox = sandbox_pool.sandboxes[0]
+    sandbox.bring("empty")
+    sandbox.kill_at(place, *UP)
+    sandbox.empty_home()
+    sandbox.run("sweep", "--yes", "--on", "rehearsal")
+    assert sandbox.left() == {}

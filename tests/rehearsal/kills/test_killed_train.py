@@ -12,27 +12,27 @@ TRAIN = ("train", "plain", "--yes")
 @pytest.fixture(scope="module")
 def trained(running):
     """Where an undisturbed `train` goes."""
-    seen = running.graves[0].record(*TRAIN)
-    running.graves[0].check_empty("undisturbed")
+    seen = running.sandboxes[0].record(*TRAIN)
+    running.sandboxes[0].check_empty("undisturbed")
     assert seen.actions >= {"CreateFleet", "DeleteFleets"}
     return seen
 
 
-def killed_and_ended(grave, place):
-    killed = grave.kill_at(place, *TRAIN)
-    names = [one.name for one in RecordStore(grave.home).clusters()]
+def killed_and_ended(sandbox, place):
+    killed = sandbox.kill_at(place, *TRAIN)
+    names = [one.name for one in RecordStore(sandbox.home).clusters()]
     assert killed or not names, place
     for name in names:
-        grave.run("down", name)
-    grave.check_empty(place, begun=bool(names))
-    assert all(run.ended_at or run.ranks == {} for run in RecordStore(grave.home).runs()), place
+        sandbox.run("down", name)
+    sandbox.check_empty(place, begun=bool(names))
+    assert all(run.ended_at or run.ranks == {} for run in RecordStore(sandbox.home).runs()), place
 
 
 @pytest.mark.main_path
 @pytest.mark.parametrize("place", ["CreateFleet#1 effect", "DeleteFleets#1 before"])
 def test_the_dearest_moments(running, trained, place):
     assert place in trained.places
-    killed_and_ended(running.graves[0], place)
+    killed_and_ended(running.sandboxes[0], place)
 
 
 @pytest.mark.full

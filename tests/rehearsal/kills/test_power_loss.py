@@ -12,8 +12,8 @@ TAILS = (b"", b"\0" * 512, b'{"row":"inte', b"\xff\xfe rubbish\n", b"\n\n")
 REGION = "us-east-1"
 
 
-def journal_of(grave):
-    return grave.home.cluster("plain").journal(REGION)
+def journal_of(sandbox):
+    return sandbox.home.cluster("plain").journal(REGION)
 
 
 def ends(content):
@@ -24,67 +24,67 @@ def ends(content):
     return sorted(set(places))
 
 
-def torn(grave, number):
+def torn(sandbox, number):
     """A case: the journal ends at the nth place, and not always cleanly."""
-    grave.bring("standing")
-    journal = journal_of(grave)
+    sandbox.bring("standing")
+    journal = journal_of(sandbox)
     content = journal.read_bytes()
     kept = content[: ends(content)[number]]
     journal.write_bytes(kept + TAILS[number % len(TAILS)])
-    grave.run(*DOWN)
-    grave.check_empty((number, kept[-80:]))
+    sandbox.run(*DOWN)
+    sandbox.check_empty((number, kept[-80:]))
 
 
 @pytest.fixture
-def places(graveyard, upped):
-    graveyard.graves[0].bring("standing")
-    found = ends(journal_of(graveyard.graves[0]).read_bytes())
+def places(sandbox_pool, upped):
+    sandbox_pool.sandboxes[0].bring("standing")
+    found = ends(journal_of(sandbox_pool.sandboxes[0]).read_bytes())
     assert len(found) > 20
     return range(len(found))
 
 
-def test_a_journal_torn_in_rows_and_between_them(graveyard, places):
-    graveyard.each(places[::3], torn)
+def test_a_journal_torn_in_rows_and_between_them(sandbox_pool, places):
+    sandbox_pool.each(places[::3], torn)
 
 
 @pytest.mark.full
-def test_a_journal_torn_in_every_row_and_between_all_of_them(graveyard, places):
-    graveyard.each(places, torn)
+def test_a_journal_torn_in_every_row_and_between_all_of_them(sandbox_pool, places):
+    sandbox_pool.each(places, torn)
 
 
 @pytest.mark.full
-def test_a_torn_journal_of_a_killed_up(graveyard, upped):
+def test_a_torn_journal_of_a_killed_up(sandbox_pool, upped):
     """Killed, and the last rows never reached the disk."""
 
-    def case(grave, place):
+    def case(sandbox, place):
         for lost in (1, 2, 4):
-            grave.bring("empty")
-            grave.kill_at(place, *UP)
-            journal = journal_of(grave)
+            sandbox.bring("empty")
+            sandbox.kill_at(place, *UP)
+            journal = journal_of(sandbox)
             if journal.exists():
                 journal.write_bytes(b"".join(journal.read_bytes().splitlines(keepends=True)[:-lost]))
-            grave.run(*DOWN)
-            grave.check_empty((place, lost))
+            sandbox.run(*DOWN)
+            sandbox.check_empty((place, lost))
 
-    graveyard.each(upped.around_changes, case)
+    sandbox_pool.each(upped.around_changes, case)
 
 
 @pytest.mark.parametrize("keep", [0.0, 0.3, 0.9])
-def test_a_torn_record_beside_a_torn_inventory(grave, upped, keep):
-    grave.bring("standing")
-    cluster = grave.home.cluster("plain")
+def test_a_torn_record_beside_a_torn_inventory(sandbox, upped, keep):
+    sandbox.bring("standing")
+    cluster = sandbox.home.cluster("plain")
     for path in (cluster.record, cluster.inventory):
         content = path.read_bytes()
         path.write_bytes(content[: int(len(content) * keep)])
-    grave.run(*DOWN)
-    grave.check_empty(keep)
+    sandbox.run(*DOWN)
+    sandbox.check_empty(keep)
 
 
 @pytest.mark.parametrize("keep", [0.0, 0.02, 0.5, 0.97])
-def test_a_torn_ledger_holds_no_node_up(grave, upped, keep):
+def test_a_torn_ledger_holds_no_node_up(sandbox, upped, keep):
     """The bill may be lost; what costs money is ended all the same, and what is wrong with the ledger is said."""
-    grave.bring("standing")
-    ledger = grave.home.ledger_db
+    sandbox.bring("standing")
+    ledger = sandbox.home.ledger_db
     with sqlite3.connect(ledger) as db:
         db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     db.close()
@@ -92,33 +92,33 @@ def test_a_torn_ledger_holds_no_node_up(grave, upped, keep):
         beside.unlink()
     content = ledger.read_bytes()
     ledger.write_bytes(content[: int(len(content) * keep)])
-    command = grave.start(*DOWN)
+    command = sandbox.start(*DOWN)
     command.wait()
     assert "Traceback" not in command.shown(), command.shown()
-    assert grave.left() == {}, command.shown()
+    assert sandbox.left() == {}, command.shown()
 
 
 BY_TAG_ALONE = [DOWN, ("sweep", "--yes")]
 
 
 @pytest.mark.parametrize("end", BY_TAG_ALONE)
-def test_a_lost_home_is_searched_for_by_the_tags_alone(grave, upped, end):
-    grave.bring("standing")
-    grave.empty_home()
-    grave.run(*end)
-    grave.check_empty("home deleted")
+def test_a_lost_home_is_searched_for_by_the_tags_alone(sandbox, upped, end):
+    sandbox.bring("standing")
+    sandbox.empty_home()
+    sandbox.run(*end)
+    sandbox.check_empty("home deleted")
 
 
-def test_a_home_lost_with_a_killed_up(graveyard, upped):
+def test_a_home_lost_with_a_killed_up(sandbox_pool, upped):
     """Whatever was made carries the cluster's tag from the call that made it."""
     made = [place for place in upped.around_changes if place.endswith(" effect")]
     assert len(made) > 8
 
-    def case(grave, number):
-        grave.bring("empty")
-        grave.kill_at(made[number], *UP)
-        grave.empty_home()
-        grave.run(*BY_TAG_ALONE[number % len(BY_TAG_ALONE)])
-        grave.check_empty(made[number])
+    def case(sandbox, number):
+        sandbox.bring("empty")
+        sandbox.kill_at(made[number], *UP)
+        sandbox.empty_home()
+        sandbox.run(*BY_TAG_ALONE[number % len(BY_TAG_ALONE)])
+        sandbox.check_empty(made[number])
 
-    graveyard.each(range(len(made)), case)
+    sandbox_pool.each(range(len(made)), case)

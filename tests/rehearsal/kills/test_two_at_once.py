@@ -12,10 +12,10 @@ ECONOMY = 8
 """One place in so many where not all are asked for: a race falls differently every time anyway."""
 
 
-def both(grave, killed, place, other):
+def both(sandbox, killed, place, other):
     """Start both; the first is killed at a place. How the other ended, and what both said."""
-    first = grave.start(*killed, die_at=place, tag=".killed")
-    second = grave.start(*other, tag=".other")
+    first = sandbox.start(*killed, die_at=place, tag=".killed")
+    second = sandbox.start(*other, tag=".other")
     # Who comes second never gets to the place: it is told that the cluster is busy.
     assert first.wait() in (KILLED, BUSY, 0), first.shown()
     code = second.wait()
@@ -23,45 +23,45 @@ def both(grave, killed, place, other):
     return code
 
 
-def downs(grave, place):
-    grave.bring("standing")
-    both(grave, DOWN, place, DOWN)
-    grave.run(*DOWN)
-    grave.check_empty(place)
+def downs(sandbox, place):
+    sandbox.bring("standing")
+    both(sandbox, DOWN, place, DOWN)
+    sandbox.run(*DOWN)
+    sandbox.check_empty(place)
 
 
-def ups(grave, place):
-    grave.bring("empty")
-    both(grave, UP, place, UP)
-    grave.run(*UP)
-    left = grave.left()
+def ups(sandbox, place):
+    sandbox.bring("empty")
+    both(sandbox, UP, place, UP)
+    sandbox.run(*UP)
+    left = sandbox.left()
     assert len(left["instances"]) == 2, place
     assert len(left["fleets"]) == 1, place
-    grave.run(*DOWN)
-    grave.check_empty(place)
+    sandbox.run(*DOWN)
+    sandbox.check_empty(place)
 
 
-def up_and_down(grave, place):
-    grave.bring("empty")
-    both(grave, UP, place, DOWN)
-    grave.run(*DOWN)
-    grave.check_empty(place)
+def up_and_down(sandbox, place):
+    sandbox.bring("empty")
+    both(sandbox, UP, place, DOWN)
+    sandbox.run(*DOWN)
+    sandbox.check_empty(place)
 
 
-def test_two_downs(graveyard, downed):
-    graveyard.each(downed.places[::ECONOMY], downs)
+def test_two_downs(sandbox_pool, downed):
+    sandbox_pool.each(downed.places[::ECONOMY], downs)
 
 
-def test_two_ups(graveyard, upped):
-    graveyard.each(upped.around_changes[::ECONOMY], ups)
+def test_two_ups(sandbox_pool, upped):
+    sandbox_pool.each(upped.around_changes[::ECONOMY], ups)
 
 
-def test_an_up_and_a_down(graveyard, upped):
-    graveyard.each(upped.places[::ECONOMY], up_and_down)
+def test_an_up_and_a_down(sandbox_pool, upped):
+    sandbox_pool.each(upped.places[::ECONOMY], up_and_down)
 
 
 @pytest.mark.full
-def test_every_pair_at_every_place(graveyard, upped, downed):
-    graveyard.each(downed.places, downs)
-    graveyard.each(upped.places, ups)
-    graveyard.each(upped.places, up_and_down)
+def test_every_pair_at_every_place(sandbox_pool, upped, downed):
+    sandbox_pool.each(downed.places, downs)
+    sandbox_pool.each(upped.places, ups)
+    sandbox_pool.each(upped.places, up_and_down)

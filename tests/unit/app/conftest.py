@@ -95,7 +95,7 @@ class ScriptedCloud:
     refusals: dict = field(default_factory=dict)
     alive: dict = field(default_factory=dict)
     calls: list = field(default_factory=list)
-    strays: list = field(default_factory=list)
+    orphans: list = field(default_factory=list)
     stubborn: list = field(default_factory=list)
     ended: list = field(default_factory=list)
     """Instances that were terminated, which AWS goes on listing for an hour."""
@@ -157,7 +157,7 @@ class ScriptedCloud:
 
     def search(self, cluster, regions):
         self.searched.append(tuple(regions))
-        return [one for one in (*self.strays, *self.stubborn) if one.region in (*regions, "global")]
+        return [one for one in (*self.orphans, *self.stubborn) if one.region in (*regions, "global")]
 
     def search_each(self, cluster, regions):
         result = SearchResult()
@@ -192,7 +192,7 @@ class ScriptedCloud:
     def release(self, found):
         self.calls.append(("release", "", tuple(one.id for one in found)))
         self.ended += [one for one in found if one.kind == "instance"]
-        self.strays = [one for one in self.strays if one not in found]
+        self.orphans = [one for one in self.orphans if one not in found]
 
 
 def node(index, instance_id="i-0", zone="us-east-1c", **changes):

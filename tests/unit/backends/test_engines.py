@@ -108,14 +108,14 @@ def test_an_engine_that_cannot_work_says_so_before_anything_is_written(workspace
 
 def test_down_without_the_engines_tool_ends_everything_by_tag(workspace, make):
     workspace.provisioning.up(make.plan(make.candidate()), "demo")
-    workspace.cloud.strays = [make.thing("instance", "i-0", "us-east-1")]
+    workspace.cloud.orphans = [make.thing("instance", "i-0", "us-east-1")]
 
     def missing(record):
         raise UsageError("no CLI", hint="install it")
 
     workspace.cloud.engine = missing
     ended = workspace.teardown.down("demo", "us-east-1")
-    assert ended.strays == ("instance i-0",)
+    assert ended.orphans == ("instance i-0",)
     assert workspace.records.cluster("demo") is None
 
 

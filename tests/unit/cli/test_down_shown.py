@@ -14,7 +14,7 @@ from cloudgpu.clock import ManualClock
 from cloudgpu.errors import AuthError
 
 A = DeletionResult("a", known=True, instances=("i-1", "i-2"), usd=Decimal("31.212"), run_id="r-1")
-B = DeletionResult("b", known=False, strays=("volume vol-1",), simulated=True)
+B = DeletionResult("b", known=False, orphans=("volume vol-1",), simulated=True)
 
 
 @pytest.fixture

@@ -125,8 +125,8 @@ def test_what_down_confirmed():
         "  i-2",
         "  cost $0.0379 (simulated; nothing was charged)",
     ]
-    stray = DeletionResult("s1", known=False, strays=("security-group sg-1",))
-    assert ended_lines(stray) == [
+    orphan = DeletionResult("s1", known=False, orphans=("security-group sg-1",))
+    assert ended_lines(orphan) == [
         "cluster s1 is deleted, verified by tag search; 1 resource deleted",
         "  security-group sg-1  (found only by its tag)",
     ]

@@ -233,7 +233,7 @@ def test_a_nat_gateway_and_a_route_table_keep_what_we_look_up_in_private(cloud: 
     assert cloud.route_tables[table]._associations == {joined: subnet["SubnetId"]}
 
 
-def test_ec2_keeps_its_resources_under_the_names_that_the_census_reads(cloud: Any) -> None:
+def test_ec2_keeps_its_resources_under_the_names_that_the_list_resources_reads(cloud: Any) -> None:
     names = (
         "addresses", "amis", "deleted_amis", "enis", "groups", "internet_gateways", "key_pairs", "launch_templates",
         "nat_gateways", "reservations", "route_tables", "subnets", "tags", "volumes", "vpc_end_points", "vpcs",

@@ -113,8 +113,8 @@ def test_each_of_several_errors_has_its_cure_and_all_have_one_together():
 
 
 def test_less_of_it_is_as_much_as_fits():
-    rooms = Quotes(live=True, quotas={("us-east-1", "L-417A185B"): QuotaRoom(960, 0)})
-    plan = make(recipe(resources={"instance_type": "p3dn.24xlarge", "nodes": 64}), quotes=rooms)
+    headroom = Quotes(live=True, quotas={("us-east-1", "L-417A185B"): QuotaRoom(960, 0)})
+    plan = make(recipe(resources={"instance_type": "p3dn.24xlarge", "nodes": 64}), quotes=headroom)
     assert "--set resources.nodes=10" in commands(plan)
     tight = make(recipe(resources={"instance_type": "p3dn.24xlarge", "nodes": 3}, budget={"max_usd": 100}))
     expiry = next(command for command in commands(tight) if "expiry" in command)

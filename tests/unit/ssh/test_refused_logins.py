@@ -54,12 +54,12 @@ def test_a_node_that_has_booted_is_asked_once(monkeypatch, clock):
     assert clock.monotonic() == 0
 
 
-@pytest.mark.parametrize("grave", [HostKeyError("not the host"), AuthRefusedError("refused the key")])
-def test_one_answer_ends_the_wait_for_the_other_nodes(monkeypatch, clock, grave):
-    answer(monkeypatch, {0: ConnectError("silent"), 1: grave})
+@pytest.mark.parametrize("sandbox", [HostKeyError("not the host"), AuthRefusedError("refused the key")])
+def test_one_answer_ends_the_wait_for_the_other_nodes(monkeypatch, clock, sandbox):
+    answer(monkeypatch, {0: ConnectError("silent"), 1: sandbox})
     nodes = [replace(NODE, booted=True), replace(NODE, index=1, booted=True)]
     outcomes = wait_for_all(nodes, KEY, clock=clock, deadline_s=100_000)
-    with pytest.raises(type(grave), match=grave.message):
+    with pytest.raises(type(sandbox), match=sandbox.message):
         all_or_raise(outcomes)
     assert clock.monotonic() < 100_000
 

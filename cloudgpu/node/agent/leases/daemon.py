@@ -35,7 +35,7 @@ def ensure_running(token: str, home: str) -> None:
 def stop(home: str) -> None:
     """Stop the lease daemon of a cluster that the caller is about to clean up."""
     try:
-        daemon_process = files.read_json(os.path.join(home, termination.WARDEN))
+        daemon_process = files.read_json(os.path.join(home, termination.DAEMON_FILE))
     except ValueError:
         return
     if daemon_process is not None and proc.alive(daemon_process) and int(daemon_process["pid"]) != os.getpid():
@@ -48,7 +48,7 @@ def _run_daemon(token: str, home: str) -> None:
     try:
         lock = os.open(os.path.join(home, _LOCK), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        files.write_json(os.path.join(home, termination.WARDEN), proc.identity(os.getpid()))
+        files.write_json(os.path.join(home, termination.DAEMON_FILE), proc.identity(os.getpid()))
         _detach(home)
         _watch(token, home)
     except BlockingIOError:

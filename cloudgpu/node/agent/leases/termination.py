@@ -20,7 +20,7 @@ _POLL_S = 0.05
 _EXTRA_S = 5.0
 _DOCKER_S = 60.0
 _LAST_LINES_S = 2.0
-WARDEN = "warden.json"
+DAEMON_FILE = "warden.json"
 """File with the process identity of the lease daemon."""
 
 
@@ -103,7 +103,7 @@ def _has_terminal(entry: Path) -> bool:
 def _daemon_pid(home: str) -> int:
     """Return the process ID of the lease daemon, which is stopped last."""
     try:
-        daemon_process = files.read_json(os.path.join(home, WARDEN))
+        daemon_process = files.read_json(os.path.join(home, DAEMON_FILE))
         return int(daemon_process["pid"]) if daemon_process is not None and proc.alive(daemon_process) else 0
     except (ValueError, KeyError, TypeError):
         return 0

@@ -26,13 +26,13 @@ def test_down_ends_the_cluster_closes_the_bill_and_forgets(workspace, make):
 def test_down_of_nothing_says_so(workspace):
     ended = workspace.teardown.down("demo", "us-east-1")
     assert not ended.known
-    assert ended.strays == ()
+    assert ended.orphans == ()
 
 
 def test_down_finds_by_tag_what_no_record_knows(workspace, make):
-    workspace.cloud.strays = [make.thing("instance", "i-stray", "us-east-1")]
+    workspace.cloud.orphans = [make.thing("instance", "i-stray", "us-east-1")]
     ended = workspace.teardown.down("demo", "us-east-1")
-    assert ended.strays == ("instance i-stray",)
+    assert ended.orphans == ("instance i-stray",)
     assert ("release", "", ("i-stray",)) in workspace.cloud.calls
 
 

@@ -99,7 +99,7 @@ def test_a_bug_is_no_outcome(three):
 
 
 def test_notes_say_which_cluster_they_are_about(three, make):
-    three.cloud.strays = [make.thing("volume", "vol-1", "us-east-1", {"cloudgpu:owner": "ann"})]
+    three.cloud.orphans = [make.thing("volume", "vol-1", "us-east-1", {"cloudgpu:owner": "ann"})]
     end(three, "one")
     assert any(text.startswith("one: found by tag") for text in three.notes)
     assert all(isinstance(what, Note) for what in three.heard if hasattr(what, "text"))

@@ -27,16 +27,16 @@ def rows(workspace):
 
 def test_down_leaves_another_owners_cluster_of_the_same_name(workspace, make):
     up(workspace, make)
-    workspace.cloud.strays = [make.thing("instance", "i-bobs", "us-east-1", tags("bob"))]
-    assert workspace.teardown.down("demo", "us-east-1").strays == ()
-    assert [one.id for one in workspace.cloud.strays] == ["i-bobs"]
+    workspace.cloud.orphans = [make.thing("instance", "i-bobs", "us-east-1", tags("bob"))]
+    assert workspace.teardown.down("demo", "us-east-1").orphans == ()
+    assert [one.id for one in workspace.cloud.orphans] == ["i-bobs"]
 
 
 def test_down_of_only_another_owners_cluster_is_refused(workspace, make):
-    workspace.cloud.strays = [make.thing("instance", "i-bobs", "us-east-1", tags("bob"))]
+    workspace.cloud.orphans = [make.thing("instance", "i-bobs", "us-east-1", tags("bob"))]
     with pytest.raises(UsageError, match="belongs to bob"):
         workspace.teardown.down("demo", "us-east-1")
-    assert workspace.cloud.strays
+    assert workspace.cloud.orphans
 
 
 def test_down_closes_no_row_of_another_cluster_of_the_name(workspace, make):
@@ -50,22 +50,22 @@ def test_down_closes_no_row_of_another_cluster_of_the_name(workspace, make):
 
 
 def test_a_failed_up_ends_only_what_carries_its_own_token(workspace, make):
-    workspace.cloud.strays = [make.thing("volume", "vol-mine-from-elsewhere", "us-east-1", tags("ann"))]
+    workspace.cloud.orphans = [make.thing("volume", "vol-mine-from-elsewhere", "us-east-1", tags("ann"))]
     workspace.cloud.refusals = {"us-east-1c": BadRequestError("the name is taken", code="InvalidGroup.Duplicate")}
     with pytest.raises(BadRequestError):
         up(workspace, make)
-    assert workspace.cloud.strays
+    assert workspace.cloud.orphans
 
 
 def test_down_without_a_record_goes_through_every_region_of_the_ledger_and_closes_its_rows(workspace, make):
     workspace.provisioning.up(make.plan(make.candidate("us-west-2a")), "demo")
     lost_record(workspace)
-    workspace.cloud.strays = [make.thing("instance", "i-us-west-2a-0", "us-west-2", tags("ann"))]
+    workspace.cloud.orphans = [make.thing("instance", "i-us-west-2a-0", "us-west-2", tags("ann"))]
     workspace.cloud.searched.clear()
     workspace.clock.sleep(1800)
     ended = workspace.teardown.down("demo", "us-east-1")
     assert {("us-east-1",), ("us-west-2",)} <= set(workspace.cloud.searched)
-    assert ended.strays == ("instance i-us-west-2a-0",)
+    assert ended.orphans == ("instance i-us-west-2a-0",)
     assert ended.usd == Decimal("31.212")
     assert rows(workspace) == {("ann", "closed")}
 
@@ -93,16 +93,16 @@ def test_a_damaged_record_hides_no_other_and_down_still_ends_the_cluster(workspa
     workspace.home.cluster("demo").record.write_text('{"name": "demo", "created_at": 7}')
     states = {record.name: record.state for record in workspace.records.clusters()}
     assert states == {"demo": "damaged", "other": "up"}
-    workspace.cloud.strays = [make.thing("instance", "i-us-east-1c-0", "us-east-1", tags("ann"))]
-    assert workspace.teardown.down("demo", "us-east-1").strays == ("instance i-us-east-1c-0",)
+    workspace.cloud.orphans = [make.thing("instance", "i-us-east-1c-0", "us-east-1", tags("ann"))]
+    assert workspace.teardown.down("demo", "us-east-1").orphans == ("instance i-us-east-1c-0",)
     assert [record.name for record in workspace.records.clusters()] == ["other"]
 
 
 def test_a_damaged_journal_is_made_up_for_by_tags_looked_at_twice(workspace, make):
     record = up(workspace, make)
     workspace.cloud.destroy_fails = StateError("the journal is damaged")
-    workspace.cloud.strays = [make.thing("fleet", "fleet-1", "us-east-1", tags("ann", record.token))]
-    assert workspace.teardown.down("demo", "us-east-1").strays == ("fleet fleet-1",)
+    workspace.cloud.orphans = [make.thing("fleet", "fleet-1", "us-east-1", tags("ann", record.token))]
+    assert workspace.teardown.down("demo", "us-east-1").orphans == ("fleet fleet-1",)
     assert len(workspace.cloud.searched) >= 4
     assert workspace.records.clusters() == []
 
@@ -137,7 +137,7 @@ def test_what_a_killed_up_had_bought_is_on_the_bill(workspace, make):
 
     def die(stack):
         record = workspace.records.cluster("demo")
-        workspace.cloud.strays = [
+        workspace.cloud.orphans = [
             make.thing("instance", f"i-{n}", "us-east-1", tags("ann", record.token)) for n in (0, 1)
         ]
         raise Killed
@@ -218,7 +218,7 @@ def test_a_name_that_somebody_has_by_the_shared_ledger_is_refused(workspace, mak
 
 
 def test_a_name_that_somebody_has_by_the_tags_is_refused(workspace, make):
-    workspace.cloud.strays = [make.thing("instance", "i-bobs", "us-east-1", tags("bob"))]
+    workspace.cloud.orphans = [make.thing("instance", "i-bobs", "us-east-1", tags("bob"))]
     with pytest.raises(BusyError, match="demo is in use by bob; created"):
         up(workspace, make)
     assert workspace.records.clusters() == []

@@ -40,7 +40,7 @@ def told(gang):
 
 
 def test_everything_that_knows_the_expiry_moves(workspace, gang, up, extending):
-    workspace.cloud.strays = []
+    workspace.cloud.orphans = []
     workspace.clock.sleep(600)
     done = extending.extend("demo", by=HOUR)
     until = up.expires_at + HOUR
@@ -91,7 +91,7 @@ def test_a_capacity_block_that_cannot_be_looked_at_extends_nothing(workspace, ga
 def test_only_things_of_this_very_cluster_are_tagged_anew(workspace, gang, make, up, extending):
     own = make.thing("volume", "vol-own", "us-east-1", {"cloudgpu:token": up.token})
     other = make.thing("volume", "vol-other", "us-east-1", {"cloudgpu:token": "another"})
-    workspace.cloud.strays = [own, other]
+    workspace.cloud.orphans = [own, other]
     extending.extend("demo", by=HOUR)
     assert [call[1] for call in workspace.cloud.calls if call[0] == "retag"] == [("vol-own",)]
 

@@ -167,7 +167,7 @@ def test_down_without_a_record_and_sweep_close_by_the_same_times(workspace, make
     ended(workspace, 2 * HOUR_S)
     workspace.clock.sleep(9 * HOUR_S)
     workspace.records.forget_cluster("demo")
-    workspace.cloud.strays = [make.thing("volume", "vol-1", "us-east-1", {"cloudgpu:owner": "ann"})]
+    workspace.cloud.orphans = [make.thing("volume", "vol-1", "us-east-1", {"cloudgpu:owner": "ann"})]
     found = workspace.teardown.down("demo", "us-east-1")
     assert found.usd == HOURLY * 2
     assert closed(workspace).closed_at == standing.created_at + timedelta(hours=2)
@@ -179,7 +179,7 @@ def test_sweep_of_what_no_record_knows_closes_by_the_clouds_times(workspace, mak
     workspace.records.forget_cluster("demo")
     tags = {"cloudgpu:cluster": "demo", "cloudgpu:token": standing.token, "cloudgpu:owner": "ann"}
     thing = TaggedResource("volume", "vol-1", "us-east-1", tags)
-    workspace.cloud.strays = [thing]
+    workspace.cloud.orphans = [thing]
     swept = Sweep(workspace.context, None).end(grouped([thing], load(), workspace.clock.now()), "us-east-1")
     assert swept.failed == ()
     assert closed(workspace).closed_at == standing.created_at + timedelta(hours=2)

@@ -36,11 +36,11 @@ def own(record):
 
 def test_nodes_elsewhere_are_ended_and_the_failure_names_region_reason_and_command(workspace, make):
     record = moved(workspace, make)
-    workspace.cloud.strays = [make.thing("instance", "i-us-east-1c-0", "us-east-1", own(record))]
+    workspace.cloud.orphans = [make.thing("instance", "i-us-east-1c-0", "us-east-1", own(record))]
     failing(workspace, "us-west-2")
     with pytest.raises(TeardownError) as caught:
         workspace.teardown.down("demo", "us-east-1")
-    assert workspace.cloud.strays == []
+    assert workspace.cloud.orphans == []
     assert caught.value.left == ("us-west-2: not authorized",)
     assert caught.value.message == "cluster demo is not confirmed deleted in us-west-2"
     assert caught.value.hint == "check your permissions; run `cloudgpu down demo` again"
@@ -73,7 +73,7 @@ def test_iam_that_fails_leaves_no_row_open(workspace, make):
 def test_a_region_that_hangs_delays_no_other(workspace, make):
     """The one answers only after the nodes of the other have ended."""
     record = moved(workspace, make)
-    workspace.cloud.strays = [make.thing("instance", "i-us-east-1c-0", "us-east-1", own(record))]
+    workspace.cloud.orphans = [make.thing("instance", "i-us-east-1c-0", "us-east-1", own(record))]
     ended = threading.Event()
     release, search = workspace.cloud.release, workspace.cloud.search
 

@@ -43,7 +43,7 @@ class NoImages:
 def killed(workspace, make):
     """A cluster at AWS whose `up` was killed after its row was opened and before anything was launched."""
     workspace.cloud.target, workspace.cloud.endpoint = "aws", ""
-    workspace.cloud.anybodys = lambda region: [one for one in workspace.cloud.strays if one.region == region]
+    workspace.cloud.anybodys = lambda region: [one for one in workspace.cloud.orphans if one.region == region]
 
     def die(stack):
         raise Killed
@@ -96,7 +96,7 @@ def appears_after_the_first_search(workspace, things):
     def late(cluster, regions):
         asked.append(workspace.clock.now())
         if workspace.clock.now() > workspace.began:
-            workspace.cloud.strays += things
+            workspace.cloud.orphans += things
             things.clear()
         return search(cluster, regions)
 
@@ -126,7 +126,7 @@ def test_down_ends_and_bills_a_node_that_shows_late(killed, record):
         lose_record(killed)
     appears_after_the_first_search(killed, [node(killed)])
     killed.teardown.down("demo", "us-east-1")
-    assert killed.cloud.strays == []
+    assert killed.cloud.orphans == []
     (entry,) = killed.ledger.entries(cluster="demo")
     assert (entry.state, entry.instance_ids) == ("closed", ("i-late",))
 
@@ -205,7 +205,7 @@ def test_sweep_leaves_the_row_of_somebody_else_until_it_has_expired(killed):
 def test_sweep_ends_nodes_although_the_ledger_cannot_be_read(killed, monkeypatch):
     from cloudgpu.backends.lenient_ledger import LenientLedger
 
-    killed.cloud.strays = [node(killed)]
+    killed.cloud.orphans = [node(killed)]
     lose_record(killed)
 
     def broken():
@@ -214,7 +214,7 @@ def test_sweep_ends_nodes_although_the_ledger_cannot_be_read(killed, monkeypatch
     context = replace(killed.context, ledger=LenientLedger(broken))
     sweeping = Sweep(context, NoImages())
     sweeping.end(sweeping.look((), SweepRequest("ann")).going, "us-east-1")
-    assert killed.cloud.strays == []
+    assert killed.cloud.orphans == []
 
 
 @pytest.mark.parametrize("refused", [False, True], ids=["launched", "refused after a part was launched"])

@@ -15,7 +15,7 @@ from cloudgpu.aws.pricing.quotas import QuotaLimit
 from cloudgpu.aws.session.credentials import CredentialSource
 from cloudgpu.aws.session.session import Identity
 from cloudgpu.catalog.quotas import quota_of
-from cloudgpu.cli.render.doctor import checkup_lines
+from cloudgpu.cli.render.doctor import diagnostic_lines
 from cloudgpu.errors import AuthError, CloudError
 from cloudgpu.paths import Home
 from cloudgpu.ssh.keys import ensure_key
@@ -63,8 +63,8 @@ def examined(account=None, *, machine=()):
     return examine(target="aws", region="us-east-1", account=opened, grants=GRANTS, machine=machine)
 
 
-def states(checkup):
-    return {one.name: one.state for one in checkup.checks}
+def states(diagnostic):
+    return {one.name: one.state for one in diagnostic.checks}
 
 
 def test_with_no_account_nothing_failed_and_nothing_is_known():
@@ -119,7 +119,7 @@ def test_quotas_that_may_not_be_read_are_unknown():
 def test_the_whole_text():
     machine = [lambda: Diagnosis("SSH key", "ok", "~/key SHA256:x"), lambda: Diagnosis("Docker", "warning", "no", "x")]
     told = Told({"ec2:CreateFleet": "failed", "iam:PassRole": "unknown"})
-    assert checkup_lines(examined(told, machine=machine)) == [
+    assert diagnostic_lines(examined(told, machine=machine)) == [
         "ok       SSH key                    ~/key SHA256:x",
         "warning  Docker                     no",
         "                                    fix: x",

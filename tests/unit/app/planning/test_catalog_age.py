@@ -54,12 +54,12 @@ class Cloud:
 
 
 @pytest.fixture
-def rooms(tmp_path):
+def headroom(tmp_path):
     return QuotaHeadroom(Home(tmp_path / "home").ensure(), ManualClock(NOW))
 
 
 @pytest.fixture
-def plan(tmp_path, rooms):
+def plan(tmp_path, headroom):
     (tmp_path / "pair").mkdir()
     (tmp_path / "pair" / "recipe.yaml").write_text(RECIPE)
     (tmp_path / "pair" / "train.py").write_text("")
@@ -74,7 +74,7 @@ def plan(tmp_path, rooms):
             roots=[tmp_path],
             cloud=None if cloud is None else lambda: cloud,
             catalog=catalog,
-            rooms=rooms,
+            quota_headroom=headroom,
         ).plan
 
     return make

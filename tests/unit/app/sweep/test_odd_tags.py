@@ -55,13 +55,13 @@ def thing(name, *, cluster="lab", expires=PAST, kind="instance", **tags):
 def sweeping(workspace):
     cloud = workspace.cloud
     cloud.regions = lambda: ("us-east-1",)
-    cloud.anybodys = lambda region: [one for one in cloud.strays if one.region == region]
+    cloud.anybodys = lambda region: [one for one in cloud.orphans if one.region == region]
     return Sweep(workspace.context, NoImages())
 
 
 @pytest.mark.parametrize("expires", EXPIRIES)
 def test_an_expiry_that_is_none_is_shown_and_the_others_still_go(workspace, sweeping, expires):
-    workspace.cloud.strays = [
+    workspace.cloud.orphans = [
         thing("sg-1", kind="security-group", cluster="odd", expires=expires),
         thing("i-1", cluster="old"),
     ]
@@ -96,11 +96,11 @@ def test_every_odd_tag_is_shown_and_stops_nothing(workspace, sweeping, tag):
     odd = [thing(f"i-{place}", cluster=f"lab-{place}") for place in range(len(NAMES))]
     for one, name in zip(odd, NAMES, strict=True):
         one.tags[f"cloudgpu:{tag}"] = name
-    workspace.cloud.strays = [*odd, thing("i-old", cluster="old")]
+    workspace.cloud.orphans = [*odd, thing("i-old", cluster="old")]
     seen = sweeping.look((), SweepRequest("ann"))
     assert len(seen.going) == len(NAMES) + 1
     stream = StringIO()
     Output(stream, colour=False).lines(seen_lines(seen, NOW, simulated=False))
     assert all(line.isprintable() for line in stream.getvalue().split("\n"))
     assert problem(seen, sweeping.end(seen.going, "us-east-1")) is None
-    assert workspace.cloud.strays == []
+    assert workspace.cloud.orphans == []

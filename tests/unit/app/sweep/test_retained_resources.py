@@ -95,7 +95,7 @@ def sweeping(workspace):
 
 def test_a_sweep_ends_what_outlived_its_cluster_and_confirms_it(workspace, sweeping):
     seen = sweeping.look([], ANN)
-    assert [(one.label, what.goes) for one, what in seen.outliving] == [
+    assert [(one.label, what.goes) for one, what in seen.retained] == [
         ("storage going", True),
         ("storage kept", False),
         ("image base", False),
@@ -121,7 +121,7 @@ def test_a_region_whose_storage_is_silent_is_unknown(workspace, sweeping):
     workspace.cloud.stores.found = silent
     seen = sweeping.look([], ANN)
     assert dict(seen.unknown)["us-east-1"] == "no answer"
-    assert seen.outliving == ()
+    assert seen.retained == ()
 
 
 def test_who_may_not_look_at_storage_sweeps_clusters_all_the_same(workspace, sweeping):

@@ -40,7 +40,7 @@ def account(workspace):
         cloud.asked.append(region)
         if region in cloud.silent:
             raise cloud.silent[region]
-        return [one for one in (*cloud.strays, *cloud.stubborn) if one.region == region]
+        return [one for one in (*cloud.orphans, *cloud.stubborn) if one.region == region]
 
     cloud.regions = lambda: REGIONS
     cloud.anybodys = anybodys
@@ -78,7 +78,7 @@ def test_of_named_regions_only_those_are_asked_and_iam_is_left_alone(account):
 
 
 def test_a_region_that_does_not_answer_is_unknown_and_never_gone(account):
-    account.cloud.strays = [thing("i-1"), thing("role-1", kind="role", region="global")]
+    account.cloud.orphans = [thing("i-1"), thing("role-1", kind="role", region="global")]
     account.cloud.silent = {"us-west-2": CloudError("cannot reach ec2.us-west-2")}
     seen = look(account)
     assert seen.regions == ("eu-west-1", "us-east-1")
@@ -88,37 +88,37 @@ def test_a_region_that_does_not_answer_is_unknown_and_never_gone(account):
     )
     swept = end(account, seen)
     # Its role may be in use where nobody answered.
-    assert [one.id for one in account.cloud.strays] == ["role-1"]
+    assert [one.id for one in account.cloud.orphans] == ["role-1"]
     err = problem(seen, swept)
     assert err.exit_code == 6
     assert err.left[0] == "us-west-2: unknown: cannot reach ec2.us-west-2"
 
 
 def test_all_is_well_when_everything_answered_and_ended(account):
-    account.cloud.strays = [thing("i-1"), thing("vol-1", kind="volume")]
+    account.cloud.orphans = [thing("i-1"), thing("vol-1", kind="volume")]
     seen = look(account)
     swept = end(account, seen)
     assert [one.cluster for one in swept.ended] == ["lab"]
-    assert account.cloud.strays == []
+    assert account.cloud.orphans == []
     assert problem(seen, swept) is None
 
 
 def test_what_is_another_persons_stays_until_it_is_asked_for(account):
-    account.cloud.strays = [thing("i-1", owner="bob", cluster="his")]
+    account.cloud.orphans = [thing("i-1", owner="bob", cluster="his")]
     assert look(account).going == ()
     seen = look(account, owners=frozenset({"bob"}))
     end(account, seen)
-    assert account.cloud.strays == []
+    assert account.cloud.orphans == []
 
 
 def test_with_owners_nobody_else_is_shown(account):
-    account.cloud.strays = [thing("i-1"), thing("i-2", owner="bob", cluster="his", expires=PAST)]
+    account.cloud.orphans = [thing("i-1"), thing("i-2", owner="bob", cluster="his", expires=PAST)]
     assert [one.cluster for one, _ in look(account, owners=frozenset({"bob"})).clusters] == ["his"]
 
 
 def test_a_search_that_is_not_empty_is_told_and_the_others_still_end(account):
     account.cloud.stubborn = [thing("vol-1", kind="volume", cluster="bad", token="b")]
-    account.cloud.strays = [thing("i-1")]
+    account.cloud.orphans = [thing("i-1")]
     seen = look(account)
     swept = end(account, seen)
     assert [one.cluster for one in swept.ended] == ["lab"]
@@ -128,7 +128,7 @@ def test_a_search_that_is_not_empty_is_told_and_the_others_still_end(account):
 
 
 def test_trouble_with_one_is_no_end_of_the_others(account):
-    account.cloud.strays = [thing("i-1"), thing("i-2", cluster="bad", token="b")]
+    account.cloud.orphans = [thing("i-1"), thing("i-2", cluster="bad", token="b")]
     release = account.cloud.release
 
     def refuse(found):
@@ -145,7 +145,7 @@ def test_trouble_with_one_is_no_end_of_the_others(account):
 
 def test_a_cluster_of_this_home_ends_with_its_journal_its_bill_and_its_record(account, make):
     record = account.provisioning.up(make.plan(make.candidate()), "lab").record
-    account.cloud.strays = [thing("i-1", token=record.token, expires=f"{record.expires_at:%Y-%m-%dT%H:%M:%SZ}")]
+    account.cloud.orphans = [thing("i-1", token=record.token, expires=f"{record.expires_at:%Y-%m-%dT%H:%M:%SZ}")]
     assert look(account).going == ()
     seen = look(account, all_mine=True)
     assert problem(seen, end(account, seen)) is None
@@ -156,7 +156,7 @@ def test_a_cluster_of_this_home_ends_with_its_journal_its_bill_and_its_record(ac
 
 def test_one_that_a_command_is_at_is_left_to_it(account, make):
     record = account.provisioning.up(make.plan(make.candidate()), "lab").record
-    account.cloud.strays = [thing("i-1", token=record.token)]
+    account.cloud.orphans = [thing("i-1", token=record.token)]
     with ClusterLease(account.home.cluster("lab").root / "lease", account.clock, "ann").hold():
         ((_, what),) = look(account, all_mine=True).clusters
     assert not what.goes
@@ -166,7 +166,7 @@ def test_a_lost_home_is_no_loss_the_bill_is_closed_by_the_token(account, make):
     record = account.provisioning.up(make.plan(make.candidate()), "lab").record
     account.home.cluster("lab").record.unlink()
     account.clock.sleep(1800)
-    account.cloud.strays = [thing("i-1", token=record.token)]
+    account.cloud.orphans = [thing("i-1", token=record.token)]
     seen = look(account)
     assert [one.cluster for one in seen.going] == ["lab"]
     assert problem(seen, end(account, seen)) is None
@@ -180,7 +180,7 @@ def test_a_bill_of_nodes_that_ended_themselves_stops_when_the_cloud_says_they_di
         account.cloud.alive[node], account.cloud.ends[node] = "terminated", record.expires_at
     account.home.cluster("lab").record.unlink()
     account.clock.sleep(timedelta(days=2).total_seconds())
-    account.cloud.strays = [thing("sg-1", kind="security-group", token=record.token)]
+    account.cloud.orphans = [thing("sg-1", kind="security-group", token=record.token)]
     end(account, look(account))
     (entry,) = account.ledger.entries(cluster="lab")
     assert entry.closed_at == record.expires_at
@@ -188,7 +188,7 @@ def test_a_bill_of_nodes_that_ended_themselves_stops_when_the_cloud_says_they_di
 
 def test_a_namesake_with_another_token_is_not_this_homes_cluster(account, make):
     account.provisioning.up(make.plan(make.candidate()), "lab")
-    account.cloud.strays = [thing("i-2", token="another")]
+    account.cloud.orphans = [thing("i-2", token="another")]
     seen = look(account)
     assert end(account, seen).failed == ()
     assert [record.name for record in account.records.clusters()] == ["lab"]

@@ -45,7 +45,7 @@ def test_awaited_sees_what_appears(clock: ManualClock) -> None:
 
 
 def test_awaited_names_what_did_not_come(clock: ManualClock) -> None:
-    with pytest.raises(CloudError, match="timed out after .* s waiting for the bus") as caught:
+    with pytest.raises(CloudError, match=r"timed out after .* s waiting for the bus") as caught:
         awaited(clock, lambda: None, what="the bus", total_s=30)
     assert caught.value.code == "TimedOut"
     assert clock.monotonic() <= 30

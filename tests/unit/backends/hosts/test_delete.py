@@ -62,7 +62,7 @@ def test_without_a_record_every_host_is_asked_by_name_and_owner(lab):
     lab.clock.sleep(3600)
     deleted = lab.teardown.down("demo", "us-east-1")
     assert not deleted.known
-    assert deleted.strays == ("red", "blue")
+    assert deleted.orphans == ("red", "blue")
     assert deleted.usd == Decimal(24)
     assert list(lab.machines["red"].leases) == ["other"]
     assert lab.rows() == {("red", "closed"), ("blue", "closed")}

@@ -133,17 +133,17 @@ class CloudContext:
     layout: Layout
     simulated: bool = True
     errors: tuple[Any, ...] = ()
-    strays: list[Any] = field(default_factory=list)
+    orphans: list[Any] = field(default_factory=list)
 
-    def end_strays(self, clients, tags, known, clock):
-        self.strays.append((clients.region, tags["cloudgpu:cluster"], sorted(known), clock.now()))
+    def end_orphans(self, clients, tags, known, clock):
+        self.orphans.append((clients.region, tags["cloudgpu:cluster"], sorted(known), clock.now()))
         self.port.done.append("end strays")
         return ("i-stray",)
 
     @property
     def engine(self):
         clients_for = lambda region: Region(region, self.errors)  # noqa: E731
-        site = CloudAccess(clients_for, self.workspace.cloud, {"cloudgpu:cluster": "demo"}, DELAYS, self.end_strays)
+        site = CloudAccess(clients_for, self.workspace.cloud, {"cloudgpu:cluster": "demo"}, DELAYS, self.end_orphans)
         cli = Cli(self.layout, self.simulated, lambda stack, layout, notes: self.port)
         return PulumiEngine(cli, site, self.workspace.clock)
 
@@ -391,7 +391,7 @@ def test_destroy_with_pulumis_own_plugin_returns_when_a_search_by_tag_sees_every
     assert context.workspace.cloud.moments("find") == []
     assert context.workspace.clock.now() - began == timedelta(seconds=200)
     # nodes that no state knows would keep the security group from ending, so they end first
-    assert context.strays == [("us-east-1", "demo", [], context.workspace.clock.now())]
+    assert context.orphans == [("us-east-1", "demo", [], context.workspace.clock.now())]
     assert context.port.done == ["unlock", "end strays", "destroy", "remove"]
     assert ("delete", "i-stray") in {(event.operation, event.name) for event in context.workspace.events}
 
@@ -401,7 +401,7 @@ def test_a_launch_without_a_token_is_not_made_a_second_time(context):
     context.killed()
     context.port.found, context.port.pending = [fleet(2, "i-1", "i-2")], [creating(FLEET_URN)]
     context.up()
-    assert context.strays == [("us-east-1", "demo", ["fleet-1"], context.workspace.clock.now())]
+    assert context.orphans == [("us-east-1", "demo", ["fleet-1"], context.workspace.clock.now())]
     assert context.port.done == ["unlock", "end strays", "up"]
     context.up()
     assert context.port.done == ["unlock", "end strays", "up", "up"]
@@ -410,7 +410,7 @@ def test_a_launch_without_a_token_is_not_made_a_second_time(context):
 def test_with_tokens_a_launch_is_simply_asked_for_again(context):
     context.killed()
     context.up()
-    assert context.strays == []
+    assert context.orphans == []
 
 
 def test_a_lost_answer_makes_destroy_wait_and_a_clear_no_does_not(context):

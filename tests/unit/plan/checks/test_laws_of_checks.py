@@ -61,7 +61,7 @@ def worlds(draw):
         "prefer": draw(st.sampled_from(["order", "price", "spot"])),
     }
     vcpus = st.integers(0, 2000)
-    rooms = {
+    headroom = {
         (region, code): QuotaRoom(draw(vcpus), draw(st.none() | vcpus))
         for region in REGIONS
         for code in ("L-417A185B", "L-DB2E81BA", "L-7212CCBC", "L-C4BD4855", "L-3819A6DF")
@@ -74,7 +74,7 @@ def worlds(draw):
         workdir_bytes=draw(st.none() | st.integers(0, 2**40)),
         enabled_regions=draw(st.none() | st.frozensets(st.sampled_from(REGIONS))),
     )
-    return PlanInputs({"resources": resources}, Quotes(live=True, quotas=rooms, survey=survey))
+    return PlanInputs({"resources": resources}, Quotes(live=True, quotas=headroom, survey=survey))
 
 
 @settings(deadline=None, max_examples=60)  # a busy machine is no bug
@@ -88,10 +88,10 @@ def test_no_candidate_is_left_that_a_rule_would_throw_out(world):
         assert one.market in kind.usage_classes
         assert resources.gpu_memory is None or kind.gpu_memory_gib >= resources.gpu_memory
         assert survey.enabled_regions is None or one.region in survey.enabled_regions
-        rooms = [
+        headroom = [
             world.quotes.quotas.get((one.region, quota_of(kind.name, market).code)) for market in ("on-demand", "spot")
         ]
-        allowed = [room is None or room.limit_vcpus >= plan.nodes * kind.vcpus for room in rooms]
+        allowed = [room is None or room.limit_vcpus >= plan.nodes * kind.vcpus for room in headroom]
         assert any(allowed)
         assert resources.prefer == "spot" or allowed[0 if one.market == "on-demand" else 1]
 
@@ -117,12 +117,12 @@ def test_a_quota_that_nobody_could_read_is_never_passed(used):
 
 
 def test_a_market_whose_quota_is_too_small_leaves_the_other_one_and_is_told():
-    rooms = {("us-east-1", "L-7212CCBC"): QuotaRoom(0, 0), ("us-east-1", P_ON_DEMAND): QuotaRoom(192, 0)}
+    headroom = {("us-east-1", "L-7212CCBC"): QuotaRoom(0, 0), ("us-east-1", P_ON_DEMAND): QuotaRoom(192, 0)}
     resources = {"instance_type": "p3dn.24xlarge", "nodes": 2, "prefer": "spot"}
-    world = PlanInputs({"resources": resources}, Quotes(live=True, quotas=rooms))
+    world = PlanInputs({"resources": resources}, Quotes(live=True, quotas=headroom))
     assert {one.market for one in world.plan().candidates} == {"spot", "on-demand"}
     (told,) = world.found("quota")
     assert (told.severity, "0 of 0 vCPUs are in use" in told.message) == ("warning", True)
-    none = replace(world, quotes=replace(world.quotes, quotas={key: QuotaRoom(0, 0) for key in rooms}))
+    none = replace(world, quotes=replace(world.quotes, quotas={key: QuotaRoom(0, 0) for key in headroom}))
     assert none.plan().candidates == ()
     assert [one.severity for one in none.found("quota")] == ["error", "error"]

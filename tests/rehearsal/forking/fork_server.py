@@ -1,6 +1,6 @@
 """Forks commands, rehearsal servers and node hosts from a process that has everything imported.
 
-`python zygote.py SOCKET`. A request is one packet on a connection of its own: JSON `{"module", "argv", "cwd", "env",
+`python fork_server.py SOCKET`. A request is one packet on its own connection: JSON `{"module", "argv", "cwd", "env",
 "own_session"}`, with standard input, output and error as descriptors. The first answer is `{"pid"}`, the second
 `{"status"}` once the process has ended, negative for a signal. What is forked is what `python -m MODULE` would have
 been a second later: same `main`, same environment, streams, signals and exit.
@@ -32,7 +32,7 @@ DEFAULTS = (signal.SIGHUP, signal.SIGQUIT, signal.SIGTERM)
 _PACKET = 1 << 20
 
 
-class Zygote:
+class ForkServer:
     """One thread, so that a fork finds every lock open."""
 
     def __init__(self, path):
@@ -110,7 +110,7 @@ def become(streams, *, path, module, argv, cwd, env, own_session):
         os.environ.update(env)
         os.chdir(cwd)
         reopen()
-        # What it starts in its turn is forked too; `python zygote.py` has this folder on its path.
+        # What it starts in its turn is forked too; `python fork_server.py` has this folder on its path.
         importlib.import_module("forked").fork_from(path)
         sys.argv = [module, *argv]
         place, name = MAINS[module]
@@ -148,4 +148,4 @@ def finish(code):
 
 if __name__ == "__main__":
     load(*SERVERS)
-    Zygote(sys.argv[1]).serve()
+    ForkServer(sys.argv[1]).serve()
