@@ -30,7 +30,7 @@ from cloudgpu.node.payload import agent_name, agent_source
 from cloudgpu.paths import Home
 from cloudgpu.rehearsal import client
 from cloudgpu.ssh.base import Host
-from cloudgpu.ssh.fanout import all_or_raise, on_all, wait_for_all
+from cloudgpu.ssh.fanout import all_or_raise, run_on_all, wait_for_all
 from cloudgpu.ssh.keys import ensure_key, fingerprint
 from cloudgpu.ssh.transfer.local_tree import files_to_send
 
@@ -101,7 +101,7 @@ def send_ours(hosts: Sequence[Host], source: Path, target: Path) -> Callable[[],
 
     def send() -> None:
         files = files_to_send(source).files
-        all_or_raise(on_all(hosts, lambda host: host.send_tree(source, files, f"{target}-{host.node.index}")))
+        all_or_raise(run_on_all(hosts, lambda host: host.send_tree(source, files, f"{target}-{host.node.index}")))
 
     return send
 

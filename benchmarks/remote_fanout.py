@@ -26,7 +26,7 @@ from measure import show
 from cloudgpu.clock import SystemClock
 from cloudgpu.launch.inventory import Node
 from cloudgpu.ssh.command import RemoteCommand
-from cloudgpu.ssh.fanout import LIMIT, all_or_raise, connect_all, on_all
+from cloudgpu.ssh.fanout import LIMIT, all_or_raise, connect_all, run_on_all
 from cloudgpu.ssh.keys import ensure_key, fingerprint
 
 SERVERS = 256
@@ -71,7 +71,7 @@ def ours(nodes: list[Node], key: Path) -> Callable[[], None]:
     hosts = all_or_raise(connect_all(nodes, key, clock=SystemClock()))
 
     def command() -> None:
-        answers = all_or_raise(on_all(hosts.values(), lambda host: host.run(RemoteCommand("hostname"))))
+        answers = all_or_raise(run_on_all(hosts.values(), lambda host: host.run(RemoteCommand("hostname"))))
         assert all(answer.stdout == ANSWER for answer in answers.values())
 
     command()

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field, replace
 from cloudgpu.backends.storage_outcome import NO_STORAGE, MountableStorage
 from cloudgpu.catalog import load as load_catalog
 from cloudgpu.engine.config import stack_config
-from cloudgpu.engine.role_grants import granted
-from cloudgpu.node.bootstrap import NodeKind, packed, script
+from cloudgpu.engine.role_grants import role_grant_settings
+from cloudgpu.node.bootstrap import NodeKind, bootstrap_script, pack_script
 from cloudgpu.plan.plan import Candidate, Plan
 from cloudgpu.recipe.schema import Recipe
 from cloudgpu.state.cluster_and_run_records import ClusterRecord
@@ -51,7 +51,7 @@ def chosen(
         ssh_cidr=ssh_cidr,
         disk_gib=int(plan.recipe.resources.disk),
         existing=requester.existing,
-        bootstrap=packed(script(replace(node_kind(plan, candidate), mounts=storage.mounts))),
+        bootstrap=pack_script(bootstrap_script(replace(node_kind(plan, candidate), mounts=storage.mounts))),
         grants=_grants(plan.recipe, storage),
     )
     regions = (*record.regions, candidate.region) if candidate.region not in record.regions else record.regions
@@ -74,7 +74,7 @@ def chosen(
 
 def _grants(recipe: Recipe, storage: MountableStorage) -> dict[str, str]:
     """Return the permissions and security groups that the nodes need for the recipe's data and storage."""
-    grants = granted(recipe)
+    grants = role_grant_settings(recipe)
     both = {key: ",".join(text for text in (grants.get(key), more) if text) for key, more in storage.config.items()}
     return {**grants, **both}
 

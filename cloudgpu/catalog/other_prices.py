@@ -53,7 +53,7 @@ def shipped_price(thing: PricedThing, region: str) -> Price:
     """
     price = other_price(thing, region)
     if price is None:
-        message = f"no {thing} of {region}"
+        message = f"the bundled data has no {thing} of {region}"
         raise LookupError(message)
     return price
 

@@ -26,13 +26,13 @@ _CREDENTIALS: Final = re.compile(
 _SERVER_FAULT: Final = "5"
 
 
-def fault_text(err: CloudGpuError) -> str:
-    """Encode an error as a message that `read_fault` decodes."""
+def encode_error(err: CloudGpuError) -> str:
+    """Encode an error as a message that `decode_error` decodes."""
     code = getattr(err, "code", "")
     return f"{err.message} [{type(err).__name__}{'/' + code if code else ''}]"
 
 
-def read_fault(text: str, doing: str = "") -> CloudGpuError | None:
+def decode_error(text: str, doing: str = "") -> CloudGpuError | None:
     """Return the typed error that a message describes, or None if it describes none.
 
     Args:

@@ -7,10 +7,10 @@ import threading
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from cloudgpu.engine.direct.protobuf_values import Path, leaves
+from cloudgpu.engine.direct.protobuf_values import Path, iter_scalars
 
 MARK: Final = "cloudgpu:hidden:"
-SHOWN: Final = "[secret]"
+REDACTED: Final = "[secret]"
 _SHORTEST_TO_SCRUB = 4  # shorter texts occur in messages by chance; replacing them would make messages unreadable
 
 
@@ -22,10 +22,10 @@ class Redactor:
         self._texts = {text for text in known if text}
         self._lock = threading.Lock()
 
-    def learn(self, values: Mapping[str, Any], secret_paths: Iterable[Path]) -> None:
+    def add_secrets(self, values: Mapping[str, Any], secret_paths: Iterable[Path]) -> None:
         """Add the texts under these paths to the known secrets, to hide them wherever they occur."""
         for path in secret_paths:
-            texts = {leaf for _, leaf in leaves(_at(values, path)) if isinstance(leaf, str) and leaf}
+            texts = {leaf for _, leaf in iter_scalars(_at(values, path)) if isinstance(leaf, str) and leaf}
             with self._lock:
                 self._texts |= texts
 
@@ -39,12 +39,12 @@ class Redactor:
         text = json.dumps(value, sort_keys=True, default=str)
         return hmac.new(self._salt, text.encode(), hashlib.sha256).hexdigest()
 
-    def scrubbed(self, text: str) -> str:
+    def redact_text(self, text: str) -> str:
         """Return a message with known secrets replaced by `[secret]`, because a service may have echoed them."""
         with self._lock:
             texts = sorted((secret for secret in self._texts if len(secret) >= _SHORTEST_TO_SCRUB), key=len)
         for secret in reversed(texts):
-            text = text.replace(secret, SHOWN)
+            text = text.replace(secret, REDACTED)
         return text
 
     def _mask(self, value: Any, path: Path, hidden: frozenset[Path]) -> Any:  # noqa: ANN401
@@ -67,15 +67,15 @@ class Redactor:
 
 def is_masked(value: object) -> bool:
     """Return True if the value, or a part of it, is a masked secret."""
-    return any(isinstance(leaf, str) and leaf.startswith(MARK) for _, leaf in leaves(value))
+    return any(isinstance(leaf, str) and leaf.startswith(MARK) for _, leaf in iter_scalars(value))
 
 
-def marked_paths(values: Mapping[str, Any]) -> set[Path]:
+def masked_paths(values: Mapping[str, Any]) -> set[Path]:
     """Return the paths of masked secrets."""
-    return {path for path, leaf in leaves(values) if isinstance(leaf, str) and leaf.startswith(MARK)}
+    return {path for path, leaf in iter_scalars(values) if isinstance(leaf, str) and leaf.startswith(MARK)}
 
 
-def hidden_for_show(values: Mapping[str, Any]) -> dict[str, Any]:
+def redact_for_display(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return a copy with `[secret]` in place of masked secrets."""
     return {name: _hide(value) for name, value in values.items()}
 
@@ -85,7 +85,7 @@ def _hide(value: Any) -> Any:  # noqa: ANN401
         return {name: _hide(inner) for name, inner in value.items()}
     if isinstance(value, list):
         return [_hide(inner) for inner in value]
-    return SHOWN if isinstance(value, str) and value.startswith(MARK) else value
+    return REDACTED if isinstance(value, str) and value.startswith(MARK) else value
 
 
 def _at(values: Any, path: Path) -> Any:  # noqa: ANN401

@@ -5,7 +5,7 @@ from cloudgpu.recipe.schema import Recipe
 _S3 = "s3://"
 
 
-def granted(recipe: Recipe) -> dict[str, str]:
+def role_grant_settings(recipe: Recipe) -> dict[str, str]:
     """Return the program settings `readable` and `writable`: locations separated by commas, empty to grant nothing.
 
     Containers need no permissions, because registries are queried with a login that the caller provides.

@@ -29,7 +29,7 @@ class UrnParts:
         return f"urn:pulumi:{self.stack}::{self.project}::{qualified}::{self.name}"
 
 
-def aliased(place: UrnParts, own: Iterable[alias_pb2.Alias], parents: Sequence[str]) -> tuple[str, ...]:
+def former_urns(place: UrnParts, own: Iterable[alias_pb2.Alias], parents: Sequence[str]) -> tuple[str, ...]:
     """Return every former URN of a resource, derived from its aliases and its parent's former URNs.
 
     Args:

@@ -7,7 +7,7 @@ from typing import Any
 from ruamel.yaml import YAML
 
 
-def filled(text: str, scanned: Mapping[str, Mapping[str, Any]]) -> tuple[str, dict[str, list[str]]]:
+def fill_scanned_fields(text: str, scanned: Mapping[str, Mapping[str, Any]]) -> tuple[str, dict[str, list[str]]]:
     """Return the file's text with scanned fields added, and the names of the added fields by host.
 
     Fields that are already set, for the host or under `defaults`, are not changed.

@@ -42,7 +42,7 @@ class HostsView:
         """Return True if any host was queried."""
         return bool(self.seen)
 
-    def usable(self, host: OwnHost, gpus: int) -> bool:
+    def may_have_free_gpus(self, host: OwnHost, gpus: int) -> bool:
         """Return True if the host was not queried, or if it has no problem and at least this many free GPUs."""
         usage = self.seen.get(host.name)
         return usage is None or (not usage.problem and usage.free >= gpus)

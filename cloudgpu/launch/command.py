@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from cloudgpu.launch.inventory import Inventory, Node, loopback
+from cloudgpu.launch.inventory import Inventory, Node, loopback_address
 from cloudgpu.launch.ranks import LaunchContext
 from cloudgpu.recipe import template
 from cloudgpu.recipe.schema import Recipe, Scalar
@@ -12,7 +12,7 @@ HOSTFILE = "hostfile"
 """Path of the hostfile below the run's directory, and the name of its placeholder in commands."""
 
 
-def command(recipe: Recipe, inventory: Inventory, ctx: LaunchContext, position: int = 0) -> tuple[str, ...]:
+def rank_command(recipe: Recipe, inventory: Inventory, ctx: LaunchContext, position: int = 0) -> tuple[str, ...]:
     """Return the command of a rank on the node at this position.
 
     `train.py ...` and `-m package ...` are prefixed with the run's interpreter; anything else is run unchanged.
@@ -20,10 +20,10 @@ def command(recipe: Recipe, inventory: Inventory, ctx: LaunchContext, position: 
     Raises:
         RecipeError: The template cannot be split or uses an unknown name.
     """
-    return filled(recipe.launch.command, values(recipe, inventory, ctx, position), ctx)
+    return render_command(recipe.launch.command, placeholder_values(recipe, inventory, ctx, position), ctx)
 
 
-def filled(text: str, names: Mapping[str, Scalar], ctx: LaunchContext) -> tuple[str, ...]:
+def render_command(text: str, names: Mapping[str, Scalar], ctx: LaunchContext) -> tuple[str, ...]:
     """Render one command line of a recipe.
 
     Raises:
@@ -34,7 +34,9 @@ def filled(text: str, names: Mapping[str, Scalar], ctx: LaunchContext) -> tuple[
     return (ctx.interpreter, *words) if is_python else words
 
 
-def values(recipe: Recipe, inventory: Inventory, ctx: LaunchContext, position: int = 0) -> Mapping[str, Scalar]:
+def placeholder_values(
+    recipe: Recipe, inventory: Inventory, ctx: LaunchContext, position: int = 0
+) -> Mapping[str, Scalar]:
     """Return the values of a command's placeholders on the node at this position."""
     checkpoint = {"checkpoint": ctx.checkpoint} if ctx.checkpoint else {}
     return {
@@ -57,4 +59,4 @@ def service_values(endpoint: Endpoint | None, head: Node) -> Mapping[str, Scalar
     """Return the placeholder values for the address on which a service listens; empty if there is no service."""
     if endpoint is None:
         return {}
-    return {"service.port": endpoint.port, "service.address": loopback(head)}
+    return {"service.port": endpoint.port, "service.address": loopback_address(head)}

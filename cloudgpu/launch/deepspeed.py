@@ -4,8 +4,14 @@ DeepSpeed's runner and similar runners start `ssh` by name, directly or through 
 on their PATH is the wrapper, which uses the run's key, ports and host keys.
 """
 
-from cloudgpu.launch.command import command
-from cloudgpu.launch.environment import about_process, about_run, layered, ranks_on, refuse_reserved
+from cloudgpu.launch.command import rank_command
+from cloudgpu.launch.environment import (
+    process_variables,
+    rank_environment,
+    ranks_on,
+    reject_reserved_variables,
+    run_variables,
+)
 from cloudgpu.launch.inter_node_ssh import SSH_SHIM, hostfile, ssh_config, ssh_shim
 from cloudgpu.launch.inventory import Inventory
 from cloudgpu.launch.ranks import LaunchContext, NodeFile, NodeLaunch, RankLaunch
@@ -24,18 +30,18 @@ def deepspeed(recipe: Recipe, inventory: Inventory, ctx: LaunchContext) -> tuple
         RecipeError: The recipe sets a variable of the launcher, or its command is invalid.
         UsageError: One rank per GPU is requested on nodes without GPUs.
     """
-    refuse_reserved(recipe)
+    reject_reserved_variables(recipe)
     head = inventory.head
     slots = {node.private_address: ranks_on(recipe, node) for node in inventory.nodes}
     world = sum(slots.values())
-    fixed = {**about_run(inventory, ctx, world), **about_process(inventory, head, 0)}
-    shared = layered(recipe, inventory, head, fixed, world)
+    fixed = {**run_variables(inventory, ctx, world), **process_variables(inventory, head, 0)}
+    shared = rank_environment(recipe, inventory, head, fixed, world)
     env = {
         **shared,
         "DS_ENV_FILE": f"{ctx.run_dir}/{ENVIRONMENT}",
         "PDSH_RCMD_TYPE": "ssh",
     }
-    argv = (f"{ctx.run_dir}/{STARTER}", *command(recipe, inventory, ctx))
+    argv = (f"{ctx.run_dir}/{STARTER}", *rank_command(recipe, inventory, ctx))
     files = (
         hostfile(slots),
         ssh_config(inventory, ctx.run_dir),

@@ -10,7 +10,7 @@ from cloudgpu.recipe.reserved_names import LAUNCHER_VARIABLES
 from cloudgpu.recipe.schema import Recipe
 
 
-def refuse_reserved(recipe: Recipe) -> None:
+def reject_reserved_variables(recipe: Recipe) -> None:
     """Reject variables that the launcher sets.
 
     Raises:
@@ -47,7 +47,9 @@ def ranks_on(recipe: Recipe, node: Node) -> int:
     return count
 
 
-def layered(recipe: Recipe, inventory: Inventory, node: Node, fixed: Mapping[str, str], ranks: int) -> dict[str, str]:
+def rank_environment(
+    recipe: Recipe, inventory: Inventory, node: Node, fixed: Mapping[str, str], ranks: int
+) -> dict[str, str]:
     """Return the environment of a node's ranks: defaults, overridden by the recipe's variables, then by fixed ones."""
     # As in torchrun, because several ranks with a thread per core each would compete. Simulated nodes share cores.
     threads = {"OMP_NUM_THREADS": "1"} if ranks > 1 or node.simulated else {}
@@ -66,7 +68,7 @@ def _visible_gpus(node: Node) -> dict[str, str]:
     return {"CUDA_VISIBLE_DEVICES": ",".join(map(str, node.devices))} if node.devices else {}
 
 
-def about_run(inventory: Inventory, ctx: LaunchContext, world: int) -> dict[str, str]:
+def run_variables(inventory: Inventory, ctx: LaunchContext, world: int) -> dict[str, str]:
     """Return the variables with the same value in all processes of a run."""
     return {
         "MASTER_ADDR": inventory.head.private_address,
@@ -80,7 +82,7 @@ def about_run(inventory: Inventory, ctx: LaunchContext, world: int) -> dict[str,
     }
 
 
-def about_process(inventory: Inventory, node: Node, rank: int) -> dict[str, str]:
+def process_variables(inventory: Inventory, node: Node, rank: int) -> dict[str, str]:
     """Return the variables that differ between the processes of a run."""
     return {
         "CLOUDGPU_RANK": str(rank),

@@ -44,7 +44,7 @@ class ImageName:
         return f"{self.repository}@{digest}"
 
 
-def image_name(written: str) -> ImageName:
+def parse_image_name(written: str) -> ImageName:
     """Parse an image name. The first component is a registry if it is `localhost` or contains a dot or a colon."""
     named, _, digest = written.partition("@")
     head, slash, rest = named.partition("/")

@@ -19,7 +19,7 @@ SSH_SHIM = "ssh/bin/ssh"
 _WIDEST_PREFIX = 24
 
 
-def one_machine(inventory: Inventory) -> bool:
+def is_single_machine(inventory: Inventory) -> bool:
     """Return True if all nodes share this machine under several loopback addresses.
 
     Open MPI treats them as one host.
@@ -33,7 +33,9 @@ def ssh_config(inventory: Inventory, directory: str) -> NodeFile:
 
 
 def _host(node: Node) -> str:
-    return f"Host {node.private_address}\n  Port {node.port}\n  User {node.user}\n  HostKeyAlias {alias(node)}\n"
+    return (
+        f"Host {node.private_address}\n  Port {node.port}\n  User {node.user}\n  HostKeyAlias {host_key_alias(node)}\n"
+    )
 
 
 def _every(directory: str) -> str:
@@ -54,7 +56,7 @@ def _every(directory: str) -> str:
     return "Host *\n" + "".join(f"  {line}\n" for line in lines)
 
 
-def alias(node: Node) -> str:
+def host_key_alias(node: Node) -> str:
     """Return a node's name in known_hosts. Its address may belong to another node in another cluster."""
     return f"node-{node.index}"
 

@@ -59,7 +59,7 @@ class Node:
         return bool(self.base)
 
 
-def loopback(node: Node) -> str:
+def loopback_address(node: Node) -> str:
     """Return the loopback address on which programs of the node listen.
 
     Nodes that share this machine each have their own loopback address.
@@ -72,7 +72,7 @@ def shares_this_machine(node: Node) -> bool:
     return node.private_address.startswith("127.")
 
 
-def usual_local(node: Node, port: int) -> int:
+def default_local_port(node: Node, port: int) -> int:
     """Return the default local port for a port of a node.
 
     It is the same number, except for nodes that share this machine, where the node's program already uses the port.

@@ -6,10 +6,10 @@ Servers and the scheduler run the same command as the workers. MXNet reads the r
 from collections.abc import Mapping
 
 from cloudgpu.errors import RecipeError
-from cloudgpu.launch.environment import ranks_on, refuse_reserved
+from cloudgpu.launch.environment import ranks_on, reject_reserved_variables
 from cloudgpu.launch.inventory import Inventory
 from cloudgpu.launch.ranks import LaunchContext, NodeLaunch
-from cloudgpu.launch.roles import ProcessSlot, seated, seats
+from cloudgpu.launch.roles import ProcessSlot, launch_slots, process_slots
 from cloudgpu.recipe.launching import DIST_KINDS, LOCAL_KINDS, kvstore_kind
 from cloudgpu.recipe.schema import Recipe
 
@@ -23,14 +23,14 @@ def kvstore(recipe: Recipe, inventory: Inventory, ctx: LaunchContext) -> tuple[N
         RecipeError: The kind is unknown or does not fit the number of workers, the recipe sets a variable of ps-lite,
             or its command is invalid.
     """
-    refuse_reserved(recipe)
+    reject_reserved_variables(recipe)
     kind = kvstore_kind(recipe.launch, recipe.params)
-    workers = seats(inventory.nodes, lambda node: ranks_on(recipe, node), "worker", decides=True)
+    workers = process_slots(inventory.nodes, lambda node: ranks_on(recipe, node), "worker", decides=True)
     _check(kind, len(workers))
     if kind in LOCAL_KINDS:
-        return seated(recipe, inventory, ctx, workers, lambda *_: {})
+        return launch_slots(recipe, inventory, ctx, workers, lambda *_: {})
     servers_per_node = recipe.launch.servers_per_node or _SERVERS_PER_NODE
-    servers = seats(inventory.nodes, lambda _: servers_per_node, "server", decides=False)
+    servers = process_slots(inventory.nodes, lambda _: servers_per_node, "server", decides=False)
     scheduler = ProcessSlot(inventory.head, "scheduler", 0, decides=False)
     root = {
         "DMLC_PS_ROOT_URI": inventory.head.private_address,
@@ -43,7 +43,7 @@ def kvstore(recipe: Recipe, inventory: Inventory, ctx: LaunchContext) -> tuple[N
         # Without DMLC_NODE_HOST, ps-lite uses the first interface that is up, which may be Docker's bridge.
         return {**root, "DMLC_ROLE": slot.role, "DMLC_NODE_HOST": slot.node.private_address}
 
-    return seated(recipe, inventory, ctx, (*workers, *servers, scheduler), role_variables)
+    return launch_slots(recipe, inventory, ctx, (*workers, *servers, scheduler), role_variables)
 
 
 def _check(kind: str, workers: int) -> None:

@@ -9,9 +9,15 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from cloudgpu.launch.command import HOSTFILE, command
-from cloudgpu.launch.environment import about_process, about_run, layered, ranks_on, refuse_reserved
-from cloudgpu.launch.inter_node_ssh import SSH_CONFIG, hostfile, one_machine, ssh_config, subnet
+from cloudgpu.launch.command import HOSTFILE, rank_command
+from cloudgpu.launch.environment import (
+    process_variables,
+    rank_environment,
+    ranks_on,
+    reject_reserved_variables,
+    run_variables,
+)
+from cloudgpu.launch.inter_node_ssh import SSH_CONFIG, hostfile, is_single_machine, ssh_config, subnet
 from cloudgpu.launch.inventory import Inventory, Node
 from cloudgpu.launch.network import uses_efa
 from cloudgpu.launch.ranks import LaunchContext, NodeFile, NodeLaunch, RankLaunch
@@ -31,10 +37,10 @@ def mpirun(recipe: Recipe, inventory: Inventory, ctx: LaunchContext) -> tuple[No
         RecipeError: The recipe sets a variable of the launcher, or its command is invalid.
         UsageError: One rank per GPU is requested on nodes without GPUs.
     """
-    refuse_reserved(recipe)
+    reject_reserved_variables(recipe)
     slots = _slots(recipe, inventory)
     world = sum(slots.values())
-    run = about_run(inventory, ctx, world)
+    run = run_variables(inventory, ctx, world)
     env, *others = (_environment(recipe, inventory, node, run) for node in inventory.nodes)
     # Variables with the same value on all nodes are passed by name; others are set on a node before its daemon starts.
     common = [name for name in env if all(other.get(name) == env[name] for other in others)]
@@ -43,7 +49,7 @@ def mpirun(recipe: Recipe, inventory: Inventory, ctx: LaunchContext) -> tuple[No
         *(f"{ctx.run_dir}/{STARTER}", "--hostfile", f"{ctx.run_dir}/{HOSTFILE}", "-np", str(world)),
         *("--map-by", "slot", "--bind-to", "none"),
         *(word for name in exported for word in ("-x", name)),
-        *command(recipe, inventory, ctx),
+        *rank_command(recipe, inventory, ctx),
     )
     rank = RankLaunch(0, 0, argv, {**_open_mpi(recipe, inventory, ctx), **env}, "mpirun")
     remotes = tuple(
@@ -74,8 +80,8 @@ class Remote:
 
 def _environment(recipe: Recipe, inventory: Inventory, node: Node, run: Mapping[str, str]) -> dict[str, str]:
     """Return the environment of a node's ranks. Open MPI itself sets the rank."""
-    about = {name: value for name, value in about_process(inventory, node, 0).items() if name != "CLOUDGPU_RANK"}
-    return layered(recipe, inventory, node, {**run, **about}, ranks_on(recipe, node))
+    about = {name: value for name, value in process_variables(inventory, node, 0).items() if name != "CLOUDGPU_RANK"}
+    return rank_environment(recipe, inventory, node, {**run, **about}, ranks_on(recipe, node))
 
 
 def _slots(recipe: Recipe, inventory: Inventory) -> dict[str, int]:
@@ -84,7 +90,7 @@ def _slots(recipe: Recipe, inventory: Inventory) -> dict[str, int]:
     If Open MPI sees all nodes as one machine, they share an entry, and all ranks run on the head.
     """
     counts = {node.private_address: ranks_on(recipe, node) for node in inventory.nodes}
-    if one_machine(inventory):
+    if is_single_machine(inventory):
         return {"localhost": sum(counts.values())}
     return counts
 
@@ -92,7 +98,7 @@ def _slots(recipe: Recipe, inventory: Inventory) -> dict[str, int]:
 def _open_mpi(recipe: Recipe, inventory: Inventory, ctx: LaunchContext) -> Mapping[str, str]:
     """Return Open MPI settings as variables, so that the recipe's own settings take precedence."""
     allowed = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
-    if one_machine(inventory):
+    if is_single_machine(inventory):
         # The ranks share cores, so a waiting rank must yield to other ranks.
         return {**allowed, "OMPI_MCA_mpi_yield_when_idle": "1"}
     if len(inventory.nodes) == 1:

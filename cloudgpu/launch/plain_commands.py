@@ -1,7 +1,7 @@
 """Launchers of plain commands: `each-node`, `head-only` and `service`. They set up no rendezvous."""
 
-from cloudgpu.launch.command import command
-from cloudgpu.launch.environment import about_process, about_run, layered, refuse_reserved
+from cloudgpu.launch.command import rank_command
+from cloudgpu.launch.environment import process_variables, rank_environment, reject_reserved_variables, run_variables
 from cloudgpu.launch.inventory import Inventory, Node
 from cloudgpu.launch.ranks import LaunchContext, NodeLaunch, RankLaunch
 from cloudgpu.recipe.schema import Recipe
@@ -13,7 +13,7 @@ def each_node(recipe: Recipe, inventory: Inventory, ctx: LaunchContext) -> tuple
     Raises:
         RecipeError: The recipe sets a variable of the launcher, or its command is invalid.
     """
-    refuse_reserved(recipe)
+    reject_reserved_variables(recipe)
     world = len(inventory.nodes)
     return tuple(NodeLaunch(node.index, (_process(recipe, inventory, ctx, node, world),)) for node in inventory.nodes)
 
@@ -24,16 +24,16 @@ def head_only(recipe: Recipe, inventory: Inventory, ctx: LaunchContext) -> tuple
     Raises:
         RecipeError: The recipe sets a variable of the launcher, or its command is invalid.
     """
-    refuse_reserved(recipe)
+    reject_reserved_variables(recipe)
     head = NodeLaunch(inventory.head.index, (_process(recipe, inventory, ctx, inventory.head, 1),))
     return (head, *(NodeLaunch(node.index, ()) for node in inventory.nodes[1:]))
 
 
 def _process(recipe: Recipe, inventory: Inventory, ctx: LaunchContext, node: Node, world: int) -> RankLaunch:
     rank = inventory.nodes.index(node)
-    fixed = {**about_run(inventory, ctx, world), **about_process(inventory, node, rank)}
-    argv = command(recipe, inventory, ctx, rank)
-    return RankLaunch(rank, 0, argv, layered(recipe, inventory, node, fixed, 1))
+    fixed = {**run_variables(inventory, ctx, world), **process_variables(inventory, node, rank)}
+    argv = rank_command(recipe, inventory, ctx, rank)
+    return RankLaunch(rank, 0, argv, rank_environment(recipe, inventory, node, fixed, 1))
 
 
 def service(recipe: Recipe, inventory: Inventory, ctx: LaunchContext) -> tuple[NodeLaunch, ...]:

@@ -18,7 +18,7 @@ def gang_port(run_id: str, attempt: int = 0) -> int:
     return RUN_PORTS.start + _RANGE + _hashed_offset("gang", run_id, attempt)
 
 
-def following(port: int, count: int) -> int:
+def port_after(port: int, count: int) -> int:
     """Return the port `count` ports after `port`, wrapping around within the rendezvous range."""
     return RUN_PORTS.start + (port - RUN_PORTS.start + count) % _RANGE
 

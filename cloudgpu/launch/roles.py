@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from cloudgpu.launch.command import command
-from cloudgpu.launch.environment import about_process, about_run, layered
+from cloudgpu.launch.command import rank_command
+from cloudgpu.launch.environment import process_variables, rank_environment, run_variables
 from cloudgpu.launch.inventory import Inventory, Node
 from cloudgpu.launch.ranks import LaunchContext, NodeLaunch, RankLaunch
 from cloudgpu.recipe.schema import Recipe
@@ -20,18 +20,20 @@ class ProcessSlot:
     decides: bool
 
 
-Own = Callable[[ProcessSlot, int], Mapping[str, str]]
+SlotVariables = Callable[[ProcessSlot, int], Mapping[str, str]]
 """Function that returns the launcher's variables for a process, given its slot and rank."""
 
 
-def seats(nodes: Iterable[Node], count: Callable[[Node], int], role: str, *, decides: bool) -> tuple[ProcessSlot, ...]:
+def process_slots(
+    nodes: Iterable[Node], count: Callable[[Node], int], role: str, *, decides: bool
+) -> tuple[ProcessSlot, ...]:
     """Return this many processes of a role on each node, numbered consecutively."""
     hosts = [node for node in nodes for _ in range(count(node))]
     return tuple(ProcessSlot(node, role, index, decides) for index, node in enumerate(hosts))
 
 
-def seated(
-    recipe: Recipe, inventory: Inventory, ctx: LaunchContext, order: tuple[ProcessSlot, ...], own: Own
+def launch_slots(
+    recipe: Recipe, inventory: Inventory, ctx: LaunchContext, order: tuple[ProcessSlot, ...], own: SlotVariables
 ) -> tuple[NodeLaunch, ...]:
     """Return every process with its command and environment. Ranks are numbered in the order of `order`.
 
@@ -42,16 +44,21 @@ def seated(
 
 
 def _ranks(
-    recipe: Recipe, inventory: Inventory, ctx: LaunchContext, node: Node, order: tuple[ProcessSlot, ...], own: Own
+    recipe: Recipe,
+    inventory: Inventory,
+    ctx: LaunchContext,
+    node: Node,
+    order: tuple[ProcessSlot, ...],
+    own: SlotVariables,
 ) -> tuple[RankLaunch, ...]:
     node_slots = [(rank, slot) for rank, slot in enumerate(order) if slot.node is node]
-    argv = command(recipe, inventory, ctx, inventory.nodes.index(node))
-    run = about_run(inventory, ctx, sum(slot.role == "worker" for slot in order))
+    argv = rank_command(recipe, inventory, ctx, inventory.nodes.index(node))
+    run = run_variables(inventory, ctx, sum(slot.role == "worker" for slot in order))
     workers = sum(slot.role == "worker" for _, slot in node_slots)
 
     def rank_launch(local: int, rank: int, slot: ProcessSlot) -> RankLaunch:
-        fixed = {**run, **about_process(inventory, node, rank), "CLOUDGPU_ROLE": slot.role, **own(slot, rank)}
-        env = layered(recipe, inventory, node, fixed, workers)
+        fixed = {**run, **process_variables(inventory, node, rank), "CLOUDGPU_ROLE": slot.role, **own(slot, rank)}
+        env = rank_environment(recipe, inventory, node, fixed, workers)
         return RankLaunch(rank, local, argv, env, slot.role, slot.decides)
 
     return tuple(rank_launch(local, rank, slot) for local, (rank, slot) in enumerate(node_slots))

@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from cloudgpu.launch.command import filled, service_values, values
-from cloudgpu.launch.environment import about_process, about_run, layered
+from cloudgpu.launch.command import placeholder_values, render_command, service_values
+from cloudgpu.launch.environment import process_variables, rank_environment, run_variables
 from cloudgpu.launch.inventory import Inventory
 from cloudgpu.launch.ranks import LaunchContext, NodeLaunch, RankLaunch
 from cloudgpu.recipe.schema import Recipe
@@ -29,12 +29,12 @@ def with_services(
 
 def _process(recipe: Recipe, inventory: Inventory, ctx: LaunchContext, service: SideService, rank: int) -> RankLaunch:
     head = inventory.head
-    names = {**values(recipe, inventory, ctx), **service_values(service, head)}
+    names = {**placeholder_values(recipe, inventory, ctx), **service_values(service, head)}
     fixed: Mapping[str, str] = {
-        **about_run(inventory, ctx, 1),
-        **about_process(inventory, head, rank),
+        **run_variables(inventory, ctx, 1),
+        **process_variables(inventory, head, rank),
         # TensorFlow would allocate all memory of every GPU that it can see.
         "CUDA_VISIBLE_DEVICES": "",
     }
-    env = layered(recipe, inventory, head, fixed, 1)
-    return RankLaunch(rank, 0, filled(service.command, names, ctx), env, service.name, decides=False)
+    env = rank_environment(recipe, inventory, head, fixed, 1)
+    return RankLaunch(rank, 0, render_command(service.command, names, ctx), env, service.name, decides=False)

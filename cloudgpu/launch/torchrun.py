@@ -7,8 +7,14 @@ The rendezvous is static because the nodes are known in advance: it needs only t
 from collections.abc import Mapping
 from itertools import accumulate
 
-from cloudgpu.launch.command import command
-from cloudgpu.launch.environment import about_process, about_run, layered, ranks_on, refuse_reserved
+from cloudgpu.launch.command import rank_command
+from cloudgpu.launch.environment import (
+    process_variables,
+    rank_environment,
+    ranks_on,
+    reject_reserved_variables,
+    run_variables,
+)
 from cloudgpu.launch.inventory import Inventory, Node
 from cloudgpu.launch.ranks import LaunchContext, NodeLaunch, RankLaunch
 from cloudgpu.recipe.schema import Recipe
@@ -21,7 +27,7 @@ def torchrun(recipe: Recipe, inventory: Inventory, ctx: LaunchContext) -> tuple[
         RecipeError: The recipe sets a variable of the rendezvous, or its command is invalid.
         UsageError: One rank per GPU is requested on nodes without GPUs.
     """
-    refuse_reserved(recipe)
+    reject_reserved_variables(recipe)
     counts = tuple(ranks_on(recipe, node) for node in inventory.nodes)
     firsts = tuple(accumulate(counts, initial=0))
     return tuple(
@@ -34,14 +40,14 @@ def _ranks(
     recipe: Recipe, inventory: Inventory, ctx: LaunchContext, node: Node, counts: tuple[int, ...], first: int
 ) -> tuple[RankLaunch, ...]:
     position = inventory.nodes.index(node)
-    argv = command(recipe, inventory, ctx, position)
+    argv = rank_command(recipe, inventory, ctx, position)
     rendezvous = _rendezvous(inventory, ctx, position, counts)
 
     def rank_launch(local: int) -> RankLaunch:
         rank = first + local
         own = {"LOCAL_RANK": str(local), "RANK": str(rank), "ROLE_RANK": str(rank)}
-        fixed = {**rendezvous, **own, **about_process(inventory, node, rank)}
-        return RankLaunch(rank, local, argv, layered(recipe, inventory, node, fixed, counts[position]))
+        fixed = {**rendezvous, **own, **process_variables(inventory, node, rank)}
+        return RankLaunch(rank, local, argv, rank_environment(recipe, inventory, node, fixed, counts[position]))
 
     return tuple(rank_launch(local) for local in range(counts[position]))
 
@@ -49,7 +55,7 @@ def _ranks(
 def _rendezvous(inventory: Inventory, ctx: LaunchContext, position: int, counts: tuple[int, ...]) -> Mapping[str, str]:
     world = str(sum(counts))
     return {
-        **about_run(inventory, ctx, sum(counts)),
+        **run_variables(inventory, ctx, sum(counts)),
         "GROUP_RANK": str(position),
         "GROUP_WORLD_SIZE": str(len(inventory.nodes)),
         "LOCAL_WORLD_SIZE": str(counts[position]),

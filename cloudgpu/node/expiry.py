@@ -17,12 +17,12 @@ _RUN = 'exec sh "${CLOUDGPU_NODE_ROOT:-}/var/lib/cloudgpu/expiry" "$1"'
 _ARMED = re.compile(r"^cloudgpu: this node ends itself at ([0-9]+)$", re.MULTILINE)
 
 
-def extend(until: datetime) -> tuple[str, ...]:
+def extend_command(until: datetime) -> tuple[str, ...]:
     """Return the command that sets the time at which a node powers itself off."""
     return ("sudo", "-n", "sh", "-c", _RUN, "extend", str(int(until.timestamp())))
 
 
-def armed(answer: str) -> datetime | None:
+def confirmed_expiry(answer: str) -> datetime | None:
     """Return the expiry that the node confirmed, in UTC, or None if the node confirmed none."""
     times = _ARMED.findall(answer)
     try:

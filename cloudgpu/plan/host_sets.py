@@ -95,7 +95,7 @@ def _marketed_sizes_gb(question: PlannerInput, host: OwnHost, gib: Decimal) -> s
 def _sets(question: PlannerInput, group: Sequence[OwnHost], spec: GpuSpec) -> Iterator[HostSet]:
     """Yield disjoint sets of usable hosts, an overlapping set if hosts remain, and the hosts of running clusters."""
     view, nodes, count = question.hosts, question.recipe.resources.nodes, spec.count or 0
-    usable = [host for host in group if view is not None and view.usable(host, count)]
+    usable = [host for host in group if view is not None and view.may_have_free_gpus(host, count)]
     starts = list(range(0, len(usable) - nodes + 1, nodes))
     if usable and starts and starts[-1] != len(usable) - nodes:
         starts.append(len(usable) - nodes)

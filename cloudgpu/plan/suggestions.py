@@ -143,7 +143,7 @@ def _try(start: Trial, change: Edit, planned: Planner) -> Trial | None:
 
 
 def _smaller_requests(trial: Trial, planned: Planner) -> Iterator[Edit]:
-    """Yield the changes to the largest node count and to the longest expiry that fix an error."""
+    """Yield the largest smaller node count and the longest shorter expiry that would fix an error."""
     recipe = trial.question.recipe
     minutes = int(recipe.budget.expiry) // 60
     nodes = _largest_that_helps(

@@ -14,8 +14,8 @@ from cloudgpu.node.agent.heartbeat import LINE, LONG_VERBS
 from cloudgpu.node.payload import agent_name, agent_source
 from cloudgpu.ssh.base import Host, Stream
 from cloudgpu.ssh.command import RemoteCommand
-from cloudgpu.ssh.failure_text import TimeLimitError, log_in
-from cloudgpu.ssh.fanout import all_or_raise, on_all
+from cloudgpu.ssh.failure_text import TimeLimitError, login_command
+from cloudgpu.ssh.fanout import all_or_raise, run_on_all
 from cloudgpu.text import printable
 
 _MARK = "\x1ecloudgpu\x1e"
@@ -157,7 +157,7 @@ def _text_field(answer: Mapping[str, Any], name: str) -> str:
     return printable(str(answer.get(name, ""))[:_MAX_TEXT])
 
 
-def install(host: Host) -> Agent:
+def install_agent(host: Host) -> Agent:
     """Install the agent on a node unless this version is already there.
 
     Raises:
@@ -174,7 +174,7 @@ def install(host: Host) -> Agent:
     return Agent(host, path, home, root)
 
 
-def home_of(host: Host) -> str:
+def find_login_home(host: Host) -> str:
     """Return the login user's home directory on a host.
 
     Raises:
@@ -190,7 +190,7 @@ def _node_paths(host: Host) -> tuple[str, str, str]:
     if len(fields) != _PARTS or not fields[1].startswith("/"):
         node = host.node
         message = f"node {node.index} ({node.instance_id}): the login shell did not report the home directory"
-        raise RemoteCommandError(message, hint=f"check what the login shell prints: {log_in(node)}")
+        raise RemoteCommandError(message, hint=f"check what the login shell prints: {login_command(node)}")
     return fields[1], fields[2], fields[3]
 
 
@@ -241,7 +241,7 @@ def require_shape(node: Node, verb: str, answer: dict[str, Any], shape: type[Any
     return answer
 
 
-def number(answer: Mapping[str, Any], name: str, default: int | None = None) -> int:
+def count_field(answer: Mapping[str, Any], name: str, default: int | None = None) -> int:
     """Return a non-negative integer field of a response, or `default` if the field is missing.
 
     Raises:
@@ -276,7 +276,7 @@ def _lines(
                 yield answer
     except TimeLimitError as err:
         message = f"node {node.index} ({node.instance_id}): its agent did not respond to `{verb}` within {limit_s:g} s"
-        hint = f"log in and look for a hung process, for example a file system or nvidia-smi: {log_in(node)}"
+        hint = f"log in and look for a hung process, for example a file system or nvidia-smi: {login_command(node)}"
         raise SilentAgentError(message, hint=hint) from err
 
 
@@ -309,7 +309,7 @@ def _answers(stream: Stream, limit_s: float, node: Node) -> Iterator[dict[str, A
 _T = TypeVar("_T")
 
 
-def each(agents: Sequence[Agent], do: Callable[[Agent], _T]) -> dict[int, _T]:
+def run_on_agents(agents: Sequence[Agent], do: Callable[[Agent], _T]) -> dict[int, _T]:
     """Call `do` for every node in parallel and return the results by node index.
 
     Raises:
@@ -317,4 +317,4 @@ def each(agents: Sequence[Agent], do: Callable[[Agent], _T]) -> dict[int, _T]:
         ConnectError: A node cannot be reached.
     """
     by_index = {agent.host.node.index: agent for agent in agents}
-    return all_or_raise(on_all([agent.host for agent in agents], lambda host: do(by_index[host.node.index])))
+    return all_or_raise(run_on_all([agent.host for agent in agents], lambda host: do(by_index[host.node.index])))

@@ -47,7 +47,7 @@ OnSilence = Callable[[Node, ConnectError | RemoteCommandError], None]
 """Callback, invoked periodically while a node is unreachable. Raises ConnectError if the node is terminated."""
 
 
-def wait_on(_node: Node, _trouble: ConnectError | RemoteCommandError) -> None:
+def keep_retrying(_node: Node, _trouble: ConnectError | RemoteCommandError) -> None:
     """Ignore the interruption and keep retrying."""
 
 
@@ -90,7 +90,7 @@ class Reader(threading.Thread):
         offsets: Mapping[int, int],
         clock: Clock,
         feed: Feed,
-        on_silence: OnSilence = wait_on,
+        on_silence: OnSilence = keep_retrying,
     ) -> None:
         super().__init__(name=f"follow-{agent.host.node.index}", daemon=True)
         self._agent = agent

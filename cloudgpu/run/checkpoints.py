@@ -9,18 +9,18 @@ from cloudgpu.node.mounts.options import s3_endpoint
 from cloudgpu.recipe.data import Checkpoint, Data
 from cloudgpu.recipe.schema import Recipe
 from cloudgpu.recipe.sources import source_of
-from cloudgpu.run.agent import Agent, each, number
-from cloudgpu.run.copies import DistributionSettings, fetch_to
+from cloudgpu.run.agent import Agent, count_field, run_on_agents
+from cloudgpu.run.copies import DistributionSettings, download_files_to
 from cloudgpu.run.files import Files, RemoteFile, S3Service, Services
 from cloudgpu.run.job import Job
 from cloudgpu.run.progress import Note
 from cloudgpu.text import printable, size_text
 
-NOTHING_THERE = "NoSuchKey"
+NO_SUCH_KEY = "NoSuchKey"
 """S3 error code for a missing object."""
 
 
-def beginning(recipe: Recipe) -> str:
+def resume_uri(recipe: Recipe) -> str:
     """Return the URI of the checkpoint that a run resumes from, or an empty string."""
     checkpoint = recipe.checkpoint
     if checkpoint is None:
@@ -30,25 +30,25 @@ def beginning(recipe: Recipe) -> str:
     return checkpoint.to if checkpoint.to and "{run}" not in checkpoint.to else ""
 
 
-def destination(recipe: Recipe, run_id: str) -> str:
+def checkpoint_destination(recipe: Recipe, run_id: str) -> str:
     """Return the URI to which a run's checkpoints are uploaded, or an empty string."""
     to = recipe.checkpoint.to if recipe.checkpoint else None
     return (to or "").replace("{run}", run_id)
 
 
-def earlier(recipe: Recipe, files: Files) -> Sequence[RemoteFile]:
+def list_resume_files(recipe: Recipe, files: Files) -> Sequence[RemoteFile]:
     """List the files of the checkpoint that a run resumes from. The list is empty for a first run.
 
     Raises:
         CloudGpuError: The files cannot be listed, or the checkpoint in `resume` does not exist.
     """
-    origin, checkpoint = beginning(recipe), recipe.checkpoint
+    origin, checkpoint = resume_uri(recipe), recipe.checkpoint
     if checkpoint is None or not origin:
         return ()
     try:
         return files(_dataset(checkpoint, origin))
     except BadRequestError as err:
-        if err.code == NOTHING_THERE and checkpoint.resume is None:
+        if err.code == NO_SUCH_KEY and checkpoint.resume is None:
             return ()
         raise
 
@@ -59,8 +59,8 @@ def restore(job: Job, agents: Sequence[Agent], way: DistributionSettings) -> int
     Raises:
         RemoteCommandError: A node could not download the checkpoint.
     """
-    checkpoint, origin = job.recipe.checkpoint, beginning(job.recipe)
-    listed = earlier(job.recipe, way.files)
+    checkpoint, origin = job.recipe.checkpoint, resume_uri(job.recipe)
+    listed = list_resume_files(job.recipe, way.files)
     if checkpoint is None or not listed:
         return 0
     total = size_text(sum(file.size for file in listed))
@@ -68,18 +68,18 @@ def restore(job: Job, agents: Sequence[Agent], way: DistributionSettings) -> int
 
     def fetch(agent: Agent) -> int:
         target = f"{job.workdir(agent.home)}/{checkpoint.path}"
-        return fetch_to(agent, target, _dataset(checkpoint, origin), listed, way)
+        return download_files_to(agent, target, _dataset(checkpoint, origin), listed, way)
 
-    return sum(each(agents, fetch).values())
+    return sum(run_on_agents(agents, fetch).values())
 
 
-def keep(job: Job, agents: Sequence[Agent], services: Services) -> None:
+def start_checkpoint_upload(job: Job, agents: Sequence[Agent], services: Services) -> None:
     """Start the upload of the checkpoint directory to S3 on the head node, for as long as the ranks run.
 
     Raises:
         RemoteCommandError: The node's IAM role provides no credentials.
     """
-    to, checkpoint = destination(job.recipe, job.run_id), job.recipe.checkpoint
+    to, checkpoint = checkpoint_destination(job.recipe, job.run_id), job.recipe.checkpoint
     head = next((agent for agent in agents if agent.host.node.index == 0), None)
     if checkpoint is None or head is None or not to:
         return
@@ -98,22 +98,22 @@ def bucket_request(to: str, agent: Agent, service: S3Service) -> dict[str, Any]:
     }
 
 
-def kept(job: Job, head: Agent) -> str:
+def finish_checkpoint_upload(job: Job, head: Agent) -> str:
     """Wait for the last checkpoint upload and return a summary. Empty if the run uploads no checkpoints.
 
     Raises:
         RemoteCommandError: Part of the checkpoint could not be uploaded.
     """
-    to = destination(job.recipe, job.run_id)
+    to = checkpoint_destination(job.recipe, job.run_id)
     if not to:
         return ""
     answer = head.ask("kept", {"run_dir": job.run_dir(head.home)})
     if not answer.get("files"):
         return f"the run wrote no checkpoint, so nothing was uploaded to {to}"
-    return f"checkpoint: {answer['files']} files, {size_text(number(answer, 'bytes'))}, at {to}{not_sent(answer)}"
+    return f"checkpoint: {answer['files']} files, {size_text(count_field(answer, 'bytes'))}, at {to}{skipped_files_clause(answer)}"
 
 
-def not_sent(answer: Mapping[str, Any]) -> str:
+def skipped_files_clause(answer: Mapping[str, Any]) -> str:
     """Return a clause that lists the skipped files, or an empty string if there are none."""
     skipped = answer.get("skipped")
     names = [printable(str(name)) for name in skipped] if isinstance(skipped, list) else []

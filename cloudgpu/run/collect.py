@@ -8,12 +8,12 @@ from typing import Any, Final
 
 from cloudgpu.errors import CloudGpuError
 from cloudgpu.run.agent import Agent
-from cloudgpu.run.checkpoints import kept
-from cloudgpu.run.data import release
+from cloudgpu.run.checkpoints import finish_checkpoint_upload
+from cloudgpu.run.data import release_datasets
 from cloudgpu.run.job import Job
-from cloudgpu.run.uploads import uploaded
-from cloudgpu.ssh.fanout import on_all
-from cloudgpu.ssh.transfer.patterns import matching
+from cloudgpu.run.uploads import finish_uploads
+from cloudgpu.ssh.fanout import run_on_all
+from cloudgpu.ssh.transfer.patterns import matching_paths
 from cloudgpu.ssh.transfer.receive import SkippedDownload
 from cloudgpu.text import printable
 
@@ -75,9 +75,9 @@ def collect(job: Job, agents: Sequence[Agent], to: Path) -> Collected:
     A node that fails adds a line to `failures` instead of raising, so that the other nodes are still collected.
     """
     checkpoint_remark, checkpoint_failures = _kept(job, agents)
-    upload_remark, upload_failures = uploaded(job, agents)
+    upload_remark, upload_failures = finish_uploads(job, agents)
     fetched = _fetch_outputs(job, agents, to)
-    remarks = (*filter(None, (checkpoint_remark, upload_remark)), *release(job, agents))
+    remarks = (*filter(None, (checkpoint_remark, upload_remark)), *release_datasets(job, agents))
     present = [name for name in fetched.files if (to / name).exists()]  # a dangling link is not an output
     unmatched = [pattern for pattern in job.recipe.outputs if not _matched(pattern, present)]
     matched_but_skipped = {pattern: found for pattern in unmatched if (found := _skipped_by(pattern, fetched.skipped))}
@@ -94,14 +94,16 @@ def collect(job: Job, agents: Sequence[Agent], to: Path) -> Collected:
 
 def _skipped_by(pattern: str, skipped: Sequence[SkippedOutput]) -> SkippedOutput | None:
     """Return the first skipped path that matches a pattern."""
-    return next((output for output in skipped if output.path and matching([output.path.rstrip("/")], [pattern])), None)
+    return next(
+        (output for output in skipped if output.path and matching_paths([output.path.rstrip("/")], [pattern])), None
+    )
 
 
 def _kept(job: Job, agents: Sequence[Agent]) -> tuple[str, tuple[str, ...]]:
     """Return a summary of the checkpoint upload, and an error message if the upload failed."""
     head = next((agent for agent in agents if agent.host.node.index == 0), None)
     try:
-        return ("" if head is None else kept(job, head)), ()
+        return ("" if head is None else finish_checkpoint_upload(job, head)), ()
     except CloudGpuError as err:
         return "", (err.message,)
 
@@ -126,7 +128,7 @@ def _fetch_outputs(job: Job, agents: Sequence[Agent], to: Path) -> _Fetched:
         return names, [*named, *_dangling(index, target, names)]
 
     fetched = _Fetched()
-    answers = on_all([agent.host for agent in agents], lambda host: fetch(host.node.index)) if patterns else {}
+    answers = run_on_all([agent.host for agent in agents], lambda host: fetch(host.node.index)) if patterns else {}
     for index, answer in answers.items():
         if isinstance(answer, CloudGpuError):
             fetched.failures.append(f"node {index}: {answer.message}")

@@ -54,7 +54,7 @@ class NodeRunPaths:
     storage: Mapping[str, str]
 
 
-def hardware(recipe: Recipe, node: Node, image: NodeImage) -> Hardware:
+def container_hardware(recipe: Recipe, node: Node, image: NodeImage) -> Hardware:
     """Return the node hardware that is passed to the ranks' container."""
     rdma = recipe.resources.network != "tcp"
     return Hardware(
@@ -66,7 +66,7 @@ def hardware(recipe: Recipe, node: Node, image: NodeImage) -> Hardware:
     )
 
 
-def mounts(recipe: Recipe, paths: NodeRunPaths, launch: NodeLaunch) -> tuple[BindMount, ...]:
+def container_mounts(recipe: Recipe, paths: NodeRunPaths, launch: NodeLaunch) -> tuple[BindMount, ...]:
     """Return the container's mounts: work directory, launcher files, datasets and storage."""
     writable = {storage.name for storage in recipe.storage if storage.mode == "rw"}
     launcher_paths = dict.fromkeys(PurePosixPath(file.path).parts[0] for file in launch.files)
@@ -78,12 +78,16 @@ def mounts(recipe: Recipe, paths: NodeRunPaths, launch: NodeLaunch) -> tuple[Bin
     )
 
 
-def contained(
+def container_start_fields(
     job: Job, container: Container, node: Node, image: NodeImage, paths: NodeRunPaths, launch: NodeLaunch
 ) -> dict[str, Any]:
     """Return the additional fields of the `start` request for a node whose ranks run in a container."""
     ranks = [
-        {"inside": rank_name(rank), "program": rank.argv[0], "argv": list(inside(job, node, image, paths, rank).argv)}
+        {
+            "inside": rank_name(rank),
+            "program": rank.argv[0],
+            "argv": list(wrap_in_container(job, node, image, paths, rank).argv),
+        }
         for rank in launch.ranks
     ]
     return {"container": container_order(job, container, node, image, paths, launch), "ranks": ranks}
@@ -93,11 +97,11 @@ def container_order(
     job: Job, container: Container, node: Node, image: NodeImage, paths: NodeRunPaths, launch: NodeLaunch
 ) -> dict[str, Any]:
     """Return the container part of the `start` request."""
-    node_hardware = hardware(job.recipe, node, image)
+    node_hardware = container_hardware(job.recipe, node, image)
     name = container_name(job.run_id, node.index)
     labels = (("cloudgpu.run", job.run_id), ("cloudgpu.cluster", job.inventory.cluster))
     holding = ContainerLaunch(
-        name, image.image, labels, mounts(job.recipe, paths, launch), f"{paths.run_dir}/{_AGENT_FILES}"
+        name, image.image, labels, container_mounts(job.recipe, paths, launch), f"{paths.run_dir}/{_AGENT_FILES}"
     )
     return {
         "name": name,
@@ -110,7 +114,7 @@ def container_order(
     }
 
 
-def inside(job: Job, node: Node, image: NodeImage, paths: NodeRunPaths, rank: RankLaunch) -> RankLaunch:
+def wrap_in_container(job: Job, node: Node, image: NodeImage, paths: NodeRunPaths, rank: RankLaunch) -> RankLaunch:
     """Return a rank's command wrapped so that it runs in the node's container."""
     name = rank_name(rank)
     line = exec_line(
@@ -124,7 +128,7 @@ def inside(job: Job, node: Node, image: NodeImage, paths: NodeRunPaths, rank: Ra
     return replace(rank, argv=line)
 
 
-def entering(run_id: str, images: Mapping[int, NodeImage], workdir: str) -> dict[int, tuple[str, ...]]:
+def exec_prefixes(run_id: str, images: Mapping[int, NodeImage], workdir: str) -> dict[int, tuple[str, ...]]:
     """Return, by node index, the command prefix that runs a program in the node's container."""
     return {
         index: exec_line(

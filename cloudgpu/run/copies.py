@@ -7,14 +7,14 @@ from typing import Any
 
 from cloudgpu.recipe.data import Data
 from cloudgpu.recipe.sources import source_of
-from cloudgpu.run.agent import Agent, AgentReplyError, each, number
+from cloudgpu.run.agent import Agent, AgentReplyError, count_field, run_on_agents
 from cloudgpu.run.files import Files, RemoteFile, Services
 from cloudgpu.run.progress import Note, Report
 from cloudgpu.ssh.base import Host
 from cloudgpu.ssh.command import Raw, RemoteCommand
 
-FILES_AN_ORDER = 2000
-"""Files per `fetch` request. Each file has a presigned URL of up to 2000 bytes."""
+FILES_PER_REQUEST = 2000
+"""Files per `download_dataset` request. Each file has a presigned URL of up to 2000 bytes."""
 _RENEWALS = 20
 """Maximum renewals of presigned URLs during one copy. A presigned URL is valid for six hours."""
 
@@ -33,28 +33,34 @@ class DistributionSettings:
     report: Report
 
 
-def copy(dataset: Data, agents: Sequence[Agent], listed: Sequence[RemoteFile], way: DistributionSettings) -> int:
+def copy_dataset(
+    dataset: Data, agents: Sequence[Agent], listed: Sequence[RemoteFile], way: DistributionSettings
+) -> int:
     """Copy a dataset from its source to every node and return the bytes transferred.
 
     Raises:
         RemoteCommandError: A node could not download or verify the dataset; the message names the node.
         ConnectError: A node cannot be reached.
     """
-    return (_send if source_of(dataset.source).kind == "local" else fetch)(dataset, agents, listed, way)
+    return (_send if source_of(dataset.source).kind == "local" else download_dataset)(dataset, agents, listed, way)
 
 
-def fetch(dataset: Data, agents: Sequence[Agent], listed: Sequence[RemoteFile], way: DistributionSettings) -> int:
+def download_dataset(
+    dataset: Data, agents: Sequence[Agent], listed: Sequence[RemoteFile], way: DistributionSettings
+) -> int:
     """Download a dataset on every node and return the bytes transferred.
 
     Raises:
         RemoteCommandError: A node could not download or verify the dataset; the message names the node.
         ConnectError: A node cannot be reached.
     """
-    moved = each(agents, lambda agent: fetch_to(agent, f"{agent.root}{dataset.to}", dataset, listed, way))
+    moved = run_on_agents(
+        agents, lambda agent: download_files_to(agent, f"{agent.root}{dataset.to}", dataset, listed, way)
+    )
     return sum(moved.values())
 
 
-def fetch_to(
+def download_files_to(
     agent: Agent,
     target: str,
     dataset: Data,
@@ -62,7 +68,7 @@ def fetch_to(
     way: DistributionSettings,
     hand: Mapping[str, Any] | None = None,
 ) -> int:
-    """Download files on one node in batches of `FILES_AN_ORDER` and return the bytes transferred.
+    """Download files on one node in batches of `FILES_PER_REQUEST` and return the bytes transferred.
 
     `hand` contains the token and certificate of the node to download from, if the files' URLs refer to another node.
 
@@ -70,13 +76,13 @@ def fetch_to(
         RemoteCommandError: The node could not download or verify a file.
         ConnectError: The node cannot be reached.
     """
-    own_directory(agent.host, target)
+    create_user_directory(agent.host, target)
     moved = 0
-    for start in range(0, len(listed), FILES_AN_ORDER):
-        batch = listed[start : start + FILES_AN_ORDER]
+    for start in range(0, len(listed), FILES_PER_REQUEST):
+        batch = listed[start : start + FILES_PER_REQUEST]
         moved += _fetch_batch(agent, dataset, batch, target, way, hand)
-        if len(listed) > FILES_AN_ORDER:
-            done = min(start + FILES_AN_ORDER, len(listed))
+        if len(listed) > FILES_PER_REQUEST:
+            done = min(start + FILES_PER_REQUEST, len(listed))
             way.report(Note(f"data {dataset.name}: {done} of {len(listed)} files", agent.host.node.index))
     return moved
 
@@ -94,10 +100,10 @@ def _fetch_batch(
     Raises:
         AgentReplyError: The batch cannot be downloaded. Code `expired`: the URLs have been renewed too often.
     """
-    common_fields = {"cache": cache_of(dataset, target), "roots": [target], **({"hand": hand} if hand else {})}
+    common_fields = {"cache": dataset_index_key(dataset, target), "roots": [target], **({"hand": hand} if hand else {})}
     for renewal in range(_RENEWALS + 1):
         try:
-            return number(
+            return count_field(
                 agent.ask("fetch", {"files": [_file_entry(file, target) for file in batch], **common_fields}), "bytes"
             )
         except AgentReplyError as err:
@@ -124,28 +130,28 @@ def _renewed(dataset: Data, batch: Sequence[RemoteFile], way: DistributionSettin
 
 
 def _send(dataset: Data, agents: Sequence[Agent], listed: Sequence[RemoteFile], way: DistributionSettings) -> int:
-    root = root_of(dataset, way)
+    root = local_root(dataset, way)
 
     def send(agent: Agent) -> int:
         target = f"{agent.root}{dataset.to}"
-        own_directory(agent.host, target)
+        create_user_directory(agent.host, target)
         return agent.host.send_tree(root, [file.relative for file in listed], target)
 
-    return sum(each(agents, send).values())
+    return sum(run_on_agents(agents, send).values())
 
 
-def root_of(dataset: Data, way: DistributionSettings) -> Path:
+def local_root(dataset: Data, way: DistributionSettings) -> Path:
     """Return the directory of a local dataset, or the parent directory if the dataset is a file."""
     source = (way.base / dataset.source).resolve()
     return source if source.is_dir() else source.parent
 
 
-def cache_of(dataset: Data, target: str) -> dict[str, str]:
+def dataset_index_key(dataset: Data, target: str) -> dict[str, str]:
     """Return the key of a dataset copy in the node's dataset index."""
     return {"name": dataset.name, "source": dataset.source, "to": target}
 
 
-def own_directory(host: Host, path: str) -> None:
+def create_user_directory(host: Host, path: str) -> None:
     """Create a directory that the login user may write to. Directories such as `/data` are created with sudo.
 
     Raises:

@@ -6,21 +6,21 @@ from pathlib import Path
 from typing import Any
 
 from cloudgpu.errors import CloudGpuError
-from cloudgpu.node.mounts import DataMount, order
+from cloudgpu.node.mounts import DataMount, build_mount_order
 from cloudgpu.recipe.data import Data
 from cloudgpu.recipe.sources import source_of
-from cloudgpu.run.agent import Agent, each
-from cloudgpu.run.copies import DistributionSettings, copy
+from cloudgpu.run.agent import Agent, run_on_agents
+from cloudgpu.run.copies import DistributionSettings, copy_dataset
 from cloudgpu.run.files import RemoteFile, S3Service
 from cloudgpu.run.job import Job
 from cloudgpu.run.progress import Note, Report
-from cloudgpu.run.shared_datasets import share
+from cloudgpu.run.shared_datasets import share_dataset
 from cloudgpu.ssh.command import RemoteCommand
-from cloudgpu.ssh.fanout import on_all
+from cloudgpu.ssh.fanout import run_on_all
 from cloudgpu.text import size_text
 
 
-def bring(dataset: Data, job: Job, agents: Sequence[Agent], way: DistributionSettings) -> int:
+def provide_dataset(dataset: Data, job: Job, agents: Sequence[Agent], way: DistributionSettings) -> int:
     """Mount a dataset on every node or copy it there. Return the bytes transferred.
 
     Raises:
@@ -35,13 +35,13 @@ def bring(dataset: Data, job: Job, agents: Sequence[Agent], way: DistributionSet
     way.report(
         Note(f"data {dataset.name}: {len(listed)} files, {size_text(total)}, to {dataset.to} on {_where(agents)}")
     )
-    copied = share if dataset.share == "head" and len(agents) > 1 else copy
+    copied = share_dataset if dataset.share == "head" and len(agents) > 1 else copy_dataset
     moved = copied(dataset, agents, listed, way)
     way.report(Note(f"data {dataset.name}: {size_text(moved)} transferred{_verified(listed)}"))
     return moved
 
 
-def release(job: Job, agents: Sequence[Agent]) -> tuple[str, ...]:
+def release_datasets(job: Job, agents: Sequence[Agent]) -> tuple[str, ...]:
     """Unmount this run's datasets, remove copies without `keep`, and return one message per node that failed."""
     mounted = any(dataset.mode == "mount" for dataset in job.recipe.data)
     removed = [dataset for dataset in job.recipe.data if dataset.mode == "copy" and not dataset.keep]
@@ -55,7 +55,7 @@ def release(job: Job, agents: Sequence[Agent]) -> tuple[str, ...]:
     if not mounted and not removed:
         return ()
     by_index = {agent.host.node.index: agent for agent in agents}
-    results = on_all([agent.host for agent in agents], lambda host: clean_up(by_index[host.node.index]))
+    results = run_on_all([agent.host for agent in agents], lambda host: clean_up(by_index[host.node.index]))
     return tuple(answer.message for answer in results.values() if isinstance(answer, CloudGpuError))
 
 
@@ -76,7 +76,7 @@ def _mount(dataset: Data, job: Job, agents: Sequence[Agent], way: DistributionSe
     def mount(agent: Agent) -> None:
         agent.ask("mount", mount_request(dataset, job.run_id, agent, service), _progress_relay(agent, way.report))
 
-    each(agents, mount)
+    run_on_agents(agents, mount)
 
 
 def mount_request(dataset: Data, run_id: str, agent: Agent, service: S3Service) -> dict[str, Any]:
@@ -93,7 +93,7 @@ def mount_request(dataset: Data, run_id: str, agent: Agent, service: S3Service) 
         options=dataset.options,
         within_s=int(dataset.within),
     )
-    mount_order = order(data_mount)
+    mount_order = build_mount_order(data_mount)
     mount = {
         "name": dataset.name,
         "source": dataset.source,
@@ -126,10 +126,10 @@ def _progress_relay(agent: Agent, report: Report) -> Callable[[Mapping[str, Any]
 
 
 @contextmanager
-def left_clean(job: Job, agents: Sequence[Agent]) -> Iterator[None]:
+def release_datasets_on_failure(job: Job, agents: Sequence[Agent]) -> Iterator[None]:
     """Release the datasets if the block fails, because the run will not reach its normal cleanup."""
     try:
         yield
     except (CloudGpuError, KeyboardInterrupt):
-        release(job, agents)
+        release_datasets(job, agents)
         raise

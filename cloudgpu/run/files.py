@@ -45,6 +45,6 @@ Services = Callable[[str], S3Service]
 """Function that returns the S3 service of a bucket URL."""
 
 
-def aws_itself(_url: str) -> S3Service:
+def aws_s3_service(_url: str) -> S3Service:
     """Return AWS S3 in the region of the nodes."""
     return S3Service()

@@ -8,9 +8,9 @@ from typing import Final
 from cloudgpu.clock import Clock
 from cloudgpu.errors import ConnectError, HostKeyError, RemoteCommandError
 from cloudgpu.run.agent import Agent
-from cloudgpu.run.agent_reader import Contact, Feed, OnSilence, Reader, wait_on
+from cloudgpu.run.agent_reader import Contact, Feed, OnSilence, Reader, keep_retrying
 from cloudgpu.run.log_store import LogStore
-from cloudgpu.run.verdict import Chunk, Verdict, agreed, believable
+from cloudgpu.run.verdict import Chunk, Verdict, combine_verdicts, credible_verdicts
 from cloudgpu.ssh.handshake import AuthRefusedError
 
 _WAITING_CHUNKS: Final = 16
@@ -25,7 +25,7 @@ def follow(
     run_dirs: Mapping[int, str],
     logs: LogStore,
     clock: Clock,
-    on_silence: OnSilence = wait_on,
+    on_silence: OnSilence = keep_retrying,
 ) -> Iterator[Chunk | Verdict]:
     """Yield new log chunks of every rank as they arrive, then the final verdict.
 
@@ -104,4 +104,4 @@ def _gang_verdict(results: Sequence[Verdict | ConnectError], ranks: Mapping[int,
     lost = [result for result in results if isinstance(result, ConnectError)]
     if lost and all(verdict.succeeded for verdict in verdicts):
         raise lost[0]
-    return agreed(believable(verdicts, ranks))
+    return combine_verdicts(credible_verdicts(verdicts, ranks))

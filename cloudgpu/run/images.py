@@ -8,14 +8,14 @@ from cloudgpu.catalog.image_sizes import unpacked_gib
 from cloudgpu.decoding import decoded, described
 from cloudgpu.errors import RemoteCommandError
 from cloudgpu.launch.containers import DockerEngine
-from cloudgpu.launch.image_name import ImageName, image_name
+from cloudgpu.launch.image_name import ImageName, parse_image_name
 from cloudgpu.recipe.environment import Container
-from cloudgpu.run.agent import Agent, each
+from cloudgpu.run.agent import Agent, run_on_agents
 from cloudgpu.run.containers import NodeImage
 from cloudgpu.run.logins import RegistryLogin
-from cloudgpu.run.peer_transfer import Handed, hand_on
+from cloudgpu.run.peer_transfer import PeerAddress, distribute_to_peers
 from cloudgpu.run.progress import Note, Report
-from cloudgpu.ssh.fanout import all_or_raise, on_all
+from cloudgpu.ssh.fanout import all_or_raise, run_on_all
 
 _GIB = 2**30
 
@@ -51,7 +51,7 @@ def provide_image(
         RemoteCommandError: A node cannot get the image, or the nodes have different images; the message names the node.
         ConnectError: A node cannot be reached.
     """
-    name = image_name(container.image)
+    name = parse_image_name(container.image)
     request = _request(container, name, login)
     head = min(agents, key=lambda agent: agent.host.node.index)
     digest = str(head.ask("image", {**request, "resolve": True}, _progress_relay(head, report)).get("digest") or "")
@@ -81,17 +81,17 @@ def _pull_on_head(
     head_image = _request_image(head, request, report)
     request_by_id = {**request, "id": head_image.id, "login": {}}
     rest = [agent for agent in agents if agent is not head]
-    responses = each(rest, lambda agent: agent.ask("image", request_by_id))
+    responses = run_on_agents(rest, lambda agent: agent.ask("image", request_by_id))
     missing = [agent for agent in rest if responses[agent.host.node.index].get("missing")]
     missing_indexes = {agent.host.node.index for agent in missing}
     provided = {index: _read(index, answer) for index, answer in responses.items() if index not in missing_indexes}
 
-    def fetch(agent: Agent, archive: Handed) -> _Provided:
+    def fetch(agent: Agent, archive: PeerAddress) -> _Provided:
         return _request_image(
             agent, {**request_by_id, "hand": archive["hand"], "archive_bytes": archive["size"]}, report
         )
 
-    fetched = hand_on([head, *missing], 1, lambda _: {"image": head_image.id}, fetch, report)
+    fetched = distribute_to_peers([head, *missing], 1, lambda _: {"image": head_image.id}, fetch, report)
     return {head.host.node.index: head_image, **provided, **fetched}
 
 
@@ -125,7 +125,7 @@ def _request_on_all(agents: Sequence[Agent], request: Mapping[str, Any], report:
     by_index = {agent.host.node.index: agent for agent in agents}
 
     hosts = [agent.host for agent in agents]
-    return all_or_raise(on_all(hosts, lambda host: _request_image(by_index[host.node.index], request, report)))
+    return all_or_raise(run_on_all(hosts, lambda host: _request_image(by_index[host.node.index], request, report)))
 
 
 def _progress_relay(agent: Agent, report: Report) -> Any:  # noqa: ANN401 - a callback
@@ -137,7 +137,7 @@ def _progress_relay(agent: Agent, report: Report) -> Any:  # noqa: ANN401 - a ca
 
 
 def _require_same_image(container: Container, agents: Sequence[Agent], provided: Mapping[int, _Provided]) -> None:
-    """Reject different images on the nodes, which would fail in ways that are hard to diagnose."""
+    """Require the same image on all nodes, because runs with different images fail in ways that are hard to diagnose."""
     ids = {image.id for image in provided.values()}
     if len(ids) > 1:
         named = ", ".join(f"node {index} has {image.id[7:19]}" for index, image in sorted(provided.items()))

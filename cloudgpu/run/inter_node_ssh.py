@@ -6,16 +6,16 @@ authorize the public key until the run ends, even if the caller disconnects.
 
 from collections.abc import Mapping, Sequence
 
-from cloudgpu.launch.inter_node_ssh import KNOWN_HOSTS, PRIVATE_KEY, alias, subnet
+from cloudgpu.launch.inter_node_ssh import KNOWN_HOSTS, PRIVATE_KEY, host_key_alias, subnet
 from cloudgpu.launch.ranks import NodeFile, NodeLaunch
 from cloudgpu.run.agent import Agent
 from cloudgpu.run.job import Job
 from cloudgpu.ssh.command import RemoteCommand
-from cloudgpu.ssh.fanout import all_or_raise, on_all
-from cloudgpu.ssh.keys import fresh_pair
+from cloudgpu.ssh.fanout import all_or_raise, run_on_all
+from cloudgpu.ssh.keys import generate_key_pair
 
 
-def prepare(job: Job, agents: Sequence[Agent], gang: Sequence[NodeLaunch]) -> Mapping[int, str]:
+def write_ssh_files(job: Job, agents: Sequence[Agent], gang: Sequence[NodeLaunch]) -> Mapping[int, str]:
     """Write every node's files. Return, by node index, the authorized_keys line that lets the head node log in.
 
     Nodes on which the run has already started are left unchanged.
@@ -33,7 +33,7 @@ def prepare(job: Job, agents: Sequence[Agent], gang: Sequence[NodeLaunch]) -> Ma
             continue
         files = list(node.files)
         if node.reaches:
-            private, public = fresh_pair()
+            private, public = generate_key_pair()
             line = _authorized_keys_line(job, public)
             authorized_keys |= dict.fromkeys(node.reaches, line)
             known_hosts = _known_hosts([by_index[index] for index in node.reaches])
@@ -55,6 +55,6 @@ def _authorized_keys_line(job: Job, public: str) -> str:
 
 def _known_hosts(agents: Sequence[Agent]) -> str:
     """Return a known_hosts file with the host keys that the caller's connections have verified."""
-    keys = all_or_raise(on_all([agent.host for agent in agents], lambda host: host.server_key()))
-    aliases = {agent.host.node.index: alias(agent.host.node) for agent in agents}
+    keys = all_or_raise(run_on_all([agent.host for agent in agents], lambda host: host.server_key()))
+    aliases = {agent.host.node.index: host_key_alias(agent.host.node) for agent in agents}
     return "".join(f"{aliases[index]} {key.kind} {key.base64}\n" for index, key in sorted(keys.items()))

@@ -81,13 +81,13 @@ class Series:
         return {"mean": self._sum / self.counted, "max": self._most, "min": self._least}[self._take]
 
 
-def that_count(metric: Metric, by_rank: Mapping[int, Series]) -> list[Series]:
+def series_to_aggregate(metric: Metric, by_rank: Mapping[int, Series]) -> list[Series]:
     """Return the series that determine a metric: those of all ranks with values, or only the first such series."""
     with_values = [series for _, series in sorted(by_rank.items()) if series.counted]
     return with_values[:1] if metric.over_ranks == "first" else with_values
 
 
-def over_ranks(metric: Metric, series_of_ranks: Sequence[Series]) -> float | None:
+def aggregate_over_ranks(metric: Metric, series_of_ranks: Sequence[Series]) -> float | None:
     """Aggregate a metric over ranks. Return None if no rank has a value."""
     values = [series.value for series in series_of_ranks if series.value is not None]
     if not values:

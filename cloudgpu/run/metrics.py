@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from cloudgpu.recipe.schema import Metric
-from cloudgpu.run.metric_series import Series, over_ranks, that_count
+from cloudgpu.run.metric_series import Series, aggregate_over_ranks, series_to_aggregate
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Measured:
         return self.value / reference.value
 
     @property
-    def missed(self) -> bool:
+    def missed_target(self) -> bool:
         """True if the metric has a target (`at_least`) and did not reach it. NaN never reaches a target."""
         if self.metric.at_least is None:
             return False
@@ -66,10 +66,10 @@ class Metrics:
 
     def _measured(self, name: str, metric: Metric) -> Measured:
         by_rank = self._series[name]
-        counting = that_count(metric, by_rank)
+        counting = series_to_aggregate(metric, by_rank)
         counted = sum(series.counted for series in counting)
         printed = sum(series.printed for series in by_rank.values())
-        return Measured(name, over_ranks(metric, counting), metric, counted, printed)
+        return Measured(name, aggregate_over_ranks(metric, counting), metric, counted, printed)
 
     def _series_of(self, name: str, rank: int) -> Series:
         return self._series[name].setdefault(rank, Series(self._metrics[name]))

@@ -9,9 +9,9 @@ from cloudgpu.clock import Clock
 from cloudgpu.decoding import malformed_as
 from cloudgpu.errors import ConnectError, RemoteCommandError
 from cloudgpu.launch.inventory import Node
-from cloudgpu.run.agent import Agent, number
+from cloudgpu.run.agent import Agent, count_field
 from cloudgpu.run.progress import Note, Report
-from cloudgpu.ssh.fanout import all_or_raise, on_all
+from cloudgpu.ssh.fanout import all_or_raise, run_on_all
 
 _BOOTSTRAP_LIMIT_S = 900
 _BEGIN_LIMIT_S = 120
@@ -34,7 +34,7 @@ class Health:
     simulated: bool
 
 
-def check(agents: Sequence[Agent], clock: Clock, report: Report) -> tuple[Health, ...]:
+def check_nodes(agents: Sequence[Agent], clock: Clock, report: Report) -> tuple[Health, ...]:
     """Wait for every node's bootstrap, then compare each node with its instance type.
 
     Raises:
@@ -43,7 +43,7 @@ def check(agents: Sequence[Agent], clock: Clock, report: Report) -> tuple[Health
     """
     hosts = [agent.host for agent in agents]
     by_index = {agent.host.node.index: agent for agent in agents}
-    answers = on_all(hosts, lambda host: _ready(by_index[host.node.index], clock, report))
+    answers = run_on_all(hosts, lambda host: _ready(by_index[host.node.index], clock, report))
     return tuple(all_or_raise(answers).values())
 
 
@@ -99,7 +99,9 @@ def _waiting(state: str, facts: Mapping[str, Any]) -> str:
 
 def _report_step_times(node: Node, facts: Mapping[str, Any], report: Report, *, waited: bool) -> None:
     """Report the duration of the bootstrap steps if the caller had to wait for them."""
-    steps = [(str(step.get("name", "")), number(step, "seconds", 0)) for step in facts.get("bootstrap_steps") or ()]
+    steps = [
+        (str(step.get("name", "")), count_field(step, "seconds", 0)) for step in facts.get("bootstrap_steps") or ()
+    ]
     total_s = sum(seconds for _, seconds in steps)
     if waited and total_s:
         parts = ", ".join(f"{name} {seconds} s" for name, seconds in steps if seconds)
@@ -123,10 +125,10 @@ def _check_facts(node: Node, facts: Mapping[str, Any]) -> Health:
     if len(gpus) != node.gpus:
         error = f" ({facts['gpu_error']})" if facts.get("gpu_error") else ""
         raise _unhealthy(node, f"it has {len(gpus)} GPUs instead of the {node.gpus} of {node.instance_type}{error}")
-    broken = [str(gpu["name"]) for gpu in used if number(gpu, "ecc_errors", 0) > 0]
+    broken = [str(gpu["name"]) for gpu in used if count_field(gpu, "ecc_errors", 0) > 0]
     if broken:
         raise _unhealthy(node, f"uncorrected ECC errors on {', '.join(broken)}")
-    free_mib = number(facts, "disk_free_mib", 0)
+    free_mib = count_field(facts, "disk_free_mib", 0)
     if free_mib < _MIN_DISK_MIB:
         raise _unhealthy(node, f"only {free_mib} MiB of disk space is free")
     return Health(node.index, str(facts.get("python", "")), gpus, free_mib, node.simulated)

@@ -13,19 +13,19 @@ from functools import partial
 from typing import Any, TypeVar
 
 from cloudgpu.errors import RemoteCommandError
-from cloudgpu.run.agent import Agent, each
+from cloudgpu.run.agent import Agent, run_on_agents
 from cloudgpu.run.progress import Note, Report
-from cloudgpu.ssh.certificate import fresh_certificate
+from cloudgpu.ssh.certificate import generate_certificate
 
 WIDTH = 4
 """Number of nodes that one node serves at a time. More would share its bandwidth without finishing sooner."""
 _T = TypeVar("_T")
 
-Handed = Mapping[str, Any]
+PeerAddress = Mapping[str, Any]
 """Connection parameters of the serving node (URL, token, certificate), and the archive size."""
 
 
-def rounds(have: int, want: int, width: int = WIDTH) -> tuple[tuple[tuple[int, int], ...], ...]:
+def transfer_rounds(have: int, want: int, width: int = WIDTH) -> tuple[tuple[tuple[int, int], ...], ...]:
     """Return the transfers of every round as (source, target) positions. The first `have` positions have the files.
 
     In a round each source serves at most `width` targets, evenly distributed.
@@ -38,11 +38,11 @@ def rounds(have: int, want: int, width: int = WIDTH) -> tuple[tuple[tuple[int, i
     return tuple(transfers)
 
 
-def hand_on(
+def distribute_to_peers(
     agents: Sequence[Agent],
     have: int,
     what: Callable[[Agent], Mapping[str, Any]],
-    take: Callable[[Agent, Handed], _T],
+    take: Callable[[Agent, PeerAddress], _T],
     report: Report,
 ) -> dict[int, _T]:
     """Distribute files from the first `have` agents to all others. Return the results of `take` by node index.
@@ -52,7 +52,7 @@ def hand_on(
         ConnectError: A node cannot be reached.
     """
     results: dict[int, _T] = {}
-    for pairs in rounds(have, len(agents) - have):
+    for pairs in transfer_rounds(have, len(agents) - have):
         receivers: dict[int, list[Agent]] = {}
         for sender, receiver in pairs:
             receivers.setdefault(sender, []).append(agents[receiver])
@@ -61,7 +61,7 @@ def hand_on(
             for sender in receivers
         }
         senders = [agents[sender] for sender in receivers]
-        for answers in each(senders, partial(_serve_receivers, transfers, take, report)).values():
+        for answers in run_on_agents(senders, partial(_serve_receivers, transfers, take, report)).values():
             results |= answers
     return results
 
@@ -75,22 +75,22 @@ class _PeerTransfer:
 
 
 def _serve_receivers(
-    transfers: Mapping[int, _PeerTransfer], take: Callable[[Agent, Handed], _T], report: Report, sender: Agent
+    transfers: Mapping[int, _PeerTransfer], take: Callable[[Agent, PeerAddress], _T], report: Report, sender: Agent
 ) -> dict[int, _T]:
     transfer = transfers[sender.host.node.index]
-    with handing(sender, transfer.what, report) as handed:
-        return each(transfer.receivers, lambda receiver: take(receiver, handed))
+    with serve_files(sender, transfer.what, report) as handed:
+        return run_on_agents(transfer.receivers, lambda receiver: take(receiver, handed))
 
 
 @contextmanager
-def handing(agent: Agent, what: Mapping[str, Any], report: Report) -> Iterator[Handed]:
+def serve_files(agent: Agent, what: Mapping[str, Any], report: Report) -> Iterator[PeerAddress]:
     """Serve files from a node while the context is open.
 
     Raises:
         RemoteCommandError: The node cannot serve the files.
         ConnectError: The node cannot be reached.
     """
-    node, certificate, token = agent.host.node, fresh_certificate(datetime.now(UTC)), secrets.token_urlsafe(32)
+    node, certificate, token = agent.host.node, generate_certificate(datetime.now(UTC)), secrets.token_urlsafe(32)
     secret = {"token": token, "cert": certificate.pem, "key": certificate.key}
     stream = agent.stream("hand", {**what, "address": node.private_address, **secret})
     try:

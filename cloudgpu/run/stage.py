@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from cloudgpu.errors import RemoteCommandError
-from cloudgpu.run.agent import Agent, each
+from cloudgpu.run.agent import Agent, run_on_agents
 from cloudgpu.run.checkpoints import restore
 from cloudgpu.run.containers import NodeImage
 from cloudgpu.run.copies import DistributionSettings
-from cloudgpu.run.data import bring
-from cloudgpu.run.files import Files, Services, aws_itself
+from cloudgpu.run.data import provide_dataset
+from cloudgpu.run.files import Files, Services, aws_s3_service
 from cloudgpu.run.job import Job
 from cloudgpu.run.progress import Note, Report
 from cloudgpu.ssh.command import RemoteCommand
@@ -48,7 +48,7 @@ def stage(
     report: Report,
     *,
     sent_bytes: int = 0,
-    services: Services = aws_itself,
+    services: Services = aws_s3_service,
 ) -> Staged:
     """Restore the checkpoint, copy or mount the datasets, and build the environment. Call `send_workdir` first.
 
@@ -58,7 +58,7 @@ def stage(
     """
     way = DistributionSettings(base, files, services, report)
     restore(job, agents, way)
-    data_bytes = sum(bring(dataset, job, agents, way) for dataset in job.recipe.data)
+    data_bytes = sum(provide_dataset(dataset, job, agents, way) for dataset in job.recipe.data)
     interpreters, built = _environment(job, agents, report)
     data = {dataset.name: str(dataset.to) for dataset in job.recipe.data}
     return Staged(interpreters, data, sent_bytes, data_bytes, built)
@@ -75,7 +75,7 @@ def send_workdir(job: Job, agents: Sequence[Agent], base: Path, report: Report) 
         ConnectError: A node cannot be reached.
     """
     if job.recipe.workdir is None:
-        each(agents, lambda agent: agent.host.run(RemoteCommand("mkdir", "-p", job.workdir(agent.home))))
+        run_on_agents(agents, lambda agent: agent.host.run(RemoteCommand("mkdir", "-p", job.workdir(agent.home))))
         return 0
     root = (base / job.recipe.workdir).resolve()
     listing = files_to_send(root)
@@ -93,7 +93,7 @@ def send_workdir(job: Job, agents: Sequence[Agent], base: Path, report: Report) 
         agent.host.run(RemoteCommand("cp", "-a", "--reflink=auto", f"{cache}/.", work), timeout_s=_COPY_S)
         return sent
 
-    return sum(each(agents, send).values())
+    return sum(run_on_agents(agents, send).values())
 
 
 def _environment(job: Job, agents: Sequence[Agent], report: Report) -> tuple[dict[int, str], bool]:
@@ -112,7 +112,7 @@ def _environment(job: Job, agents: Sequence[Agent], report: Report) -> tuple[dic
             raise RemoteCommandError(message, hint="run the command again")
         return answer["interpreter"], bool(answer.get("built"))
 
-    results = each(agents, build)
+    results = run_on_agents(agents, build)
     return {index: path for index, (path, _) in results.items()}, any(built for _, built in results.values())
 
 

@@ -13,12 +13,12 @@ from cloudgpu.launch.ports import gang_port, master_port
 from cloudgpu.launch.ranks import LaunchContext, NodeLaunch, RankLaunch
 from cloudgpu.launch.side_services import with_services
 from cloudgpu.run.agent import Agent, AgentReplyError
-from cloudgpu.run.containers import NodeRunPaths, contained, entering
-from cloudgpu.run.inter_node_ssh import prepare
+from cloudgpu.run.containers import NodeRunPaths, container_start_fields, exec_prefixes
+from cloudgpu.run.inter_node_ssh import write_ssh_files
 from cloudgpu.run.job import Job
 from cloudgpu.run.stage import Staged
 from cloudgpu.ssh.command import RemoteCommand
-from cloudgpu.ssh.fanout import all_or_raise, on_all
+from cloudgpu.ssh.fanout import all_or_raise, run_on_all
 from cloudgpu.text import command
 
 _PORT_ATTEMPTS = 5
@@ -29,7 +29,7 @@ def new_gang_token() -> str:
     return randomness.token_hex(32)
 
 
-def launches(job: Job, agents: Sequence[Agent], staged: Staged, attempt: int = 0) -> tuple[NodeLaunch, ...]:
+def rank_launches(job: Job, agents: Sequence[Agent], staged: Staged, attempt: int = 0) -> tuple[NodeLaunch, ...]:
     """Return the commands and environments of all ranks without starting anything. Each `attempt` uses different ports.
 
     Raises:
@@ -53,7 +53,7 @@ def _gang(job: Job, paths: tuple[str, str, str], staged: Staged, attempt: int) -
     data = {name: f"{root}{path}" for name, path in staged.data.items()}
     context = launch_context(job, home, interpreter, data, attempt)
     storage = {name: f"{root}{path}" for name, path in context.storage.items()}
-    context = replace(context, storage=storage, enter=entering(job.run_id, staged.images, context.workdir))
+    context = replace(context, storage=storage, enter=exec_prefixes(job.run_id, staged.images, context.workdir))
     gang = launcher(job.recipe.launch.launcher)(job.recipe, job.inventory, context)
     return with_services(gang, job.recipe, job.inventory, context)
 
@@ -103,7 +103,7 @@ def start(job: Job, agents: Sequence[Agent], staged: Staged, secrets: Mapping[st
         ConnectError: A node cannot be reached.
     """
     for attempt in range(_PORT_ATTEMPTS):
-        gang = launches(job, agents, staged, attempt)
+        gang = rank_launches(job, agents, staged, attempt)
         try:
             _start_nodes(job, agents, gang, secrets, attempt, staged)
         except AgentReplyError as err:
@@ -126,7 +126,7 @@ def _start_nodes(
 ) -> None:
     """Start the head first, because its port may be in use, then all other nodes in parallel."""
     launch_by_index = {node.node_index: node for node in gang}
-    authorized_keys = prepare(job, agents, gang)
+    authorized_keys = write_ssh_files(job, agents, gang)
 
     def start_node(agent: Agent) -> dict[str, Any]:
         agent.host.run(RemoteCommand("mkdir", "-p", f"{job.workdir(agent.home)}/outputs"))
@@ -139,7 +139,7 @@ def _start_nodes(
     by_index = {agent.host.node.index: agent for agent in rest}
     start_node(head)
     try:
-        all_or_raise(on_all([agent.host for agent in rest], lambda host: start_node(by_index[host.node.index])))
+        all_or_raise(run_on_all([agent.host for agent in rest], lambda host: start_node(by_index[host.node.index])))
     except CloudGpuError:
         _stop_started(job, agents)
         raise
@@ -156,7 +156,7 @@ def _stop_started(job: Job, agents: Sequence[Agent]) -> None:
         agent = by_index[index]
         agent.ask("stop", {"run_dir": job.run_dir(agent.home), "signal": "SIGTERM", "grace_s": 0})
 
-    on_all([agent.host for agent in agents], lambda host: stop(host.node.index))
+    run_on_all([agent.host for agent in agents], lambda host: stop(host.node.index))
 
 
 def _request(job: Job, agent: Agent, launch: NodeLaunch, secrets: Mapping[str, str], attempt: int) -> dict[str, Any]:
@@ -184,7 +184,7 @@ def _with_container(
     container, node = job.recipe.environment.container, agent.host.node
     if container is None:
         return request
-    container_fields = contained(
+    container_fields = container_start_fields(
         job, container, node, staged.images[node.index], _run_paths(job, agent, staged), launch
     )
     ranks = [
@@ -199,9 +199,11 @@ def container_line(job: Job, agents: Sequence[Agent], staged: Staged) -> str:
     if container is None or not staged.images:
         return ""
     agent = min(agents, key=lambda agent: agent.host.node.index)
-    node, launch = agent.host.node, launches(job, agents, staged)[0]
+    node, launch = agent.host.node, rank_launches(job, agents, staged)[0]
     image = staged.images[node.index]
-    container_request = contained(job, container, node, image, _run_paths(job, agent, staged), launch)["container"]
+    container_request = container_start_fields(job, container, node, image, _run_paths(job, agent, staged), launch)[
+        "container"
+    ]
     return f"node {node.index}: {shlex.join([image.engine.docker, *container_request['run']])}"
 
 
@@ -222,7 +224,7 @@ def _rank(rank: RankLaunch) -> dict[str, Any]:
     }
 
 
-def told(gang: Sequence[NodeLaunch]) -> tuple[str, ...]:
+def describe_gang(gang: Sequence[NodeLaunch]) -> tuple[str, ...]:
     """Describe the gang: the first rank's command and, if several ranks have a role, the ranks of each role."""
     ranks_with_role = sorted((rank.rank, rank.role) for node in gang for rank in node.ranks if rank.role)
     roles = {role: [rank for rank, other in ranks_with_role if other == role] for _, role in ranks_with_role}

@@ -121,7 +121,7 @@ def _malformed_status(what: str) -> RemoteCommandError:
     return RemoteCommandError(f"the agent sent a malformed status: {what}")
 
 
-def believable(verdicts: Sequence[Verdict], ranks: Mapping[int, Sequence[int]]) -> list[Verdict]:
+def credible_verdicts(verdicts: Sequence[Verdict], ranks: Mapping[int, Sequence[int]]) -> list[Verdict]:
     """Return the verdicts without claims that are contradicted by the node of the failed rank.
 
     A node may report a rank of another node, because the head decides for the gang. If the owning node reports success,
@@ -147,7 +147,7 @@ def _without_contradiction(
     return replace(verdict, rank=None, exit_code=None, reason=reason)
 
 
-def agreed(verdicts: Sequence[Verdict]) -> Verdict:
+def combine_verdicts(verdicts: Sequence[Verdict]) -> Verdict:
     """Combine the verdicts of all nodes. Failures precede success, and failures that name a rank come first."""
     bad = [verdict for verdict in verdicts if not verdict.succeeded]
     if not bad:

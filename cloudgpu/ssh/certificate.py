@@ -26,7 +26,7 @@ class Certificate:
     key: str = field(repr=False)
 
 
-def fresh_certificate(now: datetime) -> Certificate:
+def generate_certificate(now: datetime) -> Certificate:
     """Generate a new certificate."""
     key = generate_private_key(SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "cloudgpu node")])

@@ -6,11 +6,11 @@ from pathlib import Path
 
 from cloudgpu.clock import Clock
 from cloudgpu.errors import ConnectError, HostKeyError, RemoteCommandError
-from cloudgpu.launch.inventory import Node, loopback, shares_this_machine
+from cloudgpu.launch.inventory import Node, loopback_address, shares_this_machine
 from cloudgpu.ssh.base import COMMAND_S, FailureCallback, Result, ignore_failure
 from cloudgpu.ssh.channel import OrderlyChannel
 from cloudgpu.ssh.command import RemoteCommand
-from cloudgpu.ssh.failure_text import checked, describe, still_there
+from cloudgpu.ssh.failure_text import lost_connection_hint, node_label, require_success
 from cloudgpu.ssh.handshake import AuthRefusedError, Opened, open_link, open_socket
 from cloudgpu.ssh.openssh_command import ServerKey
 from cloudgpu.ssh.session import CommandSession, KeepaliveLimits, SessionStream
@@ -18,7 +18,7 @@ from cloudgpu.ssh.tcp_connector import TcpConnector
 from cloudgpu.ssh.transfer import transfer
 from cloudgpu.ssh.transfer.receive import OnSkipped
 from cloudgpu.ssh.transport import LOST, Link, RefusedChannel
-from cloudgpu.ssh.tunnel import Tunnel, listening, listening_near
+from cloudgpu.ssh.tunnel import Tunnel, listen_on_loopback, listen_on_next_free_port
 
 _CHANNEL_TIMEOUT_S = 30.0
 _LANES = 16
@@ -52,7 +52,7 @@ def connect(
     return host
 
 
-def wait_for(
+def wait_for_ssh(
     node: Node,
     key: Path,
     *,
@@ -136,7 +136,7 @@ class SshHost:
             RemoteCommandError: The exit code is not 0; the error contains the last 10 lines.
             ConnectError: The connection was lost or `timeout_s` passed.
         """
-        return checked(self.try_run(command, stdin=stdin, timeout_s=timeout_s))
+        return require_success(self.try_run(command, stdin=stdin, timeout_s=timeout_s))
 
     def try_run(self, command: RemoteCommand, *, stdin: bytes = b"", timeout_s: float = COMMAND_S) -> Result:
         """Like `run`, but return a failed command's exit code in the result.
@@ -149,7 +149,7 @@ class SshHost:
         session = self.start(command, stdin)
         stdout = self._read(session, timeout_s)
         return Result(
-            host=describe(self.node),
+            host=node_label(self.node),
             shown=command.shown(),
             exit_code=session.exit_code,
             stdout=stdout.decode("utf-8", "replace"),
@@ -170,7 +170,7 @@ class SshHost:
                 session.end()
                 size = f"{_MOST_OUTPUT_BYTES >> 20} MiB"
                 raise RemoteCommandError(
-                    f"{describe(self.node)}: a command printed more than {size}", hint=still_there(self.node)
+                    f"{node_label(self.node)}: a command printed more than {size}", hint=lost_connection_hint(self.node)
                 )
         return bytes(stdout)
 
@@ -192,10 +192,10 @@ class SshHost:
         session = CommandSession(
             link,
             channel,
-            who=describe(self.node),
+            who=node_label(self.node),
             clock=self._clock,
             patience=self._patience,
-            hint=still_there(self.node),
+            hint=lost_connection_hint(self.node),
         )
         session.start(command.wire(), stdin)
         return session
@@ -244,7 +244,7 @@ class SshHost:
         """Download matching files below a remote directory and return their relative paths. Report skipped files.
 
         Raises:
-            StateError: A local file cannot be written, or the node sent a path that leads out of `to`.
+            StateError: A local file cannot be written, or the node sent a path outside `to`.
             RemoteCommandError: A remote file cannot be read.
             ConnectError: The connection was lost. Complete files are kept.
         """
@@ -274,7 +274,7 @@ class SshHost:
         """
         with self._lock:
             if remote_port not in self._tunnels:
-                listener = listening_near(local) if near else listening(local)
+                listener = listen_on_next_free_port(local) if near else listen_on_loopback(local)
                 self._tunnels[remote_port] = Tunnel(lambda: self._enter(remote_port, bound=bound), listener, told)
             return self._tunnels[remote_port].port
 
@@ -286,11 +286,11 @@ class SshHost:
         """
         shared = shares_this_machine(self.node)
         # On nodes that share this machine, a program that listens on 127.0.0.1 does not listen on its node's address.
-        addresses = [loopback(self.node), *(["127.0.0.1"] if shared and not bound else [])]
+        addresses = [loopback_address(self.node), *(["127.0.0.1"] if shared and not bound else [])]
         with self._lock:
             is_tunnel = shared and any(tunnel.port == port for tunnel in self._tunnels.values())
         silent = SilentPortError(
-            f"{describe(self.node)} cannot connect to {port}: a tunnel occupies that port", hint="close that tunnel"
+            f"{node_label(self.node)} cannot connect to {port}: a tunnel occupies that port", hint="close that tunnel"
         )
         for address in dict.fromkeys(addresses):
             if is_tunnel and address == "127.0.0.1":
@@ -312,12 +312,12 @@ class SshHost:
         try:
             return link.open("direct-tcpip", (address, port), timeout=timeout_s)
         except RefusedChannel as err:
-            message = f"{describe(self.node)} cannot connect to {address}:{port}: {err}"
+            message = f"{node_label(self.node)} cannot connect to {address}:{port}: {err}"
             hint = "check that a program listens there, and that the security group allows the connection"
             raise SilentPortError(message, hint=hint) from err
         except LOST as err:
-            message = f"{describe(self.node)} cannot connect to {address}:{port}: {err}"
-            raise ConnectError(message, hint=still_there(self.node)) from err
+            message = f"{node_label(self.node)} cannot connect to {address}:{port}: {err}"
+            raise ConnectError(message, hint=lost_connection_hint(self.node)) from err
 
     def server_key(self) -> ServerKey:
         """Return the verified host key for a `known_hosts` file.
@@ -357,9 +357,9 @@ class SshHost:
             except LOST as err:
                 link.hang_up()
                 raise ConnectError(
-                    f"lost the connection to {describe(self.node)}: {err}", hint=still_there(self.node)
+                    f"lost the connection to {node_label(self.node)}: {err}", hint=lost_connection_hint(self.node)
                 ) from err
-        raise ConnectError(f"{describe(self.node)} accepts no more sessions", hint="close some open sessions")
+        raise ConnectError(f"{node_label(self.node)} accepts no more sessions", hint="close some open sessions")
 
     def _lane(self, index: int) -> Link:
         """Return the connection at `index`, opening it if it is missing or broken."""

@@ -10,30 +10,30 @@ class TimeLimitError(ConnectError):
     """A command exceeded its time limit. The connection is still usable."""
 
 
-STILL_THERE = "check that the node is still running: `cloudgpu status --refresh`"
+CHECK_NODE_HINT = "check that the node is still running: `cloudgpu status --refresh`"
 """Hint for a lost connection to a cloud node."""
 
 
-def still_there(node: Node) -> str:
+def lost_connection_hint(node: Node) -> str:
     """Return the hint for a lost connection. A self-managed host is in no cloud API, so its hint is to log in."""
     if not node.own:
-        return STILL_THERE
-    return f"check that you can log in: {log_in(node)}"
+        return CHECK_NODE_HINT
+    return f"check that you can log in: {login_command(node)}"
 
 
-def log_in(node: Node) -> str:
+def login_command(node: Node) -> str:
     """Return the command that logs in to a node."""
     return command("ssh", "-p", str(node.port), f"{node.user}@{node.address}")
 
 
-def describe(node: Node) -> str:
+def node_label(node: Node) -> str:
     """Return the name of a node for messages; self-managed hosts include their inventory name."""
     what = f"node {node.index}" if node.index >= 0 else "the jump host"
     name = f"{node.zone}, " if node.own and node.zone else ""
     return f"{what} ({name}{node.user}@{node.address}:{node.port})"
 
 
-def checked(result: Result) -> Result:
+def require_success(result: Result) -> Result:
     """Return the result if the command succeeded.
 
     Raises:

@@ -10,9 +10,9 @@ from cloudgpu.errors import ConnectError, RemoteCommandError
 from cloudgpu.launch.inventory import Node
 from cloudgpu.ssh.base import COMMAND_S, FailureCallback, Result, ignore_failure
 from cloudgpu.ssh.command import RemoteCommand
-from cloudgpu.ssh.failure_text import checked, describe
+from cloudgpu.ssh.failure_text import node_label, require_success
 from cloudgpu.ssh.openssh_command import ServerKey
-from cloudgpu.ssh.transfer.patterns import matching
+from cloudgpu.ssh.transfer.patterns import matching_paths
 from cloudgpu.ssh.transfer.receive import OnSkipped, SkippedDownload
 
 
@@ -81,7 +81,7 @@ class FakeHost:
             RemoteCommandError: The command failed or is not scripted.
             ConnectError: The scripted result is an error.
         """
-        return checked(self.try_run(command, stdin=stdin, timeout_s=timeout_s))
+        return require_success(self.try_run(command, stdin=stdin, timeout_s=timeout_s))
 
     def try_run(self, command: RemoteCommand, *, stdin: bytes = b"", timeout_s: float = COMMAND_S) -> Result:
         """Return the scripted result, whatever its exit code.
@@ -95,7 +95,7 @@ class FakeHost:
         if scripted.error is not None:
             raise scripted.error
         stdout = scripted.reply(stdin) if scripted.reply else scripted.stdout
-        return Result(describe(self.node), command.shown(), scripted.exit_code, stdout, scripted.stderr, 0.0)
+        return Result(node_label(self.node), command.shown(), scripted.exit_code, stdout, scripted.stderr, 0.0)
 
     def stream(self, command: RemoteCommand, *, stdin: bytes = b"") -> "FakeStream":
         """Return the scripted result as a stream. An `error` is raised after the last line.
@@ -118,7 +118,7 @@ class FakeHost:
             RemoteCommandError: The file does not exist.
         """
         if path not in self.files:
-            raise RemoteCommandError(f"{describe(self.node)}: cannot read {path}: No such file or directory")
+            raise RemoteCommandError(f"{node_label(self.node)}: cannot read {path}: No such file or directory")
         to.parent.mkdir(parents=True, exist_ok=True)
         to.write_bytes(self.files[path])
 
@@ -145,7 +145,7 @@ class FakeHost:
                 on_skipped(skip)
         prefix = source.rstrip("/") + "/"
         below = sorted(path.removeprefix(prefix) for path in self.files if path.startswith(prefix))
-        names = matching(below, patterns)
+        names = matching_paths(below, patterns)
         for name in names:
             self.get_file(prefix + name, to / name)
         return names
@@ -178,7 +178,7 @@ class FakeHost:
             if pattern.search(command.wire()):
                 return results.pop(0) if len(results) > 1 else results[0]
         raise UnscriptedCommandError(
-            f"{describe(self.node)}: nothing is scripted for `{command.shown()}`", hint="script it with `on(...)`"
+            f"{node_label(self.node)}: nothing is scripted for `{command.shown()}`", hint="script it with `on(...)`"
         )
 
 

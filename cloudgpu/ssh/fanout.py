@@ -10,7 +10,7 @@ from typing import Protocol, TypeVar
 from cloudgpu.clock import Clock
 from cloudgpu.errors import CloudGpuError, ConnectError, HostKeyError
 from cloudgpu.launch.inventory import Node
-from cloudgpu.ssh.connection import SshHost, connect, wait_for
+from cloudgpu.ssh.connection import SshHost, connect, wait_for_ssh
 from cloudgpu.ssh.handshake import AuthRefusedError
 from cloudgpu.ssh.tcp_connector import CarrierOf, TcpConnector
 
@@ -18,7 +18,7 @@ LIMIT = 64
 """Maximum number of nodes processed in parallel. More threads only compete for the interpreter."""
 
 
-def straight(_node: Node) -> None:
+def no_jump_node(_node: Node) -> None:
     """Return None: the node is reached directly."""
 
 
@@ -33,7 +33,7 @@ T = TypeVar("T")
 A = TypeVar("A")
 
 
-def on_all(hosts: Iterable[H], do: Callable[[H], T], *, limit: int = LIMIT) -> dict[int, T | CloudGpuError]:
+def run_on_all(hosts: Iterable[H], do: Callable[[H], T], *, limit: int = LIMIT) -> dict[int, T | CloudGpuError]:
     """Call `do` for every host in parallel; return its result or error by node index, in the order of the hosts.
 
     Only a `CloudGpuError` is returned. Any other exception is a bug and is raised after all calls have finished.
@@ -48,7 +48,7 @@ def connect_all(
     clock: Clock,
     timeout_s: float = 15.0,
     limit: int = LIMIT,
-    carrier: CarrierOf = straight,
+    carrier: CarrierOf = no_jump_node,
 ) -> dict[int, SshHost | CloudGpuError]:
     """Connect to every node, through its jump node if it has one; return connections or errors by node index."""
 
@@ -65,7 +65,7 @@ def wait_for_all(
     clock: Clock,
     deadline_s: float,
     came: Callable[[SshHost], None] | None = None,
-    carrier: CarrierOf = straight,
+    carrier: CarrierOf = no_jump_node,
 ) -> dict[int, SshHost | CloudGpuError]:
     """Connect to nodes that may still be booting, in parallel; return connections or errors by node index.
 
@@ -86,7 +86,7 @@ def wait_for_all(
     def wait(node: Node, via: TcpConnector | None) -> SshHost:
         left_s = max(0.0, end - clock.monotonic())
         try:
-            host = wait_for(node, key, clock=clock, deadline_s=left_s, via=via, hopeless=hopeless.is_set)
+            host = wait_for_ssh(node, key, clock=clock, deadline_s=left_s, via=via, hopeless=hopeless.is_set)
         except (HostKeyError, AuthRefusedError):
             hopeless.set()
             raise

@@ -17,7 +17,7 @@ from cloudgpu.clock import Clock
 from cloudgpu.errors import ConnectError, HostKeyError
 from cloudgpu.files import KEY_BYTES, read_bytes, read_text
 from cloudgpu.launch.inventory import Node
-from cloudgpu.ssh.failure_text import describe, log_in
+from cloudgpu.ssh.failure_text import login_command, node_label
 from cloudgpu.ssh.keys import same_fingerprint
 from cloudgpu.ssh.transport import LOST, Link
 from cloudgpu.text import printable
@@ -65,7 +65,7 @@ def open_link(node: Node, key: Path, *, clock: Clock, timeout_s: float, connect:
         ConnectError: The server cannot be reached, does not speak SSH, or rejects the client key.
     """
     if not node.host_keys:
-        raise HostKeyError(f"{describe(node)} has no pinned host key", hint="run `cloudgpu status --refresh`")
+        raise HostKeyError(f"{node_label(node)} has no pinned host key", hint="run `cloudgpu status --refresh`")
     deadline = clock.monotonic() + timeout_s
     private = _load(key)
     link = _verified_link(node, connect, lambda: max(0.1, deadline - clock.monotonic()))
@@ -79,13 +79,13 @@ def open_link(node: Node, key: Path, *, clock: Clock, timeout_s: float, connect:
         if "timeout" in str(err):
             raise _silent(node, timeout_s) from err
         raise ConnectError(
-            f"{describe(node)} closed the connection during login: {err or 'end of stream'}",
+            f"{node_label(node)} closed the connection during login: {err or 'end of stream'}",
             hint="check `cloudgpu status --refresh`: the node may still be booting, or may be terminating",
         ) from err
     if further or not link.is_authenticated():
         link.hang_up()
         raise AuthRefusedError(
-            f"{describe(node)} accepts the key {key} for user {node.user}, but requires more: {', '.join(further)}",
+            f"{node_label(node)} accepts the key {key} for user {node.user}, but requires more: {', '.join(further)}",
             hint="allow `publickey` alone in `AuthenticationMethods` of its sshd_config",
         )
     return link
@@ -98,7 +98,7 @@ def _no_response(err: paramiko.AuthenticationException) -> bool:
 
 def _refused(node: Node, key: Path) -> "AuthRefusedError":
     return AuthRefusedError(
-        f"{describe(node)} refused the key {key} for user {node.user}",
+        f"{node_label(node)} refused the key {key} for user {node.user}",
         hint="check `user` and `key` in the inventory, and ~/.ssh/authorized_keys on the host"
         if node.own
         else "check the user name, and that the node was created with this key",
@@ -125,7 +125,7 @@ def _verified_link(node: Node, connect: OpenSocket, left_s: Callable[[], float])
         tried.extend(_KEY_TYPES.get(server_key.get_name(), ()) or (server_key.get_name(),))
 
 
-def exchanged(node: Node, opened: Opened, timeout_s: float) -> Link:
+def exchange_keys(node: Node, opened: Opened, timeout_s: float) -> Link:
     """Return a connection after the key exchange. Its host key has not been verified yet.
 
     Raises:
@@ -133,7 +133,7 @@ def exchanged(node: Node, opened: Opened, timeout_s: float) -> Link:
     """
     link = _exchange(node, opened, (), timeout_s)
     if link is None:
-        message = f"{describe(node)} closed the connection during the key exchange"
+        message = f"{node_label(node)} closed the connection during the key exchange"
         raise ConnectError(message, hint="run the command again")
     return link
 
@@ -152,7 +152,7 @@ def _exchange(
         if without_keys:
             return None
         raise ConnectError(
-            f"{describe(node)} and cloudgpu share no SSH algorithm: {err}",
+            f"{node_label(node)} and cloudgpu share no SSH algorithm: {err}",
             hint="allow a current key exchange, cipher and host key type in the node's sshd_config",
         ) from err
     except LOST as err:
@@ -163,15 +163,15 @@ def _exchange(
         if without_keys and not isinstance(err, OSError):
             return None
         reply = printable(str(err))[:_LONGEST_REPLY]
-        message = f"{describe(node)} responds, but not with SSH: {reply or 'it closed the connection'}"
+        message = f"{node_label(node)} responds, but not with SSH: {reply or 'it closed the connection'}"
         raise ConnectError(message, hint="try again: the node may still be booting") from err
     return link
 
 
 def _silent(node: Node, timeout_s: float) -> ConnectError:
     return ConnectError(
-        f"{describe(node)} accepts connections but did not complete the SSH handshake within {timeout_s:.2g} s",
-        hint=f"try `{log_in(node)}`, and check the console: the host may be out of memory, or a disk may hang"
+        f"{node_label(node)} accepts connections but did not complete the SSH handshake within {timeout_s:.2g} s",
+        hint=f"try `{login_command(node)}`, and check the console: the host may be out of memory, or a disk may hang"
         if node.own
         else "try again: the node may still be booting",
     )
@@ -179,7 +179,7 @@ def _silent(node: Node, timeout_s: float) -> ConnectError:
 
 def _wrong_key(node: Node, shown: Sequence[str]) -> HostKeyError:
     return HostKeyError(
-        f"{describe(node)} has an unexpected host key: expected {' or '.join(node.host_keys)}, got {shown[0]}",
+        f"{node_label(node)} has an unexpected host key: expected {' or '.join(node.host_keys)}, got {shown[0]}",
         expected=node.host_keys,
         got=shown[0],
         hint="check whether another host responds at this address; nothing was sent to it. "
@@ -215,7 +215,7 @@ def _private_key(path: Path) -> paramiko.PKey:
 
 
 def _unreachable(node: Node, err: OSError, timeout_s: float) -> ConnectError:
-    who = describe(node)
+    who = node_label(node)
     if isinstance(err, ConnectionRefusedError):
         return ConnectError(f"{who} refused the connection", hint="try again: its SSH server may not be running yet")
     if isinstance(err, TimeoutError):

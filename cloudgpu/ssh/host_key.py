@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from cloudgpu.launch.inventory import Node
-from cloudgpu.ssh.handshake import Opened, exchanged, open_socket
+from cloudgpu.ssh.handshake import Opened, exchange_keys, open_socket
 from cloudgpu.ssh.tcp_connector import TcpConnector
 
 
@@ -24,7 +24,7 @@ def shown_key(node: Node, via: TcpConnector | None, *, timeout_s: float = 10.0) 
     Raises:
         ConnectError: The server is unreachable or does not speak SSH.
     """
-    link = exchanged(node, _opener(node, via)(timeout_s), timeout_s)
+    link = exchange_keys(node, _opener(node, via)(timeout_s), timeout_s)
     try:
         key = link.get_remote_server_key()
         return ShownKey(key.get_name(), key.fingerprint)

@@ -76,7 +76,7 @@ def read_public(path: Path) -> PublicKey:
     return PublicKey(f"{line} cloudgpu", fingerprint(base64.b64decode(line.split()[1])))
 
 
-def fresh_pair() -> tuple[str, str]:
+def generate_key_pair() -> tuple[str, str]:
     """Generate a key pair and return the OpenSSH private key and the public key, without storing them."""
     private = Ed25519PrivateKey.generate()
     secret = private.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption())
@@ -84,7 +84,7 @@ def fresh_pair() -> tuple[str, str]:
 
 
 def _create(path: Path) -> None:
-    private, line = fresh_pair()
+    private, line = generate_key_pair()
     secret, public = private.encode(), f"{line} cloudgpu\n".encode()
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

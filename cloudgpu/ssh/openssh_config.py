@@ -28,7 +28,7 @@ class HostEntry:
     proxy: tuple[str, ...] = ()
 
 
-def rendered(entries: Sequence[HostEntry], key: Path, heading: Sequence[str]) -> str:
+def render_config(entries: Sequence[HostEntry], key: Path, heading: Sequence[str]) -> str:
     """Return the content of the configuration file.
 
     Raises:
@@ -38,7 +38,7 @@ def rendered(entries: Sequence[HostEntry], key: Path, heading: Sequence[str]) ->
     return "\n\n".join(["\n".join(_line(f"# {line}") for line in heading), *blocks]) + "\n"
 
 
-def included(pattern: Path) -> str:
+def include_line(pattern: Path) -> str:
     """Return the `Include` line for the user's OpenSSH configuration.
 
     Raises:

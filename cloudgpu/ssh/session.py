@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from cloudgpu.clock import Clock
 from cloudgpu.errors import ConnectError, RemoteCommandError
 from cloudgpu.ssh.channel import OrderlyChannel
-from cloudgpu.ssh.failure_text import STILL_THERE, TimeLimitError
+from cloudgpu.ssh.failure_text import CHECK_NODE_HINT, TimeLimitError
 from cloudgpu.ssh.transport import LOST, Link
 
 _CHUNK_BYTES = 1 << 24
@@ -54,7 +54,7 @@ class CommandSession:
         who: str,
         clock: Clock,
         patience: KeepaliveLimits,
-        hint: str = STILL_THERE,
+        hint: str = CHECK_NODE_HINT,
     ) -> None:
         self._link = link
         self._channel = channel

@@ -93,7 +93,7 @@ def _copy_to_caller(remote: OrderlyChannel, local: socket.socket) -> None:
             local.shutdown(socket.SHUT_RD)  # wakes the other direction
 
 
-def listening(port: int = 0) -> socket.socket:
+def listen_on_loopback(port: int = 0) -> socket.socket:
     """Return a socket that listens on this loopback port; 0 picks any free port.
 
     Raises:
@@ -113,16 +113,16 @@ def listening(port: int = 0) -> socket.socket:
         raise UsageError(f"port {port} of this machine {why}", hint=f"use port {_next_free(port)}") from err
 
 
-def listening_near(port: int) -> socket.socket:
+def listen_on_next_free_port(port: int) -> socket.socket:
     """Return a socket that listens on this port, or on the next free port.
 
     Raises:
         StateError: No port is available.
     """
     try:
-        return listening(port)
+        return listen_on_loopback(port)
     except UsageError:
-        return listening(_next_free(port))
+        return listen_on_loopback(_next_free(port))
 
 
 def _next_free(port: int) -> int:

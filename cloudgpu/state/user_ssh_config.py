@@ -15,7 +15,7 @@ from typing import BinaryIO
 
 from cloudgpu import files
 from cloudgpu.errors import StateError
-from cloudgpu.ssh.openssh_config import included
+from cloudgpu.ssh.openssh_config import include_line
 from cloudgpu.text import command
 
 _LINE = "# clusters of cloudgpu; removed with the last of them"
@@ -41,7 +41,7 @@ class SshFolder:
     @property
     def addition(self) -> str:
         """Return the lines to insert at the top of the user's configuration, where no `Host` block applies to them."""
-        return f"{_LINE}\n{included(self.ours / '*')}\n\n"
+        return f"{_LINE}\n{include_line(self.ours / '*')}\n\n"
 
     def owner(self, cluster: str) -> str:
         """Return the state home that a cluster's file belongs to; empty if there is no file."""
@@ -72,7 +72,7 @@ class SshFolder:
         with self._locked():
             _replace(self.ours / cluster, text, 0o600)
             previous = self._read()
-            if self.addition in previous or included(self.ours / "*") in previous.splitlines():
+            if self.addition in previous or include_line(self.ours / "*") in previous.splitlines():
                 return False
             self._write(self.addition + previous)
             return True
@@ -138,7 +138,7 @@ class SshFolder:
         mode = path.stat().st_mode & 0o777 if path.exists() else 0o600
         if path.exists() and not os.access(path, os.W_OK):
             message = f"{self.config} is not writable"
-            raise StateError(message, hint=f"add this line at the top of the file: {included(self.ours / '*')}")
+            raise StateError(message, hint=f"add this line at the top of the file: {include_line(self.ours / '*')}")
         _replace(path, text, mode)
 
 

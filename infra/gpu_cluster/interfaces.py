@@ -36,7 +36,7 @@ class Interface:
     kind: Kind
 
 
-def most_efa(instance_type: str) -> int:
+def max_efa_interfaces(instance_type: str) -> int:
     """Return the maximum number of EFA interfaces for a type that supports EFA."""
     return EFA_CARDS.get(instance_type, 1)
 

@@ -8,7 +8,7 @@ from typing import Literal
 
 import pulumi
 
-from gpu_cluster.interfaces import interfaces, most_efa
+from gpu_cluster.interfaces import interfaces, max_efa_interfaces
 
 Market = Literal["on-demand", "spot", "reservation", "capacity-block"]
 PublicAddress = Literal["auto", "elastic", "nat", "private", "private-nat"]
@@ -202,8 +202,8 @@ def _cidrs(config: pulumi.Config) -> tuple[str, ...]:
 
 def _efa(config: pulumi.Config) -> int:
     count, instance_type = _whole(config, "efaInterfaces", least=0), config.require("instanceType")
-    if count > most_efa(instance_type):
-        raise _wrong("efaInterfaces", str(count), f"at most {most_efa(instance_type)} for {instance_type}")
+    if count > max_efa_interfaces(instance_type):
+        raise _wrong("efaInterfaces", str(count), f"at most {max_efa_interfaces(instance_type)} for {instance_type}")
     return count
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gpu_cluster.interfaces import EFA_CARDS, interfaces, most_efa
+from gpu_cluster.interfaces import EFA_CARDS, interfaces, max_efa_interfaces
 
 
 def layout(instance_type: str, efa: int) -> list[tuple[int, int, str]]:
@@ -13,7 +13,7 @@ def layout(instance_type: str, efa: int) -> list[tuple[int, int, str]]:
     "instance_type", ["g4dn.8xlarge", "g5.48xlarge", "g6.12xlarge", "g6e.8xlarge", "p3dn.24xlarge"]
 )
 def test_types_with_one_card_have_one_efa(instance_type: str) -> None:
-    assert most_efa(instance_type) == 1
+    assert max_efa_interfaces(instance_type) == 1
     assert layout(instance_type, 1) == [(0, 0, "efa")]
 
 
@@ -27,7 +27,7 @@ def test_without_efa_there_is_one_plain_interface(instance_type: str) -> None:
     [("p4d.24xlarge", 4), ("p4de.24xlarge", 4), ("p5en.48xlarge", 16), ("p6-b200.48xlarge", 8), ("g6e.48xlarge", 4)],
 )
 def test_further_cards_carry_efa_alone_as_their_second_device(instance_type: str, cards: int) -> None:
-    assert most_efa(instance_type) == cards
+    assert max_efa_interfaces(instance_type) == cards
     assert layout(instance_type, cards) == [(0, 0, "efa"), *((card, 1, "efa-only") for card in range(1, cards))]
 
 
@@ -47,8 +47,8 @@ def test_the_first_card_of_p6_b300_cannot_do_efa() -> None:
 
 @pytest.mark.parametrize("instance_type", EFA_CARDS)
 def test_no_place_is_taken_twice_and_the_first_is_the_primary(instance_type: str) -> None:
-    found = interfaces(instance_type, most_efa(instance_type))
+    found = interfaces(instance_type, max_efa_interfaces(instance_type))
     assert len({(one.card, one.device) for one in found}) == len(found)
     assert (found[0].card, found[0].device) == (0, 0)
     assert found[0].kind != "efa-only"  # the primary interface has to carry IP
-    assert sum(one.kind != "interface" for one in found) == most_efa(instance_type)
+    assert sum(one.kind != "interface" for one in found) == max_efa_interfaces(instance_type)

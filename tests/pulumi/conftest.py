@@ -16,7 +16,7 @@ from cloudgpu.clock import SystemClock
 from cloudgpu.engine.base import AppliedStack, Engine, Event, Stack
 from cloudgpu.engine.direct.engine import DirectEngine
 from cloudgpu.engine.direct.journal import JournalAccount
-from cloudgpu.engine.direct.unanswered_delays import ELSEWHERE
+from cloudgpu.engine.direct.unanswered_delays import OTHER_ENDPOINT_DELAYS
 from cloudgpu.engine.pulumi_cli.engine import CloudAccess, PulumiEngine
 from cloudgpu.engine.pulumi_cli.factory import PulumiOptions, pulumi_engine
 from cloudgpu.paths import Home, bundled
@@ -82,7 +82,7 @@ class Place:
         return self._sessions.setdefault(region, connect(self.endpoint, region))
 
     def engine(self, **environ: str) -> PulumiEngine:
-        site = CloudAccess(self.clients, registry, self.tags, ELSEWHERE)
+        site = CloudAccess(self.clients, registry, self.tags, OTHER_ENDPOINT_DELAYS)
         choice = PulumiOptions(command=self.command)
         return pulumi_engine(self.root, self.endpoint, choice, site, {**os.environ, **environ}, SystemClock())
 

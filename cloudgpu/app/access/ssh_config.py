@@ -10,7 +10,7 @@ from cloudgpu.launch.inventory import Node
 from cloudgpu.paths import Home
 from cloudgpu.ssh.fanout import all_or_raise
 from cloudgpu.ssh.openssh_command import JumpNode, write_known_hosts
-from cloudgpu.ssh.openssh_config import HostEntry, rendered
+from cloudgpu.ssh.openssh_config import HostEntry, render_config
 from cloudgpu.state.ssh_config_record import mark
 from cloudgpu.state.user_ssh_config import SshFolder
 from cloudgpu.text import command
@@ -46,7 +46,7 @@ def entries(home: Home, means: NodeLogin, cluster: ClusterNodes, reached: Reache
         f"created by `{command('cloudgpu', 'ssh-config', name)}`; `{command('cloudgpu', 'down', name)}` removes it",
     )
     return ClusterEntries(
-        tuple(name for entry in host_entries for name in entry.names), rendered(host_entries, means.key, heading)
+        tuple(name for entry in host_entries for name in entry.names), render_config(host_entries, means.key, heading)
     )
 
 

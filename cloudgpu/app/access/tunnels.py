@@ -10,7 +10,7 @@ from cloudgpu.app.runs.service_urls import RunService
 from cloudgpu.backends.events import Emit
 from cloudgpu.clock import Clock
 from cloudgpu.errors import ConnectError, HostKeyError, StateError, UsageError
-from cloudgpu.launch.inventory import usual_local
+from cloudgpu.launch.inventory import default_local_port
 from cloudgpu.run.progress import Note
 from cloudgpu.ssh.command import RemoteCommand
 from cloudgpu.ssh.connection import SilentPortError, SshHost
@@ -90,7 +90,7 @@ def open_all(host: SshHost, forwards: Sequence[PortForward], emit: Emit) -> tupl
     opened = []
     for forward in forwards:
         reporter = _PortReporter(host.node.index, forward.remote, emit)
-        local_port = forward.local or usual_local(host.node, forward.remote)
+        local_port = forward.local or default_local_port(host.node, forward.remote)
         opened.append(
             OpenTunnel(
                 forward.remote, host.forward(forward.remote, local=local_port, near=not forward.local, told=reporter)

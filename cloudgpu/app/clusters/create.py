@@ -41,7 +41,7 @@ _START_POLL_S = 30.0
 
 
 class Provisioning:
-    """Creates clusters in one cloud for one home directory."""
+    """Creates clusters in one cloud, with the records of one state directory."""
 
     def __init__(self, context: CloudContext, requester: Requester) -> None:
         self._context = context

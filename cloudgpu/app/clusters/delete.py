@@ -42,7 +42,7 @@ def stack_of(home: Home, record: ClusterRecord, region: str = "") -> Stack:
 
 
 class Teardown:
-    """Deletes clusters in one cloud for one home directory."""
+    """Deletes clusters in one cloud, with the records of one state directory."""
 
     def __init__(self, context: CloudContext) -> None:
         self._context = context

@@ -1,4 +1,4 @@
-"""`extend`: extend a cluster's expiry, in an order in which no crash leaves a node without a power-off timer.
+"""`extend_command`: extend a cluster's expiry, in an order in which no crash leaves a node without a power-off timer.
 
 Every node always has a power-off timer for a time that the ledger already accounts for:
 
@@ -33,12 +33,12 @@ from cloudgpu.backends.missing_rows import restore
 from cloudgpu.backends.reuse import HARMLESS
 from cloudgpu.engine.lease import ClusterLease
 from cloudgpu.errors import CloudError, CloudGpuError, StateError, UsageError
-from cloudgpu.node.expiry import EXTENDABLE, armed, extend
+from cloudgpu.node.expiry import EXTENDABLE, confirmed_expiry, extend_command
 from cloudgpu.plan.reservations import TAKEN_BEFORE_END
 from cloudgpu.run.progress import Note
 from cloudgpu.ssh.base import Host
 from cloudgpu.ssh.command import RemoteCommand
-from cloudgpu.ssh.fanout import all_or_raise, on_all
+from cloudgpu.ssh.fanout import all_or_raise, run_on_all
 from cloudgpu.state.cluster_and_run_records import ClusterRecord
 from cloudgpu.state.inventories import stored_inventory, with_known_boots
 from cloudgpu.text import command
@@ -48,7 +48,7 @@ _EXPIRES = "cloudgpu:expires-at"
 
 
 class ClusterExtender:
-    """Extends clusters in one cloud for one home directory."""
+    """Extends clusters in one cloud, with the records of one state directory."""
 
     def __init__(self, context: CloudContext, connect: Connect) -> None:
         self._context = context
@@ -149,7 +149,7 @@ class ClusterExtender:
         nodes = with_known_boots(self._context.records, stored, self._context.clock.now()).nodes
         hosts = self._connect(nodes, self._context.emit)
         try:
-            all_or_raise(on_all(hosts, lambda host: _set_timer(host, later.expires_at)))
+            all_or_raise(run_on_all(hosts, lambda host: _set_timer(host, later.expires_at)))
         except CloudGpuError as err:
             before = later.confirmed_expires_at or later.expires_at
             again = command("cloudgpu", "extend", later.name, "--until", later.config["expiresAt"])
@@ -162,8 +162,8 @@ class ClusterExtender:
 
 
 def _set_timer(host: Host, until: datetime) -> None:
-    done = host.try_run(RemoteCommand(*extend(until)), timeout_s=_TIMEOUT_S)
-    if not done.ok or armed(done.stdout) != until:
+    done = host.try_run(RemoteCommand(*extend_command(until)), timeout_s=_TIMEOUT_S)
+    if not done.ok or confirmed_expiry(done.stdout) != until:
         why = "; ".join(done.tail(2)) or f"exit code {done.exit_code}"
         message = f"node {host.node.index} ({host.node.instance_id}) did not accept the new expiry: {why}"
         raise StateError(message)

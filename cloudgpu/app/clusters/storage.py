@@ -11,7 +11,7 @@ from cloudgpu.backends.context import CloudContext
 from cloudgpu.backends.retained_billing import RetainedBilling
 from cloudgpu.backends.storage_outcome import NO_STORAGE, MountableStorage, RetainedStorage, StorageOutcome
 from cloudgpu.errors import BusyError, CloudGpuError, StateError, TeardownError, UsageError
-from cloudgpu.node.bootstrap.storage_mounts import Mount, as_kind
+from cloudgpu.node.bootstrap.storage_mounts import Mount, parse_kind
 from cloudgpu.plan.plan import Candidate
 from cloudgpu.plan.storage import GROUPED, ZONAL
 from cloudgpu.recipe.schema import Recipe
@@ -274,7 +274,7 @@ def _mount(storage: Storage, stored: TaggedStorage) -> Mount:
     address, mount_name = (data.address, data.mount_name) if data is not None else ("", "")
     return Mount(
         name=storage.name,
-        kind=as_kind(stored.kind),
+        kind=parse_kind(stored.kind),
         to=str(storage.to),
         source=address,
         region=stored.region,

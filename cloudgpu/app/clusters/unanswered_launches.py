@@ -12,7 +12,7 @@ from cloudgpu.app.clusters.region_failures import RegionFailures
 from cloudgpu.app.clusters.tagged_resources import TagSearch, Whose
 from cloudgpu.backends.billing import ClusterBilling
 from cloudgpu.backends.context import CloudContext
-from cloudgpu.engine.direct.unanswered_delays import delays_at, launch_shown_by
+from cloudgpu.engine.direct.unanswered_delays import delays_at, launch_visible_by
 from cloudgpu.ledger.entry import LedgerEntry
 from cloudgpu.run.progress import Note
 
@@ -53,7 +53,7 @@ class UnansweredLaunches:
 def shown_by(rows: Sequence[LedgerEntry], now: datetime, endpoint: str) -> datetime:
     """Return the latest time at which a launch for these rows first appears in a tag search."""
     delays = delays_at(endpoint)
-    return max(launch_shown_by(row.spending.opened_at, now, delays) for row in rows)
+    return max(launch_visible_by(row.spending.opened_at, now, delays) for row in rows)
 
 
 def unlaunched(rows: Iterable[LedgerEntry]) -> list[LedgerEntry]:

@@ -84,7 +84,7 @@ def monthly_usd(image: OwnImage) -> Decimal:
 
 @dataclass(frozen=True)
 class ImageBaker:
-    """Creates machine images in one cloud for one home directory."""
+    """Creates machine images in one cloud, with the records of one state directory."""
 
     context: CloudContext
     requester: Requester

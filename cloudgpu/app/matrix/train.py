@@ -49,7 +49,7 @@ class _InterruptPrompt:
 
 
 class MatrixRunner:
-    """Runs matrices in one cloud for one home directory."""
+    """Runs matrices in one cloud, with the records of one state directory."""
 
     def __init__(self, context: Context, training: TrainingRun, requester: Requester, connect: Connect) -> None:
         self._context = context

@@ -27,7 +27,7 @@ _NO_NODE = "all of its nodes are terminated"
 
 
 class RunWatcher:
-    """Reconnects to runs in one cloud for one home directory."""
+    """Reconnects to runs in one cloud, with the records of one state directory."""
 
     def __init__(self, context: Context, connect: Connect) -> None:
         self._context = context
@@ -92,7 +92,7 @@ class RunWatcher:
                 running.stop(record)
                 record = judged(record, running.follow(record))
             self._context.emit(
-                Note(f"cluster {cluster.name} is still up until {cluster.expires_at:%Y-%m-%d %H:%M} UTC")
+                Note(f"cluster {cluster.name} keeps running until {cluster.expires_at:%Y-%m-%d %H:%M} UTC")
             )
         else:
             record = self._lost(record, cluster)

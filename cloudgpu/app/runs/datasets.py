@@ -13,7 +13,7 @@ from cloudgpu.files import MANIFEST_BYTES, open_for_reading, read_text
 from cloudgpu.recipe.file_names import unusable
 from cloudgpu.recipe.schema import Data, Recipe
 from cloudgpu.recipe.sources import source_of
-from cloudgpu.run.checkpoints import NOTHING_THERE, earlier
+from cloudgpu.run.checkpoints import NO_SUCH_KEY, list_resume_files
 from cloudgpu.run.files import Files, RemoteFile
 from cloudgpu.ssh.transfer.local_tree import files_to_send
 from cloudgpu.text import printable
@@ -64,7 +64,7 @@ def check_checkpoint(recipe: Recipe, cloud: Backend, files: Files) -> None:
     Raises:
         CloudGpuError: A bucket or the checkpoint does not exist.
     """
-    earlier(recipe, files)
+    list_resume_files(recipe, files)
     for to in filter(None, (recipe.checkpoint.to if recipe.checkpoint else None, recipe.outputs_to)):
         _require_bucket(cloud, to.partition("{")[0])
 
@@ -74,7 +74,7 @@ def _require_bucket(cloud: Backend, url: str) -> None:
     try:
         cloud.objects(url, expires_s=1)
     except BadRequestError as err:
-        if err.code != NOTHING_THERE:
+        if err.code != NO_SUCH_KEY:
             raise
 
 

@@ -18,13 +18,13 @@ from cloudgpu.backends.base import Connect
 from cloudgpu.backends.context import Context
 from cloudgpu.errors import ConnectError
 from cloudgpu.launch.inventory import Inventory
-from cloudgpu.node.bootstrap import cleaning
+from cloudgpu.node.bootstrap import image_cleanup_script
 from cloudgpu.paths import unwritable
 from cloudgpu.run import node_health, uploads
-from cloudgpu.run.agent import Agent, install
-from cloudgpu.run.checkpoints import keep
+from cloudgpu.run.agent import Agent, install_agent
+from cloudgpu.run.checkpoints import start_checkpoint_upload
 from cloudgpu.run.collect import Collected, collect
-from cloudgpu.run.data import left_clean
+from cloudgpu.run.data import release_datasets_on_failure
 from cloudgpu.run.files import Files
 from cloudgpu.run.follow import follow
 from cloudgpu.run.images import provide_image
@@ -33,11 +33,11 @@ from cloudgpu.run.logins import RegistryLogin
 from cloudgpu.run.metrics import Measured, Metrics
 from cloudgpu.run.progress import MetricValue, Note, RankLine
 from cloudgpu.run.stage import Staged, send_workdir, stage
-from cloudgpu.run.start import container_line, launches, start, told
+from cloudgpu.run.start import container_line, describe_gang, rank_launches, start
 from cloudgpu.run.verdict import Chunk, Verdict
 from cloudgpu.ssh.base import Host
 from cloudgpu.ssh.command import RemoteCommand
-from cloudgpu.ssh.fanout import all_or_raise, on_all
+from cloudgpu.ssh.fanout import all_or_raise, run_on_all
 from cloudgpu.state.cluster_and_run_records import RunRecord, RunState
 from cloudgpu.state.inventories import with_known_boots
 
@@ -91,7 +91,7 @@ class FollowedRun:
             hosts = self._connect(inventory.nodes, self._context.emit)
             for host in hosts:
                 self._hosts.callback(host.close)
-            self._agents = list(all_or_raise(on_all(hosts, install)).values())
+            self._agents = list(all_or_raise(run_on_all(hosts, install_agent)).values())
             self._inventory = inventory
 
     def forget(self, instance_ids: Collection[str]) -> None:
@@ -105,7 +105,7 @@ class FollowedRun:
             RemoteCommandError: A node fails the check.
         """
         with self._stages.stage("gate"):
-            for health in node_health.check(self._agents, self._context.clock, self._context.emit):
+            for health in node_health.check_nodes(self._agents, self._context.clock, self._context.emit):
                 gpus = f"{len(health.gpus)} x {health.gpus[0]}" if health.gpus else "no GPU"
                 mark = " (simulated)" if health.simulated and "simulated" not in gpus else ""
                 self._context.emit(Note(f"{gpus}{mark}, Python {health.python}", health.node))
@@ -119,7 +119,9 @@ class FollowedRun:
         with self._stages.stage("strip"):
             for agent in self._agents:
                 agent.host.run(
-                    RemoteCommand("sudo", "sh", "-s", agent.home), stdin=cleaning().encode(), timeout_s=_CLEANING_S
+                    RemoteCommand("sudo", "sh", "-s", agent.home),
+                    stdin=image_cleanup_script().encode(),
+                    timeout_s=_CLEANING_S,
                 )
 
     def stage(self, job: Job, base: Path, files: Files, login: RegistryLogin | None = None) -> Staged:
@@ -128,7 +130,7 @@ class FollowedRun:
         Raises:
             RemoteCommandError: Staging fails on a node.
         """
-        with self._stages.stage("stage"), left_clean(job, self._agents):
+        with self._stages.stage("stage"), release_datasets_on_failure(job, self._agents):
             with self._only_sender(job):
                 sent = send_workdir(job, self._agents, base, self._context.emit)
             services = self._context.cloud.bucket_service
@@ -144,7 +146,7 @@ class FollowedRun:
         Raises:
             RecipeError: The recipe's command is invalid.
         """
-        gang = launches(job, self._agents, staged)
+        gang = rank_launches(job, self._agents, staged)
         return {str(node.node_index): tuple(rank.rank for rank in node.ranks) for node in gang}
 
     def start(self, job: Job, staged: Staged, secrets: Mapping[str, str]) -> None:
@@ -153,10 +155,13 @@ class FollowedRun:
         Raises:
             RemoteCommandError: An agent reports an error; the ranks that were already started have been stopped.
         """
-        with self._stages.stage("start"), left_clean(job, self._agents):
-            keep(job, self._agents, self._context.cloud.bucket_service)
-            uploads.prepare(job, self._agents, self._context.cloud.bucket_service)
-            lines = (container_line(job, self._agents, staged), *told(launches(job, self._agents, staged)))
+        with self._stages.stage("start"), release_datasets_on_failure(job, self._agents):
+            start_checkpoint_upload(job, self._agents, self._context.cloud.bucket_service)
+            uploads.start_uploads(job, self._agents, self._context.cloud.bucket_service)
+            lines = (
+                container_line(job, self._agents, staged),
+                *describe_gang(rank_launches(job, self._agents, staged)),
+            )
             for line in filter(None, lines):
                 self._context.emit(Note(line))
             services = services_of(job.recipe, job.run_id, self._context.home)
@@ -212,7 +217,7 @@ class FollowedRun:
             "signal": checkpoint.signal if checkpoint else "SIGTERM",
             "grace_s": int(checkpoint.grace) if checkpoint else _GRACE_S,
         }
-        answers = on_all(
+        answers = run_on_all(
             [agent.host for agent in self._agents],
             lambda host: by_index[host.node.index].ask("stop", {**request, "run_dir": directories[host.node.index]}),
         )
@@ -295,7 +300,7 @@ def judged(record: RunRecord, followed: FollowResult) -> RunRecord:
         failed_rank=verdict.rank,
         exit_code=verdict.exit_code,
     )
-    missed = [metric for metric in followed.measured if metric.missed]
+    missed = [metric for metric in followed.measured if metric.missed_target]
     if record.state == "succeeded" and missed:
         worst = missed[0]
         reached = "was never printed" if worst.value is None else f"reached {worst.value:g}"

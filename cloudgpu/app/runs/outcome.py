@@ -121,7 +121,7 @@ def metric_json(measured: Measured) -> dict[str, Any]:
         "counted": measured.counted,
         "printed": measured.printed,
         "at_least": measured.metric.at_least,
-        "missed": measured.missed,
+        "missed": measured.missed_target,
         "reference": None if reference is None else reference.model_dump(),
         "share_of_reference": measured.share,
     }

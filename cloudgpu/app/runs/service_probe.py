@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from cloudgpu.app.runs.service_urls import RunService
 from cloudgpu.errors import ConnectError, UsageError
-from cloudgpu.launch.inventory import loopback, usual_local
+from cloudgpu.launch.inventory import default_local_port, loopback_address
 from cloudgpu.ssh.base import Host
 from cloudgpu.ssh.command import RemoteCommand
 from cloudgpu.text import command
@@ -35,7 +35,7 @@ class Probe:
         self._ready = service.endpoint.ready
         self._port = service.endpoint.port
         self._troubles: queue.SimpleQueue[ConnectError | None] = queue.SimpleQueue()
-        default_port = usual_local(host.node, self._port)
+        default_port = default_local_port(host.node, self._port)
         self.local = host.forward(
             self._port, local=default_port, near=True, bound=service.bound, told=self._troubles.put
         )
@@ -98,14 +98,14 @@ def check_free(head: Host | None, services: Sequence[RunService]) -> None:
         return
     for service in services:
         port = service.endpoint.port
-        if head.try_run(RemoteCommand("python3", "-c", _PROBE, loopback(head.node), str(port))).ok:
+        if head.try_run(RemoteCommand("python3", "-c", _PROBE, loopback_address(head.node), str(port))).ok:
             message = f"port {port} of node {head.node.index} is already in use"
             change = (
                 f"use {command('--set', f'launch.service.port={port + 1}')}"
                 if service.main
                 else f"give {service.name} another port"
             )
-            raise UsageError(message, hint=f"{change}, or cancel the run that uses it")
+            raise UsageError(message, hint=f"{change}, or stop the process that uses port {port}")
 
 
 def _describe(err: Exception) -> str:

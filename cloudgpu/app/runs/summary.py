@@ -82,7 +82,7 @@ class RunSummary:
 
 def still_up(cluster: ClusterRecord) -> str:
     """Describe a remaining cluster in one line, with its expiry and the command that deletes it."""
-    states = {"up": "is up until", "ending": "is not confirmed deleted; its nodes terminate themselves at"}
+    states = {"up": "is running until", "ending": "is not confirmed deleted; its nodes terminate themselves at"}
     state = states.get(cluster.state, "may be incomplete; its nodes terminate themselves at")
     what = f"cluster {cluster.name} ({cluster.nodes} x {cluster.instance_type or '?'})"
     end = command("cloudgpu", "down", cluster.name)

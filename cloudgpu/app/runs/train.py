@@ -59,7 +59,7 @@ class TrainRequest:
 
 
 class TrainingRun:
-    """Executes runs in one cloud for one home directory."""
+    """Executes runs in one cloud, with the records of one state directory."""
 
     def __init__(
         self, context: Context, requester: Requester, connect: Connect, fetch_login: FetchLogin = none_fetched
@@ -194,7 +194,7 @@ class TrainingRun:
         existing = self._context.records.cluster(record.cluster)
         if existing is not None and existing.state == "up":
             self._context.emit(
-                Note(f"using cluster {record.cluster}, which is up until {existing.expires_at:%H:%M} UTC")
+                Note(f"using cluster {record.cluster}, which is running until {existing.expires_at:%H:%M} UTC")
             )
             return self._provisioning.reuse(record.cluster, request.plan)
         return self._provisioning.up(

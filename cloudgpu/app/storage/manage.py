@@ -20,7 +20,7 @@ from cloudgpu.text import command
 
 
 class StorageManager:
-    """Creates and deletes storage on one target for one home directory."""
+    """Creates and deletes storage on one target, with the records of one state directory."""
 
     def __init__(self, context: StorageContext) -> None:
         self._context = context
@@ -53,7 +53,7 @@ class StorageManager:
         """Return the existing storage for the confirmation prompt, or None if no resource has its tag.
 
         Raises:
-            UsageError: The storage contains data to keep, or belongs to another user.
+            UsageError: The storage contains protected data, or belongs to another user.
             BusyError: Instances are using the storage.
             StateError: The storage was created in another account or endpoint.
             CloudError: A request to the cloud fails.
@@ -68,7 +68,7 @@ class StorageManager:
         """Delete storage with its data and verify that nothing is left.
 
         Raises:
-            UsageError: The storage contains data to keep and `delete_data` is False, or it belongs to another user.
+            UsageError: The storage contains protected data and `delete_data` is False, or it belongs to another user.
             BusyError: Instances are using the storage, or another process is working on it.
             TeardownError: A resource is left.
         """
@@ -336,7 +336,7 @@ def retained_spending(record: StorageRecord) -> RetainedSpending:
 
 
 def _refuse_kept(name: str, record: StorageRecord | None, found: Sequence[TaggedStorage], *, delete_data: bool) -> None:
-    """Reject the deletion of data to keep, according to the record or, if there is no record, to the tags.
+    """Reject the deletion of protected data, according to the record or, if there is no record, to the tags.
 
     Unfinished storage contains no data.
     """
@@ -348,7 +348,7 @@ def _refuse_kept(name: str, record: StorageRecord | None, found: Sequence[Tagged
         else any(not stored.disposable for stored in found)
     )
     if kept:
-        message = f"storage {name} contains data to keep"
+        message = f"storage {name} contains protected data"
         delete = command("cloudgpu", "storage", "delete", name, "--delete-data")
         raise UsageError(message, hint=f"run `{delete}` to delete it permanently")
 

@@ -11,7 +11,7 @@ from decimal import Decimal
 from itertools import groupby
 
 from cloudgpu.app.sweep.cluster_resources import ClusterResources
-from cloudgpu.engine.direct.unanswered_delays import SENT_AGAIN, delays_at, launch_shown_by
+from cloudgpu.engine.direct.unanswered_delays import RETRY_PERIOD, delays_at, launch_visible_by
 from cloudgpu.ledger.entry import LedgerEntry
 from cloudgpu.state.identity import BackendIdentity
 
@@ -63,7 +63,7 @@ def settled_at(rows: Sequence[LedgerEntry], endpoint: str) -> datetime:
     """
     delays = delays_at(endpoint)
     opened = [row.spending.opened_at for row in rows]
-    return max(launch_shown_by(at, at + SENT_AGAIN, delays) for at in opened)
+    return max(launch_visible_by(at, at + RETRY_PERIOD, delays) for at in opened)
 
 
 def _cluster(row: LedgerEntry) -> tuple[str, str]:

@@ -122,14 +122,14 @@ class StorageUsers:
 
 
 def verdict(resource: RetainedResource, around: StorageUsers, request: SweepRequest) -> SweepDecision:
-    """Decide whether a resource may be deleted. The first applicable rule decides; data to keep is never deleted."""
+    """Decide whether a resource may be deleted. The first applicable rule decides; protected data is never deleted."""
     cluster = resource.made_for
     # Nodes of the storage's own cluster do not count: they are deleted first, and the users are checked again.
     others = [user for user in resource.users if not (cluster and user.endswith(f"(cluster {cluster})"))]
     rules = (
         (resource.noun == "image", False, f"delete it with `{resource.ends_by}`"),
         (bool(others), False, f"in use by {', '.join(others)}"),
-        (not resource.disposable, False, f"contains data to keep; delete it with `{resource.ends_by}`"),
+        (not resource.disposable, False, f"contains protected data; delete it with `{resource.ends_by}`"),
         (not cluster, False, f"disposable, and created by name; delete it with `{resource.ends_by}`"),
         (cluster in around.clusters, False, f"will be deleted with cluster {cluster}, which still exists"),
         (

@@ -82,7 +82,7 @@ class SweepResult:
 
 
 class Sweep:
-    """Searches for leftover resources in one cloud and deletes them, for one home directory."""
+    """Searches for leftover resources in one cloud and deletes them, with the records of one state directory."""
 
     def __init__(self, context: CloudContext, images: ImageStore) -> None:
         self._context = context

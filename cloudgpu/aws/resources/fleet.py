@@ -79,7 +79,7 @@ class FleetHandler(DescribedHandler):
         return _physical(ctx.clients, fleet_id, instances, inputs)
 
     def find(self, ctx: HandlerContext, inputs: Properties) -> ExistingResource | None:
-        """Return the fleet that an interrupted create with this token left; None if no instance of it is left."""
+        """Return the fleet that an interrupted create with this token left behind; None if it has no instances any more."""
         instances = [
             instance
             for instance in matching(ctx.clients, {f"tag:{INTENT}": [ctx.token]})

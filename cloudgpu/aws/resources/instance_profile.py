@@ -38,7 +38,7 @@ class InstanceProfileHandler(DescribedHandler):
         return self._settled(ctx, name, inputs)
 
     def find(self, ctx: HandlerContext, inputs: Properties) -> ExistingResource | None:
-        """Return the profile that an interrupted create with this token left, after adding its role, or None."""
+        """Return the profile that an interrupted create with this token left behind, with its role added, or None."""
         profile = _described(ctx.clients, inputs["name"])
         if not profile or not is_ours(ctx, mapped(profile.get("Tags"))):
             return None

@@ -34,7 +34,7 @@ class KeyPairHandler(DescribedHandler):
         return _physical(_described(ctx.clients, name) or {"KeyName": name}, inputs)
 
     def find(self, ctx: HandlerContext, inputs: Properties) -> ExistingResource | None:
-        """Return the key pair that an interrupted create with this token left; None if there is none."""
+        """Return the key pair that an interrupted create with this token left behind; None if there is none."""
         row = _described(ctx.clients, inputs["keyName"])
         return _physical(row, inputs) if row and is_ours(ctx, mapped(row.get("Tags"))) else None
 

@@ -44,7 +44,7 @@ class LaunchTemplateHandler(DescribedHandler):
         return _physical(template, inputs, ctx.clients.region)
 
     def find(self, ctx: HandlerContext, inputs: Properties) -> ExistingResource | None:
-        """Return the template that an interrupted create with this token left; None if there is none."""
+        """Return the template that an interrupted create with this token left behind; None if there is none."""
         template = _described(ctx.clients, LaunchTemplateNames=[inputs["name"]])
         if not template or not is_ours(ctx, mapped(template.get("Tags"))):
             return None

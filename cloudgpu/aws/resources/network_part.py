@@ -50,7 +50,7 @@ class NetworkPartHandler(DescribedHandler):
         return self._settled(ctx, physical_id, inputs)
 
     def find(self, ctx: HandlerContext, inputs: Properties) -> ExistingResource | None:
-        """Return the resource that an interrupted create with this token left, after finishing its setup, or None."""
+        """Return the resource that an interrupted create with this token left behind, with its setup finished, or None."""
         resource = self._described(ctx.clients, [{"Name": f"tag:{INTENT}", "Values": [ctx.token]}])
         if resource is None or not is_ours(ctx, mapped(resource.get("Tags"))):
             return None

@@ -43,7 +43,7 @@ class PlacementGroupHandler(DescribedHandler):
         return self._available(ctx, inputs)
 
     def find(self, ctx: HandlerContext, inputs: Properties) -> ExistingResource | None:
-        """Return the group that an interrupted create with this token left; None if there is none."""
+        """Return the group that an interrupted create with this token left behind; None if there is none."""
         group = _described(ctx.clients, inputs["name"])
         return self._available(ctx, inputs) if group and is_ours(ctx, mapped(group.get("Tags"))) else None
 

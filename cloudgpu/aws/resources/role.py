@@ -57,7 +57,7 @@ class RoleHandler(DescribedHandler):
         return self._settled(ctx, inputs["name"], inputs)
 
     def find(self, ctx: HandlerContext, inputs: Properties) -> ExistingResource | None:
-        """Return the role that an interrupted create with this token left, after setting its policies, or None."""
+        """Return the role that an interrupted create with this token left behind, with its policies set, or None."""
         role = _described(ctx.clients, inputs["name"])
         if not role or not is_ours(ctx, mapped(role.get("Tags"))):
             return None

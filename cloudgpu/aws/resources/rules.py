@@ -22,7 +22,7 @@ RULE_KEYS = frozenset({*_PULUMI_LISTS, "protocol", "fromPort", "toPort", "self",
 
 @dataclass(frozen=True, order=True)
 class PortRule:
-    """One peer and one port range. For AWS, two rules that differ only in `description` are the same."""
+    """One peer and one port range. AWS treats two rules that differ only in `description` as identical."""
 
     protocol: str
     from_port: int

@@ -36,7 +36,7 @@ class ScheduleGroupHandler(DescribedHandler):
         return _physical({"Name": name, "Arn": response["ScheduleGroupArn"]}, tags, inputs)
 
     def find(self, ctx: HandlerContext, inputs: Properties) -> ExistingResource | None:
-        """Return the group that an interrupted create with this token left; None if there is none."""
+        """Return the group that an interrupted create with this token left behind; None if there is none."""
         group = described(ctx.clients, inputs["name"])
         tags = tags_of(ctx.clients, group)
         return _physical(group, tags, inputs) if group and is_ours(ctx, tags) else None

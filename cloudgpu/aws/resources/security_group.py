@@ -45,7 +45,7 @@ class SecurityGroupHandler(DescribedHandler):
         return self._settled(ctx, group_id, inputs)
 
     def find(self, ctx: HandlerContext, inputs: Properties) -> ExistingResource | None:
-        """Return the group that an interrupted create with this token left, after setting its rules, or None."""
+        """Return the group that an interrupted create with this token left behind, with its rules set, or None."""
         filters = [{"Name": "group-name", "Values": [inputs["name"]]}]
         if inputs.get("vpcId"):
             filters.append({"Name": "vpc-id", "Values": [inputs["vpcId"]]})

@@ -19,7 +19,7 @@ from cloudgpu.plan.plan import Target
 from cloudgpu.run.agent import ask_once
 from cloudgpu.run.files import RemoteFile, S3Service
 from cloudgpu.ssh.base import Host
-from cloudgpu.ssh.fanout import all_or_raise, on_all
+from cloudgpu.ssh.fanout import all_or_raise, run_on_all
 from cloudgpu.ssh.host_key import ShownKey
 from cloudgpu.state.cluster_and_run_records import RecordStore
 from cloudgpu.state.inventories import stored_inventory
@@ -124,7 +124,7 @@ class HostsBackend:
         with self.connected(nodes) as outcomes:
             hosts = all_or_raise(outcomes)
             responses = all_or_raise(
-                on_all(hosts.values(), lambda host: ask_once(host, "lease", request, LeasesResponse))
+                run_on_all(hosts.values(), lambda host: ask_once(host, "lease", request, LeasesResponse))
             )
             return [(hosts[index].node, response) for index, response in responses.items()]
 
@@ -144,7 +144,7 @@ class HostsBackend:
         with self.connected(nodes) as outcomes:
             unreached = {index: outcome for index, outcome in outcomes.items() if isinstance(outcome, CloudGpuError)}
             reached = [outcome for outcome in outcomes.values() if not isinstance(outcome, CloudGpuError)]
-            return {**unreached, **on_all(reached, ask)}
+            return {**unreached, **run_on_all(reached, ask)}
 
     def look(self, hosts: Sequence[OwnHost]) -> dict[str, HostSeen]:
         """Return the GPU usage of each host, or the reason why it is unknown."""

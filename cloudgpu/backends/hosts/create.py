@@ -35,10 +35,10 @@ from cloudgpu.errors import (
 from cloudgpu.launch.inventory import Inventory, Node
 from cloudgpu.plan.host_sets import HostSet
 from cloudgpu.plan.plan import Plan
-from cloudgpu.run.agent import Agent, AgentReplyError, ask_once, install, number, require_shape
+from cloudgpu.run.agent import Agent, AgentReplyError, ask_once, count_field, install_agent, require_shape
 from cloudgpu.run.progress import Note
 from cloudgpu.ssh.base import Host
-from cloudgpu.ssh.fanout import all_or_raise, on_all
+from cloudgpu.ssh.fanout import all_or_raise, run_on_all
 from cloudgpu.state.cluster_and_run_records import ClusterRecord, write_durably
 from cloudgpu.state.identifiers import new_token
 from cloudgpu.state.inventories import stored_inventory
@@ -199,13 +199,13 @@ class HostProvisioning:
         with self._context.cloud.connected(nodes) as outcomes:
             try:
                 hosts = all_or_raise(outcomes).values()
-                all_or_raise(on_all(hosts, self._require_clock))
+                all_or_raise(run_on_all(hosts, self._require_clock))
             except CloudGpuError:
                 self._teardown.forget(record)  # nothing was created on any host yet
                 raise
             try:
-                agents = all_or_raise(on_all(hosts, install))
-                responses = all_or_raise(on_all(hosts, lambda host: self._take(record, agents[host.node.index])))
+                agents = all_or_raise(run_on_all(hosts, install_agent))
+                responses = all_or_raise(run_on_all(hosts, lambda host: self._take(record, agents[host.node.index])))
             except Exception as err:
                 end_after(self._teardown.end, record, err)
                 if isinstance(err, AgentReplyError) and err.code in _TAKEN:
@@ -220,7 +220,7 @@ class HostProvisioning:
             RemoteCommandError: The clocks of the host and this machine differ by more than two minutes.
         """
         leases = ask_once(host, "lease", {"action": "show"}, LeasesResponse)
-        ahead_s = number(leases, "epoch_s") - self._context.clock.now().timestamp()
+        ahead_s = count_field(leases, "epoch_s") - self._context.clock.now().timestamp()
         if abs(ahead_s) > _MAX_CLOCK_SKEW_S:
             minutes = round(abs(ahead_s) / 60)
             direction = "ahead of" if ahead_s > 0 else "behind"
@@ -254,4 +254,4 @@ def _with_devices(node: Node, response: Mapping[str, Any]) -> Node:
     except (TypeError, ValueError) as err:
         message = f"{node.zone}: its agent reported invalid GPUs: {described(err)}"
         raise RemoteCommandError(message, hint="run the command again") from None
-    return replace(node, devices=() if len(devices) == number(response, "of") else devices)
+    return replace(node, devices=() if len(devices) == count_field(response, "of") else devices)

@@ -16,7 +16,7 @@ from cloudgpu.decoding import decoded, described
 from cloudgpu.engine.lease import ClusterLease
 from cloudgpu.errors import CloudGpuError, StateError, TeardownError
 from cloudgpu.launch.inventory import Node
-from cloudgpu.run.agent import ask_once, home_of
+from cloudgpu.run.agent import ask_once, find_login_home
 from cloudgpu.run.progress import Note
 from cloudgpu.ssh.base import Host
 from cloudgpu.state.cluster_and_run_records import ClusterRecord
@@ -34,7 +34,7 @@ class _ReleaseOutcome:
 
 
 class HostTeardown:
-    """Deletes clusters on the hosts of one inventory, for one home."""
+    """Deletes clusters on the hosts of one inventory, with the records of one state directory."""
 
     def __init__(self, context: HostsContext) -> None:
         self._context = context
@@ -71,7 +71,7 @@ class HostTeardown:
         nodes = self._nodes(record)
 
         def leave(host: Host) -> dict[str, Any]:
-            home = own_directory(host.node, home_of(host))
+            home = own_directory(host.node, find_login_home(host))
             request = {"token": record.token, "home": home, "keep_cache": host.node.zone in keep}
             return ask_once(host, "leave", request, LeaveResponse)
 

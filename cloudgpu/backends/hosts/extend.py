@@ -17,9 +17,9 @@ from cloudgpu.backends.hosts.billing import restored
 from cloudgpu.backends.hosts.context import HostsContext
 from cloudgpu.backends.hosts.nodes import own_directory
 from cloudgpu.engine.lease import ClusterLease
-from cloudgpu.run.agent import ask_once, home_of
+from cloudgpu.run.agent import ask_once, find_login_home
 from cloudgpu.ssh.base import Host
-from cloudgpu.ssh.fanout import all_or_raise, on_all
+from cloudgpu.ssh.fanout import all_or_raise, run_on_all
 from cloudgpu.state.cluster_and_run_records import ClusterRecord
 from cloudgpu.state.inventories import stored_inventory
 
@@ -57,10 +57,10 @@ class HostExtending:
 
     def _renew(self, record: ClusterRecord) -> None:
         def renew(host: Host) -> None:
-            home = own_directory(host.node, home_of(host))
+            home = own_directory(host.node, find_login_home(host))
             until = int(record.expires_at.timestamp())
             request = {"action": "extend", "token": record.token, "home": home, "expires_epoch_s": until}
             ask_once(host, "lease", request, ExtendedResponse)
 
         with self._context.cloud.connected(stored_inventory(self._context.home, record).nodes) as outcomes:
-            all_or_raise(on_all(all_or_raise(outcomes).values(), renew))
+            all_or_raise(run_on_all(all_or_raise(outcomes).values(), renew))

@@ -12,7 +12,7 @@ from cloudgpu.errors import RemoteCommandError, UsageError
 from cloudgpu.hosts.host import OwnHost
 from cloudgpu.run.progress import Note
 from cloudgpu.ssh.command import Raw, RemoteCommand
-from cloudgpu.ssh.fanout import all_or_raise, on_all
+from cloudgpu.ssh.fanout import all_or_raise, run_on_all
 
 _INSTALL_S = 1800.0
 _COMMANDS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
@@ -93,7 +93,7 @@ def carry_out(backend: HostsBackend, planned: Sequence[InstallStep], emit: Emit)
             host.run(RemoteCommand(Raw(command)), timeout_s=_INSTALL_S)
 
     with backend.connected(backend.nodes(hosts)) as outcomes:
-        all_or_raise(on_all(all_or_raise(outcomes).values(), install))
+        all_or_raise(run_on_all(all_or_raise(outcomes).values(), install))
 
 
 def _missing_components(scanned: HostScan) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from cloudgpu.decoding import MALFORMED, described
 from cloudgpu.errors import CloudGpuError
 from cloudgpu.hosts.host import Jump, OwnHost
 from cloudgpu.launch.inventory import Node
-from cloudgpu.run.agent import AgentReplyError, ask_once, number
+from cloudgpu.run.agent import AgentReplyError, ask_once, count_field
 from cloudgpu.ssh.base import Host
 from cloudgpu.ssh.host_key import ShownKey
 
@@ -135,8 +135,8 @@ def fields_of(host: OwnHost, facts: Mapping[str, Any], catalog: Catalog) -> dict
     return {
         "gpus": spelled(shown, catalog),
         "driver": str(shown[0]["driver"]) if shown else "",
-        "cores": number(facts, "cpus"),
-        "memory": f"{max(1, number(facts, 'memory_mib') // _MIB_A_GIB)}GiB",
+        "cores": count_field(facts, "cpus"),
+        "memory": f"{max(1, count_field(facts, 'memory_mib') // _MIB_A_GIB)}GiB",
         "private_address": inner,
     }
 
@@ -147,7 +147,7 @@ def spelled(gpus: Sequence[Mapping[str, Any]], catalog: Catalog) -> str:
         return ""
     words = str(gpus[0]["name"]).replace("-", " ").split()
     known = [name for name in catalog.gpus if spec_name(name).replace("-", " ").split()[0] in words]
-    gib = number(gpus[0], "memory_mib") / _MIB_A_GIB
+    gib = count_field(gpus[0], "memory_mib") / _MIB_A_GIB
     for name in sorted(known, key=len, reverse=True):
         sizes = [memory for memory in catalog.gpus[name].memories if abs(float(memory.gib) - gib) <= _SLACK_GIB]
         if sizes:

@@ -94,7 +94,7 @@ def history(number: Number = None, on: On = None, json: Json = False) -> None:
 def revert(number: Number = None, on: On = None, json: Json = False) -> None:
     """Restore the catalog as of an earlier refresh.
 
-    Without a number, undoes the refresh in use. With 0, restores the catalog bundled with cloudgpu, even if the stored
+    Without a number, undoes the active refresh. With 0, restores the catalog bundled with cloudgpu, even if the stored
     data is damaged. To return to a later refresh, give its number.
     """
     from cloudgpu.cli.context.wiring import wire

@@ -83,7 +83,7 @@ def scan(
     from cloudgpu.cli.context.wiring import wire
     from cloudgpu.cli.render.hosts import scan_lines, scanned_json
     from cloudgpu.errors import UnfitError
-    from cloudgpu.hosts.inventory_update import filled
+    from cloudgpu.hosts.inventory_update import fill_scanned_fields
 
     wiring = wire(json=json, hosts=hosts)
     file = wiring.hosts.file
@@ -91,7 +91,7 @@ def scan(
         wiring.hosts.backend, _chosen(wiring, names), wiring.catalog, _trusting(wiring, trust or [])
     )
     findings = {result.host.name: result.found for result in results}
-    text, added = filled(_text_of(file.path), findings)
+    text, added = fill_scanned_fields(_text_of(file.path), findings)
     if added:
         _rewrite(file.path, text)
     if json:

@@ -26,7 +26,7 @@ MatrixName = Annotated[str, typer.Argument(metavar="[MATRIX]", help="Matrix name
 
 @app.command("list")
 def list_matrices(json: Json = False) -> None:
-    """List the matrices started from this home.
+    """List the matrices recorded on this machine.
 
     Shows the recipe, parameter values, start time and number of combinations with a result for each matrix.
     """

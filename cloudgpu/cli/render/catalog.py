@@ -132,7 +132,7 @@ def knowledge_json(status: CatalogStatus, now: datetime) -> dict[str, Any]:
 
 
 def history_lines(history: History, target: str) -> list[str]:
-    """Return one line per refresh, latest last; a star marks the refresh in use."""
+    """Return one line per refresh, latest last; a star marks the active refresh."""
     if not history.entries:
         return [f"{target}: no data has been read yet; to read it: {_refresh(target)}"]
     rows = [_history_row(entry, in_use=entry.number == history.current) for entry in history.entries]

@@ -33,7 +33,7 @@ def provisioned_json(provisioned: ProvisionedCluster, stages: Stages) -> dict[st
             "hourly_usd": format(cluster_hourly_usd(record), "f"),
             "simulated": record.simulated,
         },
-        "left": [f"cluster {record.name} is up until {moment(record.expires_at)}"],
+        "left": [f"cluster {record.name} is running until {moment(record.expires_at)}"],
     }
 
 
@@ -54,9 +54,9 @@ def unfinished_json(cluster: str, record: ClusterRecord | None, stages: Stages) 
 
 
 def provisioned_title(provisioned: ProvisionedCluster) -> str:
-    """Return a title such as `cluster s1 is up (simulated)`."""
+    """Return a title such as `cluster s1 is running (simulated)`."""
     record = provisioned.record
-    state = "is up" if provisioned.made else "is already up and matches the recipe"
+    state = "is running" if provisioned.made else "is already running and matches the recipe"
     return f"cluster {record.name} {state}{' (simulated)' if record.simulated else ''}"
 
 

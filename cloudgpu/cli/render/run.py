@@ -147,7 +147,7 @@ def _metric(measured: Measured) -> str:
     text = f"{measured.name} {measured.value:g} {measured.metric.unit}".rstrip() + _taken(measured)
     if measured.metric.at_least is not None:
         minimum = f"{measured.metric.at_least:g}"
-        text += f" (below the required {minimum})" if measured.missed else f" (at least {minimum})"
+        text += f" (below the required {minimum})" if measured.missed_target else f" (at least {minimum})"
     if measured.metric.reference is not None and measured.share is not None:
         reference = measured.metric.reference
         text += f", {measured.share:.0%} of the reference {reference.value:g}: {reference.on} ({reference.source})"

@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from typing import Final
 
-from cloudgpu.engine.direct.dependency_order import in_order
+from cloudgpu.engine.direct.dependency_order import run_in_dependency_order
 from cloudgpu.engine.direct.deployment import Deployment
-from cloudgpu.engine.direct.diff import refuse_protected
-from cloudgpu.engine.direct.intent_search import BY_THE_HOUR, adopt, existing, unanswered
+from cloudgpu.engine.direct.diff import reject_protected
+from cloudgpu.engine.direct.intent_search import HOURLY_BILLED_TYPES, adopt, existing_resources, unanswered_creates
 from cloudgpu.engine.direct.journal_state import Intent, Resource
 from cloudgpu.errors import CloudGpuError, TeardownError
 from cloudgpu.text import command
@@ -17,50 +17,53 @@ Key = tuple[str, str]
 """URN and physical ID: a replaced resource and its replacement have the same URN."""
 
 
-def end_all(deployment: Deployment) -> None:
+def delete_all_resources(deployment: Deployment) -> None:
     """Delete every resource in the journal and every resource that an unanswered call created.
 
     Raises:
         TeardownError: A resource is protected, in which case nothing is deleted; or a resource was not deleted or its
             state is unknown, in which case every resource independent of it is deleted.
     """
-    protected = [resource for resource in existing(deployment) if resource.meta.protect]
+    protected = [resource for resource in existing_resources(deployment) if resource.meta.protect]
     if protected:
         plural = "s" if len(protected) > 1 else ""
         message = f"nothing was deleted: {deployment.stack.name} has {len(protected)} protected resource{plural}"
         hint = "remove `protect` from these resources in the program and run `up` once"
         raise TeardownError(message, left=[_shown(resource) for resource in protected], hint=hint)
-    intents = unanswered(deployment)
+    intents = unanswered_creates(deployment)
     if intents:
         # The search may take minutes: delete billed nodes first.
-        end(deployment, [resource for resource in existing(deployment) if resource.type in BY_THE_HOUR])
-    failures = search_all(deployment, intents, ending=True)
-    failures += end(deployment, existing(deployment))
-    raise_left(deployment, failures)
+        delete_resources(
+            deployment,
+            [resource for resource in existing_resources(deployment) if resource.type in HOURLY_BILLED_TYPES],
+        )
+    failures = adopt_all(deployment, intents, ending=True)
+    failures += delete_resources(deployment, existing_resources(deployment))
+    raise_if_undeleted(deployment, failures)
 
 
-def end(deployment: Deployment, resources: Sequence[Resource]) -> list[str]:
+def delete_resources(deployment: Deployment, resources: Sequence[Resource]) -> list[str]:
     """Delete resources, dependents first; return a line for each resource that was not deleted."""
     nodes = {(resource.urn, resource.id): resource for resource in resources}
     hosted = _hosted(nodes)
     order = _order(nodes, hosted)
-    failures = in_order(order, lambda key: _delete_with_guests(deployment, nodes, hosted, key))
+    failures = run_in_dependency_order(order, lambda key: _delete_with_guests(deployment, nodes, hosted, key))
     remaining = _remaining(deployment, nodes)
     return [f"{_shown(resource)}: {_reason(failures, key)}" for key, resource in remaining.items()]
 
 
-def end_one(deployment: Deployment, resource: Resource) -> None:
+def delete_resource(deployment: Deployment, resource: Resource) -> None:
     """Delete one resource and wait for the cloud to confirm it.
 
     Raises:
         CloudGpuError: The resource may still exist.
     """
-    refuse_protected(resource, "deleted")
+    reject_protected(resource, "deleted")
     if resource.meta.retain:
         _record_deleted(deployment, resource, f"{resource.id}, retained because of its retain_on_delete option")
         return
     seq = deployment.journal.next_seq()
-    clock = deployment.watched("delete", resource, resource.meta.delete_timeout_s)
+    clock = deployment.watched_clock("delete", resource, resource.meta.delete_timeout_s)
     deployment.journal.add(_delete_intent(deployment, resource, seq).as_row())
     deployment.report.emit("start", "delete", resource, detail=resource.id)
     try:
@@ -74,21 +77,23 @@ def end_one(deployment: Deployment, resource: Resource) -> None:
     deployment.report.emit("done", "delete", resource, detail=resource.id, seconds=clock.elapsed())
 
 
-def search_all(deployment: Deployment, intents: Sequence[Intent], *, ending: bool = False) -> list[str]:
+def adopt_all(deployment: Deployment, intents: Sequence[Intent], *, ending: bool = False) -> list[str]:
     """Adopt the resources that these intents created; return a line for each search that failed."""
     by_seq = {intent.seq: intent for intent in intents}
-    failures = in_order({seq: set() for seq in by_seq}, lambda seq: _adopt(deployment, by_seq[seq], ending))
+    failures = run_in_dependency_order(
+        {seq: set() for seq in by_seq}, lambda seq: _adopt(deployment, by_seq[seq], ending)
+    )
     return [f"{by_seq[seq].type} {by_seq[seq].name!r}, if created: {err.message}" for seq, err in failures.items()]
 
 
-def raise_left(deployment: Deployment, left: Sequence[str]) -> None:
+def raise_if_undeleted(deployment: Deployment, left: Sequence[str]) -> None:
     """Raise an error if resources were not deleted.
 
     Raises:
         TeardownError: `left` is not empty; the error lists all of its lines.
     """
     if left:
-        shown = [deployment.redactor.scrubbed(line) for line in left]
+        shown = [deployment.redactor.redact_text(line) for line in left]
         name = deployment.stack.name
         message = f"{len(shown)} resource{'s' if len(shown) > 1 else ''} of {name} left: {_cause(shown)}"
         raise TeardownError(message, left=shown, hint=f"run `{command('cloudgpu', 'down', name)}` to continue")
@@ -173,14 +178,14 @@ def _needed(
 
 
 def _delete_with_guests(deployment: Deployment, nodes: dict[Key, Resource], hosted: dict[Key, Key], key: Key) -> None:
-    end_one(deployment, nodes[key])
+    delete_resource(deployment, nodes[key])
     for guest, host in hosted.items():
         if host == key:
             _record_deleted(deployment, nodes[guest], f"{nodes[guest].id}, with {nodes[key].id}")
 
 
 def _remaining(deployment: Deployment, nodes: dict[Key, Resource]) -> dict[Key, Resource]:
-    present = {(resource.urn, resource.id) for resource in existing(deployment)}
+    present = {(resource.urn, resource.id) for resource in existing_resources(deployment)}
     return {key: resource for key, resource in nodes.items() if key in present}
 
 

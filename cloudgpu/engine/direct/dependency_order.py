@@ -12,7 +12,7 @@ WORKERS = 32
 K = TypeVar("K", bound=Hashable)
 
 
-def in_order(first: Mapping[K, Set[K]], work: Callable[[K], None]) -> dict[K, CloudGpuError]:
+def run_in_dependency_order(first: Mapping[K, Set[K]], work: Callable[[K], None]) -> dict[K, CloudGpuError]:
     """Call `work` for every key, after the calls for all keys in `first[key]` have succeeded; return the failures.
 
     Keys that depend on a failed key are skipped; all other keys are processed. A bug or an interrupt in `work` is

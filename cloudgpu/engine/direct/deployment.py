@@ -14,7 +14,7 @@ from cloudgpu.engine.direct.journal import Journal
 from cloudgpu.engine.direct.journal_state import Intent, Meta, Row
 from cloudgpu.engine.direct.operation_timeout import WatchedClock
 from cloudgpu.engine.direct.unanswered_delays import Delays
-from cloudgpu.engine.redaction import Redactor, marked_paths
+from cloudgpu.engine.redaction import Redactor, masked_paths
 from cloudgpu.errors import AuthError, BadRequestError, CloudGpuError, LaunchError, UnsupportedError
 
 
@@ -85,7 +85,7 @@ class Deployment:
         """Return the context for a handler call."""
         return HandlerContext(self.clients_for(region), clock or self.clock, token, self.tags)
 
-    def watched(self, operation: Operation, about: Subject, timeout_s: float | None = None) -> WatchedClock:
+    def watched_clock(self, operation: Operation, about: Subject, timeout_s: float | None = None) -> WatchedClock:
         """Return a clock that reports when a handler waits."""
 
         def waiting(elapsed_s: float) -> None:
@@ -96,26 +96,26 @@ class Deployment:
 
     def failed(self, operation: Operation, about: Subject, err: CloudGpuError) -> None:
         """Mask secrets in the error and emit a failure event."""
-        err.message = self.redactor.scrubbed(err.message)
+        err.message = self.redactor.redact_text(err.message)
         err.args = (err.message, *err.args[1:])
         self.report.emit("failed", operation, about, detail=err.message)
 
 
-def is_definite(err: CloudGpuError) -> bool:
+def is_definite_failure(err: CloudGpuError) -> bool:
     """Return True if the error proves that the cloud changed nothing; a lost connection does not prove that."""
     return isinstance(err, LaunchError | BadRequestError | AuthError | UnsupportedError)
 
 
-def hidden_outputs(redactor: Redactor, inputs: Properties, meta: Meta, outputs: Properties) -> dict[str, Any]:
+def mask_outputs(redactor: Redactor, inputs: Properties, meta: Meta, outputs: Properties) -> dict[str, Any]:
     """Return the outputs for the journal, with secret outputs and all values of secret inputs masked."""
-    return redactor.masked(outputs, {(name,) for name in meta.secret_outputs} | marked_paths(inputs))
+    return redactor.masked(outputs, {(name,) for name in meta.secret_outputs} | masked_paths(inputs))
 
 
-def made_row(redactor: Redactor, intent: Intent, physical: ExistingResource, *, tainted: bool = False) -> Row:
+def completion_row(redactor: Redactor, intent: Intent, physical: ExistingResource, *, tainted: bool = False) -> Row:
     """Return the journal row that completes an intent whose resource exists.
 
     A tainted resource is deleted later; an unsettled resource is completed by an update.
     """
-    outputs = hidden_outputs(redactor, intent.inputs, intent.meta, physical.outputs)
+    outputs = mask_outputs(redactor, intent.inputs, intent.meta, physical.outputs)
     row: Row = {"row": "done", "seq": intent.seq, "id": physical.id, "outputs": outputs, "tainted": tainted}
     return row if physical.settled else {**row, "unsettled": True}

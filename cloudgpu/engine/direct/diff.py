@@ -8,7 +8,7 @@ from typing import Any
 from cloudgpu.aws.resources.base import Handler, Properties
 from cloudgpu.engine.base import Operation
 from cloudgpu.engine.direct.journal_state import Meta, Resource
-from cloudgpu.engine.direct.property_path import carried_over, differs, parse
+from cloudgpu.engine.direct.property_path import differs, parse, restore_old_values
 from cloudgpu.engine.direct.resource_options import Options
 from cloudgpu.engine.redaction import is_masked
 from cloudgpu.errors import BadRequestError
@@ -49,7 +49,9 @@ class Decision:
     changed: tuple[str, ...] = ()
 
 
-def decide(request: ResourceRequest, present: Resource | None, handler: Handler, replaced: Set[str]) -> Decision:
+def decide_operation(
+    request: ResourceRequest, present: Resource | None, handler: Handler, replaced: Set[str]
+) -> Decision:
     """Return the operation for a resource; `replaced` contains the URNs that this run has already replaced.
 
     Raises:
@@ -67,7 +69,9 @@ def decide(request: ResourceRequest, present: Resource | None, handler: Handler,
     return Decision("same")
 
 
-def with_ignored(checked: Properties, masked: Properties, present: Resource, options: Options) -> tuple[Any, Any]:
+def apply_ignore_changes(
+    checked: Properties, masked: Properties, present: Resource, options: Options
+) -> tuple[Any, Any]:
     """Return the inputs for the handler and for the journal, with `ignore_changes` applied.
 
     For an ignored secret, the handler receives the program's value, because the journal contains only a mask.
@@ -77,9 +81,9 @@ def with_ignored(checked: Properties, masked: Properties, present: Resource, opt
     """
     inputs = dict(checked)
     for path in options.ignore_changes:
-        candidate = carried_over(present.inputs, inputs, [path])
+        candidate = restore_old_values(present.inputs, inputs, [path])
         inputs = inputs if is_masked(candidate) else candidate
-    return inputs, carried_over(present.inputs, masked, list(options.ignore_changes))
+    return inputs, restore_old_values(present.inputs, masked, list(options.ignore_changes))
 
 
 def client_token(cluster_token: str, urn: str, digest: str, attempt: int) -> str:
@@ -94,7 +98,7 @@ def deletes_first(request: ResourceRequest, handler: Handler) -> bool:
     return bool(getattr(handler, "delete_before_replace", False)) if option is None else option
 
 
-def refuse_protected(resource: Resource, what: str) -> None:
+def reject_protected(resource: Resource, what: str) -> None:
     """Reject an operation that would delete a protected resource.
 
     Raises:

@@ -28,7 +28,7 @@ class DriftCheckedResource:
     inputs: Properties
 
 
-def drift(
+def find_drift(
     recorded: Iterable[DriftCheckedResource], handlers: Registry, context: Callable[[str, str], HandlerContext]
 ) -> tuple[str, ...]:
     """Return a description of every difference, without changing anything.

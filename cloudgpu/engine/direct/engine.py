@@ -7,11 +7,11 @@ from cloudgpu.aws.resources.base import HandlerContext
 from cloudgpu.aws.session.session import Clients
 from cloudgpu.clock import Clock
 from cloudgpu.engine.base import AppliedStack, Event, OnEvent, PreviewStep, Stack
-from cloudgpu.engine.direct.delete import end, end_all, raise_left, search_all
-from cloudgpu.engine.direct.dependency_order import in_order
-from cloudgpu.engine.direct.deployment import Deployment, DeploymentReport, Registry, hidden_outputs
-from cloudgpu.engine.direct.drift_repair import DriftCheckedResource, drift, repair_drift
-from cloudgpu.engine.direct.intent_search import adopt, existing, unanswered
+from cloudgpu.engine.direct.delete import adopt_all, delete_all_resources, delete_resources, raise_if_undeleted
+from cloudgpu.engine.direct.dependency_order import run_in_dependency_order
+from cloudgpu.engine.direct.deployment import Deployment, DeploymentReport, Registry, mask_outputs
+from cloudgpu.engine.direct.drift_repair import DriftCheckedResource, find_drift, repair_drift
+from cloudgpu.engine.direct.intent_search import adopt, existing_resources, unanswered_creates
 from cloudgpu.engine.direct.journal import Journal, JournalAccount, load
 from cloudgpu.engine.direct.journal_state import Resource, State
 from cloudgpu.engine.direct.preview import PreviewHandler
@@ -20,7 +20,7 @@ from cloudgpu.engine.direct.project import Project, read_project
 from cloudgpu.engine.direct.register import Registrar
 from cloudgpu.engine.direct.resource_monitor import Monitor, MonitorContext, RegistrationHandler
 from cloudgpu.engine.direct.unanswered_delays import Delays, delays_at
-from cloudgpu.engine.redaction import Redactor, hidden_for_show
+from cloudgpu.engine.redaction import Redactor, redact_for_display
 from cloudgpu.errors import CloudGpuError
 
 __all__ = ["DirectEngine", "JournalAccount"]
@@ -87,7 +87,7 @@ class DirectEngine:
             StateError: The journal is damaged or belongs to another account or endpoint.
             CloudGpuError: The cloud API call fails.
         """
-        return drift(self._guarded(stack), self._handlers, self._context)
+        return find_drift(self._guarded(stack), self._handlers, self._context)
 
     def repair_drift(self, stack: Stack) -> tuple[str, ...]:
         """Revert the security group changes made outside the program; return their descriptions.
@@ -106,10 +106,12 @@ class DirectEngine:
         """
         with Journal(stack.journal, self._identity, self._clock) as journal:
             deployment = self._deployment(stack, journal, _ignore)
-            for intent in unanswered(deployment):
+            for intent in unanswered_creates(deployment):
                 adopt(deployment, intent)
-            resources = {(resource.urn, resource.id): resource for resource in existing(deployment)}
-            failures = in_order({key: set() for key in resources}, lambda key: _reread(deployment, resources[key]))
+            resources = {(resource.urn, resource.id): resource for resource in existing_resources(deployment)}
+            failures = run_in_dependency_order(
+                {key: set() for key in resources}, lambda key: _reread(deployment, resources[key])
+            )
             for failure in failures.values():
                 raise failure
             return _applied(journal.state, deployment.report)
@@ -124,7 +126,7 @@ class DirectEngine:
         if not stack.journal.exists():
             return
         with Journal(stack.journal, self._identity, self._clock, required=False) as journal:
-            end_all(self._deployment(stack, journal, on_event))
+            delete_all_resources(self._deployment(stack, journal, on_event))
             if journal.state.outputs:
                 journal.add({"row": "outputs", "values": {}})
 
@@ -137,7 +139,7 @@ class DirectEngine:
         if not stack.journal.exists():
             return
         with Journal(stack.journal, self._identity, self._clock) as journal:
-            raise_left(
+            raise_if_undeleted(
                 self._deployment(stack, journal, _ignore), [_line(resource) for resource in journal.state.everything()]
             )
             if not journal.state.closed:
@@ -180,7 +182,7 @@ class DirectEngine:
         try:
             run_program(run, monitor)
         except CloudGpuError as err:
-            err.message = redactor.scrubbed(err.message)
+            err.message = redactor.redact_text(err.message)
             err.args = (err.message,)
             raise
         return monitor
@@ -208,12 +210,12 @@ class DirectEngine:
 
     def _delete_leftovers(self, deployment: Deployment, monitor: Monitor) -> None:
         """Delete resources removed from the program, replaced resources, and resources of unanswered intents."""
-        left = search_all(deployment, unanswered(deployment))
+        left = adopt_all(deployment, unanswered_creates(deployment))
         with deployment.journal.lock:
             state = deployment.journal.state
             removed = [resource for urn, resource in state.live.items() if urn not in monitor.registered]
             leftovers = [*removed, *state.condemned]
-        raise_left(deployment, left + end(deployment, leftovers))
+        raise_if_undeleted(deployment, left + delete_resources(deployment, leftovers))
 
 
 def delays_of(identity: JournalAccount) -> Delays:
@@ -239,7 +241,7 @@ def _logger(stack: Stack, on_event: OnEvent) -> Callable[[str, str], None]:
 
 def _applied(state: State, report: DeploymentReport) -> AppliedStack:
     resources = tuple(resource.shown() for resource in state.live.values())
-    return AppliedStack(hidden_for_show(state.outputs), resources, dict(report.changes))
+    return AppliedStack(redact_for_display(state.outputs), resources, dict(report.changes))
 
 
 def _reread(deployment: Deployment, resource: Resource) -> None:
@@ -249,7 +251,7 @@ def _reread(deployment: Deployment, resource: Resource) -> None:
         deployment.journal.add({"row": "gone", "urn": resource.urn, "id": resource.id})
         deployment.report.count("delete")
         return
-    outputs = hidden_outputs(deployment.redactor, resource.inputs, resource.meta, physical.outputs)
+    outputs = mask_outputs(deployment.redactor, resource.inputs, resource.meta, physical.outputs)
     if outputs != resource.outputs:
         deployment.journal.add({"row": "read", "urn": resource.urn, "id": resource.id, "outputs": outputs})
     deployment.report.count("read")

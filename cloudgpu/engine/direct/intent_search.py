@@ -11,21 +11,21 @@ from typing import Final
 
 from cloudgpu import bounds
 from cloudgpu.aws.resources.base import ExistingResource
-from cloudgpu.engine.direct.deployment import Deployment, made_row
+from cloudgpu.engine.direct.deployment import Deployment, completion_row
 from cloudgpu.engine.direct.journal_state import Intent, Resource
 from cloudgpu.engine.direct.operation_timeout import WatchedClock
-from cloudgpu.engine.direct.unanswered_delays import SENT_AGAIN, launch_shown_by
+from cloudgpu.engine.direct.unanswered_delays import RETRY_PERIOD, launch_visible_by
 from cloudgpu.errors import CloudGpuError
 
 _FIRST_PAUSE_S = 0.5
 _LONGEST_PAUSE_S = 5.0
 _FEWEST_SEARCHES = 2
 _REPORT_EVERY_S = 20.0
-BY_THE_HOUR: Final = frozenset({"aws:ec2/fleet:Fleet", "aws:ec2/instance:Instance"})
+HOURLY_BILLED_TYPES: Final = frozenset({"aws:ec2/fleet:Fleet", "aws:ec2/instance:Instance"})
 """Resource types that launch instances, which appear slowly in searches and are billed while the caller waits."""
 
 
-def look_for(deployment: Deployment, intent: Intent, *, ending: bool = False) -> ExistingResource | None:
+def find_created_resource(deployment: Deployment, intent: Intent, *, ending: bool = False) -> ExistingResource | None:
     """Search for the resource of an unanswered creation until it is found or can no longer appear.
 
     Args:
@@ -59,13 +59,13 @@ def adopt(deployment: Deployment, intent: Intent, *, ending: bool = False) -> bo
         CloudGpuError: The cloud API call fails.
     """
     try:
-        physical = look_for(deployment, intent, ending=ending)
+        physical = find_created_resource(deployment, intent, ending=ending)
     except CloudGpuError as err:
         deployment.failed("adopt", intent, err)
         raise
     if physical is None:
         return False
-    deployment.journal.add(made_row(deployment.redactor, intent, physical))
+    deployment.journal.add(completion_row(deployment.redactor, intent, physical))
     deployment.report.emit("done", "adopt", intent, detail=physical.id)
     return True
 
@@ -79,9 +79,9 @@ def _until(deployment: Deployment, intent: Intent, *, ending: bool) -> datetime:
         sent_at = now  # send time unreadable: wait as if the call was sent now
     if not ending:
         return min(sent_at, now) + timedelta(seconds=delays.showing_s)
-    if intent.type in BY_THE_HOUR:
-        return launch_shown_by(sent_at, now, delays)
-    return min(sent_at + SENT_AGAIN, now) + timedelta(seconds=delays.landing_s + delays.showing_s)
+    if intent.type in HOURLY_BILLED_TYPES:
+        return launch_visible_by(sent_at, now, delays)
+    return min(sent_at + RETRY_PERIOD, now) + timedelta(seconds=delays.landing_s + delays.showing_s)
 
 
 def _watched_clock(deployment: Deployment, intent: Intent, until: datetime) -> WatchedClock:
@@ -95,13 +95,13 @@ def _watched_clock(deployment: Deployment, intent: Intent, until: datetime) -> W
     return WatchedClock(deployment.clock, what=what, on_wait=waiting, say_every_s=_REPORT_EVERY_S)
 
 
-def unanswered(deployment: Deployment) -> list[Intent]:
+def unanswered_creates(deployment: Deployment) -> list[Intent]:
     """Return the create intents whose outcome is unknown."""
     with deployment.journal.lock:
         return [intent for intent in deployment.journal.state.open.values() if intent.operation == "create"]
 
 
-def existing(deployment: Deployment) -> list[Resource]:
+def existing_resources(deployment: Deployment) -> list[Resource]:
     """Return every resource that the journal lists as existing."""
     with deployment.journal.lock:
         return deployment.journal.state.everything()

@@ -113,7 +113,7 @@ class State:
 
     @property
     def empty(self) -> bool:
-        """Return True if no resource exists or may exist."""
+        """Return True if the journal lists no resources and no unfinished creates."""
         created = any(intent.operation == "create" for intent in self.open.values())
         return not (self.live or self.condemned or created)
 
@@ -121,7 +121,7 @@ class State:
         """Return every existing resource, including resources that are to be deleted."""
         return [*self.live.values(), *self.condemned]
 
-    def open_creates(self, urn: str) -> list[Intent]:
+    def unanswered_creates_of(self, urn: str) -> list[Intent]:
         """Return the unanswered creations of a resource, oldest first."""
         return [intent for intent in self.open.values() if intent.urn == urn and intent.operation == "create"]
 

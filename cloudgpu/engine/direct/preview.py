@@ -5,7 +5,7 @@ from typing import Any
 
 from cloudgpu.aws.resources.base import Handler
 from cloudgpu.engine.base import PreviewStep
-from cloudgpu.engine.direct.diff import ResourceRequest, decide
+from cloudgpu.engine.direct.diff import ResourceRequest, decide_operation
 from cloudgpu.engine.direct.journal_state import Resource, State
 from cloudgpu.engine.direct.register import Registered
 from cloudgpu.engine.redaction import is_masked
@@ -34,9 +34,9 @@ class PreviewHandler:
         Raises:
             BadRequestError: A resource option is not a valid property path.
         """
-        decision = decide(request, present, handler, frozenset(self._replaced))
+        decision = decide_operation(request, present, handler, frozenset(self._replaced))
         operation = decision.operation
-        if present is None and self._state.open_creates(request.urn):
+        if present is None and self._state.unanswered_creates_of(request.urn):
             operation = "adopt"  # if the search finds nothing, `up` creates the resource with the same token
         if operation == "replace":
             self._replaced.add(request.urn)

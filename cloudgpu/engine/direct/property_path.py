@@ -31,7 +31,7 @@ def parse(text: str) -> Path:
     return tuple(parts)
 
 
-def carried_over(old: Mapping[str, Any], new: Mapping[str, Any], paths: list[str]) -> dict[str, Any]:
+def restore_old_values(old: Mapping[str, Any], new: Mapping[str, Any], paths: list[str]) -> dict[str, Any]:
     """Return `new` with the values of `old` at these paths, as `ignore_changes` requires.
 
     Raises:

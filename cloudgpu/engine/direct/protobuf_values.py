@@ -44,7 +44,7 @@ class Plain:
     secret_paths: set[Path] = field(default_factory=set)
 
 
-def plain(struct: struct_pb2.Struct) -> Plain:
+def to_plain(struct: struct_pb2.Struct) -> Plain:
     """Convert a struct to plain values. Nulls among the top-level properties are dropped, as in Pulumi's bridge.
 
     Raises:
@@ -55,7 +55,7 @@ def plain(struct: struct_pb2.Struct) -> Plain:
     return Plain({name: value for name, value in values.items() if value is not None}, secret_paths)
 
 
-def plain_value(value: struct_pb2.Value) -> Any:  # noqa: ANN401  any JSON value
+def to_plain_value(value: struct_pb2.Value) -> Any:  # noqa: ANN401  any JSON value
     """Convert one value to a plain value. The result does not show which parts were secret.
 
     Raises:
@@ -76,17 +76,17 @@ def struct(values: Mapping[str, Any], secret_names: frozenset[str] = frozenset()
 
 def is_unknown(value: object) -> bool:
     """Return True if the value, or a part of it, is only known after the actual `up`."""
-    return any(isinstance(leaf, str) and leaf in _UNKNOWNS for _, leaf in leaves(value))
+    return any(isinstance(leaf, str) and leaf in _UNKNOWNS for _, leaf in iter_scalars(value))
 
 
-def leaves(value: object, path: Path = ()) -> Iterator[tuple[Path, object]]:
+def iter_scalars(value: object, path: Path = ()) -> Iterator[tuple[Path, object]]:
     """Yield every scalar in a value with its path."""
     if isinstance(value, Mapping):
         for name, inner in value.items():
-            yield from leaves(inner, (*path, name))
+            yield from iter_scalars(inner, (*path, name))
     elif isinstance(value, list | tuple):
         for index, inner in enumerate(value):
-            yield from leaves(inner, (*path, index))
+            yield from iter_scalars(inner, (*path, index))
     else:
         yield path, value
 

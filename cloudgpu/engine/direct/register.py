@@ -8,9 +8,16 @@ from typing import Any
 from cloudgpu.aws.resources.base import ExistingResource, Handler, HandlerContext
 from cloudgpu.aws.session.errors import is_taken
 from cloudgpu.engine.base import Operation
-from cloudgpu.engine.direct.delete import end, end_one, raise_left
-from cloudgpu.engine.direct.deployment import Deployment, hidden_outputs, is_definite, made_row
-from cloudgpu.engine.direct.diff import Decision, ResourceRequest, client_token, decide, deletes_first, refuse_protected
+from cloudgpu.engine.direct.delete import delete_resource, delete_resources, raise_if_undeleted
+from cloudgpu.engine.direct.deployment import Deployment, completion_row, is_definite_failure, mask_outputs
+from cloudgpu.engine.direct.diff import (
+    Decision,
+    ResourceRequest,
+    client_token,
+    decide_operation,
+    deletes_first,
+    reject_protected,
+)
 from cloudgpu.engine.direct.intent_search import adopt
 from cloudgpu.engine.direct.journal_state import Intent, IntentOperation, Resource
 from cloudgpu.engine.direct.protobuf_values import UNKNOWN, is_unknown
@@ -46,13 +53,13 @@ class Registrar:
             CloudGpuError: The cloud API call fails.
         """
         with self._journal.lock:
-            unanswered = self._journal.state.open_creates(urn)
+            unanswered = self._journal.state.unanswered_creates_of(urn)
         for intent in unanswered:
             adopt(self._deployment, intent)
         with self._journal.lock:
             present = self._journal.state.live.get(urn)
         if present is not None and present.deleting:
-            end_one(self._deployment, present)
+            delete_resource(self._deployment, present)
             return None
         return present
 
@@ -71,7 +78,7 @@ class Registrar:
             raise BadRequestError(message, hint="correct the program: all outputs are known during `up`")
         with self._lock:
             replaced = frozenset(self._replaced)
-        decision = decide(request, present, handler, replaced)
+        decision = decide_operation(request, present, handler, replaced)
         if present is None:
             return self._create("create", request, handler)
         if decision.operation == "replace":
@@ -106,7 +113,7 @@ class Registrar:
         self._delete_partial(request.urn)
         intent = self._reusable(request) or self._begin("create", request)
         deployment = self._deployment
-        clock = deployment.watched(operation, request, request.options.create_timeout_s)
+        clock = deployment.watched_clock(operation, request, request.options.create_timeout_s)
         context = deployment.context(request.region, intent.token, clock)
         deployment.report.emit("start", operation, request)
         try:
@@ -115,13 +122,13 @@ class Registrar:
             self._not_created(intent, handler, context, err)
             deployment.failed(operation, request, err)
             raise
-        self._journal.add(made_row(deployment.redactor, intent, physical))
+        self._journal.add(completion_row(deployment.redactor, intent, physical))
         deployment.report.emit("done", operation, request, detail=physical.id, seconds=clock.elapsed())
         return self._registered(request, physical)
 
     def _not_created(self, intent: Intent, handler: Handler, context: HandlerContext, err: CloudGpuError) -> None:
         """Close the intent if the cloud definitely rejected it, or record a partially created resource as tainted."""
-        if not is_definite(err):
+        if not is_definite_failure(err):
             return
         try:
             partial = handler.find(context, intent.inputs)
@@ -130,11 +137,11 @@ class Registrar:
         if partial is None:
             self._journal.add({"row": "failed", "seq": intent.seq, "error": type(err).__name__})
         else:
-            self._journal.add(made_row(self._deployment.redactor, intent, partial, tainted=True))
+            self._journal.add(completion_row(self._deployment.redactor, intent, partial, tainted=True))
 
     def _update(self, request: ResourceRequest, handler: Handler, present: Resource) -> Registered:
         deployment = self._deployment
-        clock = deployment.watched("update", request, request.options.update_timeout_s)
+        clock = deployment.watched_clock("update", request, request.options.update_timeout_s)
         context = deployment.context(request.region, present.token, clock)
         old = self._actual_inputs(handler, context, present) if present.unsettled else present.inputs
         intent = self._begin("update", request, present)
@@ -144,7 +151,7 @@ class Registrar:
         except CloudGpuError as err:
             deployment.failed("update", request, err)
             raise
-        self._journal.add(made_row(deployment.redactor, intent, physical))
+        self._journal.add(completion_row(deployment.redactor, intent, physical))
         deployment.report.emit("done", "update", request, detail=physical.id, seconds=clock.elapsed())
         return self._registered(request, physical)
 
@@ -155,11 +162,11 @@ class Registrar:
         return {name: actual.get(name, value) for name, value in present.inputs.items()}
 
     def _replace(self, request: ResourceRequest, handler: Handler, present: Resource, decision: Decision) -> Registered:
-        refuse_protected(present, f"replaced, because {', '.join(decision.changed)} changed")
+        reject_protected(present, f"replaced, because {', '.join(decision.changed)} changed")
         with self._lock:
             self._replaced.add(request.urn)
         if deletes_first(request, handler):
-            raise_left(self._deployment, end(self._deployment, self._with_dependents(present)))
+            raise_if_undeleted(self._deployment, delete_resources(self._deployment, self._with_dependents(present)))
         return self._create("replace", request, handler)
 
     def _with_dependents(self, present: Resource) -> list[Resource]:
@@ -190,12 +197,12 @@ class Registrar:
         with self._journal.lock:
             partial = [old for old in self._journal.state.condemned if old.urn == urn and old.urn not in self._replaced]
         for resource in partial:
-            end_one(self._deployment, resource)
+            delete_resource(self._deployment, resource)
 
     def _reusable(self, request: ResourceRequest) -> Intent | None:
         """Return an unanswered intent for the same inputs, whose token makes the retry idempotent."""
         with self._journal.lock:
-            unanswered = self._journal.state.open_creates(request.urn)
+            unanswered = self._journal.state.unanswered_creates_of(request.urn)
         return next((intent for intent in unanswered if intent.digest == request.digest), None)
 
     def _begin(self, operation: IntentOperation, request: ResourceRequest, present: Resource | None = None) -> Intent:
@@ -220,7 +227,7 @@ class Registrar:
         return intent
 
     def _registered(self, request: ResourceRequest, physical: ExistingResource) -> Registered:
-        masked = hidden_outputs(self._deployment.redactor, request.masked, request.meta, physical.outputs)
+        masked = mask_outputs(self._deployment.redactor, request.masked, request.meta, physical.outputs)
         return Registered(physical.id, physical.outputs, _marked_names(masked))
 
 

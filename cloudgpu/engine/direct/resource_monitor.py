@@ -15,14 +15,14 @@ from pulumi.runtime.proto import provider_pb2, resource_pb2
 from cloudgpu.aws.resources.base import Handler, HandlerContext
 from cloudgpu.aws.session.session import Clients
 from cloudgpu.engine.direct.deployment import Registry
-from cloudgpu.engine.direct.diff import ResourceRequest, with_ignored
+from cloudgpu.engine.direct.diff import ResourceRequest, apply_ignore_changes
 from cloudgpu.engine.direct.journal_state import Resource
-from cloudgpu.engine.direct.protobuf_values import Plain, plain, struct
+from cloudgpu.engine.direct.protobuf_values import Plain, struct, to_plain
 from cloudgpu.engine.direct.register import Registered
-from cloudgpu.engine.direct.resource_options import Options, read_options, refuse_version
+from cloudgpu.engine.direct.resource_options import Options, read_options, reject_unsupported_version
 from cloudgpu.engine.direct.shutdown_gate import Gate, StoppedError
 from cloudgpu.engine.redaction import Redactor
-from cloudgpu.engine.urn import STACK_TYPE, UrnParts, aliased
+from cloudgpu.engine.urn import STACK_TYPE, UrnParts, former_urns
 from cloudgpu.errors import BadRequestError, CloudGpuError, UnsupportedError
 
 _PROVIDER_PREFIX: Final = "pulumi:providers:"
@@ -134,7 +134,7 @@ class Monitor:
         try:
             return self._guarded(lambda: self._invoke(request), passing=CloudGpuError)
         except CloudGpuError as err:
-            err.message = self._context.redactor.scrubbed(err.message)
+            err.message = self._context.redactor.redact_text(err.message)
             self.invoke_failures[request.tok] = err
             failure = provider_pb2.CheckFailure(property="", reason=err.message)
             return resource_pb2.ResourceInvokeResponse(failures=[failure])
@@ -146,7 +146,7 @@ class Monitor:
     def RegisterResourceOutputs(self, request: resource_pb2.RegisterResourceOutputsRequest) -> empty_pb2.Empty:  # noqa: N802
         """Record the outputs of a component or of the stack."""
         if f"::{STACK_TYPE}::" in request.urn:
-            self.outputs = plain(request.outputs)
+            self.outputs = to_plain(request.outputs)
         return empty_pb2.Empty()
 
     def RegisterPackage(self, request: resource_pb2.RegisterPackageRequest) -> resource_pb2.RegisterPackageResponse:  # noqa: N802
@@ -197,7 +197,7 @@ class Monitor:
             return resource_pb2.RegisterResourceResponse(urn=urn)
         self._once(urn)
         options = read_options(request, self._context.redactor.digest)
-        self._aliases[urn] = aliased(place, request.aliases, self._aliases.get(request.parent, ()))
+        self._aliases[urn] = former_urns(place, request.aliases, self._aliases.get(request.parent, ()))
         if not request.custom:
             return resource_pb2.RegisterResourceResponse(urn=urn)
         if request.type.startswith(_PROVIDER_PREFIX):
@@ -235,19 +235,19 @@ class Monitor:
         options: Options,
         present: Resource | None,
     ) -> ResourceRequest:
-        properties = plain(request.object)
-        self._context.redactor.learn(properties.values, properties.secret_paths)
+        properties = to_plain(request.object)
+        self._context.redactor.add_secrets(properties.values, properties.secret_paths)
         region = str(properties.values.pop("region", "") or self._provider_region(request.provider))
         checked = dict(self._context.handlers.handler(place.type).check(properties.values))
         masked = self._context.redactor.masked(checked, properties.secret_paths)
         if present is not None:
-            checked, masked = with_ignored(checked, masked, present, options)
+            checked, masked = apply_ignore_changes(checked, masked, present, options)
         digest = self._context.redactor.digest([place.type, region, masked])
         return ResourceRequest(place.urn, place.type, place.name, region, checked, masked, digest, options)
 
     def _provider(self, urn: str, request: resource_pb2.RegisterResourceRequest) -> Registered:
         """Register an explicit provider. Only its region is supported; other settings are rejected by name."""
-        values = plain(request.object).values
+        values = to_plain(request.object).values
         for name in values:
             if name not in _PROVIDER_INPUTS | _HARMLESS_PROVIDER_INPUTS:
                 _refuse(f"the provider setting {name!r}")
@@ -261,7 +261,7 @@ class Monitor:
         return self._providers.get(reference.rpartition("::")[0], self._context.region)
 
     def _read(self, request: resource_pb2.ReadResourceRequest) -> resource_pb2.ReadResourceResponse:
-        refuse_version(request.type, request.version)
+        reject_unsupported_version(request.type, request.version)
         handler = self._context.handlers.handler(request.type)
         context = self._context.context(self._provider_region(request.provider), "")
         physical = handler.read(context, request.id)
@@ -274,16 +274,16 @@ class Monitor:
         return resource_pb2.ReadResourceResponse(urn=urn, id=physical.id, properties=body)
 
     def _exists(self, request: resource_pb2.ExistsResourceRequest) -> resource_pb2.ExistsResourceResponse:
-        refuse_version(request.type, request.version)
+        reject_unsupported_version(request.type, request.version)
         handler = self._context.handlers.handler(request.type)
         context = self._context.context(self._provider_region(request.provider), "")
         return resource_pb2.ExistsResourceResponse(exists=handler.read(context, request.id) is not None)
 
     def _invoke(self, request: resource_pb2.ResourceInvokeRequest) -> resource_pb2.ResourceInvokeResponse:
-        args = plain(request.args).values
+        args = to_plain(request.args).values
         if request.tok == "pulumi:pulumi:getResource":
             return resource_pb2.ResourceInvokeResponse(**{"return": struct(self._get_resource(str(args["urn"])))})
-        refuse_version(request.tok, request.version)
+        reject_unsupported_version(request.tok, request.version)
         region = str(args.pop("region", "") or self._provider_region(request.provider))
         result = self._context.handlers.invoke(request.tok, args, self._context.clients_for(region))
         return resource_pb2.ResourceInvokeResponse(**{"return": struct(result)})

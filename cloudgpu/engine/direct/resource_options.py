@@ -8,7 +8,7 @@ from typing import Any, Final
 from pulumi.runtime.proto import resource_pb2
 
 from cloudgpu.engine.direct.journal_state import Meta
-from cloudgpu.engine.direct.protobuf_values import plain_value
+from cloudgpu.engine.direct.protobuf_values import to_plain_value
 from cloudgpu.errors import BadRequestError, UnsupportedError
 
 PROVIDER_MAJORS: Final[Mapping[str, int]] = {"aws": 7}
@@ -54,7 +54,7 @@ def read_options(request: _Request, digest: Callable[[object], str]) -> Options:
         UnsupportedError: An option is not supported; the message contains its name.
         BadRequestError: The value of an option is invalid.
     """
-    refuse(request)
+    reject_unsupported_options(request)
     timeouts = request.customTimeouts
     return Options(
         meta=_meta(request, digest),
@@ -63,12 +63,12 @@ def read_options(request: _Request, digest: Callable[[object], str]) -> Options:
         delete_before_replace=request.deleteBeforeReplace if request.deleteBeforeReplaceDefined else None,
         hide_diffs=frozenset(request.hideDiffs),
         replace_with=tuple(request.replace_with),
-        create_timeout_s=seconds(timeouts.create),
-        update_timeout_s=seconds(timeouts.update),
+        create_timeout_s=parse_duration(timeouts.create),
+        update_timeout_s=parse_duration(timeouts.update),
     )
 
 
-def refuse(request: _Request) -> None:
+def reject_unsupported_options(request: _Request) -> None:
     """Reject options that this engine does not support.
 
     Raises:
@@ -78,10 +78,10 @@ def refuse(request: _Request) -> None:
         if value_in(request):
             message = f"{request.type} {request.name!r}: the direct engine does not support {option}"
             raise UnsupportedError(message, hint="leave it out, or use the pulumi engine")
-    refuse_version(request.type, request.version)
+    reject_unsupported_version(request.type, request.version)
 
 
-def refuse_version(token: str, version: str) -> None:
+def reject_unsupported_version(token: str, version: str) -> None:
     """Reject a provider version that the handlers do not support.
 
     Raises:
@@ -94,7 +94,7 @@ def refuse_version(token: str, version: str) -> None:
         raise UnsupportedError(message, hint=f"use pulumi-{package} {major}.x")
 
 
-def seconds(text: str) -> float | None:
+def parse_duration(text: str) -> float | None:
     """Parse a Go duration, such as `1h30m`, to seconds; return None for an empty text.
 
     Raises:
@@ -109,7 +109,7 @@ def seconds(text: str) -> float | None:
 
 
 def _meta(request: _Request, digest: Callable[[object], str]) -> Meta:
-    trigger: Any = plain_value(request.replacement_trigger)
+    trigger: Any = to_plain_value(request.replacement_trigger)
     by_property = {
         name: tuple(sorted(dependencies.urns)) for name, dependencies in request.propertyDependencies.items()
     }
@@ -119,7 +119,7 @@ def _meta(request: _Request, digest: Callable[[object], str]) -> Meta:
         protect=request.protect,
         retain=request.retainOnDelete,
         deleted_with=request.deletedWith,
-        delete_timeout_s=seconds(request.customTimeouts.delete),
+        delete_timeout_s=parse_duration(request.customTimeouts.delete),
         trigger="" if trigger is None else digest(trigger),
         secret_outputs=tuple(sorted(request.additionalSecretOutputs)),
     )

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
-SENT_AGAIN: Final = timedelta(minutes=10)
+RETRY_PERIOD: Final = timedelta(minutes=10)
 """Longest time from an intent to the last attempt of its call; throttled calls are retried."""
 
 
@@ -23,19 +23,19 @@ class Delays:
     showing_s: float
 
 
-AT_AWS: Final = Delays(landing_s=60.0, launch_s=180.0, showing_s=20.0)
+AWS_DELAYS: Final = Delays(landing_s=60.0, launch_s=180.0, showing_s=20.0)
 """Delays of real AWS: the time limits of these calls, and the time that EC2 may take to list a new resource."""
 
-ELSEWHERE: Final = Delays(landing_s=1.0, launch_s=1.0, showing_s=1.0)
+OTHER_ENDPOINT_DELAYS: Final = Delays(landing_s=1.0, launch_s=1.0, showing_s=1.0)
 """Delays of other endpoints, such as the rehearsal cloud, which lists new resources immediately."""
 
 
 def delays_at(endpoint: str) -> Delays:
     """Return the delays of the cloud at this endpoint; an empty endpoint is real AWS."""
-    return ELSEWHERE if endpoint else AT_AWS
+    return OTHER_ENDPOINT_DELAYS if endpoint else AWS_DELAYS
 
 
-def launch_shown_by(recorded_at: datetime, now: datetime, delays: Delays) -> datetime:
+def launch_visible_by(recorded_at: datetime, now: datetime, delays: Delays) -> datetime:
     """Return the time by which a tag search finds the nodes of a launch whose caller has exited.
 
     Args:
@@ -43,4 +43,4 @@ def launch_shown_by(recorded_at: datetime, now: datetime, delays: Delays) -> dat
         now: Time at which the caller is known to have exited.
         delays: Delays of the cloud.
     """
-    return min(recorded_at + SENT_AGAIN, now) + timedelta(seconds=delays.launch_s + delays.showing_s)
+    return min(recorded_at + RETRY_PERIOD, now) + timedelta(seconds=delays.launch_s + delays.showing_s)

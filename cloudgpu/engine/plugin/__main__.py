@@ -13,7 +13,7 @@ from cloudgpu.aws.session.session import Clients, connect
 from cloudgpu.clock import SystemClock
 from cloudgpu.engine.plugin.configuration import loopback_endpoint
 from cloudgpu.engine.plugin.provider import Provider
-from cloudgpu.engine.plugin.server import ENDS_WITH, serve, until_orphaned
+from cloudgpu.engine.plugin.server import PARENT_COMMAND_VARIABLE, serve, wait_for_parent_exit
 from cloudgpu.engine.plugin.tokens import Tokens
 from cloudgpu.errors import CloudGpuError
 
@@ -28,7 +28,7 @@ def main(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
     provider = Provider(
         version=version("pulumi-aws"),
         handlers=registry,
-        clients_for=sessions(environ),
+        clients_for=clients_factory(environ),
         environ=environ,
         tokens=Tokens(options.notes),
         clock=SystemClock(),
@@ -36,13 +36,13 @@ def main(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
     server, port = serve(provider)
     sys.stdout.write(f"{port}\n")
     sys.stdout.flush()
-    until_orphaned(parent, environ.get(ENDS_WITH, ""))
+    wait_for_parent_exit(parent, environ.get(PARENT_COMMAND_VARIABLE, ""))
     server.stop(grace=None)
     # Do not wait for calls in progress: a later search by token or tag finds the resources that they create.
     os._exit(0)
 
 
-def sessions(environ: Mapping[str, str]) -> Callable[[str], Clients]:
+def clients_factory(environ: Mapping[str, str]) -> Callable[[str], Clients]:
     """Return a function that connects to the environment's rehearsal cloud in a region, once per region."""
     built: dict[str, Clients] = {}
     lock = threading.Lock()

@@ -26,7 +26,7 @@ class Configuration:
     """Tags from `defaultTags`. A resource's tags take precedence."""
 
 
-def checked(values: Mapping[str, Any]) -> None:
+def reject_ignored_settings(values: Mapping[str, Any]) -> None:
     """Reject provider settings that would be ignored.
 
     Raises:
@@ -38,7 +38,7 @@ def checked(values: Mapping[str, Any]) -> None:
         raise UnsupportedError(message, code="UnsupportedProperty", hint="leave it out")
 
 
-def configuration(values: Mapping[str, Any], environ: Mapping[str, str]) -> Configuration:
+def read_configuration(values: Mapping[str, Any], environ: Mapping[str, str]) -> Configuration:
     """Read the provider settings. As with Pulumi's own plugin, the environment may set the region.
 
     Raises:
@@ -46,7 +46,7 @@ def configuration(values: Mapping[str, Any], environ: Mapping[str, str]) -> Conf
         BadRequestError: No region is set, or the endpoint is not on this machine.
         AuthError: The access key for the endpoint is not set.
     """
-    checked(values)
+    reject_ignored_settings(values)
     loopback_endpoint(environ)
     region = str(values.get("region") or environ.get("AWS_REGION") or environ.get("AWS_DEFAULT_REGION") or "")
     if not region or is_unknown(region):

@@ -12,11 +12,11 @@ from cloudgpu.aws.resources.base import ExistingResource, Handler, HandlerContex
 from cloudgpu.aws.session.errors import is_taken
 from cloudgpu.aws.session.session import Clients
 from cloudgpu.clock import Clock
-from cloudgpu.engine.direct.deployment import Registry, is_definite
+from cloudgpu.engine.direct.deployment import Registry, is_definite_failure
 from cloudgpu.engine.direct.operation_timeout import WatchedClock
-from cloudgpu.engine.direct.protobuf_values import Path, plain, struct
-from cloudgpu.engine.error_text import fault_text
-from cloudgpu.engine.plugin.configuration import Configuration, checked, configuration
+from cloudgpu.engine.direct.protobuf_values import Path, struct, to_plain
+from cloudgpu.engine.error_text import encode_error
+from cloudgpu.engine.plugin.configuration import Configuration, read_configuration, reject_ignored_settings
 from cloudgpu.engine.plugin.tokens import Tokens
 from cloudgpu.engine.redaction import Redactor, is_masked
 from cloudgpu.errors import CloudGpuError
@@ -59,7 +59,7 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
     def CheckConfig(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: N802, ANN401
         """Reject provider settings that would be ignored."""
         with _encoded_errors(context):
-            checked(plain(request.news).values)
+            reject_ignored_settings(to_plain(request.news).values)
         return provider_pb2.CheckResponse(inputs=request.news)
 
     def DiffConfig(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: N802, ANN401, ARG002
@@ -69,7 +69,7 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
     def Configure(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: N802, ANN401
         """Set region and tags."""
         with _encoded_errors(context):
-            self._configuration = configuration(plain(request.args).values, self._environ)
+            self._configuration = read_configuration(to_plain(request.args).values, self._environ)
         return provider_pb2.ConfigureResponse(
             acceptSecrets=True, supportsPreview=True, acceptResources=False, acceptOutputs=False
         )
@@ -112,7 +112,7 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
         """Return the current state merged over the recorded state, or an empty response if the resource is gone."""
         with _encoded_errors(context):
             handler, region, inputs = self._parsed(request.urn, request.inputs)
-            recorded = plain(request.properties).values
+            recorded = to_plain(request.properties).values
             region = str(recorded.get(_REGION) or region)
             physical = handler.read(self._context(region, "", request), request.id)
         if physical is None:
@@ -149,7 +149,7 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
     def Invoke(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: N802, ANN401
         """Call a provider function."""
         with _encoded_errors(context):
-            args = plain(request.args).values
+            args = to_plain(request.args).values
             region = str(args.pop(_REGION, "") or self._configuration.region)
             result = self._handlers.invoke(request.tok, args, self._clients_for(region))
         return provider_pb2.InvokeResponse(**{"return": struct(result)})
@@ -162,7 +162,7 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
         try:
             return handler.create(ctx, inputs)
         except CloudGpuError as err:
-            if is_taken(err) or not is_definite(err):
+            if is_taken(err) or not is_definite_failure(err):
                 # An earlier attempt may have created the resource, or the response was lost: search before failing.
                 physical = self._find(handler, ctx, inputs)
                 if physical is not None and physical.settled:
@@ -189,7 +189,7 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
 
     def _parsed(self, urn: str, properties: Any) -> tuple[Handler, str, dict[str, Any]]:  # noqa: ANN401
         """Return the handler, the region, and the properties other than the region."""
-        values = plain(properties).values
+        values = to_plain(properties).values
         region = str(values.pop(_REGION, "") or self._configuration.region)
         return self._handlers.handler(_type(urn)), region, values
 
@@ -209,8 +209,8 @@ def _sealed(values: Mapping[str, Any], *sources: Any) -> Any:  # noqa: ANN401
     redactor = Redactor("")
     paths: set[Path] = set()
     for source in sources:
-        properties = plain(source)
-        redactor.learn(properties.values, properties.secret_paths)
+        properties = to_plain(source)
+        redactor.add_secrets(properties.values, properties.secret_paths)
         paths |= properties.secret_paths
     masked = redactor.masked(values, paths)
     return struct(values, frozenset(name for name, value in masked.items() if is_masked(value)))
@@ -227,4 +227,4 @@ def _encoded_errors(context: grpc.ServicerContext) -> Iterator[None]:
     try:
         yield
     except CloudGpuError as err:
-        context.abort(grpc.StatusCode.UNKNOWN, fault_text(err))
+        context.abort(grpc.StatusCode.UNKNOWN, encode_error(err))

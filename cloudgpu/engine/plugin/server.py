@@ -11,7 +11,7 @@ from pulumi.runtime.proto import provider_pb2_grpc
 from cloudgpu.engine.plugin.provider import Provider
 from cloudgpu.engine.processes import process_start
 
-ENDS_WITH: Final = "CLOUDGPU_PLUGIN_ENDS_WITH"
+PARENT_COMMAND_VARIABLE: Final = "CLOUDGPU_PLUGIN_ENDS_WITH"
 """Environment variable with the command that runs the CLI, as `pid:start`. Once it exits, the plugin must exit too."""
 
 _CALLS_AT_ONCE: Final = 32
@@ -34,7 +34,7 @@ def serve(provider: Provider) -> tuple[grpc.Server, int]:
     return server, port
 
 
-def until_orphaned(parent: int, command: str = "") -> None:
+def wait_for_parent_exit(parent: int, command: str = "") -> None:
     """Wait until the CLI that started this process, or the command that runs the CLI, has exited.
 
     Args:

@@ -17,7 +17,7 @@ from semver import VersionInfo
 from cloudgpu import files
 from cloudgpu.clock import Clock
 from cloudgpu.decoding import MALFORMED, decoded
-from cloudgpu.engine.plugin.server import ENDS_WITH
+from cloudgpu.engine.plugin.server import PARENT_COMMAND_VARIABLE
 from cloudgpu.engine.processes import process_start
 from cloudgpu.errors import BusyError, CloudError, UsageError
 from cloudgpu.text import command
@@ -94,7 +94,7 @@ class PulumiCommand(SdkCommand):
         text: str = "",
     ) -> CommandResult:
         # If an earlier CLI of this command was killed, its lock must still be removed.
-        killed_before = abandoned(self._note)
+        killed_before = was_command_killed(self._note)
         prefix = [] if _NON_INTERACTIVE in args else [_NON_INTERACTIVE]
         process = subprocess.Popen(
             ["/bin/sh", "-c", _NOTED, "sh", str(self._note), self.command, *prefix, *args],
@@ -102,7 +102,11 @@ class PulumiCommand(SdkCommand):
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             cwd=cwd,
-            env={**self._environ, **extra_environ, ENDS_WITH: f"{os.getpid()}:{process_start(os.getpid())}"},
+            env={
+                **self._environ,
+                **extra_environ,
+                PARENT_COMMAND_VARIABLE: f"{os.getpid()}:{process_start(os.getpid())}",
+            },
             encoding="utf-8",
             # We forward Ctrl-C once; a second signal would make the CLI abandon operations in progress.
             start_new_session=True,
@@ -136,12 +140,12 @@ class PulumiCommand(SdkCommand):
         return version
 
 
-def abandoned(note: Path) -> bool:
+def was_command_killed(note: Path) -> bool:
     """Return True if a command was killed while its CLI ran."""
     return note.exists()
 
 
-def end_abandoned(note: Path, clock: Clock, on_wait: Callable[[int], None]) -> None:
+def stop_abandoned_cli(note: Path, clock: Clock, on_wait: Callable[[int], None]) -> None:
     """Stop the CLI of a killed command if it is still running. Interrupt the CLI first, so that it saves its state.
 
     Args:
@@ -153,18 +157,18 @@ def end_abandoned(note: Path, clock: Clock, on_wait: Callable[[int], None]) -> N
         BusyError: The process cannot be stopped.
     """
     # Even a truncated note proves that a CLI ran in this folder.
-    process = _recorded_process(note) or cli_in(note.parent)
+    process = _recorded_process(note) or find_cli_process(note.parent)
     if process is None:
         return
     pid, start = process
     if process_start(pid) != start:
-        end_session(pid)
+        kill_cli_children(pid)
         return
     on_wait(pid)
     for number, limit_s in ((signal.SIGINT, _STOPPED_WITHIN_S), (signal.SIGKILL, _KILLED_WITHIN_S)):
         _signal(pid, number)
         if _exited(process, clock, limit_s):
-            end_session(pid)
+            kill_cli_children(pid)
             return
     message = f"an abandoned Pulumi CLI (process {pid}) cannot be stopped"
     raise BusyError(message, hint=f"run `{command('kill', '-9', str(pid))}`, then run the same command again")
@@ -196,7 +200,7 @@ def _followed(
             interrupt = err
     if process.returncode < 0:
         # The CLI's child processes keep the pipes open, so the readers would wait until the children exit.
-        end_session(process.pid)
+        kill_cli_children(process.pid)
     for reader in readers:
         if reader.ident is not None:
             reader.join()
@@ -257,7 +261,7 @@ _SESSION = 3
 """Index among the fields of /proc/PID/stat that follow the program's name: state, parent, group, session."""
 
 
-def end_session(leader: int) -> None:
+def kill_cli_children(leader: int) -> None:
     """Kill the children of a CLI that has exited. Its language host may take five minutes to notice the exit.
 
     The kernel does not reuse a session ID while a process of the session is alive. On systems without
@@ -268,7 +272,7 @@ def end_session(leader: int) -> None:
     for process in _processes():
         try:
             fields = (process / "stat").read_text().rpartition(")")[2].split()
-            ours = ENDS_WITH.encode() in (process / "environ").read_bytes()
+            ours = PARENT_COMMAND_VARIABLE.encode() in (process / "environ").read_bytes()
         except OSError:
             continue  # the process has exited, or belongs to another user
         if ours and int(fields[_SESSION]) == leader:
@@ -276,7 +280,7 @@ def end_session(leader: int) -> None:
                 os.kill(int(process.name), signal.SIGKILL)
 
 
-def cli_in(folder: Path) -> tuple[int, str] | None:
+def find_cli_process(folder: Path) -> tuple[int, str] | None:
     """Return the process ID and start time of a CLI whose working directory is this folder, or None."""
     for process in _processes():
         try:

@@ -13,8 +13,8 @@ from cloudgpu.aws.resources.fleet import FLEET_TAG
 from cloudgpu.aws.session.session import Clients
 from cloudgpu.clock import Clock
 from cloudgpu.engine.base import AppliedStack, Event, OnEvent, PreviewStep, Stack
-from cloudgpu.engine.direct.deployment import Registry, is_definite
-from cloudgpu.engine.direct.drift_repair import DriftCheckedResource, drift, repair_drift
+from cloudgpu.engine.direct.deployment import Registry, is_definite_failure
+from cloudgpu.engine.direct.drift_repair import DriftCheckedResource, find_drift, repair_drift
 from cloudgpu.engine.direct.project import read_project
 from cloudgpu.engine.direct.unanswered_delays import Delays
 from cloudgpu.engine.plugin.tokens import Tokens
@@ -22,8 +22,8 @@ from cloudgpu.engine.pulumi_cli.events import Listener
 from cloudgpu.engine.pulumi_cli.layout import Layout
 from cloudgpu.engine.pulumi_cli.recovery import Notes, Recovery, Searcher, notes_in
 from cloudgpu.engine.pulumi_cli.stacks import Document, StackPort
-from cloudgpu.engine.pulumi_cli.state import gangs, guarded, resources
-from cloudgpu.engine.redaction import SHOWN
+from cloudgpu.engine.pulumi_cli.state import drift_checked_groups, recorded_fleets, resources
+from cloudgpu.engine.redaction import REDACTED
 from cloudgpu.errors import CloudGpuError, TeardownError, ThrottledError
 from cloudgpu.text import command
 
@@ -119,19 +119,19 @@ class PulumiEngine:
         """
         port, recovery = self._opened(stack, on_event)
         recovery.settle(port, self._searcher(stack))
-        if not self._cli.simulated and recovery.in_doubt():
+        if not self._cli.simulated and recovery.may_be_incomplete():
             # Pulumi's own plugin sends no client token: it would repeat an interrupted launch.
             self._delete_unrecorded(stack, port, recovery, on_event)
         listener = Listener(stack, on_event, self._clock)
         try:
             outputs = self._up_with_retries(port, listener)
         except CloudGpuError as err:
-            if not is_definite(err):
-                recovery.doubt()
+            if not is_definite_failure(err):
+                recovery.mark_incomplete()
             raise
         document = port.document()
         clients = self._site.clients_for(stack.region)
-        check_gangs(port, document, clients, lambda: Listener(stack, on_event, self._clock))
+        delete_incomplete_fleets(port, document, clients, lambda: Listener(stack, on_event, self._clock))
         recovery.done()
         return AppliedStack(_shown(outputs), resources(document), dict(listener.changes))
 
@@ -141,7 +141,7 @@ class PulumiEngine:
         Raises:
             CloudGpuError: The state cannot be read, or the cloud API call fails.
         """
-        return drift(self._guarded(stack), self._site.handlers, self._context)
+        return find_drift(self._guarded(stack), self._site.handlers, self._context)
 
     def repair_drift(self, stack: Stack) -> tuple[str, ...]:
         """Revert the security group changes made outside the program. Pulumi's state stays valid.
@@ -177,7 +177,7 @@ class PulumiEngine:
         port, recovery = self._opened(stack, on_event, make=False)
         if port.exists():
             recovery.settle(port, self._searcher(stack))
-            if recovery.in_doubt():
+            if recovery.may_be_incomplete():
                 self._delete_unrecorded(stack, port, recovery, on_event)
             self._destroy(stack, port, on_event)
             port.remove()
@@ -186,7 +186,7 @@ class PulumiEngine:
 
     def _guarded(self, stack: Stack) -> list[DriftCheckedResource]:
         port, _ = self._opened(stack, _ignore, make=False)
-        return guarded(port.document(), stack.region) if port.exists() else []
+        return drift_checked_groups(port.document(), stack.region) if port.exists() else []
 
     def _context(self, region: str, token: str) -> HandlerContext:
         return HandlerContext(self._site.clients_for(region), self._clock, token, self._site.tags)
@@ -225,7 +225,7 @@ class PulumiEngine:
     def _delete_unrecorded(self, stack: Stack, port: StackPort, recovery: Recovery, on_event: OnEvent) -> None:
         """Wait until the cloud lists all nodes, then delete the nodes that are not in the state."""
         recovery.wait()
-        known = {gang.id for gang in gangs(port.document())}
+        known = {gang.id for gang in recorded_fleets(port.document())}
         clients = self._site.clients_for(stack.region)
         for resource_id in self._site.delete_unrecorded(clients, self._site.tags, known, self._clock):
             on_event(Event("done", "delete", resource_id, "cloudgpu:stray", resource_id, "found by its tag"))
@@ -262,14 +262,16 @@ class PulumiEngine:
 
 
 def _shown(outputs: Mapping[str, tuple[Any, bool]]) -> dict[str, Any]:
-    return {name: SHOWN if secret else value for name, (value, secret) in outputs.items()}
+    return {name: REDACTED if secret else value for name, (value, secret) in outputs.items()}
 
 
 def _ignore(_event: object) -> None:
     return None
 
 
-def check_gangs(stack: StackPort, document: Document, clients: Clients, listener: Callable[[], Listener]) -> None:
+def delete_incomplete_fleets(
+    stack: StackPort, document: Document, clients: Clients, listener: Callable[[], Listener]
+) -> None:
     """Delete every incomplete fleet, and raise the reason why the first one is incomplete.
 
     Raises:
@@ -277,7 +279,7 @@ def check_gangs(stack: StackPort, document: Document, clients: Clients, listener
         LaunchError: The launch failed for another reason. The fleet was deleted.
         CloudGpuError: The fleet could not be deleted, or the AWS API call failed.
     """
-    incomplete = [gang for gang in gangs(document) if gang.launched < gang.target]
+    incomplete = [gang for gang in recorded_fleets(document) if gang.launched < gang.target]
     if not incomplete:
         return
     reasons = [shortfall(clients, gang.id, got=gang.launched, wanted=gang.target) for gang in incomplete]

@@ -6,7 +6,7 @@ from typing import Final
 
 from pulumi.automation import CommandError, ConcurrentUpdateError, StackNotFoundError
 
-from cloudgpu.engine.error_text import read_fault
+from cloudgpu.engine.error_text import decode_error
 from cloudgpu.engine.urn import STACK_TYPE
 from cloudgpu.errors import BadRequestError, BusyError, CloudError, CloudGpuError, StateError
 from cloudgpu.plan.launch_error_codes import Skips, rule_of
@@ -23,7 +23,7 @@ _PLUGIN: Final = re.compile(r"no resource plugin|could not find plugin|failed to
 _LONGEST: Final = 600
 
 
-def failed_run(errors: Sequence[tuple[str, str]], err: CommandError, doing: str) -> CloudGpuError:
+def error_of_failed_run(errors: Sequence[tuple[str, str]], err: CommandError, doing: str) -> CloudGpuError:
     """Return the typed error for a failed run.
 
     Args:
@@ -40,11 +40,11 @@ def failed_run(errors: Sequence[tuple[str, str]], err: CommandError, doing: str)
         return StateError(
             f"{doing}: the stack does not exist in Pulumi's state", hint="check the setting `pulumi_backend`"
         )
-    typed = [fault for urn, message in errors if (fault := read_fault(message, _resource_label(urn))) is not None]
+    typed = [fault for urn, message in errors if (fault := decode_error(message, _resource_label(urn))) is not None]
     if typed:
         return min(typed, key=lambda fault: _WIDEST.index(rule_of(fault).skips))
     diagnostic = _diagnostic(errors, err)
-    return read_fault(diagnostic, doing) or _untyped(errors, diagnostic, doing)
+    return decode_error(diagnostic, doing) or _untyped(errors, diagnostic, doing)
 
 
 def _untyped(errors: Sequence[tuple[str, str]], diagnostic: str, doing: str) -> CloudGpuError:

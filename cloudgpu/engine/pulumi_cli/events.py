@@ -90,7 +90,7 @@ class Listener:
             self._emit("failed", operation, metadata, messages[-1] if messages else "")
 
     def _diagnostic(self, diagnostic: Any) -> None:  # noqa: ANN401
-        message = self._redactor.scrubbed(_COLOR_MARKUP.sub("", diagnostic.message).strip())
+        message = self._redactor.redact_text(_COLOR_MARKUP.sub("", diagnostic.message).strip())
         urn = diagnostic.urn or ""
         if not message or diagnostic.ephemeral:
             return

@@ -12,7 +12,7 @@ from cloudgpu.clock import Clock
 from cloudgpu.engine.base import Stack
 from cloudgpu.engine.pulumi_cli.command import PulumiCommand
 from cloudgpu.engine.pulumi_cli.engine import Cli, CloudAccess, PulumiEngine
-from cloudgpu.engine.pulumi_cli.installation import find, install
+from cloudgpu.engine.pulumi_cli.installation import find_pulumi_cli, install
 from cloudgpu.engine.pulumi_cli.layout import Layout
 from cloudgpu.engine.pulumi_cli.recovery import Notes
 from cloudgpu.engine.pulumi_cli.stacks import CliStack
@@ -60,7 +60,7 @@ def pulumi_engine(
         CloudGpuError: The CLI could not be installed.
     """
     simulated = bool(endpoint.url)
-    command = find(choice.command, root / _INSTALLED, environ, install if choice.install else None)
+    command = find_pulumi_cli(choice.command, root / _INSTALLED, environ, install if choice.install else None)
     backend = "" if simulated else choice.backend
 
     def opened(stack: Stack, layout: Layout, notes: Notes) -> CliStack:

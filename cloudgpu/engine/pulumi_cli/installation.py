@@ -21,7 +21,7 @@ _HINT: Final = (
 )
 
 
-def find(named: Path | None, root: Path, environ: Mapping[str, str], install: Install | None = None) -> Path:
+def find_pulumi_cli(named: Path | None, root: Path, environ: Mapping[str, str], install: Install | None = None) -> Path:
     """Return the path of the CLI: from the settings, else from PATH, else from the state home.
 
     Args:

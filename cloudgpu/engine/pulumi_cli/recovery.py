@@ -16,9 +16,9 @@ from cloudgpu.engine.base import Event, OnEvent
 from cloudgpu.engine.direct.deployment import Registry
 from cloudgpu.engine.direct.unanswered_delays import Delays
 from cloudgpu.engine.plugin.tokens import Tokens
-from cloudgpu.engine.pulumi_cli.command import abandoned, end_abandoned
+from cloudgpu.engine.pulumi_cli.command import stop_abandoned_cli, was_command_killed
 from cloudgpu.engine.pulumi_cli.stacks import StackPort
-from cloudgpu.engine.pulumi_cli.state import FLEET, Pending, pending, settled
+from cloudgpu.engine.pulumi_cli.state import FLEET, Pending, pending_operations, resolve_pending_operations
 from cloudgpu.errors import CloudGpuError
 from cloudgpu.paths import unwritable
 
@@ -41,7 +41,7 @@ class Notes:
     running: Path
     unsettled: Path
 
-    def doubt_until(self) -> datetime | None:
+    def incomplete_until(self) -> datetime | None:
         """Return the time until which an empty search proves nothing, or None if the state is known.
 
         Raises:
@@ -57,7 +57,7 @@ class Notes:
         except OSError as err:
             raise unwritable(self.unsettled, err) from err
 
-    def doubt(self, until: datetime) -> None:
+    def mark_incomplete(self, until: datetime) -> None:
         """Record that the state may lack resources, and the time by which the cloud lists all of them.
 
         Raises:
@@ -121,12 +121,12 @@ class Recovery:
         Raises:
             BusyError: The process cannot be stopped.
         """
-        if abandoned(self._notes.running):
-            end_abandoned(self._notes.running, self._clock, self._emit_waiting)
-            self.doubt()
+        if was_command_killed(self._notes.running):
+            stop_abandoned_cli(self._notes.running, self._clock, self._emit_waiting)
+            self.mark_incomplete()
             self._notes.running.unlink(missing_ok=True)
             return True
-        return self._notes.doubt_until() is not None
+        return self._notes.incomplete_until() is not None
 
     def settle(self, stack: StackPort, searcher: Searcher | None) -> None:
         """Add the resources of interrupted creations to the state and remove every pending operation.
@@ -140,15 +140,15 @@ class Recovery:
             CloudGpuError: The cloud API call fails, or the state cannot be written.
         """
         document = stack.document()
-        interrupted = pending(document)
+        interrupted = pending_operations(document)
         if not interrupted:
             return
         creations = [operation for operation in interrupted if operation.kind == "creating"]
-        until = self.doubt(launching=any(operation.type == FLEET for operation in creations))
+        until = self.mark_incomplete(launching=any(operation.type == FLEET for operation in creations))
         made = {} if searcher is None else self._find_created(creations, searcher, until)
-        stack.replace(settled(document, made))
+        stack.replace(resolve_pending_operations(document, made))
 
-    def doubt(self, *, launching: bool = False) -> datetime:
+    def mark_incomplete(self, *, launching: bool = False) -> datetime:
         """Record that an operation may still take effect; return the time until which an empty search proves nothing.
 
         Raises:
@@ -156,12 +156,12 @@ class Recovery:
         """
         landing_s = self._delays.launch_s if launching else self._delays.landing_s
         until = self._clock.now() + timedelta(seconds=landing_s + self._delays.showing_s)
-        self._notes.doubt(until)
+        self._notes.mark_incomplete(until)
         return until
 
-    def in_doubt(self) -> bool:
+    def may_be_incomplete(self) -> bool:
         """Return True if the cloud may contain resources that the state does not list."""
-        return self._notes.doubt_until() is not None
+        return self._notes.incomplete_until() is not None
 
     def done(self) -> None:
         """Record that the stack matches its program."""
@@ -169,7 +169,7 @@ class Recovery:
 
     def wait(self) -> None:
         """Wait until the cloud lists every resource created so far."""
-        until = self._notes.doubt_until()
+        until = self._notes.incomplete_until()
         if until is not None:
             left_s = (until - self._clock.now()).total_seconds()
             if left_s > 0:

@@ -17,7 +17,7 @@ from pulumi.automation import Stack as AutomationStack
 
 from cloudgpu.engine.base import Stack
 from cloudgpu.engine.pulumi_cli.command import PulumiCommand
-from cloudgpu.engine.pulumi_cli.errors import failed_run
+from cloudgpu.engine.pulumi_cli.errors import error_of_failed_run
 from cloudgpu.engine.pulumi_cli.events import Listener
 from cloudgpu.engine.pulumi_cli.layout import stack_name
 from cloudgpu.paths import unwritable
@@ -172,7 +172,7 @@ class CliStack:
         except CommandError as err:
             if listener.failure is not None:
                 raise listener.failure from err
-            raise failed_run(listener.errors, err, f"pulumi {operation} of {self._stack.name}") from err
+            raise error_of_failed_run(listener.errors, err, f"pulumi {operation} of {self._stack.name}") from err
         if listener.failure is not None:
             raise listener.failure
         return result
@@ -183,4 +183,4 @@ class CliStack:
         except CommandError as err:
             if raw and isinstance(err, StackNotFoundError):
                 raise
-            raise failed_run((), err, f"{doing} {self._name}") from err
+            raise error_of_failed_run((), err, f"{doing} {self._name}") from err

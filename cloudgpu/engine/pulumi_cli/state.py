@@ -11,7 +11,7 @@ from cloudgpu.aws.resources.base import ExistingResource
 from cloudgpu.decoding import malformed_as
 from cloudgpu.engine.base import ResourceState
 from cloudgpu.engine.direct.drift_repair import DriftCheckedResource
-from cloudgpu.engine.direct.protobuf_values import SECRET, SIGNATURE, leaves
+from cloudgpu.engine.direct.protobuf_values import SECRET, SIGNATURE, iter_scalars
 from cloudgpu.engine.pulumi_cli.stacks import Document
 from cloudgpu.engine.redaction import Redactor, is_masked
 from cloudgpu.errors import StateError
@@ -80,7 +80,7 @@ def resources(document: Document) -> tuple[ResourceState, ...]:
 
 
 @_readable
-def guarded(document: Document, region: str) -> list[DriftCheckedResource]:
+def drift_checked_groups(document: Document, region: str) -> list[DriftCheckedResource]:
     """Return the security groups with the inputs that the program set, for drift repair."""
     return [
         DriftCheckedResource(
@@ -98,7 +98,7 @@ def _inputs(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @_readable
-def pending(document: Document) -> tuple[Pending, ...]:
+def pending_operations(document: Document) -> tuple[Pending, ...]:
     """Return the operations that were started and are not recorded as completed."""
     return tuple(
         Pending(
@@ -112,13 +112,13 @@ def pending(document: Document) -> tuple[Pending, ...]:
 
 
 @_readable
-def gangs(document: Document) -> tuple[RecordedFleet, ...]:
+def recorded_fleets(document: Document) -> tuple[RecordedFleet, ...]:
     """Return every fleet in the state."""
     return tuple(_gang(row) for row in _all(document) if row["type"] == FLEET and not row.get("delete"))
 
 
 @_readable
-def settled(document: Document, made: Mapping[str, ExistingResource]) -> Document:
+def resolve_pending_operations(document: Document, made: Mapping[str, ExistingResource]) -> Document:
     """Return the state with these resources (by URN) added and no pending operations.
 
     A resource that a pending creation would have replaced is marked for deletion.
@@ -144,7 +144,7 @@ def _secrets(value: Any) -> set[str]:  # noqa: ANN401
     """Return every string inside the secrets of these inputs."""
     if isinstance(value, dict):
         if _is_secret(value):
-            return {leaf for _, leaf in leaves(parse_json(value[_SECRET])) if isinstance(leaf, str) and leaf}
+            return {leaf for _, leaf in iter_scalars(parse_json(value[_SECRET])) if isinstance(leaf, str) and leaf}
         return {text for inner in value.values() for text in _secrets(inner)}
     if isinstance(value, list):
         return {text for inner in value for text in _secrets(inner)}

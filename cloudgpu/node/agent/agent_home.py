@@ -6,6 +6,6 @@ import os
 import sys
 
 
-def own_folder(name: str) -> str:
+def agent_folder(name: str) -> str:
     """Return the path of `~/.cloudgpu/NAME`. The directory may not exist yet."""
     return os.path.join(os.path.dirname(os.path.abspath(sys.argv[0])), name)

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import Any, Iterator
 
 from .errors import DamagedError
-from .untrusted_data import parsed_object
+from .untrusted_data import parse_json_object
 
 
 def write_json(path: str, value: dict[str, Any]) -> None:
@@ -41,7 +41,7 @@ def read_json(path: str) -> dict[str, Any] | None:
     """
     try:
         with open(path, "rb") as stream:
-            return parsed_object(stream.read())
+            return parse_json_object(stream.read())
     except FileNotFoundError:
         return None
     except ValueError:

@@ -41,7 +41,7 @@ def gpu_ids() -> dict[str, int]:
     return {row[0]: int(row[1]) for row in rows if len(row) > 1 and _is_number(row[1])}
 
 
-def processes(ids: dict[str, int]) -> list[GpuProcess]:
+def gpu_processes(ids: dict[str, int]) -> list[GpuProcess]:
     """Return every compute process on a GPU, with its owner if this user may see the owner.
 
     Raises:

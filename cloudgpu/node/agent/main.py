@@ -10,7 +10,7 @@ from typing import Any, Sequence
 
 from .errors import AgentError
 from .heartbeat import LONG_VERBS, Heartbeat
-from .untrusted_data import parsed
+from .untrusted_data import parse_json
 
 # Imported on demand, so that a status check does not pay for the download modules.
 _VERBS = {
@@ -84,7 +84,7 @@ def _run(argv: Sequence[str]) -> int:
 
 def _spec() -> dict[str, Any]:
     try:
-        spec = parsed(sys.stdin.buffer.read() or b"{}")
+        spec = parse_json(sys.stdin.buffer.read() or b"{}")
     except ValueError:
         # The input may contain secrets, so neither the input nor the parser's excerpt of it is shown.
         raise AgentError("standard input is not JSON") from None

@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Callable
 
-from .untrusted_data import MALFORMED, number, parsed_object, text, whole
+from .untrusted_data import MALFORMED, parse_json_object, require_integer, require_number, text
 from .utc import now
 
 _NVIDIA_SMI = (
@@ -57,7 +57,7 @@ def parse_gpus(text: str) -> list[dict[str, Any]]:
             # The name may contain commas; the three fields after it cannot.
             name, memory, ecc, driver = line.rsplit(",", 3)
             errors = int(ecc) if ecc.strip().isdecimal() else None
-            size = whole(int(memory))
+            size = require_integer(int(memory))
             gpus.append({"name": name.strip(), "memory_mib": size, "ecc_errors": errors, "driver": driver.strip()})
     return gpus
 
@@ -79,7 +79,7 @@ def bootstrap_state(root: str) -> dict[str, Any]:
     if not path.exists() and instance.exists() and not (instance / "boot-finished").exists():
         return _bootstrap_facts("running", "waiting for cloud-init")
     try:
-        return _stored(parsed_object(path.read_bytes()))
+        return _stored(parse_json_object(path.read_bytes()))
     except FileNotFoundError:
         return _bootstrap_facts("none")
     except (OSError, *MALFORMED) as error:
@@ -95,13 +95,13 @@ def _stored(stored: dict[str, Any]) -> dict[str, Any]:
         facts["bootstrap_steps"] = [_step(step) for step in stored.get("steps", [])]
     with suppress(*MALFORMED):
         if facts["bootstrap"] == "running":
-            facts["bootstrap_step_s"] = max(0, int(time.time()) - whole(stored["began_epoch_s"]))
+            facts["bootstrap_step_s"] = max(0, int(time.time()) - require_integer(stored["began_epoch_s"]))
     return facts
 
 
 def _step(step: dict[str, Any]) -> dict[str, Any]:
     words = {name: value for name, value in step.items() if isinstance(value, str)}
-    return {**words, "seconds": int(number(step.get("seconds") or 0))}
+    return {**words, "seconds": int(require_number(step.get("seconds") or 0))}
 
 
 def _bootstrap_facts(state: str, step: str = "", error: str = "") -> dict[str, Any]:

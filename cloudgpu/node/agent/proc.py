@@ -40,12 +40,12 @@ def start_mark(pid: int) -> str:
     return "" if fields[0] in ("Z", "X") else fields[19]
 
 
-def identity(pid: int) -> dict[str, Any]:
+def process_identity(pid: int) -> dict[str, Any]:
     """Return an identity that distinguishes this process from later processes with the same PID."""
     return {"pid": pid, "started": start_mark(pid), "boot": boot_id()}
 
 
-def alive(process: dict[str, Any]) -> bool:
+def is_alive(process: dict[str, Any]) -> bool:
     """Return True if the process with this identity is still running."""
     return (
         bool(process["started"])
@@ -74,7 +74,7 @@ class DeathSignal:
             os._exit(1)
 
 
-def group_alive(group: int) -> bool:
+def is_group_alive(group: int) -> bool:
     """Return True if the process group has members."""
     try:
         os.killpg(group, 0)
@@ -93,7 +93,7 @@ def signal_group(group: int, number: int) -> None:
         return
 
 
-def marked(mark: str) -> list[int]:
+def marked_processes(mark: str) -> list[int]:
     """Return every process that carries the run's mark, in any group or session. Linux only."""
     needle = f"{MARK}={mark}".encode()
     pids = []
@@ -106,7 +106,7 @@ def marked(mark: str) -> list[int]:
 def kill_marked(mark: str) -> None:
     """Kill every process of a run. Repeat until none is left, because they may fork; at most 50 times."""
     for _ in range(50):
-        pids = marked(mark)
+        pids = marked_processes(mark)
         for pid in pids:
             _kill(pid)
         if not pids:

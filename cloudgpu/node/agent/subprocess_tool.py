@@ -48,7 +48,7 @@ def run(argv: Sequence[str], what: str, progress: Callable[[str], None], *, hold
         )
 
 
-def masked(line: str) -> str:
+def mask_url_credentials(line: str) -> str:
     """Return the line with credentials in URLs masked."""
     return _CREDENTIALS.sub(r"\1***@", line)
 
@@ -61,7 +61,7 @@ def _show(tool: subprocess.Popen[bytes], what: str, progress: Callable[[str], No
             progress(f"{what}: still running after {time.monotonic() - began:.0f} s")
             continue
         for line in data.decode("utf-8", "replace").splitlines():
-            shown = masked(line).strip()[:_SHOWN_CHARACTERS]
+            shown = mask_url_credentials(line).strip()[:_SHOWN_CHARACTERS]
             if shown:
                 last_lines.append(shown)
                 progress(shown)

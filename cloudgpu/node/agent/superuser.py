@@ -53,13 +53,13 @@ def run(argv: Sequence[str], within_s: float) -> CommandResult:
         return CommandResult(code, _last_output(output), timed_out)
 
 
-def has(program: str) -> bool:
+def has_program(program: str) -> bool:
     """Return True if a program is on root's PATH."""
     return any(os.access(os.path.join(folder, program), os.X_OK) for folder in _search_path().split(":"))
 
 
 @contextmanager
-def orphans_adopted() -> Iterator[None]:
+def adopt_orphans() -> Iterator[None]:
     """Adopt orphaned descendants as children of this process. Linux only."""
     proc.DeathSignal().adopt_orphans()
     yield
@@ -81,7 +81,7 @@ def descendants() -> set[int]:
     return pids
 
 
-def end(before: set[int]) -> None:
+def kill_new_descendants(before: set[int]) -> None:
     """Kill every descendant of this process that is not in `before`, and wait until they have exited.
 
     The processes may belong to root, and may fork while they are being killed.

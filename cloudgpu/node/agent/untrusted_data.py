@@ -11,7 +11,7 @@ MALFORMED = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError
 LARGEST = 1 << 62
 
 
-def parsed(text: bytes | str) -> Any:  # noqa: ANN401 - JSON of unknown shape
+def parse_json(text: bytes | str) -> Any:  # noqa: ANN401 - JSON of unknown shape
     """Return the value of a JSON document.
 
     Raises:
@@ -23,16 +23,16 @@ def parsed(text: bytes | str) -> Any:  # noqa: ANN401 - JSON of unknown shape
         raise ValueError("nested too deeply") from None
 
 
-def parsed_object(text: bytes | str) -> dict[str, Any]:
+def parse_json_object(text: bytes | str) -> dict[str, Any]:
     """Parse a JSON object.
 
     Raises:
         ValueError: The text is not a JSON object.
     """
-    return mapping(parsed(text))
+    return require_object(parse_json(text))
 
 
-def mapping(value: object) -> dict[str, Any]:
+def require_object(value: object) -> dict[str, Any]:
     """Return the value if it is a JSON object.
 
     Raises:
@@ -43,7 +43,7 @@ def mapping(value: object) -> dict[str, Any]:
     return value
 
 
-def number(value: object, largest: float = LARGEST) -> float:
+def require_number(value: object, largest: float = LARGEST) -> float:
     """Return the value if it is a number from 0 to `largest`.
 
     Raises:
@@ -54,13 +54,13 @@ def number(value: object, largest: float = LARGEST) -> float:
     return value
 
 
-def whole(value: object, largest: int = LARGEST) -> int:
+def require_integer(value: object, largest: int = LARGEST) -> int:
     """Return the value if it is an integer from 0 to `largest`.
 
     Raises:
         ValueError: The value is not such an integer.
     """
-    integer = number(value, largest)
+    integer = require_number(value, largest)
     if not isinstance(integer, int):
         raise ValueError("not a whole number")  # noqa: TRY004 - one exception type for all malformed data
     return integer
@@ -78,7 +78,7 @@ def text(value: object) -> str:
 
 
 @contextmanager
-def malformed_as(error: Callable[[str], Exception]) -> Iterator[None]:
+def raise_malformed_as(error: Callable[[str], Exception]) -> Iterator[None]:
     """Convert the exceptions that a malformed document causes in the block; `error` receives a one-line reason.
 
     Raises:

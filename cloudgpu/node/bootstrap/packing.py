@@ -19,7 +19,7 @@ exec sh "$state_dir/bootstrap.sh"
 _COLUMNS = 120
 
 
-def packed(script: str) -> str:
+def pack_script(script: str) -> str:
     """Return a compressed shell script that runs `script`. The result is deterministic."""
     encoded = base64.b64encode(gzip.compress(script.encode(), compresslevel=9, mtime=0)).decode()
     return _UNPACKER.format(packed="\n".join(textwrap.wrap(encoded, _COLUMNS)))

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from importlib.resources import files
 
 from cloudgpu.catalog.images import driver_for
-from cloudgpu.node.bootstrap.storage_mounts import Mount, functions
+from cloudgpu.node.bootstrap.storage_mounts import Mount, mount_functions
 
 EFA_INSTALLER = "1.50.0"
 """Version of the EFA installer in the machine images of September 2026."""
@@ -45,18 +45,18 @@ class NodeKind:
     driver_branch: int | None = None
 
 
-def script(kind: NodeKind) -> str:
+def bootstrap_script(kind: NodeKind) -> str:
     """Return the bootstrap script of a node."""
     parts = list(_parts(kind))
     steps = [step for part in parts for step in _STEPS.get(part, (part,))]
     body = "\n".join(_text(part) for part in ("head", *parts))
-    mounts = [functions(mount) for mount in kind.mounts]
+    mounts = [mount_functions(mount) for mount in kind.mounts]
     steps += [mount.step for mount in kind.mounts]
     settings = _settings(kind)
     return "\n".join([body, *mounts, *settings, "at_every_boot", *(f"step {name}" for name in steps), "finish", ""])
 
 
-def cleaning() -> str:
+def image_cleanup_script() -> str:
     """Return the script that removes node-specific data before an image is created."""
     return _text("clean")
 

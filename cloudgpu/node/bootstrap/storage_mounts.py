@@ -38,7 +38,7 @@ class Mount:
         return f"mount_{self.name.replace('-', '_')}"
 
 
-def as_kind(text: str) -> Kind:
+def parse_kind(text: str) -> Kind:
     """Return the storage kind of a tag.
 
     Raises:
@@ -51,7 +51,7 @@ def as_kind(text: str) -> Kind:
     raise ValueError(message)
 
 
-def functions(mount: Mount) -> str:
+def mount_functions(mount: Mount) -> str:
     """Return the shell functions that check and perform the mount."""
     where = f'"$root"{shlex.quote(mount.to)}'
     body = [*_LINES[mount.kind](mount, where)]
@@ -65,7 +65,7 @@ def functions(mount: Mount) -> str:
     )
 
 
-def device(volume_id: str) -> str:
+def volume_device_path(volume_id: str) -> str:
     """Return the path of a volume on a Nitro node, independent of its controller number."""
     return f"/dev/disk/by-id/nvme-Amazon_Elastic_Block_Store_{volume_id.replace('-', '')}"
 
@@ -81,7 +81,7 @@ def _lustre(mount: Mount, where: str) -> Iterator[str]:
 
 
 def _ebs(mount: Mount, where: str) -> Iterator[str]:
-    disk = shlex.quote(device(mount.source))
+    disk = shlex.quote(volume_device_path(mount.source))
     yield f'appears "$root"{disk}'
     if not mount.read_only:
         yield f'format_if_empty "$root"{disk}'

@@ -70,7 +70,7 @@ class MountOrder:
     package: str
 
 
-def order(mount: DataMount) -> MountOrder:
+def build_mount_order(mount: DataMount) -> MountOrder:
     """Return the request for a mount.
 
     Raises:

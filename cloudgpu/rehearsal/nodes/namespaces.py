@@ -50,7 +50,7 @@ class CagedBody:
         return f"/home/{user}"
 
     def command(self, argv: list[str], *, cwd: str, terminal: bool) -> list[str]:
-        """Return the command on the machine that runs `argv` inside the node."""
+        """Return the command on this machine that runs `argv` inside the node."""
         enter = [*self.entering(), *namespace_script.LIMITED]
         session = ["setsid", "--ctty"] if terminal else ["setsid"]
         return [*enter, *session, "/bin/sh", "-c", _ENTER, cwd, *argv]

@@ -9,11 +9,11 @@ from cloudgpu.rehearsal.nodes.boot.base_image import Layer
 
 
 class NodeRuntime(Protocol):
-    """Runs the processes of one node on the machine."""
+    """Runs the processes of one simulated node on this machine."""
 
     @property
     def layer(self) -> Layer:
-        """Return the location of the node's files, on the machine and inside the node."""
+        """Return the location of the node's files, on this machine and inside the node."""
 
     @property
     def process(self) -> tuple[int, int]:
@@ -26,7 +26,7 @@ class NodeRuntime(Protocol):
         """Return the login user's home as seen inside the node."""
 
     def command(self, argv: list[str], *, cwd: str, terminal: bool) -> list[str]:
-        """Return the command on the machine that runs `argv` in the node, with a new terminal if requested."""
+        """Return the command on this machine that runs `argv` in the node, with a new terminal if requested."""
 
     def entering(self) -> list[str]:
         """Return the prefix for a command that the host runs inside the node with the host's privileges.

@@ -119,7 +119,7 @@ class SimulatedNodeRecord:
 
 @dataclass(frozen=True)
 class NodePaths:
-    """The files of one node on the machine."""
+    """The files of one simulated node on this machine."""
 
     root: Path
 

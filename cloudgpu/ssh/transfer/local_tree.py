@@ -11,7 +11,7 @@ from cloudgpu.files import SETTINGS_BYTES, read_bytes
 from cloudgpu.ssh.transfer.ignore import IgnoreFile, ignored, parse
 from cloudgpu.ssh.transfer.node_read import KINDS, relative_link, stays_inside
 
-NEVER = frozenset({b".git", b".cloudgpu-part"})
+ALWAYS_IGNORED = frozenset({b".git", b".cloudgpu-part"})
 """Names that are never sent, at any depth: git's folder, and the working folder of a transfer."""
 
 GIT_NAME = b".gitignore"
@@ -38,7 +38,7 @@ class FileListing:
 def files_to_send(root: Path) -> FileListing:
     """List the files of a work directory, applying ignore files.
 
-    Links within the directory are kept; absolute links become relative. Links that lead out of the directory, sockets,
+    Links within the directory are kept; absolute links become relative. Links that point outside the directory, sockets,
     devices and unreadable files are listed in `skipped`.
 
     Raises:
@@ -92,7 +92,7 @@ class _Walk:
         for entry in entries:
             path = here.below + entry.name
             directory = entry.is_dir(follow_symlinks=False)
-            if entry.name in NEVER or here.leaves_out(path, directory=directory):
+            if entry.name in ALWAYS_IGNORED or here.leaves_out(path, directory=directory):
                 continue
             if directory:
                 deeper.append(_Directory(path + b"/", here.own, here.git))

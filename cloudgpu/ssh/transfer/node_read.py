@@ -54,7 +54,7 @@ def relative_link(root: bytes, path: bytes) -> tuple[bytes, str]:
         return b"", reason
     real = os.path.realpath(full)
     if not below(root, real):
-        return b"", "link that leads out of the directory, to " + shown(text)
+        return b"", "link that points outside the directory, to " + shown(text)
     if stays_inside(path, text):
         return text, ""
     # The path as written preserves a chain of links, but it is used only if it leads to the same target.

@@ -9,7 +9,7 @@ from cloudgpu.ssh.transfer.glob import translate
 from cloudgpu.ssh.transfer.node_read import matches
 
 
-def regex(pattern: str) -> str:
+def glob_regex(pattern: str) -> str:
     """Return the regular expression of a glob over the path's bytes, as text with surrogates that survives JSON.
 
     Raises:
@@ -25,20 +25,20 @@ def regex(pattern: str) -> str:
     return os.fsdecode(translated)
 
 
-def regexes(patterns: Sequence[str]) -> list[str]:
+def glob_regexes(patterns: Sequence[str]) -> list[str]:
     """Return the regular expressions of all patterns; if there are none, a regular expression that matches everything.
 
     Raises:
         UsageError: A pattern is not a valid glob.
     """
-    return [regex(pattern) for pattern in patterns or ("**",)]
+    return [glob_regex(pattern) for pattern in patterns or ("**",)]
 
 
-def matching(paths: Iterable[str], patterns: Sequence[str]) -> list[str]:
+def matching_paths(paths: Iterable[str], patterns: Sequence[str]) -> list[str]:
     """Return the matching paths in the given order.
 
     Raises:
         UsageError: A pattern is not a valid glob.
     """
-    compiled = [re.compile(os.fsencode(text), re.DOTALL) for text in regexes(patterns)]
+    compiled = [re.compile(os.fsencode(text), re.DOTALL) for text in glob_regexes(patterns)]
     return [path for path in paths if any(matches(pattern, os.fsencode(path)) for pattern in compiled)]

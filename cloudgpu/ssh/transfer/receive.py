@@ -43,11 +43,11 @@ OnSkipped = Callable[[SkippedDownload], None]
 """Listener for files that could not be downloaded."""
 
 
-def trusted(who: str, fields: object) -> Entry:
+def validate_entry(who: str, fields: object) -> Entry:
     """Validate a manifest entry from a node.
 
     Raises:
-        StateError: The entry is malformed, or its name or link leads out of the directory.
+        StateError: The entry is malformed, or its name or link points outside the directory.
     """
     match fields:
         case [str(path), int(size), int(mtime_ns), int(mode), None | str() as link] if _plausible(size, mtime_ns):
@@ -64,7 +64,7 @@ def trusted(who: str, fields: object) -> Entry:
     return entry
 
 
-def trusted_skipped(who: str, fields: object) -> SkippedDownload:
+def validate_skipped(who: str, fields: object) -> SkippedDownload:
     """Validate a node's report of a file that it cannot send.
 
     Raises:

@@ -13,19 +13,19 @@ from cloudgpu.launch.inventory import Node
 from cloudgpu.paths import unwritable
 from cloudgpu.ssh.base import COMMAND_S, Result
 from cloudgpu.ssh.command import RemoteCommand
-from cloudgpu.ssh.failure_text import describe
+from cloudgpu.ssh.failure_text import node_label
 from cloudgpu.ssh.transfer import node_read, node_tree
 from cloudgpu.ssh.transfer.contents import Contents
 from cloudgpu.ssh.transfer.node_read import portable_entry
 from cloudgpu.ssh.transfer.node_tree import MARK, Entry, entry_at, same
-from cloudgpu.ssh.transfer.patterns import regexes
+from cloudgpu.ssh.transfer.patterns import glob_regexes
 from cloudgpu.ssh.transfer.receive import (
     DownloadDirectory,
     OnSkipped,
     ReceiveStream,
     SkippedDownload,
-    trusted,
-    trusted_skipped,
+    validate_entry,
+    validate_skipped,
 )
 from cloudgpu.text import printable, size_text
 
@@ -184,15 +184,15 @@ def fetch_tree(
     Patterns are globs for whole paths below `source`. A matching directory includes everything below it, and an empty
     list of patterns matches everything. Links within `source` become relative links. Files that cannot be downloaded (a
     link that leads elsewhere, a socket, an unreadable file) are reported to `on_skipped`. The names that the node sends
-    are not trusted and must not lead out of `to`.
+    are not trusted and must not point outside `to`.
 
     Raises:
         UsageError: A pattern is not a valid glob.
-        StateError: A local file cannot be written, or a name would lead out of `to`.
+        StateError: A local file cannot be written, or a name would be outside `to`.
         RemoteCommandError: A remote file cannot be read.
     """
     problem = f"cannot list {source}"
-    answer = _ask(host, _command("list", source), _message(regexes(patterns)), problem)
+    answer = _ask(host, _command("list", source), _message(glob_regexes(patterns)), problem)
     entries, skipped = _listed(host, answer, problem)
     try:
         root = os.fsencode(to)
@@ -210,12 +210,12 @@ def fetch_tree(
 
 def _listed(host: TransferConnection, answer: object, problem: str) -> tuple[list[Entry], list[SkippedDownload]]:
     """Validate a node's listing; return its entries and the files that the node cannot send."""
-    who = describe(host.node)
+    who = node_label(host.node)
     match answer:
         case {"entries": [*entries], "skipped": [*skipped], "unnamed": int(unnamed)}:
-            named = [trusted_skipped(who, fields) for fields in skipped]
+            named = [validate_skipped(who, fields) for fields in skipped]
             more = [SkippedDownload("", f"{unnamed} more that cannot be downloaded", lost=False)] if unnamed > 0 else []
-            return [trusted(who, fields) for fields in entries], named + more
+            return [validate_entry(who, fields) for fields in entries], named + more
         case _:
             raise _malformed_response(host, problem)
 
@@ -346,7 +346,7 @@ def _unsent(landing: DownloadDirectory, files: Sequence[Entry], failed: object) 
 
 def _malformed_response(host: TransferConnection, problem: str) -> RemoteCommandError:
     return RemoteCommandError(
-        f"{describe(host.node)}: {problem}: its response is malformed",
+        f"{node_label(host.node)}: {problem}: its response is malformed",
         hint="check what the node's login shell prints or replaces: `cloudgpu ssh`",
     )
 
@@ -370,4 +370,4 @@ def _failed(host: TransferConnection, problem: str, exit_code: int, tail: Sequen
     hint = "install python3 (3.8 or newer) on the node's PATH" if exit_code == _NOT_FOUND else ""
     tail = [printable(line)[:_REASON_LENGTH] for line in tail]
     because = "; ".join(tail) or f"exit code {exit_code}"
-    return RemoteCommandError(f"{describe(host.node)}: {problem}: {because}", tail=tail, hint=hint)
+    return RemoteCommandError(f"{node_label(host.node)}: {problem}: {because}", tail=tail, hint=hint)

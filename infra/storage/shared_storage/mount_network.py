@@ -22,7 +22,7 @@ class StorageNetwork:
     subnets: dict[str, str]
 
 
-def find_place(args: StorageArgs, parent: pulumi.Resource) -> StorageNetwork:
+def find_storage_network(args: StorageArgs, parent: pulumi.Resource) -> StorageNetwork:
     """Look up the subnets while the program runs, because their number determines which resources to create.
 
     Raises:

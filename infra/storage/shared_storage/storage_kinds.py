@@ -5,7 +5,7 @@ from typing import Any
 import pulumi
 import pulumi_aws as aws
 
-from shared_storage.mount_network import LUSTRE, NFS, StorageSecurityGroup, find_place
+from shared_storage.mount_network import LUSTRE, NFS, StorageSecurityGroup, find_storage_network
 from shared_storage.settings import StorageArgs
 
 _MIB_S_PER_TIB = 125
@@ -40,7 +40,7 @@ class SharedFiles(StorageComponent):
         self, name: str, args: StorageArgs, tags: dict[str, str], opts: pulumi.ResourceOptions | None = None
     ) -> None:
         super().__init__("SharedFiles", name, opts)
-        network = find_place(args, self)
+        network = find_storage_network(args, self)
         access = StorageSecurityGroup(name, args, network, NFS, tags, pulumi.ResourceOptions(parent=self))
         system = aws.efs.FileSystem(
             name,
@@ -77,7 +77,7 @@ class ParallelFiles(StorageComponent):
         self, name: str, args: StorageArgs, tags: dict[str, str], opts: pulumi.ResourceOptions | None = None
     ) -> None:
         super().__init__("ParallelFiles", name, opts)
-        network = find_place(args, self)
+        network = find_storage_network(args, self)
         if args.zone not in network.subnets:
             message = f"VPC {network.vpc_id} has no subnet in {args.zone}: set cloudgpu:subnetIds"
             raise pulumi.RunError(message)

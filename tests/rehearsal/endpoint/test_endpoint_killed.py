@@ -49,7 +49,7 @@ def test_what_was_acknowledged_survives_and_nothing_half_done_appears(life, kill
         settle(life)
         found = observed(aws)
         for writer in writers:
-            for key, after in writer.doubt.items():
+            for key, after in writer.mark_incomplete.items():
                 doubtful += 1
                 before = writer.expected.get(key, ABSENT)
                 now = found.get(key, ABSENT)

@@ -68,7 +68,7 @@ class Writer(threading.Thread):
         self._name = f"w{number}-{seed}"
         self._count = 0
         self.expected = expected
-        self.doubt: dict[Key, Any] = {}
+        self.mark_incomplete: dict[Key, Any] = {}
         self.acknowledged: Counter[str] = Counter()
         self.refused: Counter[str] = Counter()
         self.messages: set[str] = set()
@@ -99,12 +99,12 @@ class Writer(threading.Thread):
                 raise
             self.refused[err.operation_name] += 1
             self.messages.add(err.response["Error"]["Message"])
-            self.doubt = {}  # refused: nothing of it may be there
+            self.mark_incomplete = {}  # refused: nothing of it may be there
 
     def _write(self, call: Callable[..., Any], after: dict[Key, Any], **given: Any) -> Any:
-        self.doubt = after
+        self.mark_incomplete = after
         answer = call(**given)
-        self.doubt = {}
+        self.mark_incomplete = {}
         self.expected.update(after)
         self.acknowledged[call.__name__] += 1
         return answer

@@ -10,7 +10,7 @@ from cloudgpu.clock import SystemClock
 from cloudgpu.ledger.store import open_ledger
 from cloudgpu.rehearsal import client
 from cloudgpu.ssh.command import RemoteCommand
-from cloudgpu.ssh.fanout import all_or_raise, connect_all, on_all
+from cloudgpu.ssh.fanout import all_or_raise, connect_all, run_on_all
 from cloudgpu.state.cluster_and_run_records import RecordStore
 from cloudgpu.state.inventories import stored_inventory
 
@@ -47,7 +47,7 @@ def timers(sandbox) -> tuple[frozenset[datetime], ...]:
     hosts = all_or_raise(connect_all(nodes, sandbox.home.ssh_key, clock=SystemClock()))
     try:
         said = all_or_raise(
-            on_all(hosts.values(), lambda host: host.run(RemoteCommand("systemctl", "list-timers")).stdout)
+            run_on_all(hosts.values(), lambda host: host.run(RemoteCommand("systemctl", "list-timers")).stdout)
         )
     finally:
         for host in hosts.values():

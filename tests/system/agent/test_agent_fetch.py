@@ -147,7 +147,7 @@ def test_a_wrong_checksum_is_named_and_leaves_nothing(server, fetch, tmp_path: P
 
 def test_a_wrong_size_is_named(server, fetch, tmp_path: Path) -> None:
     answer = fetch(wanted(server, tmp_path / "f", size=7), ok=False)
-    assert "were expected" in answer["error"]
+    assert "than the expected" in answer["error"]
 
 
 @pytest.mark.parametrize("code", [403, 404])

@@ -29,7 +29,7 @@ from cloudgpu.run.job import Job
 from cloudgpu.run.logins import RegistryLogin
 from cloudgpu.run.stage import Staged
 from cloudgpu.ssh.base import Result
-from cloudgpu.ssh.failure_text import checked
+from cloudgpu.ssh.failure_text import require_success
 
 PATH = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
 NEEDED = ("dockerd", "docker", "docker-registry", "busybox", "htpasswd", "openssl")
@@ -287,7 +287,7 @@ class LocalHost:
         self.sent: list[str] = []
 
     def run(self, command, *, stdin: bytes = b"", timeout_s=None) -> Result:
-        return checked(self.try_run(command, stdin=stdin))
+        return require_success(self.try_run(command, stdin=stdin))
 
     def try_run(self, command, *, stdin: bytes = b"", timeout_s=None) -> Result:
         done = subprocess.run(

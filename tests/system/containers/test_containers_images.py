@@ -87,7 +87,7 @@ def test_an_image_is_pulled_by_its_digest_and_the_login_is_nowhere_afterwards(cl
     images = gang.images(gang.job({"image": name, "login": login.user}), login)
     assert {one.image for one in images.values()} == {f"{registry.address}/team/fresh@{digest}"}
     assert any(line.startswith("layer ") and line.endswith("1 of 1 layers done") for line in gang.said), gang.said
-    assert f"image {name} is {digest}" in gang.said
+    assert f"image {name} resolved to {digest}" in gang.said
     for folder in (gang.root, docker.config):
         for path in Path(folder).rglob("*"):
             assert not path.is_file() or login.password.encode() not in path.read_bytes(), path

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import pytest
 
 from cloudgpu.errors import RemoteCommandError
-from cloudgpu.ssh.certificate import fresh_certificate
+from cloudgpu.ssh.certificate import generate_certificate
 
 pytestmark = [pytest.mark.main_path, pytest.mark.system]
 
@@ -58,7 +58,7 @@ def test_without_room_for_an_archive_it_is_refused(cluster, docker, other_docker
     _, other = gang.agents
     asked = {"id": image_id(docker, "large:1"), "archive_bytes": 1 << 60}
     request = {"image": "large:1", "repository": "large", "tag": "1", **asked}
-    hand = {"url": "https://127.0.0.1:1", "token": "x", "cert": fresh_certificate(datetime.now(UTC)).pem}
+    hand = {"url": "https://127.0.0.1:1", "token": "x", "cert": generate_certificate(datetime.now(UTC)).pem}
     with pytest.raises(RemoteCommandError, match=r"temporarily needs up to .* GiB") as caught:
         other.ask("image", {**request, "hand": hand})
     assert caught.value.code == "disk-full"

@@ -9,14 +9,14 @@ from datetime import UTC, datetime
 
 import pytest
 
-from cloudgpu.ssh.certificate import fresh_certificate
+from cloudgpu.ssh.certificate import generate_certificate
 from tests.system.data.conftest import Asked
 
 pytestmark = [pytest.mark.main_path, pytest.mark.system]
 
 CONTENT = os.urandom(1 << 20) * 40 + b"the end"
 TOKEN = "a-token-of-this-call"
-CERTIFICATE = fresh_certificate(datetime.now(UTC))
+CERTIFICATE = generate_certificate(datetime.now(UTC))
 SECRETS = {"token": TOKEN, "cert": CERTIFICATE.pem, "key": CERTIFICATE.key}
 
 
@@ -107,12 +107,12 @@ def test_nobody_else_gets_anything(ask, folder):
         for path in ("/../secret", "/%2e%2e/secret", "/link", "/nothing", "/deep", "//etc/passwd", "/a%00b"):
             assert answer(hand, path) == (404, b""), path
         with pytest.raises(ssl.SSLCertVerificationError):
-            answer(hand, "/big", cert=fresh_certificate(datetime.now(UTC)).pem)
+            answer(hand, "/big", cert=generate_certificate(datetime.now(UTC)).pem)
 
 
 def test_one_that_is_not_the_node_is_not_believed(ask, other, folder, tmp_path):
     with handing(ask, folder=str(folder)) as (_, hand):
-        stranger = {**hand, "cert": fresh_certificate(datetime.now(UTC)).pem}
+        stranger = {**hand, "cert": generate_certificate(datetime.now(UTC)).pem}
         told = other("fetch", {**orders(folder, tmp_path / "there", stranger), "attempts": 1}, ok=False)
         assert told["code"] == "network"
         assert TOKEN not in json.dumps(told)

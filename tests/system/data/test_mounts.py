@@ -78,7 +78,7 @@ def test_what_failed_half_way_leaves_nothing_mounted(ask, order, tmp_path):
     first = order()["mounts"][0]
     second = order(target="/data/y", argv=["sh", "-c", "echo wrong fs type >&2; exit 32"])["mounts"][0]
     answer = ask("mount", {"run": "one", "mounts": [first, second]}, ok=False)
-    assert "(sh ended with 32: wrong fs type)" in answer["error"]
+    assert "(sh exited with code 32: wrong fs type)" in answer["error"]
     assert not mounted(tmp_path / "data" / "x")
 
 

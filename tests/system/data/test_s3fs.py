@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from cloudgpu.node.mounts import DataMount, order
+from cloudgpu.node.mounts import DataMount, build_mount_order
 from cloudgpu.recipe.sources import source_of
 
 pytestmark = [pytest.mark.main_path, pytest.mark.system]
@@ -46,7 +46,7 @@ def test_a_bucket_is_shown_by_the_role_of_the_node(network, tmp_path, writable):
     endpoint = network(do="endpoint")["url"]
     place = tmp_path / "root" / "data" / "sets"
     mount = DataMount("sets", source_of("s3://sets/digits"), str(place), "us-east-1", writable, "s3fs", endpoint)
-    made = order(mount)
+    made = build_mount_order(mount)
     wanted = {"name": "sets", "source": "s3://sets/digits", "target": str(place), "root": str(tmp_path / "root")}
     spec = {"run": "one", "mounts": [{**wanted, "argv": list(made.argv), "program": made.program, "seconds": 20}]}
     assert network(do="agent", verb="mount", spec=spec)["out"] == {"mounted": ["sets"], "reused": []}
@@ -62,7 +62,7 @@ def test_a_bucket_is_shown_by_the_role_of_the_node(network, tmp_path, writable):
 def test_a_service_that_never_answers_is_given_up(network, tmp_path):
     silent = network(do="silence")["url"]
     place = tmp_path / "root" / "data" / "sets"
-    made = order(DataMount("sets", source_of("s3://sets"), str(place), "us-east-1", False, "s3fs", silent))
+    made = build_mount_order(DataMount("sets", source_of("s3://sets"), str(place), "us-east-1", False, "s3fs", silent))
     wanted = {"name": "sets", "source": "s3://sets", "target": str(place), "root": str(tmp_path / "root")}
     spec = {"run": "one", "mounts": [{**wanted, "argv": list(made.argv), "program": "s3fs", "seconds": 2}]}
     answer = network(do="agent", verb="mount", spec=spec)["out"]

@@ -15,7 +15,7 @@ from cloudgpu.launch.inventory import Inventory
 from cloudgpu.paths import Home
 from cloudgpu.recipe.loading import load
 from cloudgpu.recipe.resolve import resolve
-from cloudgpu.run.agent import install
+from cloudgpu.run.agent import install_agent
 from cloudgpu.run.follow import follow
 from cloudgpu.run.images import provide_image
 from cloudgpu.run.job import Job
@@ -33,7 +33,7 @@ def main() -> None:
     inventory = Inventory.from_json(order["inventory"])
     job = Job(order["run_id"], recipe, inventory, new_gang_token())
     clock = SystemClock()
-    agents = [install(connect(node, Path(order["key"]), clock=clock)) for node in inventory.nodes]
+    agents = [install_agent(connect(node, Path(order["key"]), clock=clock)) for node in inventory.nodes]
     sent = send_workdir(job, agents, loaded.base, lambda note: None)
     staged = stage(job, agents, lambda _: (), loaded.base, lambda note: None, sent_bytes=sent)
     container = recipe.environment.container

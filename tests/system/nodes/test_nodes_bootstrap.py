@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from cloudgpu.node.bootstrap import NodeKind, packed, script
+from cloudgpu.node.bootstrap import NodeKind, bootstrap_script, pack_script
 from gpu_cluster.user_data import user_data
 
 pytestmark = pytest.mark.system
@@ -19,9 +19,9 @@ step store
 
 
 def test_a_step_that_needs_a_boot_gets_one_and_the_rest_follows(workspace):
-    text = script(NodeKind("V100", "Volta")).replace("step store\n", _STEP.lstrip())
+    text = bootstrap_script(NodeKind("V100", "Volta")).replace("step store\n", _STEP.lstrip())
     expires_at = (datetime.now(UTC) + timedelta(hours=1)).replace(microsecond=0)
-    whole = user_data(expires_at, packed(text))
+    whole = user_data(expires_at, pack_script(text))
     node = workspace.client.start(workspace.spec(user_data=whole))
 
     def told() -> dict:

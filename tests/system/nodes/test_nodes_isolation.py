@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from cloudgpu.node.bootstrap import NodeKind, packed, script
+from cloudgpu.node.bootstrap import NodeKind, bootstrap_script, pack_script
 from gpu_cluster.user_data import user_data
 
 pytestmark = pytest.mark.system
@@ -124,7 +124,9 @@ def test_hostile_user_data_changes_nothing_and_ends_only_its_node(caged_workspac
 
 def test_a_full_bootstrap_leaves_the_machine_as_it_was(workspace, tmp_path):
     before = _machine(tmp_path)
-    whole = user_data(datetime.now(UTC) + timedelta(hours=1), packed(script(NodeKind("V100", "Volta", efa=True))))
+    whole = user_data(
+        datetime.now(UTC) + timedelta(hours=1), pack_script(bootstrap_script(NodeKind("V100", "Volta", efa=True)))
+    )
     node = workspace.client.start(workspace.spec(user_data=whole))
     console = workspace.finished()
     assert "cloudgpu bootstrap: done" in console

@@ -20,7 +20,7 @@ import pytest
 from cloudgpu.clock import ManualClock, SystemClock
 from cloudgpu.errors import ConnectError, HostKeyError, RemoteCommandError
 from cloudgpu.ssh.command import Raw, RemoteCommand, Secret
-from cloudgpu.ssh.connection import SshHost, connect, wait_for
+from cloudgpu.ssh.connection import SshHost, connect, wait_for_ssh
 from cloudgpu.ssh.fanout import all_or_raise, wait_for_all
 from cloudgpu.ssh.keys import ensure_key
 from cloudgpu.ssh.openssh_command import JumpNode, ServerKey, ssh_argv, write_known_hosts
@@ -277,18 +277,18 @@ def test_waiting_for_a_node_that_boots(sshd: Sshd, start_sshd: Any) -> None:
 
     clock = Boots(datetime(2026, 11, 21, tzinfo=UTC))
     try:
-        with wait_for(booting, sshd.key, clock=clock, deadline_s=300) as host:
+        with wait_for_ssh(booting, sshd.key, clock=clock, deadline_s=300) as host:
             assert host.run(RemoteCommand("true")).ok
         assert 20 < clock.monotonic() < 30
     finally:
         started[0].kill()
     clock = ManualClock(datetime(2026, 11, 21, tzinfo=UTC))
     with pytest.raises(ConnectError, match="refused the connection"):
-        wait_for(replace(booting, port=free_port()), sshd.key, clock=clock, deadline_s=300)
+        wait_for_ssh(replace(booting, port=free_port()), sshd.key, clock=clock, deadline_s=300)
     assert 300 <= clock.monotonic() < 310
     before = clock.monotonic()
     with pytest.raises(HostKeyError):
-        wait_for(replace(sshd.node(), host_keys=("SHA256:x",)), sshd.key, clock=clock, deadline_s=300)
+        wait_for_ssh(replace(sshd.node(), host_keys=("SHA256:x",)), sshd.key, clock=clock, deadline_s=300)
     assert clock.monotonic() == before
 
 

@@ -10,7 +10,7 @@ from cloudgpu.catalog import InstanceType, load
 from cloudgpu.catalog.quotas import quota_of
 from cloudgpu.rehearsal.aws_api.ec2 import instance_types
 from cloudgpu.rehearsal.aws_api.service_quotas import QUOTAS
-from gpu_cluster.interfaces import EFA_CARDS, interfaces, most_efa
+from gpu_cluster.interfaces import EFA_CARDS, interfaces, max_efa_interfaces
 
 CATALOG = load()
 LIVING = [kind for kind in CATALOG.rentable if not kind.retired]
@@ -21,7 +21,7 @@ CODES = {(quota.bucket, quota.market): quota.code for quota in QUOTAS if quota.b
 
 def test_the_program_gives_a_type_as_many_efa_as_it_has():
     for kind in LIVING:
-        assert most_efa(kind.name) == max(kind.efa_interfaces, 1), kind.name
+        assert max_efa_interfaces(kind.name) == max(kind.efa_interfaces, 1), kind.name
     assert EFA_CARDS.keys() <= CATALOG.types.keys()
 
 

@@ -3,8 +3,8 @@
 from dataclasses import dataclass, field
 
 from cloudgpu.aws.resources.base import ExistingResource
-from cloudgpu.engine.direct.drift_repair import DriftCheckedResource, drift, repair_drift
-from cloudgpu.engine.pulumi_cli.state import guarded
+from cloudgpu.engine.direct.drift_repair import DriftCheckedResource, find_drift, repair_drift
+from cloudgpu.engine.pulumi_cli.state import drift_checked_groups
 
 GROUP = "aws:ec2/securityGroup:SecurityGroup"
 
@@ -44,7 +44,7 @@ def context(region, token):
 def test_only_what_strayed_is_changed_and_every_difference_is_told():
     door = Door({"a-1": ("22 was let in",), "b-1": ()})
     rows = [recorded("a"), recorded("b"), recorded("fleet", "aws:ec2/fleet:Fleet")]
-    assert drift(rows, Handlers(door), context) == ("22 was let in",)
+    assert find_drift(rows, Handlers(door), context) == ("22 was let in",)
     assert door.updated == []
     assert repair_drift(rows, Handlers(door), context) == ("22 was let in",)
     assert door.updated == [(("us-east-1", "token-of-a"), "a-1", {"name": "a"})]
@@ -56,6 +56,6 @@ def test_pulumis_state_tells_what_the_program_asked_for_and_nothing_of_what_is_o
         return {"type": GROUP, "urn": f"urn::{name}", "id": f"{name}-1", "inputs": inputs, **more}
 
     rows = [row("nodes"), row("old", delete=True), row("theirs", external=True), {"type": "x:y:Z", "urn": "urn::z"}]
-    assert guarded({"deployment": {"resources": rows}}, "us-west-2") == [
+    assert drift_checked_groups({"deployment": {"resources": rows}}, "us-west-2") == [
         DriftCheckedResource(GROUP, "nodes", "nodes-1", "us-west-2", "", {"name": "nodes"})
     ]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from cloudgpu.engine.direct.resource_options import seconds
+from cloudgpu.engine.direct.resource_options import parse_duration
 from cloudgpu.errors import BadRequestError, CloudError, TeardownError, UnsupportedError
 
 
@@ -219,13 +219,13 @@ def test_files_as_values_are_refused_by_name(workspace):
 
 @pytest.mark.parametrize(("text", "expected"), [("90s", 90), ("5m", 300), ("1h30m", 5400), ("250ms", 0.25), ("", None)])
 def test_durations(text, expected):
-    assert seconds(text) == expected
+    assert parse_duration(text) == expected
 
 
 @pytest.mark.parametrize("text", ["5", "m", "5 m", "five", "5m!"])
 def test_rubbish_durations(text):
     with pytest.raises(BadRequestError):
-        seconds(text)
+        parse_duration(text)
 
 
 AWS = """

@@ -4,8 +4,8 @@ from datetime import timedelta
 
 import pytest
 
-from cloudgpu.engine.direct.delete import BY_THE_HOUR
-from cloudgpu.engine.direct.unanswered_delays import AT_AWS
+from cloudgpu.engine.direct.delete import HOURLY_BILLED_TYPES
+from cloudgpu.engine.direct.unanswered_delays import AWS_DELAYS
 
 ONE = 'Thing("a")'
 
@@ -39,7 +39,7 @@ def waited(workspace, work):
     return workspace.clock.monotonic() - begun
 
 
-@pytest.mark.parametrize("seconds", [0, 1, AT_AWS.landing_s, AT_AWS.landing_s + AT_AWS.showing_s])
+@pytest.mark.parametrize("seconds", [0, 1, AWS_DELAYS.landing_s, AWS_DELAYS.landing_s + AWS_DELAYS.showing_s])
 def test_what_lands_late_is_ended(workspace, crash, seconds):
     killed(workspace, crash, moment="created")
     late = lands_after(workspace, "a", seconds)
@@ -49,9 +49,9 @@ def test_what_lands_late_is_ended(workspace, crash, seconds):
 
 
 def test_a_launch_has_as_long_as_its_caller_would_have_waited(workspace, crash, monkeypatch):
-    monkeypatch.setattr("cloudgpu.engine.direct.intent_search.BY_THE_HOUR", frozenset({"fake:index:Thing"}))
+    monkeypatch.setattr("cloudgpu.engine.direct.intent_search.HOURLY_BILLED_TYPES", frozenset({"fake:index:Thing"}))
     killed(workspace, crash, moment="created")
-    late = lands_after(workspace, "a", AT_AWS.launch_s + AT_AWS.showing_s)
+    late = lands_after(workspace, "a", AWS_DELAYS.launch_s + AWS_DELAYS.showing_s)
     workspace.destroy()
     assert not late
     assert workspace.cloud.things == {}
@@ -61,9 +61,9 @@ def test_the_wait_has_an_end_and_is_said_on_the_way(workspace, crash):
     killed(workspace, crash)
     begun = workspace.clock.now()
     workspace.events.clear()
-    assert waited(workspace, workspace.destroy) == AT_AWS.landing_s + AT_AWS.showing_s
+    assert waited(workspace, workspace.destroy) == AWS_DELAYS.landing_s + AWS_DELAYS.showing_s
     said = [event.detail for event in workspace.events if event.kind == "waiting"]
-    until = begun + timedelta(seconds=AT_AWS.landing_s + AT_AWS.showing_s)
+    until = begun + timedelta(seconds=AWS_DELAYS.landing_s + AWS_DELAYS.showing_s)
     assert said == [f"its create call received no response and may still take effect until {until:%H:%M:%S} UTC"] * len(
         said
     )
@@ -78,7 +78,7 @@ def test_an_hour_later_nothing_is_under_way_any_more(workspace, crash):
 
 def test_up_again_does_not_wait_for_what_its_own_token_answers(workspace, crash):
     killed(workspace, crash)
-    assert waited(workspace, workspace.up) <= AT_AWS.showing_s
+    assert waited(workspace, workspace.up) <= AWS_DELAYS.showing_s
     assert workspace.cloud.made["a"] == 1
 
 
@@ -87,12 +87,12 @@ def test_up_again_does_not_wait_for_what_its_own_token_answers(workspace, crash)
 def test_a_clock_that_was_set_makes_no_wait_endless(workspace, crash, jump_s, work):
     killed(workspace, crash)
     workspace.clock._now += timedelta(seconds=jump_s)
-    assert waited(workspace, getattr(workspace, work)) <= AT_AWS.landing_s + AT_AWS.showing_s
+    assert waited(workspace, getattr(workspace, work)) <= AWS_DELAYS.landing_s + AWS_DELAYS.showing_s
 
 
 def test_a_clock_set_forward_while_one_waits_does_not_end_the_wait(workspace, crash):
     killed(workspace, crash, moment="created")
-    late = lands_after(workspace, "a", AT_AWS.landing_s)
+    late = lands_after(workspace, "a", AWS_DELAYS.landing_s)
     lands, jumped = workspace.cloud.script, []
 
     def script(moment, about):
@@ -108,12 +108,12 @@ def test_a_clock_set_forward_while_one_waits_does_not_end_the_wait(workspace, cr
 
 
 def test_nodes_that_stand_are_not_paid_for_while_a_call_is_waited_for(workspace, crash, monkeypatch):
-    assert "aws:ec2/fleet:Fleet" in BY_THE_HOUR
-    monkeypatch.setattr("cloudgpu.engine.direct.delete.BY_THE_HOUR", frozenset({"fake:index:Thing"}))
+    assert "aws:ec2/fleet:Fleet" in HOURLY_BILLED_TYPES
+    monkeypatch.setattr("cloudgpu.engine.direct.delete.HOURLY_BILLED_TYPES", frozenset({"fake:index:Thing"}))
     killed(workspace, crash, 'a = Thing("a")\nThing("b", uses=a.arn)', name="b")
     begun = workspace.clock.monotonic()
     when = {}
     workspace.cloud.script = lambda moment, about: when.setdefault((moment, about), workspace.clock.monotonic() - begun)
     workspace.destroy()
     assert when["deleted", "a"] == 0
-    assert workspace.clock.monotonic() - begun >= AT_AWS.landing_s
+    assert workspace.clock.monotonic() - begun >= AWS_DELAYS.landing_s

@@ -5,8 +5,8 @@ from google.protobuf import struct_pb2
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloudgpu.engine.direct.property_path import carried_over, differs, parse
-from cloudgpu.engine.direct.protobuf_values import UNKNOWN, is_unknown, leaves, plain, struct
+from cloudgpu.engine.direct.property_path import differs, parse, restore_old_values
+from cloudgpu.engine.direct.protobuf_values import UNKNOWN, is_unknown, iter_scalars, struct, to_plain
 from cloudgpu.errors import BadRequestError
 
 SCALARS = st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(max_size=8)
@@ -20,20 +20,20 @@ PROPERTIES = st.dictionaries(st.text(min_size=1, max_size=4), VALUES, max_size=4
 
 @given(PROPERTIES)
 def test_there_and_back(values):
-    back = plain(struct(values))
+    back = to_plain(struct(values))
     assert back.values == {name: value for name, value in values.items() if value is not None}
     assert back.secret_paths == set()
 
 
 @given(PROPERTIES)
 def test_secrets_are_unwrapped_and_remembered(values):
-    back = plain(struct(values, frozenset(values)))
+    back = to_plain(struct(values, frozenset(values)))
     assert back.secret_paths == {(name,) for name in values}
     assert back.values == {name: value for name, value in values.items() if value is not None}
 
 
 def test_integers_stay_integers():
-    back = plain(struct({"a": 22, "b": 0.5, "c": True})).values
+    back = to_plain(struct({"a": 22, "b": 0.5, "c": True})).values
     assert {name: type(value) for name, value in back.items()} == {"a": int, "b": float, "c": bool}
 
 
@@ -50,7 +50,7 @@ def test_references_outputs_and_unknowns():
             "list": [UNKNOWN],
         }
     )
-    back = plain(message)
+    back = to_plain(message)
     assert back.values["ref"] == "i-1"
     assert back.values["component"] == "urn:x"
     assert back.values["out"] == 1
@@ -61,7 +61,7 @@ def test_references_outputs_and_unknowns():
 
 @given(PROPERTIES)
 def test_leaves_lead_back_to_their_values(values):
-    for path, leaf in leaves(values):
+    for path, leaf in iter_scalars(values):
         found = values
         for part in path:
             found = found[part]
@@ -92,14 +92,14 @@ def test_no_paths(text):
 
 
 def test_carrying_over_drops_what_the_old_one_did_not_have():
-    assert carried_over({"a": {}}, {"a": {"b": 1}, "c": 2}, ["a.b"]) == {"a": {}, "c": 2}
-    assert carried_over({"a": [1]}, {"a": [5, 6, 7]}, ["a[*]"]) == {"a": [1]}
-    assert carried_over({"a": 1}, {}, ["a", "b.c"]) == {"a": 1}
+    assert restore_old_values({"a": {}}, {"a": {"b": 1}, "c": 2}, ["a.b"]) == {"a": {}, "c": 2}
+    assert restore_old_values({"a": [1]}, {"a": [5, 6, 7]}, ["a[*]"]) == {"a": [1]}
+    assert restore_old_values({"a": 1}, {}, ["a", "b.c"]) == {"a": 1}
 
 
 @given(PROPERTIES, PROPERTIES)
 def test_ignoring_everything_keeps_the_old_one(old, new):
-    result = carried_over(old, new, ["*"])
+    result = restore_old_values(old, new, ["*"])
     assert result == old
     assert not differs(old, result, ("*",))
 
@@ -108,5 +108,5 @@ def test_ignoring_everything_keeps_the_old_one(old, new):
 def test_carrying_over_changes_neither(old, new):
     before = repr((old, new))
     for path in ("a", "a.b", "a[0]", "*", "a[*].b"):
-        carried_over(old, new, [path])
+        restore_old_values(old, new, [path])
     assert repr((old, new)) == before

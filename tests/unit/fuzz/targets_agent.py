@@ -184,7 +184,7 @@ def _ordered(message: Any) -> None:
 
 def _status(content: bytes) -> None:
     folder = written("agent/status.json", content).parent
-    found = status.read(str(folder))
+    found = status.read_status(str(folder))
     assert isinstance(found["state"], str)
     json.dumps(found)
 
@@ -208,7 +208,7 @@ def _stop(value: Any) -> None:
 def _lease_file(content: bytes) -> None:
     written("leases/lease-t.json", content)
     with mock.patch.object(store, "FOLDER", str(scratch() / "leases")):
-        for one in store.active():
+        for one in store.active_leases():
             conforms(type(one), one)
             assert isinstance(one.description, str)
 
@@ -242,13 +242,13 @@ def _gpu_rows(text: str) -> None:
     ):
         ids = gpu_use.gpu_ids()
         conforms(dict[str, int], ids)
-        for one in gpu_use.processes({"GPU-0": 0, **ids}):
+        for one in gpu_use.gpu_processes({"GPU-0": 0, **ids}):
             conforms(type(one), one)
 
 
 def _fetch(value: Any) -> None:
     if isinstance(value, dict):
-        for one in request.read(value):
+        for one in request.parse_requested_files(value):
             conforms(type(one), one)
             assert one.size >= 0
 
@@ -269,7 +269,7 @@ def _metadata(content: bytes) -> None:
 
 def _metadata_token(content: bytes) -> None:
     with _metadata_service(content, b"role"):
-        found = aws_role.metadata("/latest/a")
+        found = aws_role.read_metadata("/latest/a")
     assert found is None or isinstance(found, str)
 
 
@@ -300,7 +300,7 @@ def _pulled(content: bytes) -> None:
 
 
 def _engine_info(content: bytes) -> None:
-    info = docker_api.checked(_engine(content))
+    info = docker_api.check_engine(_engine(content))
     assert isinstance(info["Version"], str)
 
 
@@ -332,7 +332,7 @@ def _image_request(value: Any) -> None:
 
 
 def _verified(content: bytes) -> None:
-    with mock.patch.object(dataset_index, "own_folder", return_value=str(scratch() / "data")):
+    with mock.patch.object(dataset_index, "agent_folder", return_value=str(scratch() / "data")):
         spec = {"cache": {"name": "n", "source": "s", "to": "/t"}}
         path = Path(dataset_index.Record(spec)._path)
         written(f"data/{path.name}", content)
@@ -368,13 +368,13 @@ def _location(text: str) -> None:
 
 
 def _expiry(text: str) -> None:
-    found = expiry.armed(text)
+    found = expiry.confirmed_expiry(text)
     assert found is None or found.utcoffset() is not None
 
 
 def _requirement(text: str) -> None:
     try:
-        requirements.by_hand(text)
+        requirements.check_without_packaging(text)
     except ValueError:
         return  # whatever is not understood counts as missing
 

@@ -36,7 +36,7 @@ from cloudgpu.aws.pricing import offers, prices, quotas
 from cloudgpu.aws.storage import buckets, discovery, objects
 from cloudgpu.catalog.snapshot import TypeFacts
 from cloudgpu.errors import CloudGpuError
-from cloudgpu.launch.image_name import image_name
+from cloudgpu.launch.image_name import parse_image_name
 from cloudgpu.node.agent.fetch import http_request
 from cloudgpu.plan.reservations import Reservation
 from tests.unit.fuzz.conformity import conforms
@@ -332,7 +332,7 @@ def _challenge(text: str) -> None:
 
 class _FakeWeb(RegistryClient):
     def __init__(self, body: bytes) -> None:
-        super().__init__(image_name("registry.example/a:1"), None, 1.0)
+        super().__init__(parse_image_name("registry.example/a:1"), None, 1.0)
         self._body = body
 
     def get(self, path: str, accept: str = "*/*") -> SourceResponse:
@@ -340,7 +340,7 @@ class _FakeWeb(RegistryClient):
 
 
 def _manifest(body: bytes) -> None:
-    seen = _described("registry.example/a:1", image_name("registry.example/a:1"), _FakeWeb(body))
+    seen = _described("registry.example/a:1", parse_image_name("registry.example/a:1"), _FakeWeb(body))
     conforms(type(seen), seen)
     assert seen.packed_bytes is None or seen.packed_bytes >= 0
 
@@ -368,11 +368,11 @@ def _followed(location: str) -> None:
                 return SourceResponse(302, {"location": location}, b"")
             return super()._sent("ftp:" + url, accept, authorization, guarded=guarded)
 
-    Redirecting(image_name("registry.example/a:1"), None, 1.0).get("a")
+    Redirecting(parse_image_name("registry.example/a:1"), None, 1.0).get("a")
 
 
 def _image_name(text: str) -> None:
-    found = image_name(text)
+    found = parse_image_name(text)
     assert found.registry
     assert isinstance(found.on_loopback, bool)
     assert isinstance(found.repository + found.server, str)

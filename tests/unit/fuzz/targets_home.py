@@ -257,10 +257,10 @@ def _ledger_time(text: str) -> None:
 
 def _pulumi_state(value: Any) -> None:
     pulumi_state.resources(value)
-    pulumi_state.guarded(value, "us-east-1")
-    pulumi_state.pending(value)
-    pulumi_state.gangs(value)
-    pulumi_state.settled(value, {})
+    pulumi_state.drift_checked_groups(value, "us-east-1")
+    pulumi_state.pending_operations(value)
+    pulumi_state.recorded_fleets(value)
+    pulumi_state.resolve_pending_operations(value, {})
 
 
 def _show(shown: Any) -> None:
@@ -275,7 +275,7 @@ def _finite(value: object) -> bool:
 
 def _unsettled(content: bytes) -> None:
     notes = notes_in(written("notes/unsettled", content).parent)
-    until = notes.doubt_until()
+    until = notes.incomplete_until()
     assert until is None or until.utcoffset() is not None
     _ = until is not None and until > NOW
 

@@ -35,7 +35,7 @@ from cloudgpu.cli.terminal.number_format import duration
 from cloudgpu.clock import ManualClock
 from cloudgpu.decoding import decoded
 from cloudgpu.engine.direct.project import Project, read_project
-from cloudgpu.engine.plugin.configuration import configuration
+from cloudgpu.engine.plugin.configuration import read_configuration
 from cloudgpu.errors import CloudGpuError, RecipeError, RemoteCommandError
 from cloudgpu.hosts.host import HostsFile, OwnHost
 from cloudgpu.hosts.loading import load as load_hosts
@@ -52,7 +52,7 @@ from cloudgpu.run.containers import NodeImage
 from cloudgpu.run.images import _node_image, _read
 from cloudgpu.run.metrics import Metrics
 from cloudgpu.run.node_health import Health, _ready
-from cloudgpu.run.verdict import Chunk, Verdict, agreed
+from cloudgpu.run.verdict import Chunk, Verdict, combine_verdicts
 from cloudgpu.settings import load as load_settings
 from cloudgpu.ssh.command import RemoteCommand
 from cloudgpu.ssh.fake import FakeHost
@@ -210,7 +210,7 @@ def _chunk(value: Any) -> None:
 def _verdict(value: Any) -> None:
     verdict = Verdict.of(value)
     conforms(Verdict, verdict)
-    assert agreed([verdict, Verdict("failed", 1, 0, 0, "a")])
+    assert combine_verdicts([verdict, Verdict("failed", 1, 0, 0, "a")])
 
 
 class _Stream:
@@ -271,10 +271,10 @@ def _described_host(value: Any) -> None:
 
 
 def _image_answer(value: Any) -> None:
-    from cloudgpu.launch.image_name import image_name
+    from cloudgpu.launch.image_name import parse_image_name
 
     if isinstance(value, Mapping):
-        found = _node_image(image_name("a:1"), _read(0, value))
+        found = _node_image(parse_image_name("a:1"), _read(0, value))
         conforms(NodeImage, found)
 
 
@@ -372,7 +372,7 @@ def _glob(data: bytes) -> None:
 
 
 def _pattern(text: str) -> None:
-    patterns.matching(["a/b.txt"], [text])
+    patterns.matching_paths(["a/b.txt"], [text])
 
 
 def _key(content: bytes) -> None:
@@ -387,7 +387,7 @@ def _project(content: bytes) -> None:
 def _provider(value: Any) -> None:
     environ = {"AWS_ENDPOINT_URL": "http://127.0.0.1:1", "AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b"}
     if isinstance(value, Mapping):
-        conforms(dict[str, str], configuration(value, environ).tags)
+        conforms(dict[str, str], read_configuration(value, environ).tags)
 
 
 RECIPE_TEXT = "schema: 1\nname: demo\nresources: {gpus: 'V100:8'}\nlaunch:\n  launcher: torchrun\n  command: train.py\n"

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from cloudgpu.launch.environment import layered
+from cloudgpu.launch.environment import rank_environment
 from cloudgpu.launch.inventory import Inventory, Node
 from cloudgpu.launch.network import network_environment
 from cloudgpu.recipe.schema import Recipe
@@ -24,15 +24,15 @@ PAIR = Inventory("x", (NODE, replace(NODE, index=1)))
 
 
 def test_ranks_see_the_gpus_that_the_cluster_has_whatever_a_recipe_says():
-    assert layered(RECIPE, PAIR, NODE, {}, 4)["CUDA_VISIBLE_DEVICES"] == "1,2,4,7"
+    assert rank_environment(RECIPE, PAIR, NODE, {}, 4)["CUDA_VISIBLE_DEVICES"] == "1,2,4,7"
     whole = replace(NODE, devices=())
-    assert layered(RECIPE, PAIR, whole, {}, 4)["CUDA_VISIBLE_DEVICES"] == "0"
+    assert rank_environment(RECIPE, PAIR, whole, {}, 4)["CUDA_VISIBLE_DEVICES"] == "0"
 
 
 def test_the_interface_of_the_inventory_is_a_default():
     assert network_environment(RECIPE, NODE, 2) == {"NCCL_SOCKET_IFNAME": "=ib0", "GLOO_SOCKET_IFNAME": "ib0"}
     assert network_environment(RECIPE, NODE, 1) == {}
-    environment = layered(RECIPE, PAIR, NODE, {}, 4)
+    environment = rank_environment(RECIPE, PAIR, NODE, {}, 4)
     assert (environment["NCCL_SOCKET_IFNAME"], environment["GLOO_SOCKET_IFNAME"]) == ("eth7", "ib0")
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from cloudgpu.catalog import load as load_catalog
 from cloudgpu.hosts.host import HostsFile, Jump
-from cloudgpu.hosts.inventory_update import filled
+from cloudgpu.hosts.inventory_update import fill_scanned_fields
 from cloudgpu.hosts.loading import HostsFileError, load
 
 KEY = "SHA256:jv2UE6xOw9GZ2Ye0hs1KxlcX3kTyXQ0gEVXrrNzgTno"
@@ -120,7 +120,7 @@ def test_a_file_that_is_not_there_says_how_to_name_one(tmp_path: Path):
 def test_a_scan_adds_what_is_missing_and_changes_nothing_else():
     text = "# ours\ndefaults:\n  user: ann\nhosts:\n  - name: red  # the old one\n    address: a\n    gpus: V100:8\n"
     told = {"red": {"gpus": "V100-16GB:8", "user": "bob", "cores": 8, "driver": "", "host_key": KEY}}
-    written, added = filled(text, told)
+    written, added = fill_scanned_fields(text, told)
     assert added == {"red": ["cores", "host_key"]}
     assert written == f"{text}    cores: 8\n    host_key: {KEY}\n"
-    assert filled(written, told) == (written, {})
+    assert fill_scanned_fields(written, told) == (written, {})

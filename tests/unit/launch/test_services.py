@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from cloudgpu.launch.inventory import Inventory, Node, loopback, usual_local
+from cloudgpu.launch.inventory import Inventory, Node, default_local_port, loopback_address
 from cloudgpu.launch.launchers import launch
 from cloudgpu.launch.ranks import LaunchContext
 from cloudgpu.launch.side_services import with_services
@@ -53,7 +53,11 @@ def test_services_beside_ranks_are_counted_behind_them_see_no_gpu_and_decide_not
 
 
 def test_nodes_that_share_this_machine_keep_their_ports():
-    assert (loopback(NODE), usual_local(NODE, 8888)) == ("127.0.0.1", 8888)
+    assert (loopback_address(NODE), default_local_port(NODE, 8888)) == ("127.0.0.1", 8888)
     alone = replace(NODE, private_address="127.0.0.1")
-    assert (loopback(alone), usual_local(alone, 8888)) == ("127.0.0.1", 18888)
-    assert (loopback(SHARED), usual_local(SHARED, 8888), usual_local(SHARED, 60000)) == ("127.9.8.7", 18888, 50000)
+    assert (loopback_address(alone), default_local_port(alone, 8888)) == ("127.0.0.1", 18888)
+    assert (loopback_address(SHARED), default_local_port(SHARED, 8888), default_local_port(SHARED, 60000)) == (
+        "127.9.8.7",
+        18888,
+        50000,
+    )

@@ -19,10 +19,10 @@ def host(tmp_path, monkeypatch):
     monkeypatch.setattr(store, "FOLDER", str(tmp_path / "leases"))
     monkeypatch.setattr(lease, "_free", lambda wanted, *_: tuple(range(wanted)))
     monkeypatch.setattr(lease.gpu_use, "gpu_ids", lambda: {"GPU-0": 0})
-    monkeypatch.setattr(daemon, "ensure_running", lambda *_: None)
-    monkeypatch.setattr(termination, "end_all", lambda *_, **__: [])
-    monkeypatch.setattr(termination, "end_containers", lambda *_: [])
-    monkeypatch.setattr(mount, "leave_all", lambda *_: [])
+    monkeypatch.setattr(daemon, "ensure_daemon_running", lambda *_: None)
+    monkeypatch.setattr(termination, "stop_runs", lambda *_, **__: [])
+    monkeypatch.setattr(termination, "remove_containers", lambda *_: [])
+    monkeypatch.setattr(mount, "unmount_all", lambda *_: [])
     monkeypatch.setenv("HOME", str(tmp_path / "later"))
     return tmp_path
 
@@ -44,14 +44,17 @@ def test_another_home_directory_hides_nothing(host, recorded):
     cleanup.verb(spec, said.append)
     assert said == [{"clusters": 1, "gpus": [0], "left": []}]
     assert not home.exists()
-    assert store.own("0123abcd") is None
+    assert store.find_own_lease("0123abcd") is None
 
 
 def test_the_directory_is_kept_by_a_longer_lease(host):
     home = taken(host)
     later = int(time.time()) + 6000
     lease.verb({"action": "extend", "token": "0123abcd", "home": "/x", "expires_epoch_s": later}, lambda _: None)
-    assert (store.own("0123abcd").home, store.own("0123abcd").expires_epoch_s) == (str(home), later)
+    assert (store.find_own_lease("0123abcd").home, store.find_own_lease("0123abcd").expires_epoch_s) == (
+        str(home),
+        later,
+    )
 
 
 def test_without_a_directory_of_leases_there_is_no_lease_to_remove(host):
@@ -77,6 +80,6 @@ def test_what_a_lost_connection_left_in_the_directory_is_ended(tmp_path, monkeyp
         stopped = runs(home / ".cloudgpu/agent-1.py")
         editor, another = runs(home / "notes"), runs(other / ".cloudgpu/agent-1.py")
         stopped.send_signal(signal.SIGSTOP)
-        assert termination.end_leftovers(str(home)) == []
+        assert termination.kill_leftover_processes(str(home)) == []
         assert stopped.wait(10) == -signal.SIGKILL
         assert [editor.poll(), another.poll()] == [None, None]

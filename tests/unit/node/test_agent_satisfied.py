@@ -20,21 +20,21 @@ def test_not_met(line: str) -> None:
 
 @pytest.mark.parametrize("line", MET)
 def test_met_by_hand(line: str) -> None:
-    assert requirements.by_hand(line)
+    assert requirements.check_without_packaging(line)
 
 
 @pytest.mark.parametrize(
     "line", [*NOT_MET, "pytest~=8.0", "pytest; python_version > '3'", "pytest[x]", "-r x", "", "!"]
 )
 def test_not_met_or_not_understood_by_hand(line: str) -> None:
-    assert not requirements.by_hand(line)
+    assert not requirements.check_without_packaging(line)
 
 
 @pytest.mark.parametrize(("version", "expect"), [("1.2.0", (1, 2)), ("2.13.0+cpu", (2, 13)), ("0", ())])
 def test_numbers(version: str, expect: tuple) -> None:
-    assert requirements.numbers(version) == expect
+    assert requirements.parse_version(version) == expect
 
 
 def test_a_pre_release_is_not_understood() -> None:
     with pytest.raises(ValueError, match="invalid literal"):
-        requirements.numbers("1.0rc1")
+        requirements.parse_version("1.0rc1")

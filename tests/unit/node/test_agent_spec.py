@@ -2,7 +2,7 @@ import pytest
 
 from cloudgpu.node.agent.errors import AgentError
 from cloudgpu.node.agent.gang.spec import read_start
-from cloudgpu.node.agent.subprocess_tool import masked
+from cloudgpu.node.agent.subprocess_tool import mask_url_credentials
 
 GOOD = {
     "run_id": "r",
@@ -54,4 +54,4 @@ def test_a_wrong_request_is_refused_without_its_values(wrong: dict) -> None:
 
 def test_credentials_in_addresses_are_masked() -> None:
     line = "Looking in https://user:pa55@index.example/simple and git+ssh://tok@host/x"
-    assert masked(line) == "Looking in https://***@index.example/simple and git+ssh://***@host/x"
+    assert mask_url_credentials(line) == "Looking in https://***@index.example/simple and git+ssh://***@host/x"

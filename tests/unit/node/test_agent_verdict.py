@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cloudgpu.node.agent.gang.spec import Limits
-from cloudgpu.node.agent.gang.verdict import HeadCore, WorkerCore, failure
+from cloudgpu.node.agent.gang.verdict import HeadCore, WorkerCore, failure_record
 
 LIMITS = Limits()
 
@@ -41,7 +41,7 @@ def test_missing_nodes_are_named_after_the_start_timeout() -> None:
     assert head.verdict is None
     head.tick(300.1)
     head.tick(300.4)
-    assert head.verdict["first_failure"] == failure(1, "nodes 1, 3 did not join within 300 s")
+    assert head.verdict["first_failure"] == failure_record(1, "nodes 1, 3 did not join within 300 s")
 
 
 def test_a_node_that_leaves_while_forming_must_come_again() -> None:
@@ -65,17 +65,17 @@ def test_success_needs_every_node() -> None:
 
 def test_the_earliest_failure_is_named_even_if_heard_last() -> None:
     head = formed(3)
-    head.receive(0, report(failed={**failure(0, "late", rank=0, exit_code=1), "age_s": 0.01}), 10.0)
+    head.receive(0, report(failed={**failure_record(0, "late", rank=0, exit_code=1), "age_s": 0.01}), 10.0)
     head.tick(10.0)
     assert head.verdict is None
-    head.receive(2, report(failed={**failure(2, "early", rank=5, exit_code=3), "age_s": 0.15}), 10.1)
+    head.receive(2, report(failed={**failure_record(2, "early", rank=5, exit_code=3), "age_s": 0.15}), 10.1)
     head.tick(10.3)
-    assert head.verdict["first_failure"] == failure(2, "early", rank=5, exit_code=3)
+    assert head.verdict["first_failure"] == failure_record(2, "early", rank=5, exit_code=3)
 
 
 def test_success_does_not_overtake_a_failure() -> None:
     head = formed(2)
-    head.receive(1, report(failed={**failure(1, "x"), "age_s": 0}), 1)
+    head.receive(1, report(failed={**failure_record(1, "x"), "age_s": 0}), 1)
     head.receive(0, report(done=True), 1)
     head.receive(1, report(done=True), 1)
     head.tick(1)
@@ -123,7 +123,7 @@ def test_a_worker_obeys_the_first_verdict() -> None:
     worker = WorkerCore(LIMITS, 0)
     worker.receive({"formed": True, "verdict": None}, 1)
     assert worker.formed
-    first = {"state": "failed", "first_failure": failure(0, "x"), "signal": "SIGTERM", "grace_s": 1}
+    first = {"state": "failed", "first_failure": failure_record(0, "x"), "signal": "SIGTERM", "grace_s": 1}
     worker.receive({"formed": True, "verdict": first}, 2)
     worker.receive({"formed": True, "verdict": {**first, "state": "succeeded"}}, 3)
     worker.tick(1000)
@@ -139,7 +139,7 @@ def test_a_worker_without_a_head_ends_alone(limit: float, reason: str) -> None:
     worker.tick(1 + limit)
     assert worker.verdict is None
     worker.tick(1.1 + limit)
-    assert worker.verdict["first_failure"] == failure(0, f"lost contact with node 0: {reason}")
+    assert worker.verdict["first_failure"] == failure_record(0, f"lost contact with node 0: {reason}")
 
 
 def test_a_worker_waits_longer_for_the_start_than_its_head() -> None:
@@ -175,7 +175,9 @@ def test_a_gang_always_ends_and_never_changes_its_mind(events: list) -> None:
         if kind == "hear":
             head.receive(node, report(done=value), now)
         elif kind == "fail":
-            head.receive(node, report(failed={**failure(node, "x", rank=node, exit_code=1), "age_s": value}), now)
+            head.receive(
+                node, report(failed={**failure_record(node, "x", rank=node, exit_code=1), "age_s": value}), now
+            )
             failed = failed or head.verdict is None
         elif kind == "close":
             head.closed(node, now)

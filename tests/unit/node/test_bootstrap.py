@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from cloudgpu.catalog import load
 from cloudgpu.catalog.images import driver_for, image_for
-from cloudgpu.node.bootstrap import NodeKind, cleaning, packed, script
-from cloudgpu.node.bootstrap.storage_mounts import Mount, device
+from cloudgpu.node.bootstrap import NodeKind, bootstrap_script, image_cleanup_script, pack_script
+from cloudgpu.node.bootstrap.storage_mounts import Mount, volume_device_path
 from gpu_cluster.user_data import user_data
 
 V100 = NodeKind("V100", "Volta")
@@ -51,31 +51,33 @@ CHANGING = (
 
 @pytest.mark.parametrize("name", CASES)
 def test_it_is_shell(name: str) -> None:
-    for text in (script(CASES[name]), packed(script(CASES[name]))):
+    for text in (bootstrap_script(CASES[name]), pack_script(bootstrap_script(CASES[name]))):
         subprocess.run(["sh", "-n"], input=text.encode(), check=True)
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_shellcheck_has_nothing_to_say(name: str) -> None:
     checker = Path(sys.executable).with_name("shellcheck")
-    for text in (script(CASES[name]), packed(script(CASES[name])), cleaning()):
+    for text in (bootstrap_script(CASES[name]), pack_script(bootstrap_script(CASES[name])), image_cleanup_script()):
         done = subprocess.run([checker, "--shell=sh", "-"], input=text, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout
 
 
 def test_everything_at_once_fits_into_user_data() -> None:
     """The program refuses more than 16 KiB; a quarter of it is left for what is still to come."""
-    most = packed(script(NodeKind("H100", "Hopper", efa=True, containers=True, mounts=(SETS, HOMES, DISK, EDITED))))
+    most = pack_script(
+        bootstrap_script(NodeKind("H100", "Hopper", efa=True, containers=True, mounts=(SETS, HOMES, DISK, EDITED)))
+    )
     assert len(user_data(datetime(2026, 11, 21, tzinfo=UTC), most)) < 12_288
 
 
 def test_the_same_script_packs_to_the_same_text() -> None:
-    assert packed(script(V100)) == packed(script(V100))
+    assert pack_script(bootstrap_script(V100)) == pack_script(bootstrap_script(V100))
 
 
 @given(st.text(st.characters(codec="utf-8", exclude_characters="\0")))
 def test_packing_loses_nothing(text: str) -> None:
-    lines = packed(text).split("PACKED'", 1)[1].split("\nPACKED\n")[0].split("\n", 1)[1]
+    lines = pack_script(text).split("PACKED'", 1)[1].split("\nPACKED\n")[0].split("\n", 1)[1]
     done = subprocess.run(["sh", "-c", "base64 -d | gzip -dc"], input=lines.encode(), check=True, capture_output=True)
     assert done.stdout.decode() == text
 
@@ -85,7 +87,7 @@ def test_every_gpu_of_the_catalogue_has_an_image_and_a_driver_that_knows_it() ->
         driver = driver_for(gpu.architecture)
         assert gpu.image == image_for(gpu.architecture).parameter
         assert gpu.last_driver is None or driver.branch <= gpu.last_driver
-        assert f"driver_branch={driver.branch}\n" in script(NodeKind(gpu.name, gpu.architecture))
+        assert f"driver_branch={driver.branch}\n" in bootstrap_script(NodeKind(gpu.name, gpu.architecture))
 
 
 def test_old_architectures_get_plain_ubuntu_and_newer_ones_the_deep_learning_image() -> None:
@@ -164,7 +166,7 @@ def took(state: dict) -> dict[str, str]:
 
 
 def test_a_plain_v100_node(machine: Machine) -> None:
-    code, state = machine.boot(script(V100))
+    code, state = machine.boot(bootstrap_script(V100))
     assert (code, state["state"]) == (0, "done")
     assert took(state) == {"quiet": "skipped", "python": "skipped", "store": "skipped", "driver": "done"}
     (install,) = machine.installs()
@@ -182,20 +184,20 @@ def test_nothing_upgrades_in_the_background_before_anything_is_installed(machine
         "systemctl",
         f"case $1 in mask) touch {masked};; is-enabled) [ -e {masked} ] && echo masked || echo enabled;; esac",
     )
-    _, state = machine.boot(script(V100))
+    _, state = machine.boot(bootstrap_script(V100))
     assert took(state)["quiet"] == "done"
     calls = machine.called()
     assert calls.index(machine.installs()[0]) > next(i for i, call in enumerate(calls) if " mask " in call)
 
 
 def test_blackwell_gets_open_modules(machine: Machine) -> None:
-    machine.boot(script(B200))
+    machine.boot(bootstrap_script(B200))
     assert "linux-modules-nvidia-580-server-open-6.8.0" in machine.calls.read_text()
 
 
 def test_modules_are_built_where_none_are_prebuilt(machine: Machine) -> None:
     machine.stand_in("apt-cache", "exit 100")
-    machine.boot(script(V100))
+    machine.boot(bootstrap_script(V100))
     assert "linux-headers-6.8.0-1024-aws nvidia-dkms-580-server " in machine.calls.read_text()
 
 
@@ -203,7 +205,7 @@ def test_what_an_image_has_already_is_left_alone(machine: Machine) -> None:
     machine.stand_in("nvidia-smi")
     machine.stand_in("fi_info")
     machine.stand_in("pdsh")
-    code, state = machine.boot(script(CASES["ampere_efa"]))
+    code, state = machine.boot(bootstrap_script(CASES["ampere_efa"]))
     assert (code, state["state"]) == (0, "done")
     assert set(took(state).values()) == {"skipped"}
     assert machine.installs() == []
@@ -214,7 +216,7 @@ def test_what_deepspeed_starts_nodes_with_is_installed_where_it_is_missing(machi
         f"case $* in *install*pdsh*) printf '#!/bin/sh\\n' >{machine.bin}/pdsh; chmod 755 {machine.bin}/pdsh;; esac"
     )
     machine.stand_in("apt-get", brought)
-    code, state = machine.boot(script(NodeKind("", "", pdsh=True)))
+    code, state = machine.boot(bootstrap_script(NodeKind("", "", pdsh=True)))
     assert (code, took(state)["pdsh"]) == (0, "done")
     (install,) = machine.installs()
     assert install.endswith(" pdsh")
@@ -222,7 +224,7 @@ def test_what_deepspeed_starts_nodes_with_is_installed_where_it_is_missing(machi
 
 def test_a_failing_step_is_named_with_its_last_words(machine: Machine) -> None:
     machine.stand_in("modprobe", 'echo "modprobe: ERROR: could not insert \\"nvidia\\": No such device" >&2; exit 1')
-    code, state = machine.boot(script(CASES["volta_efa_lustre"]))
+    code, state = machine.boot(bootstrap_script(CASES["volta_efa_lustre"]))
     assert code == 1
     assert (state["state"], state["step"]) == ("failed", "driver")
     assert "No such device" in state["error"]
@@ -231,7 +233,7 @@ def test_a_failing_step_is_named_with_its_last_words(machine: Machine) -> None:
 
 def test_an_action_that_did_not_do_what_it_should_is_a_failure(machine: Machine) -> None:
     machine.stand_in("modprobe")  # succeeds, and there is no driver all the same
-    code, state = machine.boot(script(V100))
+    code, state = machine.boot(bootstrap_script(V100))
     assert (code, state["state"], state["step"]) == (1, "failed", "driver")
     assert "its check still fails" in state["error"]
 
@@ -241,11 +243,11 @@ def test_packages_are_tried_again(machine: Machine) -> None:
         "apt-get",
         f'case "$*" in *install*) echo x >>{machine.root}/n; [ $(cat {machine.root}/n | tr -d "\\n") = xx ];; esac',
     )
-    code, _ = machine.boot(script(V100))
+    code, _ = machine.boot(bootstrap_script(V100))
     assert code == 0
     machine.stand_in("apt-get", 'case "$*" in *install*) exit 100;; esac')
     (machine.root.parent / "driver").unlink()
-    code, state = machine.boot(script(V100))
+    code, state = machine.boot(bootstrap_script(V100))
     assert (code, state["state"], state["step"]) == (1, "failed", "driver")
     assert state["error"].startswith("cannot install: linux-modules")
 
@@ -253,7 +255,7 @@ def test_packages_are_tried_again(machine: Machine) -> None:
 def test_nouveau_makes_it_boot_again_and_go_on(machine: Machine) -> None:
     machine.write("proc/modules", "nouveau 123 0 - Live\n")
     machine.stand_in("modprobe", f'[ "$1" = -r ] && exit 1; touch {machine.root.parent}/driver')
-    text = packed(script(V100))
+    text = pack_script(bootstrap_script(V100))
     code, state = machine.boot(text)
     assert (code, state["state"], state["step"]) == (0, "rebooting", "driver")
     assert "systemctl reboot" in machine.called()
@@ -268,14 +270,14 @@ def test_nouveau_makes_it_boot_again_and_go_on(machine: Machine) -> None:
 def test_it_does_not_boot_for_ever(machine: Machine) -> None:
     machine.write("proc/modules", "nouveau 123 0 - Live\n")
     machine.stand_in("modprobe", "exit 1")
-    states = [machine.boot(script(V100))[1]["state"] for _ in range(3)]
+    states = [machine.boot(bootstrap_script(V100))[1]["state"] for _ in range(3)]
     assert states == ["rebooting", "rebooting", "failed"]
     assert "after 2 reboots" in machine.told()["error"]
 
 
 def test_efa_signed_by_somebody_else_is_not_installed(machine: Machine) -> None:
     machine.stand_in("gpg", "echo '[GNUPG:] VALIDSIG 0000 2026-01-01 0 0 4 0 1 10 00 0000' >&3 2>/dev/null || true")
-    code, state = machine.boot(script(NodeKind("", "", efa=True)))
+    code, state = machine.boot(bootstrap_script(NodeKind("", "", efa=True)))
     assert (code, state["step"]) == (1, "efa")
     assert "not signed" in state["error"]
 
@@ -290,7 +292,7 @@ def test_efa_is_installed_after_its_signature_was_checked(machine: Machine) -> N
         f"mkdir aws-efa-installer; printf '#!/bin/sh\\necho installer $* >>{machine.calls}\\nmkdir -p {there.parent}\\n"
         f"touch {there}\\n' >{installer}; chmod +x {installer}",
     )
-    code, state = machine.boot(script(NodeKind("", "", efa=True)))
+    code, state = machine.boot(bootstrap_script(NodeKind("", "", efa=True)))
     assert (code, state["state"]) == (0, "done")
     assert "installer -y --minimal" in machine.called()
     assert any("aws-efa-installer-1.50.0.tar.gz" in call for call in machine.called())
@@ -299,7 +301,7 @@ def test_efa_is_installed_after_its_signature_was_checked(machine: Machine) -> N
 def test_several_disks_become_one(machine: Machine) -> None:
     machine.disks("nvme1n1", "nvme2n1")
     machine.write("sys/block/nvme0n1/device/model", "Amazon Elastic Block Store\n")
-    _, state = machine.boot(script(BARE))
+    _, state = machine.boot(bootstrap_script(BARE))
     assert (state["state"], took(state)["store"]) == ("done", "done")
     calls = machine.called()
     assert any(call.startswith("mdadm --assemble /dev/md/cloudgpu /dev/nvme1n1 /dev/nvme2n1") for call in calls)
@@ -311,7 +313,7 @@ def test_several_disks_become_one(machine: Machine) -> None:
 def test_an_array_is_made_where_none_is_found(machine: Machine) -> None:
     machine.disks("nvme1n1", "nvme2n1")
     machine.stand_in("mdadm", "case $1 in --assemble) exit 1;; esac")
-    machine.boot(script(BARE))
+    machine.boot(bootstrap_script(BARE))
     (made,) = [call for call in machine.called() if call.startswith("mdadm --create")]
     assert "--level=0" in made
     assert "--raid-devices=2 /dev/nvme1n1 /dev/nvme2n1" in made
@@ -320,7 +322,7 @@ def test_an_array_is_made_where_none_is_found(machine: Machine) -> None:
 def test_one_disk_is_no_array_and_its_file_system_is_kept(machine: Machine) -> None:
     machine.disks("nvme1n1")
     machine.stand_in("blkid", "echo cloudgpu-store")
-    machine.boot(script(BARE))
+    machine.boot(bootstrap_script(BARE))
     calls = machine.called()
     assert not any(call.startswith(("mdadm", "mkfs")) for call in calls)
     assert any(call.startswith("mount ") and "/dev/nvme1n1" in call for call in calls)
@@ -330,7 +332,7 @@ def test_disks_that_the_image_has_put_together_are_used_as_they_are(machine: Mac
     machine.disks("nvme1n1")
     machine.write("sys/block/nvme1n1/holders/dm-0", "")
     (machine.root / "opt/dlami/nvme").mkdir(parents=True)
-    _, state = machine.boot(script(BARE))
+    _, state = machine.boot(bootstrap_script(BARE))
     assert took(state)["store"] == "done"
     assert (machine.root / "mnt/cloudgpu").readlink() == machine.root / "opt/dlami/nvme"
     assert not any(call.startswith(("mdadm", "mkfs", "mount")) for call in machine.called())
@@ -339,7 +341,7 @@ def test_disks_that_the_image_has_put_together_are_used_as_they_are(machine: Mac
 def test_a_disk_that_is_mounted_elsewhere_is_never_touched(machine: Machine) -> None:
     machine.disks("nvme1n1", "nvme2n1")
     machine.write("proc/mounts", "/dev/nvme2n1p1 /data ext4 rw 0 0\n")
-    _, state = machine.boot(script(BARE))
+    _, state = machine.boot(bootstrap_script(BARE))
     assert took(state)["store"] == "skipped"
     assert not any(call.startswith(("mdadm", "mkfs", "mount")) for call in machine.called())
 
@@ -353,7 +355,7 @@ def test_docker_keeps_its_data_on_the_fast_disks(machine: Machine) -> None:
         f'echo \'{{"runtimes": {{"nvidia": {{"path": "nvidia-container-runtime"}}}}}}\' '
         f">{machine.root}/etc/docker/daemon.json",
     )
-    code, state = machine.boot(script(CASES["turing_containers"]))
+    code, state = machine.boot(bootstrap_script(CASES["turing_containers"]))
     assert (code, state["state"]) == (0, "done")
     settings = json.loads((machine.root / "etc/docker/daemon.json").read_text())
     assert settings["data-root"] == f"{machine.root}/mnt/cloudgpu/docker"
@@ -364,7 +366,7 @@ def test_the_lustre_client_is_the_one_for_the_running_kernel(machine: Machine) -
     loaded = machine.root / "lustre"
     machine.stand_in("modinfo", f"[ -e {loaded} ]")
     machine.stand_in("modprobe", f"touch {loaded}")
-    _, state = machine.boot(script(NodeKind("", "", mounts=(SETS,))))
+    _, state = machine.boot(bootstrap_script(NodeKind("", "", mounts=(SETS,))))
     assert took(state)["lustre"] == "done"
     assert any("lustre-client-modules-6.8.0-1024-aws" in call for call in machine.installs())
     assert " jammy main" in (machine.root / "etc/apt/sources.list.d/fsxlustreclientrepo.list").read_text()
@@ -372,7 +374,7 @@ def test_the_lustre_client_is_the_one_for_the_running_kernel(machine: Machine) -
 
 def test_running_it_again_does_nothing(machine: Machine) -> None:
     machine.disks("nvme1n1")
-    text = packed(script(V100))
+    text = pack_script(bootstrap_script(V100))
     _, first = machine.boot(text)
     before = len(machine.called())
     code, state = machine.boot(text)
@@ -384,7 +386,7 @@ def test_running_it_again_does_nothing(machine: Machine) -> None:
 def test_cut_off_half_way_and_run_again_it_comes_to_the_same_end(machine: Machine) -> None:
     hanging = machine.root / "hanging"
     machine.stand_in("apt-get", f'case "$*" in *install*) touch {hanging}; [ -e {hanging}.over ] || sleep 60;; esac')
-    text = packed(script(V100))
+    text = pack_script(bootstrap_script(V100))
     process = subprocess.Popen([machine.bin / "sh"], stdin=subprocess.PIPE, env=machine.environment, process_group=0)
     process.stdin.write(text.encode())
     process.stdin.close()
@@ -411,30 +413,32 @@ def test_an_image_keeps_what_was_installed_and_nothing_that_belongs_to_its_node(
     for path in (*own, *kept):
         machine.write(path, "secret")
     machine.write("etc/machine-id", "0123456789abcdef")
-    machine.boot(packed(script(BARE)))
+    machine.boot(pack_script(bootstrap_script(BARE)))
     command = [machine.bin / "sh", "-s", str(home)]
-    subprocess.run(command, input=cleaning().encode(), env=machine.environment, check=True, timeout=30)
+    subprocess.run(command, input=image_cleanup_script().encode(), env=machine.environment, check=True, timeout=30)
     assert [path for path in own if (machine.root / path).exists()] == []
     assert all((machine.root / path).exists() for path in kept)
     assert (machine.root / "etc/machine-id").read_text() == ""
     assert not machine.state.exists()
     assert not (machine.root / "var/lib/cloud/scripts/per-boot/cloudgpu-bootstrap").exists()
     # The image's first node bootstraps as any other does, and finds everything done.
-    code, state = machine.boot(packed(script(BARE)))
+    code, state = machine.boot(pack_script(bootstrap_script(BARE)))
     assert (code, set(took(state).values())) == (0, {"skipped"})
 
 
 def test_two_at_once_do_not_meet(machine: Machine) -> None:
     inside = machine.root / "inside"
     machine.stand_in("python3", f"mkdir {inside} || echo met >>{machine.calls}; sleep 0.2; rm -r {inside}")
-    both = [subprocess.Popen([machine.bin / "sh", "-c", script(BARE)], env=machine.environment) for _ in range(2)]
+    both = [
+        subprocess.Popen([machine.bin / "sh", "-c", bootstrap_script(BARE)], env=machine.environment) for _ in range(2)
+    ]
     assert [one.wait(30) for one in both] == [0, 0]
     assert "met" not in machine.called()
 
 
 def test_nothing_is_written_outside_the_prefix(machine: Machine) -> None:
     before = {str(path.relative_to(machine.root)) for path in machine.root.rglob("*") if path.is_file()}
-    machine.boot(packed(script(V100)))
+    machine.boot(pack_script(bootstrap_script(V100)))
     files = {str(path.relative_to(machine.root)) for path in machine.root.rglob("*") if path.is_file()} - before
     state = "var/lib/cloudgpu"
     assert files == {
@@ -446,8 +450,8 @@ def test_nothing_is_written_outside_the_prefix(machine: Machine) -> None:
 
 def node_with_a_disk(machine: Machine, *, holds: bytes, blkid: int) -> list[str]:
     """What a node does with a disk that is attached to it."""
-    machine.write(device("vol-0a1b2c3d4e5f60718").lstrip("/"), "")
-    (machine.root / device("vol-0a1b2c3d4e5f60718").lstrip("/")).write_bytes(holds)
+    machine.write(volume_device_path("vol-0a1b2c3d4e5f60718").lstrip("/"), "")
+    (machine.root / volume_device_path("vol-0a1b2c3d4e5f60718").lstrip("/")).write_bytes(holds)
     mounted = machine.root / "mounted"
     for name in ("head", "wc", "stat"):
         (machine.bin / name).unlink(missing_ok=True)
@@ -455,7 +459,7 @@ def node_with_a_disk(machine: Machine, *, holds: bytes, blkid: int) -> list[str]
     machine.stand_in("mountpoint", f"[ -e {mounted} ]")
     machine.stand_in("mount", f"touch {mounted}")
     machine.stand_in("blkid", f"exit {blkid}")
-    machine.boot(script(NodeKind("", "", mounts=(DISK,))))
+    machine.boot(bootstrap_script(NodeKind("", "", mounts=(DISK,))))
     return [call for call in machine.called() if call.startswith(("mkfs", "mount "))]
 
 
@@ -483,5 +487,5 @@ def test_what_a_boot_unmounts_is_mounted_again(machine: Machine) -> None:
     mounted = machine.root / "mounted"
     node_with_a_disk(machine, holds=b"x", blkid=0)
     mounted.unlink()
-    machine.boot(script(NodeKind("", "", mounts=(DISK,))))
+    machine.boot(bootstrap_script(NodeKind("", "", mounts=(DISK,))))
     assert mounted.exists()

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from cloudgpu.node.bootstrap import rendering, script
+from cloudgpu.node.bootstrap import bootstrap_script, rendering
 from tests.unit.node.test_bootstrap import CASES
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -22,10 +22,12 @@ def variant(text: str) -> str:
 
 def test_golden_whole() -> None:
     expected = GOLDEN / f"bootstrap_{WHOLE}.sh"
-    assert script(CASES[WHOLE]) == expected.read_text(), f"write the new text to {expected} if it is meant"
+    assert bootstrap_script(CASES[WHOLE]) == expected.read_text(), f"write the new text to {expected} if it is meant"
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_golden_variant(name: str) -> None:
     expected = GOLDEN / f"bootstrap_{name}.txt"
-    assert variant(script(CASES[name])) == expected.read_text(), f"write the new text to {expected} if it is meant"
+    assert variant(bootstrap_script(CASES[name])) == expected.read_text(), (
+        f"write the new text to {expected} if it is meant"
+    )

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from cloudgpu.node.mounts import DataMount, order
+from cloudgpu.node.mounts import DataMount, build_mount_order
 from cloudgpu.recipe.sources import source_of
 
 GOLDEN = Path(__file__).parent / "golden" / "data_mounts.txt"
@@ -28,7 +28,7 @@ MOUNTS = (
 def shown():
     lines = []
     for text, more in MOUNTS:
-        made = order(DataMount("x", source_of(text), "/data/x", **{"region": "us-east-1", **more}))
+        made = build_mount_order(DataMount("x", source_of(text), "/data/x", **{"region": "us-east-1", **more}))
         lines += [f"# {text} {more or ''}".rstrip(), shlex.join(made.argv), f"needs {made.program}: {made.install}", ""]
     return "\n".join(lines)
 
@@ -39,4 +39,4 @@ def test_the_command_lines_are_the_golden_ones():
 
 def test_what_is_copied_has_no_command():
     with pytest.raises(ValueError, match="only copied"):
-        order(DataMount("x", source_of("https://host/x"), "/data/x", "us-east-1"))
+        build_mount_order(DataMount("x", source_of("https://host/x"), "/data/x", "us-east-1"))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from cloudgpu.node.agent.environments.package_sources import translated
+from cloudgpu.node.agent.environments.package_sources import translate_pip_config
 
 ALWAYS = {"UV_INDEX_STRATEGY": "unsafe-best-match"}
 
@@ -29,7 +29,7 @@ ALWAYS = {"UV_INDEX_STRATEGY": "unsafe-best-match"}
     ],
 )
 def test_every_source_has_its_word(listed: str, variables: dict[str, str]) -> None:
-    assert translated(listed) == ALWAYS | variables
+    assert translate_pip_config(listed) == ALWAYS | variables
 
 
 @pytest.mark.parametrize(
@@ -43,4 +43,4 @@ def test_every_source_has_its_word(listed: str, variables: dict[str, str]) -> No
     ],
 )
 def test_what_has_none_is_left_to_pip(listed: str) -> None:
-    assert translated(listed) is None
+    assert translate_pip_config(listed) is None

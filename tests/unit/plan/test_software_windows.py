@@ -12,7 +12,7 @@ from cloudgpu.backends.launch_request import node_kind
 from cloudgpu.catalog import load
 from cloudgpu.catalog.images import bare_image, carried_driver, driver_for
 from cloudgpu.catalog.software import FabricMinimum, FrameworkImage, NgcMonth, Software, TorchWheels, software
-from cloudgpu.node.bootstrap import script
+from cloudgpu.node.bootstrap import bootstrap_script
 from cloudgpu.node.bootstrap.rendering import EFA_INSTALLER
 from cloudgpu.plan import exclusions, planner
 from cloudgpu.plan.checks.software_container import container_choices, fitting, repository
@@ -204,9 +204,9 @@ def test_who_names_a_driver_gets_an_image_without_one_and_the_bootstrap_installs
     plan = planner.planned(asked(one))
     assert {candidate.image_parameter for candidate in plan.candidates} == {bare_image().parameter}
     assert carried_driver(bare_image().parameter) is None
-    text = script(node_kind(plan, plan.candidates[0]))
+    text = bootstrap_script(node_kind(plan, plan.candidates[0]))
     assert "\ndriver_branch=550\n" in text
-    assert "\ndriver_branch=580\n" in script(node_kind(planner.planned(asked(recipe())), plan.candidates[0]))
+    assert "\ndriver_branch=580\n" in bootstrap_script(node_kind(planner.planned(asked(recipe())), plan.candidates[0]))
 
 
 def test_nodes_of_deepspeeds_runner_get_what_it_starts_the_others_with():
@@ -215,7 +215,7 @@ def test_nodes_of_deepspeeds_runner_get_what_it_starts_the_others_with():
     def steps(nodes, launch):
         one = recipe(instance_type="p4d.24xlarge", nodes=nodes)
         plan = planner.planned(asked(Recipe.model_validate({**one.model_dump(by_alias=True), "launch": launch})))
-        return script(node_kind(plan, plan.candidates[0]))
+        return bootstrap_script(node_kind(plan, plan.candidates[0]))
 
     assert "\nstep pdsh\n" in steps(2, started)
     assert "\nstep pdsh\n" not in steps(1, started)

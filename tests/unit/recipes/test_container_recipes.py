@@ -20,7 +20,7 @@ from cloudgpu.launch.ranks import LaunchContext, NodeLaunch
 from cloudgpu.launch.side_services import with_services
 from cloudgpu.recipe import loading
 from cloudgpu.recipe.schema import Recipe
-from cloudgpu.run.containers import NodeImage, NodeRunPaths, contained, entering
+from cloudgpu.run.containers import NodeImage, NodeRunPaths, container_start_fields, exec_prefixes
 from cloudgpu.run.job import Job
 from cloudgpu.run.metrics import Metrics
 
@@ -53,7 +53,7 @@ def started(name: str) -> str:
     place = NodeRunPaths(job.run_dir(HOME), job.workdir(HOME), {}, {})
     repository = wanted.environment.container.image.partition(":")[0]
     image = NodeImage(f"{repository}@sha256:{'0' * 64}", "id", "d", (), DockerEngine())
-    enter = entering(job.run_id, dict.fromkeys(range(count), image), place.workdir)
+    enter = exec_prefixes(job.run_id, dict.fromkeys(range(count), image), place.workdir)
     ctx = LaunchContext(job.run_id, place.workdir, "python3", 23456, {}, f"{place.workdir}/outputs",
                         run_dir=place.run_dir, enter=enter)  # fmt: skip
     gang = with_services(launch(wanted, inventory, ctx), wanted, inventory, ctx)
@@ -61,7 +61,7 @@ def started(name: str) -> str:
 
 
 def of_node(job: Job, node: Node, image: NodeImage, place: NodeRunPaths, gang: NodeLaunch) -> str:
-    told = contained(job, job.recipe.environment.container, node, image, place, gang)
+    told = container_start_fields(job, job.recipe.environment.container, node, image, place, gang)
     lines = [f"node {node.index}", shlex.join((*told["container"]["client"], *told["container"]["run"]))]
     for file in gang.files:
         # The launchers' own tests have what is in the others.

@@ -14,7 +14,7 @@ from cloudgpu.run import agent_reader
 from cloudgpu.run.agent import Agent, SilentAgentError
 from cloudgpu.run.follow import follow
 from cloudgpu.run.log_store import LogStore
-from cloudgpu.run.verdict import Chunk, Verdict, agreed
+from cloudgpu.run.verdict import Chunk, Verdict, combine_verdicts
 from cloudgpu.ssh.failure_text import TimeLimitError
 from cloudgpu.ssh.fake import FakeHost, ScriptedResult
 from cloudgpu.ssh.handshake import AuthRefusedError
@@ -288,11 +288,11 @@ def test_a_log_that_was_shortened_meanwhile_is_not_patched_over(tmp_path):
 def test_the_verdict_that_tells_most_counts():
     good, lost = Verdict("succeeded"), Verdict("lost", node=1)
     cancelled, named = Verdict("cancelled"), Verdict("failed", 3, 2, 1, "exited with 3")
-    assert agreed([good, good]) == good
-    assert agreed([good, lost]) == lost
-    assert agreed([lost, cancelled]) == cancelled
-    assert agreed([lost, cancelled, named]) == named
-    assert agreed([good, Verdict("perhaps")]).state == "perhaps"
+    assert combine_verdicts([good, good]) == good
+    assert combine_verdicts([good, lost]) == lost
+    assert combine_verdicts([lost, cancelled]) == cancelled
+    assert combine_verdicts([lost, cancelled, named]) == named
+    assert combine_verdicts([good, Verdict("perhaps")]).state == "perhaps"
 
 
 def test_a_node_that_refuses_the_key_is_named_within_seconds(gather, clock):

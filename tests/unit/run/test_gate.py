@@ -10,7 +10,7 @@ from cloudgpu.clock import ManualClock
 from cloudgpu.errors import ConnectError, RemoteCommandError
 from cloudgpu.launch.inventory import Node
 from cloudgpu.run.agent import Agent
-from cloudgpu.run.node_health import check
+from cloudgpu.run.node_health import check_nodes
 from cloudgpu.run.progress import Note
 from cloudgpu.ssh.fake import FakeHost, ScriptedResult
 
@@ -31,7 +31,7 @@ def gate(*facts, node=NODE):
     host = FakeHost(node).on("probe", *map(answer, facts))
     heard = []
     clock = ManualClock(datetime(2026, 11, 21, tzinfo=UTC))
-    return check([Agent(host, "/a", "/home/ubuntu")], clock, heard.append), heard
+    return check_nodes([Agent(host, "/a", "/home/ubuntu")], clock, heard.append), heard
 
 
 def test_a_fit_node_passes_and_is_marked_simulated():

@@ -12,7 +12,7 @@ from cloudgpu.launch.inventory import Node
 from cloudgpu.paths import RunPaths
 from cloudgpu.recipe.metric import Metric
 from cloudgpu.run import metric_series
-from cloudgpu.run.agent import Agent, AgentReplyError, install
+from cloudgpu.run.agent import Agent, AgentReplyError, install_agent
 from cloudgpu.run.follow import follow
 from cloudgpu.run.log_store import LogStore
 from cloudgpu.run.metric_series import Series
@@ -148,7 +148,7 @@ def test_a_login_shell_that_never_answers_is_given_a_minute():
     asked = []
     host.run = lambda command, **more: asked.append(more["timeout_s"]) or pytest.fail("the test stops here")
     with pytest.raises(pytest.fail.Exception):
-        install(host)
+        install_agent(host)
     assert asked == [60.0]
 
 
@@ -176,14 +176,14 @@ def test_no_figure_that_a_rank_prints_breaks_the_summary(take, over, text):
             read.read(f"v={text}", rank)
     (one,) = read.measured()
     if one.value is not None and not math.isfinite(one.value):
-        assert one.missed
+        assert one.missed_target
     assert one.share is None
 
 
 def test_infinity_reaches_no_goal():
-    assert Measured("v", math.inf, metric(at_least=0.5)).missed
-    assert Measured("v", 0.4, metric(at_least=0.5)).missed
-    assert not Measured("v", 0.5, metric(at_least=0.5)).missed
+    assert Measured("v", math.inf, metric(at_least=0.5)).missed_target
+    assert Measured("v", 0.4, metric(at_least=0.5)).missed_target
+    assert not Measured("v", 0.5, metric(at_least=0.5)).missed_target
 
 
 def test_a_chunk_of_any_shape_is_a_chunk_or_a_typed_error():

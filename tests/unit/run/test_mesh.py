@@ -5,10 +5,10 @@ from dataclasses import replace
 from cloudgpu.launch.inventory import Inventory, Node
 from cloudgpu.recipe.schema import Recipe
 from cloudgpu.run.agent import Agent
-from cloudgpu.run.inter_node_ssh import prepare
+from cloudgpu.run.inter_node_ssh import write_ssh_files
 from cloudgpu.run.job import Job
 from cloudgpu.run.stage import Staged
-from cloudgpu.run.start import launches, told
+from cloudgpu.run.start import describe_gang, rank_launches
 from cloudgpu.ssh.fake import FakeHost, ScriptedResult
 
 RUN = "/home/ubuntu/.cloudgpu/runs/reduce-1"
@@ -47,12 +47,12 @@ def job(launcher: str = "mpirun", **launch) -> Job:
 
 
 def gang_of(one: Job, some: list[Agent]):
-    return launches(one, some, Staged(dict.fromkeys(range(3), "python3"), {}, 0, 0, environment_built=False))
+    return rank_launches(one, some, Staged(dict.fromkeys(range(3), "python3"), {}, 0, 0, environment_built=False))
 
 
 def test_the_head_has_the_private_half_and_the_others_admit_the_public_one() -> None:
     one, some = job(), agents()
-    admits = prepare(one, some, gang_of(one, some))
+    admits = write_ssh_files(one, some, gang_of(one, some))
     head, *others = (agent.host for agent in some)
     private = head.files[f"{RUN}/ssh/id_ed25519"].decode()
     assert "OPENSSH PRIVATE KEY" in private
@@ -69,26 +69,26 @@ def test_the_head_has_the_private_half_and_the_others_admit_the_public_one() -> 
 
 def test_every_run_has_another_key() -> None:
     one = job()
-    lines = {prepare(one, some, gang_of(one, some))[1] for some in (agents(), agents())}
+    lines = {write_ssh_files(one, some, gang_of(one, some))[1] for some in (agents(), agents())}
     assert len(lines) == 2
 
 
 def test_a_run_that_was_started_keeps_its_key() -> None:
     one, some = job(), agents(running=True)
-    assert prepare(one, some, gang_of(one, some)) == {}
+    assert write_ssh_files(one, some, gang_of(one, some)) == {}
     assert not any(agent.host.files for agent in some)
 
 
 def test_launchers_that_log_in_nowhere_need_no_key() -> None:
     one, some = job("torchrun"), agents()
-    assert prepare(one, some, gang_of(one, some)) == {}
+    assert write_ssh_files(one, some, gang_of(one, some)) == {}
     assert not any(agent.host.files or agent.host.sent for agent in some)
 
 
 def test_who_is_who_is_said_where_there_are_several_roles() -> None:
     one = job("kvstore", kvstore="dist_sync", ranks_per_node=1)
-    first, roles = told(gang_of(one, agents()))
+    first, roles = describe_gang(gang_of(one, agents()))
     assert first == "rank 0: python3 reduce.py"
     assert roles == "ranks: worker 0-2, server 3-5, scheduler 6"
     alone = replace(one, recipe=job("each-node", ranks_per_node=1).recipe)
-    assert told(gang_of(alone, agents())) == ("rank 0: python3 reduce.py",)
+    assert describe_gang(gang_of(alone, agents())) == ("rank 0: python3 reduce.py",)

@@ -18,13 +18,13 @@ def test_the_last_value_counts_and_is_compared():
     metrics.read("epoch=2 accuracy=0.97")
     (measured,) = metrics.measured()
     assert measured.value == 0.97
-    assert not measured.missed
+    assert not measured.missed_target
     assert round(measured.share, 3) == 0.99
 
 
 def test_a_metric_that_never_came_is_missed_only_when_it_had_to_come():
-    assert Metrics({"a": metric(at_least=0.5)}).measured()[0].missed
-    assert not Metrics({"a": metric()}).measured()[0].missed
+    assert Metrics({"a": metric(at_least=0.5)}).measured()[0].missed_target
+    assert not Metrics({"a": metric()}).measured()[0].missed_target
 
 
 def test_thousands_are_read_and_nonsense_is_not():

@@ -7,7 +7,7 @@ import pytest
 from cloudgpu import bounds
 from cloudgpu.errors import RemoteCommandError, UsageError
 from cloudgpu.launch.inventory import Node
-from cloudgpu.run.agent import AgentReplyError, _lines, number
+from cloudgpu.run.agent import AgentReplyError, _lines, count_field
 from cloudgpu.run.start import secret_values
 from cloudgpu.run.verdict import Chunk, Verdict
 
@@ -18,12 +18,12 @@ ODD = [True, "5", 5.0, -1, 10**30, [5], float("inf")]
 @pytest.mark.parametrize("value", [*ODD, None])
 def test_a_number_that_is_none_is_an_error_of_the_agent(value):
     with pytest.raises(AgentReplyError, match="the agent sent an invalid value for bytes"):
-        number({"bytes": value}, "bytes")
+        count_field({"bytes": value}, "bytes")
 
 
 def test_a_number_and_what_counts_without_one():
-    assert number({"bytes": 5}, "bytes") == 5
-    assert number({}, "bytes", 0) == 0
+    assert count_field({"bytes": 5}, "bytes") == 5
+    assert count_field({}, "bytes", 0) == 0
 
 
 @pytest.mark.parametrize("value", ODD)

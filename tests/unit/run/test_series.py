@@ -34,7 +34,7 @@ def test_the_first_ones_are_left_out_and_one_of_the_others_counts(take, value):
 def test_nothing_counts_when_no_more_was_printed_than_is_left_out():
     one = of_one(7, 8, skip=2, at_least=1)
     assert one.value is None
-    assert one.missed
+    assert one.missed_target
     assert (one.counted, one.printed) == (0, 2)
 
 

@@ -8,13 +8,13 @@ import pytest
 from cloudgpu.errors import RemoteCommandError
 from cloudgpu.launch.inventory import Inventory, Node
 from cloudgpu.recipe.schema import Recipe
-from cloudgpu.run.agent import Agent, install
+from cloudgpu.run.agent import Agent, install_agent
 from cloudgpu.run.collect import collect
 from cloudgpu.run.files import RemoteFile
 from cloudgpu.run.job import Job
 from cloudgpu.run.metrics import Metrics
 from cloudgpu.run.stage import Staged, send_workdir, stage
-from cloudgpu.run.start import launches, start
+from cloudgpu.run.start import rank_launches, start
 from cloudgpu.ssh.fake import FakeHost, ScriptedResult
 
 MARK = "\x1ecloudgpu\x1e"
@@ -107,7 +107,7 @@ def test_every_node_has_the_interpreter_that_it_found():
         one.host.on(" env$", ScriptedResult(stdout='{"progress": "looking"}\n' + json.dumps(answer) + "\n"))
     work = job(environment={"python": {"requirements": ["numpy"]}})
     done = stage(work, two, lambda _: [], None, lambda _: None)
-    gang = launches(work, two, done)
+    gang = rank_launches(work, two, done)
     assert [node.ranks[0].argv[0] for node in gang] == ["/env0/bin/python", "/env1/bin/python"]
     assert [node.ranks[0].env["RANK"] for node in gang] == ["0", "1"]
 
@@ -138,7 +138,7 @@ def test_nodes_with_other_homes_get_paths_of_their_own():
     plan = Staged({0: "python3", 1: "python3"}, {"digits": "/data/digits"}, 0, 0, False)
     data = [{"name": "digits", "from": "s3://b/k", "to": "/data/digits"}]
     work = job(launch={"with": "torchrun", "command": "train.py {data.digits}", "ranks_per_node": 1}, data=data)
-    first, second = launches(work, [one, two], plan)
+    first, second = rank_launches(work, [one, two], plan)
     assert first.ranks[0].argv[-1] == "/data/digits"
     assert second.ranks[0].argv[-1] == "/cage/data/digits"
     assert second.ranks[0].env["CLOUDGPU_OUTPUTS"] == "/home/ubuntu2/.cloudgpu/runs/plain-abc/work/outputs"
@@ -168,16 +168,16 @@ def test_secrets_travel_by_standard_input_only():
 @pytest.mark.parametrize("noise", ["", "Welcome to Ubuntu\nLast login: never\n"])
 def test_a_login_shell_may_say_what_it_likes(noise):
     host = FakeHost(node(0)).on("mkdir").on("printf", ScriptedResult(stdout=f"{noise}{MARK}/home/me{MARK}/cage{MARK}"))
-    found = install(host)
+    found = install_agent(host)
     assert (found.home, found.root) == ("/home/me", "/cage")
     assert found.path in host.files
 
 
 def test_an_agent_that_is_there_is_not_sent_again():
     host = FakeHost(node(0)).on("mkdir").on("printf", ScriptedResult(stdout=f"{MARK}/home/me{MARK}{MARK}"))
-    name = install(host).path.rpartition("/")[2]
+    name = install_agent(host).path.rpartition("/")[2]
     again = FakeHost(node(0)).on("printf", ScriptedResult(stdout=f"{MARK}/home/me{MARK}{MARK}other\n{name}\n"))
-    install(again)
+    install_agent(again)
     assert again.files == {}
 
 
@@ -189,13 +189,13 @@ def test_a_node_without_room_for_the_agent_is_not_fit(why, told):
     host = FakeHost(node(0)).on("mkdir").on("printf", ScriptedResult(stdout=f"{MARK}/home/me{MARK}{MARK}"))
     host.put_bytes = refuse
     with pytest.raises(RemoteCommandError, match=told):
-        install(host)
+        install_agent(host)
 
 
 @pytest.mark.parametrize("said", ["", "This account is currently not available.\n", f"{MARK}{MARK}{MARK}"])
 def test_an_account_without_a_shell_is_told_as_such(said):
     with pytest.raises(RemoteCommandError, match="home directory"):
-        install(FakeHost(node(0)).on("printf", ScriptedResult(stdout=said)))
+        install_agent(FakeHost(node(0)).on("printf", ScriptedResult(stdout=said)))
 
 
 def test_outputs_come_from_every_node_and_a_broken_one_does_not_spoil_the_rest(tmp_path):

@@ -23,7 +23,7 @@ def test_every_node_has_a_place_of_its_own_below_that_of_the_run():
     nodes = agents(2)
     for agent in nodes:
         agent.host.on("keep$", ScriptedResult(stdout='{"keeping": "x", "started": true}\n'))
-    uploads.prepare(job(**OUTPUTS), nodes, lambda _: S3Service(region="eu-west-1"))
+    uploads.start_uploads(job(**OUTPUTS), nodes, lambda _: S3Service(region="eu-west-1"))
     first, second = (asked(agent, "keep")[0] for agent in nodes)
     assert (first["prefix"], second["prefix"]) == ("results/plain-abc", "results/plain-abc/node-1")
     assert (first["name"], first["at_end"], first["bucket"], first["region"]) == (
@@ -38,7 +38,7 @@ def test_every_node_has_a_place_of_its_own_below_that_of_the_run():
 
 def test_nothing_is_asked_where_outputs_come_to_this_machine_alone(tmp_path):
     (one,) = agents(1)
-    uploads.prepare(job(outputs=["out"]), [one], lambda _: S3Service())
+    uploads.start_uploads(job(outputs=["out"]), [one], lambda _: S3Service())
     assert collect(job(outputs=["out"]), [one], tmp_path).failures == ()
     assert one.host.sent == []
 

@@ -17,7 +17,7 @@ from cloudgpu.ssh.base import Host
 from cloudgpu.ssh.command import RemoteCommand, Secret
 from cloudgpu.ssh.connection import SshHost
 from cloudgpu.ssh.fake import FakeHost, ScriptedResult, UnscriptedCommandError
-from cloudgpu.ssh.fanout import all_or_raise, on_all
+from cloudgpu.ssh.fanout import all_or_raise, run_on_all
 from cloudgpu.ssh.openssh_command import JumpNode, ServerKey, ssh_argv
 
 
@@ -41,19 +41,19 @@ def test_values_in_order_whatever_ends_first() -> None:
             turn[host.node.index - 1].set()
         return host.node.index * 10
 
-    assert list(on_all(hosts(4), work).items()) == [(0, 0), (1, 10), (2, 20), (3, 30)]
-    assert on_all([], work) == {}
+    assert list(run_on_all(hosts(4), work).items()) == [(0, 0), (1, 10), (2, 20), (3, 30)]
+    assert run_on_all([], work) == {}
 
 
 def test_a_failure_is_a_value_and_a_bug_is_not() -> None:
     nodes = hosts(3)
     nodes[1].on("hostname", ScriptedResult(error=ConnectError("node 1 is gone")))
-    outcomes = on_all(nodes, lambda host: host.run(RemoteCommand("hostname")).stdout)
+    outcomes = run_on_all(nodes, lambda host: host.run(RemoteCommand("hostname")).stdout)
     assert outcomes[0] == "n0\n"
     assert isinstance(outcomes[1], ConnectError)
     assert outcomes[2] == "n2\n"
     with pytest.raises(ZeroDivisionError):
-        on_all(nodes, lambda host: 1 // host.node.index)
+        run_on_all(nodes, lambda host: 1 // host.node.index)
 
 
 def test_no_more_than_the_limit_at_once() -> None:
@@ -71,7 +71,7 @@ def test_no_more_than_the_limit_at_once() -> None:
         with lock:
             inside.remove(host.node.index)
 
-    on_all(hosts(48), work, limit=3)
+    run_on_all(hosts(48), work, limit=3)
     assert most == 3
 
 

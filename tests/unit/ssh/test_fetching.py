@@ -19,7 +19,7 @@ from cloudgpu.ssh.transfer import receive, transfer
 from cloudgpu.ssh.transfer.local_tree import files_to_send
 from cloudgpu.ssh.transfer.node_read import FOLLOWS, SKIPPED
 from cloudgpu.ssh.transfer.node_tree import MARK
-from cloudgpu.ssh.transfer.receive import SkippedDownload, trusted, trusted_skipped
+from cloudgpu.ssh.transfer.receive import SkippedDownload, validate_entry, validate_skipped
 from cloudgpu.ssh.transfer.transfer import fetch_tree, send_tree
 
 NODE = Node(0, "i-0", "127.0.0.1", 22, "lea", ("SHA256:x",), "127.0.0.1", "p3.2xlarge", "us-east-1a", "V100", 1, True)
@@ -354,9 +354,9 @@ def test_conflicting_names_are_an_error_and_lead_nowhere(to: Path, tmp_path: Pat
 
 
 def test_what_is_skipped_is_text_of_a_bounded_length() -> None:
-    one = trusted_skipped("node 1", ["p" * 100_000, "r" * 100_000, True])
+    one = validate_skipped("node 1", ["p" * 100_000, "r" * 100_000, True])
     assert len(one.path) + len(one.reason) <= receive._LONGEST_NAME + receive._LONGEST_REASON
     for fields in (None, [], ["p"], ["p", 1, True], [1, "r", True], ["p", "r", "yes"]):
         with pytest.raises(StateError, match="malformed"):
-            trusted_skipped("node 1", fields)
-    assert trusted("node 1", ["a", 0, -1, 0, None]).mtime_ns == -1
+            validate_skipped("node 1", fields)
+    assert validate_entry("node 1", ["a", 0, -1, 0, None]).mtime_ns == -1

@@ -11,7 +11,7 @@ from cloudgpu.errors import StateError
 from cloudgpu.ssh.transfer.local_tree import stays_inside
 from cloudgpu.ssh.transfer.node_read import FOLLOWS
 from cloudgpu.ssh.transfer.node_tree import Entry
-from cloudgpu.ssh.transfer.receive import DownloadDirectory, ReceiveStream, trusted
+from cloudgpu.ssh.transfer.receive import DownloadDirectory, ReceiveStream, validate_entry
 
 
 @pytest.mark.parametrize(
@@ -19,7 +19,7 @@ from cloudgpu.ssh.transfer.receive import DownloadDirectory, ReceiveStream, trus
 )
 def test_names_that_lead_out_are_refused(path: str) -> None:
     with pytest.raises(StateError, match="outside the download directory"):
-        trusted("node 3", [path, 1, 1, 0o644, None])
+        validate_entry("node 3", [path, 1, 1, 0o644, None])
 
 
 @pytest.mark.parametrize(
@@ -28,7 +28,7 @@ def test_names_that_lead_out_are_refused(path: str) -> None:
 )
 def test_links_that_lead_out_are_refused(path: str, link: str) -> None:
     with pytest.raises(StateError, match="outside the download directory"):
-        trusted("node 3", [path, 0, 0, 0, link])
+        validate_entry("node 3", [path, 0, 0, 0, link])
 
 
 @pytest.mark.parametrize(
@@ -46,11 +46,11 @@ def test_links_that_lead_out_are_refused(path: str, link: str) -> None:
 )
 def test_lists_that_make_no_sense_are_refused(fields: object) -> None:
     with pytest.raises(StateError, match="node 3 sent a malformed file list"):
-        trusted("node 3", fields)
+        validate_entry("node 3", fields)
 
 
 def test_no_file_arrives_with_special_bits() -> None:
-    assert trusted("node 3", ["a", 1, 1, 0o6755, None]).mode == 0o755
+    assert validate_entry("node 3", ["a", 1, 1, 0o6755, None]).mode == 0o755
 
 
 names = st.sampled_from(["a", "b", "..", ".", "c"])

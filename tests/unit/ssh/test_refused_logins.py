@@ -11,7 +11,7 @@ from cloudgpu.clock import ManualClock
 from cloudgpu.errors import ConnectError, HostKeyError
 from cloudgpu.launch.inventory import Inventory, Node
 from cloudgpu.ssh import connection, handshake
-from cloudgpu.ssh.connection import wait_for
+from cloudgpu.ssh.connection import wait_for_ssh
 from cloudgpu.ssh.fanout import all_or_raise, wait_for_all
 from cloudgpu.ssh.handshake import AuthRefusedError, open_link
 
@@ -41,7 +41,7 @@ def answer(monkeypatch: pytest.MonkeyPatch, errors: dict[int, ConnectError]) -> 
 def test_a_node_that_boots_is_asked_again_for_a_minute(monkeypatch, clock):
     tries = answer(monkeypatch, {0: AuthRefusedError("refused the key")})
     with pytest.raises(AuthRefusedError):
-        wait_for(NODE, KEY, clock=clock, deadline_s=600)
+        wait_for_ssh(NODE, KEY, clock=clock, deadline_s=600)
     assert tries[0] > 10
     assert 60 <= clock.monotonic() < 70
 
@@ -49,7 +49,7 @@ def test_a_node_that_boots_is_asked_again_for_a_minute(monkeypatch, clock):
 def test_a_node_that_has_booted_is_asked_once(monkeypatch, clock):
     tries = answer(monkeypatch, {0: AuthRefusedError("refused the key")})
     with pytest.raises(AuthRefusedError):
-        wait_for(replace(NODE, booted=True), KEY, clock=clock, deadline_s=600)
+        wait_for_ssh(replace(NODE, booted=True), KEY, clock=clock, deadline_s=600)
     assert tries == {0: 1}
     assert clock.monotonic() == 0
 

@@ -8,7 +8,7 @@ import pytest
 from cloudgpu.errors import StateError
 from cloudgpu.launch.inventory import Node
 from cloudgpu.ssh.openssh_command import JumpNode
-from cloudgpu.ssh.openssh_config import HostEntry, included, rendered
+from cloudgpu.ssh.openssh_config import HostEntry, include_line, render_config
 
 NODE = Node(0, "i-0abc", "203.0.113.1", 22, "ubuntu", ("SHA256:x",), "10.0.0.2", "p3dn.24xlarge", "us-east-1c", "V100",
             8, simulated=False)  # fmt: skip
@@ -35,11 +35,11 @@ Host lab-0 lab
 
 
 def lines(entry: HostEntry, *, key: Path = KEY) -> list[str]:
-    return [line.strip() for line in rendered([entry], key, HEADING).splitlines()]
+    return [line.strip() for line in render_config([entry], key, HEADING).splitlines()]
 
 
 def test_a_node_that_is_reached_straight():
-    assert rendered([HostEntry(("lab-0", "lab"), NODE, ROOT / "known_hosts.0")], KEY, HEADING) == PLAIN
+    assert render_config([HostEntry(("lab-0", "lab"), NODE, ROOT / "known_hosts.0")], KEY, HEADING) == PLAIN
 
 
 def test_a_node_behind_another_one():
@@ -72,7 +72,7 @@ def test_names_of_files_with_spaces_and_percent_signs():
     found = lines(HostEntry(("lab-0",), NODE, odd / "known_hosts.0"), key=odd / "key")
     assert 'IdentityFile "/a home, 100%% ours/key"' in found
     assert 'UserKnownHostsFile "/a home, 100%% ours/known_hosts.0"' in found
-    assert included(odd / "*") == 'Include "/a home, 100% ours/*"'
+    assert include_line(odd / "*") == 'Include "/a home, 100% ours/*"'
 
 
 HOSTILE = ("a\n    ProxyCommand touch pwned", "a\rb", "a\x00b", 'a" b')
@@ -91,14 +91,14 @@ def test_no_value_starts_an_option_of_its_own(text):
         (HostEntry(("lab-0",), replace(NODE, key=text), ROOT / "k"), KEY),
     ):
         with pytest.raises(StateError, match="that an OpenSSH configuration does not allow"):
-            rendered([entry], key, HEADING)
+            render_config([entry], key, HEADING)
     with pytest.raises(StateError):
-        included(odd)
+        include_line(odd)
 
 
 @pytest.mark.parametrize("text", HOSTILE[:3])
 def test_no_command_or_heading_starts_a_line(text):
     with pytest.raises(StateError):
-        rendered([HostEntry(("lab-0",), NODE, ROOT / "k", proxy=("env", text))], KEY, HEADING)
+        render_config([HostEntry(("lab-0",), NODE, ROOT / "k", proxy=("env", text))], KEY, HEADING)
     with pytest.raises(StateError):
-        rendered([], KEY, (text,))
+        render_config([], KEY, (text,))

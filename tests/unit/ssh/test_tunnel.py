@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from cloudgpu.errors import ConnectError, StateError, UsageError
-from cloudgpu.ssh.tunnel import Tunnel, listening, listening_near
+from cloudgpu.ssh.tunnel import Tunnel, listen_on_loopback, listen_on_next_free_port
 
 
 class Far:
@@ -54,7 +54,7 @@ def tunnel():
             came.notify_all()
         return channel
 
-    opened = Tunnel(connect, listening(), told.append)
+    opened = Tunnel(connect, listen_on_loopback(), told.append)
     opened.told = told
 
     def connected(count: int = 1):
@@ -162,7 +162,7 @@ def test_a_node_that_cannot_be_reached_is_told_and_the_next_connection_tries_aga
     def connect():
         raise refusal
 
-    tunnel = Tunnel(connect, listening(), told.append)
+    tunnel = Tunnel(connect, listen_on_loopback(), told.append)
     for _ in range(2):
         with client(tunnel) as local:
             assert local.recv(1) == b""
@@ -173,12 +173,12 @@ def test_a_node_that_cannot_be_reached_is_told_and_the_next_connection_tries_aga
 
 
 def test_a_port_in_use_is_told_with_the_next_free_one():
-    with listening() as held:
+    with listen_on_loopback() as held:
         port = held.getsockname()[1]
         with pytest.raises(UsageError, match=f"port {port} of this machine is in use") as raised:
-            listening(port)
+            listen_on_loopback(port)
         free = int(raised.value.hint.split()[2])
-        with listening(free) as other, listening_near(port) as near:
+        with listen_on_loopback(free) as other, listen_on_next_free_port(port) as near:
             assert other.getsockname()[1] == free
             assert near.getsockname()[1] not in (port, free)
 
@@ -193,7 +193,7 @@ def test_a_port_for_the_administrator_has_one_above(monkeypatch):
 
     monkeypatch.setattr("socket.create_server", only_root)
     with pytest.raises(UsageError, match="requires root") as raised:
-        listening(80)
+        listen_on_loopback(80)
     assert raised.value.hint.startswith("use port 808")
 
 
@@ -203,4 +203,4 @@ def test_no_port_at_all_is_told(monkeypatch):
 
     monkeypatch.setattr("socket.create_server", full)
     with pytest.raises(StateError, match="no local port for a tunnel: Too many open files"):
-        listening()
+        listen_on_loopback()

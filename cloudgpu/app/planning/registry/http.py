@@ -14,7 +14,7 @@ from urllib.parse import urlencode, urlsplit
 
 from cloudgpu.files import KEY_BYTES, parse_json, read_bytes
 from cloudgpu.launch.image_name import ImageName
-from cloudgpu.node.agent.fetch.http_limits import check_address, is_loopback, must_guard, redirected
+from cloudgpu.node.agent.fetch.http_limits import check_address, is_loopback, must_block_local, redirect_url
 from cloudgpu.node.agent.fetch.http_request import REDIRECTS, Client, SourceResponse
 from cloudgpu.run.logins import RegistryLogin
 from cloudgpu.text import printable
@@ -136,7 +136,7 @@ class RegistryClient:
         separator = "&" if "?" in requested.realm else "?"
         url = f"{requested.realm}{separator}{urlencode({key: value for key, value in query.items() if value})}"
         password = "" if self.login is None else _basic(self.login)
-        response = self._sent(url, "application/json", password, guarded=must_guard(registry, url))
+        response = self._sent(url, "application/json", password, guarded=must_block_local(registry, url))
         if response.status in _DENIED:
             raise RegistryDeniedError
         content = json_of(response) if response.status == HTTPStatus.OK else None
@@ -152,12 +152,12 @@ class RegistryClient:
             current = urlsplit(url)
             is_registry = (current.scheme, current.netloc) == (first.scheme, first.netloc)
             response = self._sent(
-                url, accept, self._authorization if is_registry else "", guarded=must_guard(start, url)
+                url, accept, self._authorization if is_registry else "", guarded=must_block_local(start, url)
             )
             location = response.headers.get("location", "") if response.status in REDIRECTS else ""
             if response.status not in REDIRECTS:
                 return response, is_registry
-            url = redirected(url, location)
+            url = redirect_url(url, location)
         raise UnreachableError(f"{self.name.registry} redirects more than {_HOPS} times")
 
     def _sent(self, url: str, accept: str, authorization: str, *, guarded: bool) -> SourceResponse:

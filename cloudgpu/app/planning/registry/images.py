@@ -16,7 +16,7 @@ from cloudgpu.app.planning.registry.http import (
     json_of,
 )
 from cloudgpu.errors import CloudGpuError
-from cloudgpu.launch.image_name import ImageName, image_name
+from cloudgpu.launch.image_name import ImageName, parse_image_name
 from cloudgpu.node.agent.fetch.http_request import SourceResponse
 from cloudgpu.plan.named_resources import ImageSeen
 from cloudgpu.recipe.schema import Environment
@@ -48,7 +48,7 @@ class RegistryImages:
         key = (container.image, container.login or "", container.password or "", *environment.secrets)
         if key not in self._known:
             seen = self._within_time(container.image, environment)
-            self._known[key] = replace(seen, on_loopback=image_name(container.image).on_loopback)
+            self._known[key] = replace(seen, on_loopback=parse_image_name(container.image).on_loopback)
         return self._known[key]
 
     def _within_time(self, image: str, environment: Environment) -> ImageSeen:
@@ -57,7 +57,7 @@ class RegistryImages:
         thread = threading.Thread(target=lambda: results.append(self._look_up(image, environment)), daemon=True)
         thread.start()
         thread.join(self._within_s)
-        timed_out = f"{image_name(image).registry} did not respond within {self._within_s:g} s"
+        timed_out = f"{parse_image_name(image).registry} did not respond within {self._within_s:g} s"
         return results[0] if results else ImageSeen(image, "unknown", timed_out)
 
     def _look_up(self, image: str, environment: Environment) -> ImageSeen:
@@ -66,7 +66,7 @@ class RegistryImages:
         except CloudGpuError as error:
             # Public images can be looked up without a login.
             login, why = None, error.message
-        name = image_name(image)
+        name = parse_image_name(image)
         try:
             return _described(image, name, RegistryClient(name, login, self._within_s, self._certificates))
         except RegistryDeniedError:
@@ -108,7 +108,7 @@ def _is_registry(response: SourceResponse) -> bool:
 def _manifest(response: SourceResponse, name: ImageName) -> dict[str, Any]:
     content = json_of(response)
     if response.status == HTTPStatus.TOO_MANY_REQUESTS:
-        raise UnreachableError(f"{name.registry} limits the request rate; try again later")
+        raise UnreachableError(f"{name.registry} responded with status 429 (too many requests); try again later")
     if response.status != HTTPStatus.OK:
         raise UnreachableError(f"{name.registry} returned status {response.status}")
     if not isinstance(content, dict) or not {"manifests", "config", "schemaVersion"} & set(content):

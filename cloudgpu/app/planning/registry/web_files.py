@@ -8,7 +8,7 @@ from http import HTTPStatus
 from urllib.parse import quote, urlsplit
 
 from cloudgpu.errors import RecipeError
-from cloudgpu.node.agent.fetch.http_limits import must_guard, redirected
+from cloudgpu.node.agent.fetch.http_limits import must_block_local, redirect_url
 from cloudgpu.node.agent.fetch.http_request import REDIRECTS, Client, SourceResponse
 from cloudgpu.recipe.data import Data
 from cloudgpu.run.files import RemoteFile
@@ -66,10 +66,10 @@ def _followed(url: str) -> SourceResponse:
     first, client = url, Client(_WITHIN_S, most_bytes=0)
     headers = {"Range": "bytes=0-0", "Accept-Encoding": "identity", "User-Agent": "cloudgpu"}
     for _ in range(_HOPS):
-        response = client.send(url, headers, guarded=must_guard(first, url))
+        response = client.send(url, headers, guarded=must_block_local(first, url))
         if response.status not in REDIRECTS:
             return response
-        url = redirected(url, response.headers.get("location", ""))
+        url = redirect_url(url, response.headers.get("location", ""))
     raise ValueError(urlsplit(url).hostname)
 
 

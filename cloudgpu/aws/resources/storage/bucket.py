@@ -44,7 +44,7 @@ class BucketHandler(DescribedHandler):
         return self._settled(ctx, inputs)
 
     def find(self, ctx: HandlerContext, inputs: Properties) -> ExistingResource | None:
-        """Return the bucket that an interrupted create with this token left; None if there is none."""
+        """Return the bucket that an interrupted create with this token left behind; None if there is none."""
         tags = bucket_tags(ctx.clients, inputs["bucket"])
         return self._settled(ctx, inputs) if tags is not None and is_ours(ctx, tags) else None
 

@@ -41,7 +41,7 @@ class FileSystemHandler(DescribedHandler):
         return self._settled(ctx, physical_id, inputs)
 
     def find(self, ctx: HandlerContext, inputs: Properties) -> ExistingResource | None:
-        """Return the resource that an interrupted create with this token left, once it is usable, or None.
+        """Return the resource that an interrupted create with this token left behind, once it is usable, or None.
 
         A failed resource is returned as it is, so that it can be deleted.
         """
@@ -120,7 +120,7 @@ class FileSystemHandler(DescribedHandler):
 
     @abstractmethod
     def _made(self, ctx: HandlerContext, inputs: Properties) -> str:
-        """Return the ID of the resource that an interrupted create with this token left; empty if there is none."""
+        """Return the ID of the resource that an interrupted create with this token left behind; empty if there is none."""
 
     @abstractmethod
     def _look(self, clients: Clients, physical_id: str) -> Found | None:

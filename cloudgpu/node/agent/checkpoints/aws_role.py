@@ -55,7 +55,7 @@ class InstanceRole:
         return self._keys
 
 
-def metadata(path: str) -> str | None:
+def read_metadata(path: str) -> str | None:
     """Return a metadata document, or None if it does not exist.
 
     Raises:
@@ -86,8 +86,8 @@ def _get(client: Client, url: str, headers: dict[str, str], method: str = "GET")
 def _fetch_keys() -> RoleKeys:
     hint = "give the nodes an IAM role that may write to checkpoint.to and outputs_to, or remove these settings"
     try:
-        name = (metadata(_ROLES) or "").split("\n")[0].strip()
-        text = metadata(_ROLES + name) if name else None
+        name = (read_metadata(_ROLES) or "").split("\n")[0].strip()
+        text = read_metadata(_ROLES + name) if name else None
     except OSError as error:
         raise AgentError(
             f"the instance metadata service does not respond: {error}", hint=hint, code="no-role"
@@ -119,7 +119,9 @@ def _read(document: Any) -> RoleKeys:  # noqa: ANN401 - unchecked JSON
     return RoleKeys(access, secret, token, until.replace(tzinfo=datetime.timezone.utc).timestamp())
 
 
-def signed(method: str, url: str, region: str, keys: RoleKeys, body: bytes, headers: dict[str, str]) -> dict[str, str]:
+def sign_request(
+    method: str, url: str, region: str, keys: RoleKeys, body: bytes, headers: dict[str, str]
+) -> dict[str, str]:
     """Return the signed headers of an S3 request. The signature covers the body's checksum."""
     parts = urllib.parse.urlsplit(url)
     now = datetime.datetime.now(datetime.timezone.utc)

@@ -16,7 +16,7 @@ from xml.sax.saxutils import escape
 
 from ..errors import AgentError
 from ..fetch.http_request import Client
-from .aws_role import InstanceRole, signed
+from .aws_role import InstanceRole, sign_request
 
 PART = 32 << 20
 """Bytes of a part. Files up to this size are uploaded in one request."""
@@ -137,7 +137,7 @@ class CheckpointBucket:
     def _send_once(self, method: str, url: str, body: bytes) -> tuple[int, bytes, str]:
         # Without an explicit content type, urllib would add an unsigned default.
         headers = {"content-type": "application/octet-stream"}
-        signed_headers = signed(method, url, self._region, self._role.keys(), body, headers)
+        signed_headers = sign_request(method, url, self._region, self._role.keys(), body, headers)
         answer = Client(_TIMEOUT_S, _MOST_BYTES).send(url, signed_headers, method=method, body=body, guarded=False)
         return answer.status, answer.body, answer.headers.get("etag", "")
 

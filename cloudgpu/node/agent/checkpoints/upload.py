@@ -23,7 +23,7 @@ from typing import Any, Callable, Dict
 from .. import files
 from ..errors import AgentError
 from ..gang import status
-from .aws_role import metadata
+from .aws_role import read_metadata
 from .bucket import CheckpointBucket, FileChangedError
 
 _NOTICE = "/latest/meta-data/spot/instance-action"
@@ -86,7 +86,7 @@ class Uploader:
         self._lock = threading.Lock()
 
     def look(self, *, whole: bool) -> dict[str, Any]:
-        """Upload complete files. With `whole`, the run has ended, so every file is complete."""
+        """Upload complete files. With `require_integer`, the run has ended, so every file is complete."""
         self._state = files.read_json(self._path) or self._state  # another process may have uploaded files
         now, skipped, unlisted = _listed(str(self._spec["source"]), self._patterns)
         self._note(skipped, unlisted)
@@ -181,7 +181,7 @@ def _upload_until_end(folder: str, name: str) -> None:
 
 
 def _run_has_ended(folder: str, name: str) -> bool:
-    run = status.read_if_any(folder)
+    run = status.read_status_if_any(folder)
     if run is None:  # the run has not started yet
         return time.time() - os.stat(os.path.join(folder, f"{name}.start")).st_mtime > _NEVER_STARTED_S
     return run["state"] in status.FINAL
@@ -189,7 +189,7 @@ def _run_has_ended(folder: str, name: str) -> bool:
 
 def _interruption_announced() -> bool:
     with suppress(OSError):
-        return metadata(_NOTICE) is not None
+        return read_metadata(_NOTICE) is not None
     return False
 
 

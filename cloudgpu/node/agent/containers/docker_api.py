@@ -15,7 +15,7 @@ from typing import Any, Iterator
 from urllib.parse import quote, urlencode
 
 from ..errors import AgentError
-from ..untrusted_data import malformed_as, mapping, parsed, parsed_object, text
+from ..untrusted_data import parse_json, parse_json_object, raise_malformed_as, require_object, text
 
 _DEFAULT_SOCKET = "unix:///var/run/docker.sock"
 _UNIX = "unix://"
@@ -109,10 +109,10 @@ class DockerApi:
             if error.status == _MISSING:
                 return None
             raise
-        with malformed_as(_malformed_response):
+        with raise_malformed_as(_malformed_response):
             text(description["Id"])
             text(description["Architecture"])
-            return mapping(description)
+            return require_object(description)
 
     def save(self, image_id: str, *, silence_s: float) -> Iterator[bytes]:
         """Yield the archive of an image in chunks.
@@ -163,7 +163,7 @@ class DockerApi:
                 _checked(answer.status, answer.read())
             for line in iter(answer.readline, b""):
                 if line.strip():
-                    yield parsed_object(line)
+                    yield parse_json_object(line)
         finally:
             connection.close()
 
@@ -189,7 +189,7 @@ class DockerApi:
         return AgentError(f"no Docker engine responds at {self._path}: {reason}", code="no-docker", hint=hint)
 
 
-def locate() -> DockerEndpoint:
+def find_docker_endpoint() -> DockerEndpoint:
     """Find the client and the engine: from DOCKER_HOST, the client's current context, or the default socket.
 
     Raises:
@@ -212,14 +212,14 @@ def locate() -> DockerEndpoint:
     return DockerEndpoint(docker, host)
 
 
-def checked(engine: DockerApi) -> dict[str, Any]:
+def check_engine(engine: DockerApi) -> dict[str, Any]:
     """Return the engine's version and info.
 
     Raises:
         AgentError: The engine is unusable or too old.
     """
-    with malformed_as(_malformed_response):
-        version, info = mapping(engine.get("/version")), mapping(engine.get("/info"))
+    with raise_malformed_as(_malformed_response):
+        version, info = require_object(engine.get("/version")), require_object(engine.get("/info"))
         api = tuple(int(part) for part in str(version["ApiVersion"]).split("."))
         text(version["Version"])
     if api < _OLDEST_API:
@@ -254,7 +254,7 @@ def _headers(auth: str) -> dict[str, str]:
 
 def _checked(status: int, body: bytes) -> Any:  # noqa: ANN401 - JSON
     try:
-        value = parsed(body or b"{}")
+        value = parse_json(body or b"{}")
     except ValueError:
         value = {"message": body.decode("utf-8", "replace").strip()}
     if status >= _ERROR_STATUS:

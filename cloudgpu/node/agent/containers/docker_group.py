@@ -15,7 +15,7 @@ _ENTERED = "CLOUDGPU_AGENT_ENTERED"
 _UNIX = "unix://"
 
 
-def enter(host: str, verb: str, spec: dict[str, Any]) -> None:
+def restart_with_docker_group(host: str, verb: str, spec: dict[str, Any]) -> None:
     """Restart this verb with the socket's group if the user is a member but this login session is not.
 
     The node's bootstrap adds the user to the group, possibly after this session started. Returns if no restart is

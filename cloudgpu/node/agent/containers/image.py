@@ -15,10 +15,10 @@ from typing import Any, Callable, Dict
 from urllib.parse import quote
 
 from ..errors import AgentError
-from ..fetch.from_peer import peer_of
-from ..untrusted_data import malformed_as, mapping, number, text, whole
+from ..fetch.from_peer import parse_peer
+from ..untrusted_data import raise_malformed_as, require_integer, require_number, require_object, text
 from . import docker_group, image_archive, pull
-from .docker_api import DockerApi, DockerApiError, DockerEndpoint, checked, locate
+from .docker_api import DockerApi, DockerApiError, DockerEndpoint, check_engine, find_docker_endpoint
 
 _MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}
 _SILENCE_S = 300.0
@@ -37,10 +37,10 @@ def verb(spec: dict[str, Any], emit: Emit) -> None:
         AgentError: The engine, image, login or disk space is missing, or the image is for another architecture.
     """
     request = _read(spec)
-    endpoint = locate()
-    docker_group.enter(endpoint.host, "image", spec)
+    endpoint = find_docker_endpoint()
+    docker_group.restart_with_docker_group(endpoint.host, "image", spec)
     engine = DockerApi(endpoint)
-    info = checked(engine)
+    info = check_engine(engine)
 
     def report(text: str) -> None:
         emit({"progress": text})
@@ -69,10 +69,10 @@ def _read(spec: dict[str, Any]) -> dict[str, Any]:
     if policy not in _POLICIES:
         raise AgentError(f"image: pull must be one of {', '.join(_POLICIES)}")
     names = {name: str(spec.get(name) or "") for name in ("image", "repository", "tag", "digest")}
-    with malformed_as(lambda why: AgentError(f"image: invalid request: {why}")):
-        login = mapping(spec.get("login") or {})
-        size = whole(spec.get("size_bytes") or 0)
-        silence = float(number(spec.get("silence_s") or _SILENCE_S))
+    with raise_malformed_as(lambda why: AgentError(f"image: invalid request: {why}")):
+        login = require_object(spec.get("login") or {})
+        size = require_integer(spec.get("size_bytes") or 0)
+        silence = float(require_number(spec.get("silence_s") or _SILENCE_S))
     return {**names, "pull": policy, "login": login, "size": size, "silence": silence}
 
 
@@ -92,14 +92,14 @@ def _registry_digest(engine: DockerApi, request: dict[str, Any], report: Callabl
     """Get the digest from the registry and check the architectures before the pull. Empty if the registry fails."""
     name = _by_tag(request)
     try:
-        answer = engine.get(f"/distribution/{quote(name, safe='/:@')}/json", auth=pull.header(request["login"]))
+        answer = engine.get(f"/distribution/{quote(name, safe='/:@')}/json", auth=pull.login_header(request["login"]))
     except DockerApiError as error:
-        failure = pull.fault(name, error)
+        failure = pull.pull_error(name, error)
         if failure.code != "network":
             raise failure from error
         report(f"{failure.message}; the pull will retry")
         return ""
-    with malformed_as(_malformed_description):
+    with raise_malformed_as(_malformed_description):
         digest = text(answer["Descriptor"]["digest"])
         architectures = [text(platform.get("architecture", "")) for platform in answer.get("Platforms") or ()]
     _fits(name, architectures)
@@ -137,7 +137,7 @@ def _local_or_from_peer(
     report: Callable[[str], None],
 ) -> tuple[dict[str, Any], bool] | None:
     """Return the image with the requested ID, and True if this call fetched it. None if it is missing."""
-    image_id, peer = str(spec["id"]), peer_of(spec)
+    image_id, peer = str(spec["id"]), parse_peer(spec)
     image = engine.image(image_id)
     if image is not None or peer is None:
         return None if image is None else (image, False)
@@ -150,7 +150,7 @@ def _local_or_from_peer(
 
 
 def _missing_image(request: dict[str, Any]) -> AgentError:
-    message = f"{request['image']} is not on this node and environment.container.pull is never"
+    message = f"{request['image']} is not on this node and environment.container.pull is set to `never`"
     return AgentError(
         message, code="no-image", hint="set environment.container.pull to missing, or load the image on the node"
     )
@@ -182,15 +182,15 @@ def _by_tag(request: dict[str, Any]) -> str:
 def _digest(image: dict[str, Any], repository: str) -> str:
     """Return the image's digest in the registry; empty if the image did not come from a registry."""
     short_name = repository.replace("docker.io/library/", "").replace("docker.io/", "")
-    with malformed_as(_malformed_description):
+    with raise_malformed_as(_malformed_description):
         pairs = [digest.partition("@") for digest in image.get("RepoDigests") or ()]
     return next((digest for place, _, digest in pairs if place in (short_name, repository)), "")
 
 
 def _described(image: dict[str, Any], request: dict[str, Any]) -> dict[str, Any]:
-    with malformed_as(_malformed_description):
+    with raise_malformed_as(_malformed_description):
         entrypoint = [text(word) for word in (image.get("Config") or {}).get("Entrypoint") or ()]
-        size = whole(image.get("Size") or 0)
+        size = require_integer(image.get("Size") or 0)
     digest = _digest(image, request["repository"])
     return {"id": image["Id"], "digest": digest, "entrypoint": entrypoint, "size_bytes": size}
 

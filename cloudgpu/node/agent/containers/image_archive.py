@@ -9,12 +9,12 @@ import time
 from contextlib import closing
 from typing import IO, Any, Callable, Iterator
 
-from ..agent_home import own_folder
+from ..agent_home import agent_folder
 from ..errors import AgentError
 from ..fetch.from_peer import Peer
 from ..fetch.http import HttpConnections, TransientError
 from ..fetch.request import RequestedFile
-from .docker_api import DockerApi, DockerApiError, checked, locate
+from .docker_api import DockerApi, DockerApiError, check_engine, find_docker_endpoint
 from .pull import require_free_space, size_text
 
 _COPIES = 2
@@ -31,14 +31,14 @@ def write_archive(image_id: str, report: Callable[[str], None]) -> IO[bytes]:
     Raises:
         AgentError: The engine, the image or the disk space is missing.
     """
-    engine = DockerApi(locate())
+    engine = DockerApi(find_docker_endpoint())
     image = engine.image(image_id)
     if image is None:
         raise AgentError(f"{image_id} is not on this node", code="no-image")
     size = int(image.get("Size") or 0)
-    folder = own_folder("images")
+    folder = agent_folder("images")
     os.makedirs(folder, mode=0o700, exist_ok=True)
-    root = str(checked(engine).get("DockerRootDir") or "/")
+    root = str(check_engine(engine).get("DockerRootDir") or "/")
     # If both are on one disk, as usual, the disk contains the archive and the engine's copy at the same time.
     _has_room(root, size * (_COPIES if _one_disk(root, folder) else 1))
     _has_room(folder, size)

@@ -13,7 +13,7 @@ from typing import Any, Callable, Dict
 from urllib.parse import urlencode
 
 from ..errors import AgentError
-from ..untrusted_data import MALFORMED, mapping, number
+from ..untrusted_data import MALFORMED, require_number, require_object
 from .docker_api import DockerApi, DockerApiError
 
 _REPORT_S = 5.0
@@ -35,7 +35,7 @@ _HINTS = {
     "certificate": "put the registry's certificate at /etc/docker/certs.d/HOST:PORT/ca.crt on the nodes",
     "architecture": "choose a tag that is built for this node's architecture",
 }
-Tell = Callable[[str], None]
+OnMessage = Callable[[str], None]
 Login = Dict[str, str]
 """`{"username", "password", "server"}`; empty for no login."""
 
@@ -52,7 +52,7 @@ class _Layer:
 class PullProgress:
     """Converts the engine's progress events to messages."""
 
-    def __init__(self, report: Tell) -> None:
+    def __init__(self, report: OnMessage) -> None:
         self._report = report
         self._layers: dict[str, _Layer] = {}
         self._reported_at = time.monotonic()
@@ -64,9 +64,9 @@ class PullProgress:
             DockerApiError: The event is an error.
         """
         if "error" in line:
-            raise DockerApiError(0, str(mapping(line.get("errorDetail") or {}).get("message") or line["error"]))
+            raise DockerApiError(0, str(require_object(line.get("errorDetail") or {}).get("message") or line["error"]))
         name, status = str(line.get("id", "")), str(line.get("status", ""))
-        detail = mapping(line.get("progressDetail") or {})
+        detail = require_object(line.get("progressDetail") or {})
         if status in ("Pulling fs layer", "Waiting"):
             self._layers.setdefault(name, _Layer())
         elif status.startswith("Retrying"):
@@ -77,8 +77,8 @@ class PullProgress:
 
     def _update_layer(self, name: str, status: str, detail: dict[str, Any]) -> None:
         layer = self._layers[name]
-        if status == "Downloading" and number(detail.get("total") or 0) > 0:
-            layer.current, layer.total = int(number(detail.get("current") or 0)), int(detail["total"])
+        if status == "Downloading" and require_number(detail.get("total") or 0) > 0:
+            layer.current, layer.total = int(require_number(detail.get("current") or 0)), int(detail["total"])
         elif status in ("Download complete", "Verifying Checksum"):
             layer.current = layer.total
         elif status in ("Pull complete", "Already exists") and not layer.done:
@@ -97,7 +97,9 @@ class PullProgress:
         self._report(f"pulling: {size_text(moved)} of at least {size_text(known)}")
 
 
-def pull(engine: DockerApi, repository: str, tag_or_digest: str, login: Login, report: Tell, silence_s: float) -> None:
+def pull(
+    engine: DockerApi, repository: str, tag_or_digest: str, login: Login, report: OnMessage, silence_s: float
+) -> None:
     """Pull an image by tag or digest. Transient errors are retried; downloaded layers are kept.
 
     Raises:
@@ -107,10 +109,10 @@ def pull(engine: DockerApi, repository: str, tag_or_digest: str, login: Login, r
     for wait_s in (*_WAITS_S, None):
         pulled = PullProgress(report)
         try:
-            for line in engine.lines(path, silence_s=silence_s, auth=header(login)):
+            for line in engine.lines(path, silence_s=silence_s, auth=login_header(login)):
                 pulled.take(line)
         except (DockerApiError, OSError, http.client.HTTPException, *MALFORMED) as error:
-            failure = fault(f"{repository}:{tag_or_digest}".replace(":sha256", "@sha256"), error, silence_s)
+            failure = pull_error(f"{repository}:{tag_or_digest}".replace(":sha256", "@sha256"), error, silence_s)
             if failure.code != "network" or wait_s is None:
                 raise failure from error
             report(f"{failure.message}; retrying in {wait_s:.0f} s")
@@ -119,7 +121,7 @@ def pull(engine: DockerApi, repository: str, tag_or_digest: str, login: Login, r
             return
 
 
-def fault(name: str, error: Exception, silence_s: float = 0.0) -> AgentError:
+def pull_error(name: str, error: Exception, silence_s: float = 0.0) -> AgentError:
     """Classify an error of the engine or the registry. Only code `network` is worth a retry."""
     if isinstance(error, TimeoutError) or ("timed out" in str(error) and isinstance(error, OSError)):
         return AgentError(f"cannot pull {name}: no data for {silence_s:.0f} s", code="network", hint="try again")
@@ -129,7 +131,7 @@ def fault(name: str, error: Exception, silence_s: float = 0.0) -> AgentError:
     return AgentError(f"cannot pull {name}: {message}", code=code, hint=hint)
 
 
-def header(login: Login) -> str:
+def login_header(login: Login) -> str:
     """Return the login as a header value for one call of the engine's API. The login is never stored."""
     if not login:
         return ""

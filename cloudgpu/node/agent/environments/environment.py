@@ -49,11 +49,11 @@ def verb(spec: dict[str, Any], emit: Callable[[dict[str, Any]], None]) -> None:
         AgentError: The request is invalid, that Python version is not available, or the build failed.
     """
     request = _read(spec)
-    interpreter, built = provide(request, lambda text: emit({"progress": text}))
+    interpreter, built = provide_environment(request, lambda text: emit({"progress": text}))
     emit({"interpreter": interpreter, "built": built})
 
 
-def provide(request: EnvironmentRequest, progress: Callable[[str], None]) -> tuple[str, bool]:
+def provide_environment(request: EnvironmentRequest, progress: Callable[[str], None]) -> tuple[str, bool]:
     """Return the interpreter, and True if this call built its environment.
 
     Raises:
@@ -183,7 +183,7 @@ def _build(request: EnvironmentRequest, base: str, folder: str, progress: Callab
 
     def run(what: str, argv: list[str], settings: dict[str, str]) -> None:
         progress(what)
-        subprocess_tool.run(argv, what, progress, holds=lock, env={**installer.environment(), **settings})
+        subprocess_tool.run(argv, what, progress, holds=lock, env={**installer.clean_environment(), **settings})
 
     try:
         _write_lines(requirements_file, request.requirements)
@@ -248,7 +248,7 @@ def _uv_from_pip(request: EnvironmentRequest, folder: str, run: Run) -> tuple[st
     """
     python = _python(folder)
     needed = request.torch_backend is not None
-    settings = package_sources.uv_settings(python, installer.environment())
+    settings = package_sources.uv_settings(python, installer.clean_environment())
     if settings is None and not needed:
         return None, {}
     try:

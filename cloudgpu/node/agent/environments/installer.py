@@ -51,7 +51,7 @@ def chosen_uv(base: str) -> str | None:
     return None if only_pip_configured and _makes_environments(base) else uv
 
 
-def environment() -> dict[str, str]:
+def clean_environment() -> dict[str, str]:
     """Return the environment variables without those of an active virtual environment, which tools might use."""
     dropped = ("VIRTUAL_ENV", "PYTHONHOME", "PYTHONPATH", "CONDA_PREFIX")
     # pip uses the system's CA store, including company CAs; uv does so only if one of these variables is set.

@@ -43,10 +43,10 @@ def uv_settings(python: str, environ: Mapping[str, str]) -> dict[str, str] | Non
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
-    return translated(process.stdout) if process.returncode == 0 else None
+    return translate_pip_config(process.stdout) if process.returncode == 0 else None
 
 
-def translated(listed: str) -> dict[str, str] | None:
+def translate_pip_config(listed: str) -> dict[str, str] | None:
     """Translate the output of `pip config list`; see `uv_settings`."""
     settings = _pip_settings(listed)
     if settings is None or not settings.keys() <= _UV_VARIABLES.keys() | _IRRELEVANT or _on(settings.get("pre", "")):

@@ -33,7 +33,7 @@ def main() -> int:
 
 def all_met(lines: list[str]) -> bool:
     """Return True if every requirement is met, including transitive requirements if `packaging` is available."""
-    check = reader()
+    check = requirement_checker()
     waiting: list[tuple[str, Extras]] = [(line, frozenset()) for line in lines]
     seen = set()
     while waiting:
@@ -47,18 +47,18 @@ def all_met(lines: list[str]) -> bool:
     return True
 
 
-def reader() -> Callable[[str, Extras], CheckResult]:
-    """Return a function that checks a requirement with `packaging` (installed or in pip), or else with `by_hand`."""
+def requirement_checker() -> Callable[[str, Extras], CheckResult]:
+    """Return a function that checks a requirement with `packaging` (installed or in pip), or else with `check_without_packaging`."""
     for name in ("packaging.requirements", "pip._vendor.packaging.requirements"):
         try:
             requirements = import_module(name)
         except ImportError:
             continue
-        return lambda line, extras: by_packaging(requirements.Requirement(line), extras)
-    return lambda line, _: (by_hand(line), [])
+        return lambda line, extras: check_with_packaging(requirements.Requirement(line), extras)
+    return lambda line, _: (check_without_packaging(line), [])
 
 
-def by_packaging(requirement: Any, extras: Extras) -> CheckResult:  # noqa: ANN401 - from any version of `packaging`
+def check_with_packaging(requirement: Any, extras: Extras) -> CheckResult:  # noqa: ANN401 - from any version of `packaging`
     """Check a requirement with markers, extras and any version specifier."""
     marker = requirement.marker
     if marker is not None and not any(marker.evaluate({"extra": extra}) for extra in extras or ("",)):
@@ -73,19 +73,21 @@ def by_packaging(requirement: Any, extras: Extras) -> CheckResult:  # noqa: ANN4
     return met, [(line, frozenset(requirement.extras)) for line in distribution.requires or ()]
 
 
-def by_hand(line: str) -> bool:
+def check_without_packaging(line: str) -> bool:
     """Check `name`, `name==1.2` or `name>=1.2,<2` with plain numeric versions. Anything else counts as not met."""
     match = _SIMPLE.match(line)
     if match is None:
         return False
     try:
-        have = numbers(metadata.version(match.group(1)))
+        have = parse_version(metadata.version(match.group(1)))
     except metadata.PackageNotFoundError:
         return False
-    return all(compare(have, sign, numbers(version)) for sign, version in re.findall(_CLAUSE, match.group(2)))
+    return all(
+        satisfies_clause(have, sign, parse_version(version)) for sign, version in re.findall(_CLAUSE, match.group(2))
+    )
 
 
-def numbers(version: str) -> tuple[int, ...]:
+def parse_version(version: str) -> tuple[int, ...]:
     """Parse a version: `1.2.0+cpu` gives (1, 2).
 
     Raises:
@@ -97,7 +99,7 @@ def numbers(version: str) -> tuple[int, ...]:
     return tuple(parts)
 
 
-def compare(have: tuple[int, ...], sign: str, wanted: tuple[int, ...]) -> bool:
+def satisfies_clause(have: tuple[int, ...], sign: str, wanted: tuple[int, ...]) -> bool:
     """Evaluate one version clause."""
     return {
         "==": have == wanted,

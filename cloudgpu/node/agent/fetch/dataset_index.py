@@ -12,9 +12,9 @@ import os
 from typing import Any, Callable
 
 from .. import files
-from ..agent_home import own_folder
+from ..agent_home import agent_folder
 from ..errors import AgentError
-from ..untrusted_data import MALFORMED, mapping, text, whole
+from ..untrusted_data import MALFORMED, require_integer, require_object, text
 from .request import RequestedFile
 
 
@@ -27,15 +27,15 @@ class Record:
         self._files: dict[str, list[Any]] = {}
         if self._about["source"]:
             with contextlib.suppress(*MALFORMED):
-                stored = mapping((files.read_json(self._path) or {}).get("files") or {})
+                stored = require_object((files.read_json(self._path) or {}).get("files") or {})
                 self._files = {path: _parsed_row(row) for path, row in stored.items()}
 
     @property
     def _path(self) -> str:
         key = f"{self._about['source']}\0{self._about['to']}".encode()
-        return os.path.join(own_folder("data"), f"{hashlib.sha256(key).hexdigest()[:24]}.json")
+        return os.path.join(agent_folder("data"), f"{hashlib.sha256(key).hexdigest()[:24]}.json")
 
-    def knows(self, file: RequestedFile, stat: os.stat_result) -> bool:
+    def is_verified(self, file: RequestedFile, stat: os.stat_result) -> bool:
         """Return True if the file was verified and has not changed since."""
         return bool(file.mark) and self._files.get(file.path) == [stat.st_size, stat.st_mtime_ns, file.mark]
 
@@ -59,13 +59,13 @@ class Record:
         """Save the record. Errors such as a full disk are ignored: the files are then verified again."""
         if self._about["source"] and self._files:
             with contextlib.suppress(OSError):
-                os.makedirs(own_folder("data"), mode=0o700, exist_ok=True)
+                os.makedirs(agent_folder("data"), mode=0o700, exist_ok=True)
                 files.write_json(self._path, {**self._about, "files": self._files})
 
 
 def _parsed_row(row: Any) -> list[Any]:  # noqa: ANN401 - JSON
     size, mtime_ns, mark = row
-    return [whole(size), mtime_ns, text(mark)]
+    return [require_integer(size), mtime_ns, text(mark)]
 
 
 def verb(spec: dict[str, Any], emit: Callable[[dict[str, Any]], None]) -> None:

@@ -19,10 +19,10 @@ from ..errors import AgentError
 from . import part as fetch_part
 from .dataset_index import Record
 from .disk_space import check_disk_space
-from .from_peer import Peer, peer_of
+from .from_peer import Peer, parse_peer
 from .http import HttpConnections, TransientError, WrongRangeError
-from .ranges import LARGE, RangesUnsupportedError, bring_ranges
-from .request import RequestedFile, read
+from .ranges import LARGE, RangesUnsupportedError, download_ranges
+from .request import RequestedFile, parse_requested_files
 
 _THREADS = 16
 _ATTEMPTS = 6
@@ -36,10 +36,10 @@ def verb(spec: dict[str, Any], emit: Callable[[dict[str, Any]], None]) -> None:
     Raises:
         AgentError: The request is invalid or a download failed. The first failure stops the other downloads.
     """
-    requested, record = read(spec), Record(spec)
-    downloads = Downloads(int(spec.get("attempts") or _ATTEMPTS), record, peer_of(spec))
+    requested, record = parse_requested_files(spec), Record(spec)
+    downloads = Downloads(int(spec.get("attempts") or _ATTEMPTS), record, parse_peer(spec))
     with closing(downloads.web), ThreadPoolExecutor(_THREADS) as pool:
-        present_flags = list(pool.map(downloads.right, requested))
+        present_flags = list(pool.map(downloads.has_requested_content, requested))
         missing = [file for file, is_present in zip(requested, present_flags) if not is_present]
         check_disk_space(missing)
         try:
@@ -69,7 +69,7 @@ class Downloads:
         self._stopped = threading.Event()
         self.web = HttpConnections(peer)
 
-    def right(self, wanted: RequestedFile) -> bool:
+    def has_requested_content(self, wanted: RequestedFile) -> bool:
         """Return True if the file exists with the requested content."""
         try:
             is_right = self._found(wanted)
@@ -89,7 +89,7 @@ class Downloads:
             return False
         if wanted.mtime_ns is not None:
             return stat.st_mtime_ns == wanted.mtime_ns
-        if self._record.knows(wanted, stat):
+        if self._record.is_verified(wanted, stat):
             return True
         if wanted.sha256 is None:
             return not wanted.etag
@@ -104,7 +104,7 @@ class Downloads:
 
         def bring(part: int) -> bool:
             try:
-                return self.attempts(wanted, lambda: bring_ranges(self, part, wanted, pool))
+                return self.attempts(wanted, lambda: download_ranges(self, part, wanted, pool))
             except RangesUnsupportedError:
                 os.ftruncate(part, 0)
                 return self.attempts(wanted, lambda: self._download(part, wanted))
@@ -137,7 +137,7 @@ class Downloads:
         temporary = wanted.path + ".part"
         part = fetch_part.open_part(temporary)
         try:
-            if os.path.exists(wanted.path) and self.right(wanted):
+            if os.path.exists(wanted.path) and self.has_requested_content(wanted):
                 os.unlink(temporary)
                 return False  # another process downloaded it while we waited for the lock
             if wanted.sha256 is None and wanted.size < LARGE:

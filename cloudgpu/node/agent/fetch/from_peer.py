@@ -30,7 +30,7 @@ class Peer:
         return {"Authorization": f"Bearer {self.token}"}
 
 
-def peer_of(spec: dict[str, Any]) -> Peer | None:
+def parse_peer(spec: dict[str, Any]) -> Peer | None:
     """Return the peer in a request, or None if there is none.
 
     Raises:

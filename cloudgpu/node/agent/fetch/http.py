@@ -12,7 +12,15 @@ from typing import Iterator
 
 from ..errors import AgentError
 from .from_peer import Peer
-from .http_limits import LocalAddressError, MinimumSpeed, bind, check_address, is_local, must_guard, redirected
+from .http_limits import (
+    LocalAddressError,
+    MinimumSpeed,
+    apply_limits,
+    check_address,
+    is_local,
+    must_block_local,
+    redirect_url,
+)
 from .request import RequestedFile
 
 _SILENCE_S = 60.0
@@ -68,7 +76,7 @@ class HttpConnections:
         current_etag = (answer.getheader("ETag") or "").strip('"')
         if wanted.etag and current_etag and current_etag != wanted.etag:
             self.drop()
-            raise changed(wanted)
+            raise changed_object_error(wanted)
         return answer
 
     def body(self, answer: http.client.HTTPResponse) -> Iterator[memoryview]:
@@ -83,7 +91,7 @@ class HttpConnections:
                 count = answer.readinto(buffer)
             except (OSError, http.client.HTTPException) as error:
                 self.drop()
-                raise TransientError(f"the connection broke: {reason(error)}") from None
+                raise TransientError(f"the connection broke: {describe_error(error)}") from None
             if not count:
                 return
             yield buffer[:count]
@@ -113,7 +121,7 @@ class HttpConnections:
         end = wanted.size - 1 if last is None else last
         if match and match[3] not in ("*", str(wanted.size)):
             self.drop()
-            raise changed(wanted)
+            raise changed_object_error(wanted)
         if match is None or int(match[1]) != first or int(match[2]) > end:
             self.drop()
             raise WrongRangeError("the server sent a different range than requested")
@@ -127,13 +135,13 @@ class HttpConnections:
     def _moved(self, url: str, headers: dict[str, str]) -> http.client.HTTPResponse:
         start = url
         for _ in range(_MAX_REDIRECTS):
-            answer = self._asked(url, headers, guarded=must_guard(start, url))
+            answer = self._asked(url, headers, guarded=must_block_local(start, url))
             to = answer.getheader("Location") if answer.status in _REDIRECTS else None
             if not to or self._peer_headers:  # a peer's token must not be sent to another server
                 return answer
             self._drain(answer)
             try:
-                url = redirected(url, to)
+                url = redirect_url(url, to)
             except ValueError:
                 raise _bad_redirect() from None
         raise AgentError("fetch: too many redirects", code="refused")
@@ -160,7 +168,7 @@ class HttpConnections:
             http.client.HTTPException,
         ) as error:  # comes first, because a certificate error is also a ValueError
             self.drop()
-            raise TransientError(f"cannot reach the server: {reason(error)}") from None
+            raise TransientError(f"cannot reach the server: {describe_error(error)}") from None
         except ValueError:
             raise _bad_redirect() from None
 
@@ -194,7 +202,7 @@ class HttpConnections:
                 raise LocalAddressError
             new = self._new(parts, proxy)
             # Behind a proxy, only a literal IP address can be checked.
-            bind(new, _PACE, guarded=guarded and not proxy)
+            apply_limits(new, _PACE, guarded=guarded and not proxy)
             self._per_thread.open[key] = new
             self._made.append(new)
         return self._per_thread.open[key], bool(proxy) and parts.scheme == "http"
@@ -219,13 +227,13 @@ def _bad_redirect() -> AgentError:
     return AgentError("fetch: the server redirects to a forbidden or invalid address", code="refused")
 
 
-def changed(wanted: RequestedFile) -> AgentError:
+def changed_object_error(wanted: RequestedFile) -> AgentError:
     """Return the error for an object that has changed since it was listed."""
     hint = "run the command again, and do not write to a dataset while it is copied"
     return AgentError(f"{wanted.path}: changed at the source during the copy", hint=hint, code="changed")
 
 
-def reason(error: Exception) -> str:
+def describe_error(error: Exception) -> str:
     """Describe an error without the URL that some messages contain."""
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
@@ -240,7 +248,7 @@ def _status_error(wanted: RequestedFile, answer: http.client.HTTPResponse) -> Ex
     except (OSError, http.client.HTTPException):
         text = b""
     if answer.status == http.client.PRECONDITION_FAILED:
-        return changed(wanted)
+        return changed_object_error(wanted)
     if answer.status in _TRANSIENT:
         return TransientError(status)
     if answer.status in (http.client.BAD_REQUEST, http.client.FORBIDDEN) and _EXPIRED.search(text):

@@ -138,7 +138,7 @@ class BoundedResponse(http.client.HTTPResponse):
         self._paced.end_head()
 
 
-def bind(connection: http.client.HTTPConnection, pace: MinimumSpeed, *, guarded: bool) -> None:
+def apply_limits(connection: http.client.HTTPConnection, pace: MinimumSpeed, *, guarded: bool) -> None:
     """Apply the limits to a connection that is not open yet.
 
     With `guarded`, a server and not the user chose the address, which must not belong to this machine.
@@ -149,7 +149,7 @@ def bind(connection: http.client.HTTPConnection, pace: MinimumSpeed, *, guarded:
         connection._create_connection = _connect_to_other_machine  # type: ignore[attr-defined]
 
 
-def redirected(here: str, location: str) -> str:
+def redirect_url(here: str, location: str) -> str:
     """Return the URL that a redirect from `here` leads to.
 
     Raises:
@@ -178,7 +178,7 @@ def check_address(url: str) -> None:
         raise ValueError("it is not a valid host name")
 
 
-def must_guard(first: str, url: str) -> bool:
+def must_block_local(first: str, url: str) -> bool:
     """Return True if `url`, to which the server at `first` redirects, must not be on this machine.
 
     Only the user, or a service on this machine, may choose a URL on this machine.

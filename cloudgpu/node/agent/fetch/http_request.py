@@ -13,7 +13,7 @@ import urllib.request
 from dataclasses import dataclass
 from typing import Any, Mapping
 
-from .http_limits import LocalAddressError, MinimumSpeed, bind, check_address, is_local
+from .http_limits import LocalAddressError, MinimumSpeed, apply_limits, check_address, is_local
 
 REDIRECTS = (301, 302, 303, 307, 308)
 
@@ -114,7 +114,7 @@ def _bound(connection_class: Any, request: urllib.request.Request, pace: Minimum
 
     def connection(*args: Any, **kwargs: Any) -> http.client.HTTPConnection:  # noqa: ANN401
         new: http.client.HTTPConnection = connection_class(*args, **kwargs)
-        bind(new, pace, guarded=guarded and not proxied)
+        apply_limits(new, pace, guarded=guarded and not proxied)
         return new
 
     return connection

@@ -104,7 +104,7 @@ class PartMap:
     """Map of the completed chunks of a large file, stored next to the part: a header and one byte per chunk."""
 
     def __init__(self, file: RequestedFile) -> None:
-        """Read the map, or start a new map if the file belongs to other content.
+        """Read the map, or start a new map if the stored one describes different content.
 
         Raises:
             OSError: The disk is full or not writable.

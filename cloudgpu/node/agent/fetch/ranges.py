@@ -33,7 +33,7 @@ class RangesUnsupportedError(Exception):
     """The server sends whole files only."""
 
 
-def bring_ranges(downloads: RangeDownloads, part: int, wanted: RequestedFile, pool: ThreadPoolExecutor) -> None:
+def download_ranges(downloads: RangeDownloads, part: int, wanted: RequestedFile, pool: ThreadPoolExecutor) -> None:
     """Download the missing ranges and verify the file.
 
     Raises:

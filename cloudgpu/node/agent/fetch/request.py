@@ -39,7 +39,7 @@ class RequestedFile:
         return self.sha256 or (f"etag {self.etag}" if self.etag else "")
 
 
-def read(spec: dict[str, Any]) -> list[RequestedFile]:
+def parse_requested_files(spec: dict[str, Any]) -> list[RequestedFile]:
     """Parse the files of a request.
 
     Raises:

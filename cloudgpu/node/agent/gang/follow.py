@@ -29,7 +29,7 @@ class LogReader:
         self._file: int | None = None
 
     def next(self, *, whole: bool) -> dict[str, Any] | None:
-        """Return the next lines as a message, or None. With `whole`, leave out an unfinished last line."""
+        """Return the next lines as a message, or None. With `require_integer`, leave out an unfinished last line."""
         available = self._size()
         if available <= self._offset or (whole and available == self._unfinished_size):
             return None
@@ -65,7 +65,7 @@ def verb(spec: dict[str, Any], emit: Emit) -> None:
         BrokenPipeError: The caller has disconnected.
     """
     folder = status.run_dir(spec)
-    known = status.read(folder)
+    known = status.read_status(folder)
     offsets = _offsets(spec)
     ranks = [rank["rank"] for rank in known["ranks"]]
     readers = {rank: LogReader(status.log_path(folder, rank), rank, offsets.get(rank, 0)) for rank in ranks}
@@ -91,7 +91,7 @@ class Caller:
 
 def _follow(folder: str, readers: dict[int, LogReader], emit: Emit, caller: Caller) -> None:
     while True:
-        known = status.read(folder)
+        known = status.read_status(folder)
         run_ended = known["state"] in status.FINAL
         exited = {rank["rank"] for rank in known["ranks"] if rank["ended_utc"] is not None}
         # Logs are read after the status, so the log of a rank that has exited is complete.

@@ -17,7 +17,7 @@ import json
 import os
 from typing import Any
 
-from ..untrusted_data import parsed_object
+from ..untrusted_data import parse_json_object
 
 _GREETING_BYTES = 1024
 _FRAME_BYTES = 256 * 1024
@@ -152,6 +152,6 @@ def _compare(line: dict[str, Any], expected: str) -> None:
 
 def _object(line: bytes) -> dict[str, Any]:
     try:
-        return parsed_object(line)
+        return parse_json_object(line)
     except ValueError:
         raise ProtocolError("not a JSON object") from None

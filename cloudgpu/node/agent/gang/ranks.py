@@ -13,7 +13,7 @@ from ..containers.run_container import RankContainer, why_not_started
 from ..utc import now as utc_now
 from .spec import RankSpec, StartSpec
 from .status import log_path
-from .verdict import failure
+from .verdict import failure_record
 from .watchdog import Watchdog
 
 _CANNOT_START = 127
@@ -85,7 +85,7 @@ class RankProcesses:
             return None
         rank = min(failed, key=lambda rank: rank.ended_at)
         reason = f"{rank.spec.role}: {rank.reason}" if rank.spec.role else rank.reason
-        seen = failure(node_index, reason, rank=rank.spec.rank, exit_code=rank.exit_code)
+        seen = failure_record(node_index, reason, rank=rank.spec.rank, exit_code=rank.exit_code)
         return {**seen, "age_s": max(0.0, now - rank.ended_at)}
 
     def start(self) -> None:
@@ -152,7 +152,7 @@ class RankProcesses:
 
     def sweep(self) -> None:
         """Kill the processes that left their rank's session. Called when the ranks have stopped."""
-        self._watchdog.kill_hidden()
+        self._watchdog.kill_marked_processes()
 
     def dismiss(self) -> None:
         """Dismiss the watchdog after the run has finished and its status is saved."""
@@ -167,7 +167,7 @@ class RankProcesses:
         """Return the groups that still have members. An empty group is not checked again: its ID may be reused."""
         for rank in self.ranks:
             rank.group_gone = rank.group_gone or (
-                rank.state != "running" and (not rank.pid or not proc.group_alive(rank.pid))
+                rank.state != "running" and (not rank.pid or not proc.is_group_alive(rank.pid))
             )
         return [rank.pid for rank in self.ranks if rank.pid and not rank.group_gone]
 

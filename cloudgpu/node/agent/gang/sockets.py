@@ -10,7 +10,7 @@ import time
 from typing import Any, Callable
 
 from ..errors import AgentError
-from ..untrusted_data import malformed_as
+from ..untrusted_data import raise_malformed_as
 from .connection import GangConnection
 from .protocol import HeadProtocol, ProtocolError, WorkerProtocol
 from .spec import StartSpec
@@ -241,11 +241,11 @@ def _read(read: Callable[[dict[str, Any]], dict[str, Any]], message: dict[str, A
     Raises:
         ProtocolError: The message is malformed.
     """
-    with malformed_as(lambda why: ProtocolError(f"malformed message: {why}")):
+    with raise_malformed_as(lambda why: ProtocolError(f"malformed message: {why}")):
         return read(message)
 
 
-def join(spec: StartSpec, selector: selectors.BaseSelector) -> Gang:
+def join_gang(spec: StartSpec, selector: selectors.BaseSelector) -> Gang:
     """Create this node's end of the gang.
 
     Raises:

@@ -26,15 +26,15 @@ def verb(spec: dict[str, Any], emit: Emit) -> None:
     """
     start_spec = read_start(spec)
     if start_spec.container is not None:
-        docker_group.enter(start_spec.container.client[-1], "start", spec)
+        docker_group.restart_with_docker_group(start_spec.container.client[-1], "start", spec)
     _check_directories(start_spec)
     with files.locked(os.path.join(start_spec.run_dir, "start.lock")) as lock:
-        known = status.read_if_any(start_spec.run_dir)
+        known = status.read_status_if_any(start_spec.run_dir)
         if known is None:
             _launch(start_spec, lock)
         elif known["run_id"] != start_spec.run_id:
             raise AgentError(f"{start_spec.run_dir} contains run {known['run_id']}", hint="use another run directory")
-    emit({**status.read(start_spec.run_dir), "started": known is None})
+    emit({**status.read_status(start_spec.run_dir), "started": known is None})
 
 
 def _check_directories(start_spec: StartSpec) -> None:

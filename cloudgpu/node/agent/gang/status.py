@@ -8,7 +8,7 @@ from typing import Any, Callable
 
 from .. import files, proc
 from ..errors import AgentError
-from ..untrusted_data import malformed_as, text, whole
+from ..untrusted_data import raise_malformed_as, require_integer, text
 from ..utc import utc
 
 FINAL = frozenset({"succeeded", "failed", "cancelled", "lost"})
@@ -22,7 +22,7 @@ def verb(spec: dict[str, Any], emit: Callable[[dict[str, Any]], None]) -> None:
     Raises:
         AgentError: There is no run.
     """
-    emit(read(run_dir(spec)))
+    emit(read_status(run_dir(spec)))
 
 
 def run_dir(spec: dict[str, Any]) -> str:
@@ -37,7 +37,7 @@ def run_dir(spec: dict[str, Any]) -> str:
     return os.path.expanduser(folder)
 
 
-def path(folder: str) -> str:
+def status_path(folder: str) -> str:
     """Return the path of a run's status file."""
     return os.path.join(folder, "status.json")
 
@@ -47,33 +47,35 @@ def log_path(folder: str, rank: int) -> str:
     return os.path.join(folder, f"rank-{rank}.log")
 
 
-def read(folder: str) -> dict[str, Any]:
+def read_status(folder: str) -> dict[str, Any]:
     """Return the current status of the run. If the agent is dead or silent, the state is `lost`.
 
     Raises:
         AgentError: There is no run in this directory.
     """
-    status = read_if_any(folder)
+    status = read_status_if_any(folder)
     if status is None:
         raise AgentError(f"there is no run in {folder}", code="no-run", hint="start the run first")
     return status
 
 
-def read_if_any(folder: str) -> dict[str, Any] | None:
-    """Like `read`, but return None if there is no run."""
-    with malformed_as(lambda _: AgentError(f"{path(folder)} is damaged", hint="use another run directory")):
+def read_status_if_any(folder: str) -> dict[str, Any] | None:
+    """Like `read_status`, but return None if there is no run."""
+    with raise_malformed_as(
+        lambda _: AgentError(f"{status_path(folder)} is damaged", hint="use another run directory")
+    ):
         return _read_if_any(folder)
 
 
 def _read_if_any(folder: str) -> dict[str, Any] | None:
-    stored = files.read_json(path(folder))
+    stored = files.read_json(status_path(folder))
     if stored is None:
         return None
     text(stored["state"])
-    if stored["state"] not in FINAL and not proc.alive(stored["agent"]):
+    if stored["state"] not in FINAL and not proc.is_alive(stored["agent"]):
         # The agent may have written its final status between the two checks.
-        stored = files.read_json(path(folder)) or stored
-    touched = os.stat(path(folder)).st_mtime
+        stored = files.read_json(status_path(folder)) or stored
+    touched = os.stat(status_path(folder)).st_mtime
     reason = _lost_reason(stored, time.time() - touched)
     if reason:
         stored["state"] = "lost"
@@ -87,7 +89,7 @@ def _read_if_any(folder: str) -> dict[str, Any] | None:
 def _lost_reason(stored: dict[str, Any], silent_s: float) -> str:
     if stored["state"] in FINAL:
         return ""
-    if not proc.alive(stored["agent"]):
+    if not proc.is_alive(stored["agent"]):
         return f"the agent of node {stored['node_index']} died"
     if silent_s > max(_SILENT_S, 3 * stored["lost_s"]):
         return f"the agent of node {stored['node_index']} has been silent for {silent_s:.0f} s"
@@ -97,6 +99,6 @@ def _lost_reason(stored: dict[str, Any], silent_s: float) -> str:
 def _measure_logs(folder: str, ranks: list[dict[str, Any]]) -> None:
     for rank in ranks:
         try:
-            rank["log_bytes"] = os.stat(log_path(folder, whole(rank["rank"]))).st_size
+            rank["log_bytes"] = os.stat(log_path(folder, require_integer(rank["rank"]))).st_size
         except FileNotFoundError:
             rank["log_bytes"] = 0

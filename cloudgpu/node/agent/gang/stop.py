@@ -26,7 +26,7 @@ def verb(spec: dict[str, Any], emit: Callable[[dict[str, Any]], None]) -> None:
     """
     folder = status.run_dir(spec)
     name, grace_s = _signal(spec), _grace_s(spec)
-    known = status.read(folder)
+    known = status.read_status(folder)
     if known["state"] not in status.FINAL:
         files.write_json(os.path.join(folder, REQUEST), {"signal": name, "grace_s": grace_s})
         _wake(known["agent"])
@@ -49,7 +49,7 @@ def _grace_s(spec: dict[str, Any]) -> float:
 
 
 def _wake(agent: dict[str, Any]) -> None:
-    if proc.alive(agent):
+    if proc.is_alive(agent):
         os.kill(int(agent["pid"]), signal.SIGTERM)
         os.kill(int(agent["pid"]), signal.SIGCONT)  # a suspended agent would not handle SIGTERM
 
@@ -57,7 +57,7 @@ def _wake(agent: dict[str, Any]) -> None:
 def _await_end(folder: str, limit_s: float) -> dict[str, Any]:
     deadline = time.monotonic() + limit_s
     while True:
-        known = status.read(folder)
+        known = status.read_status(folder)
         if known["state"] in status.FINAL:
             return known
         if time.monotonic() > deadline:

@@ -16,7 +16,7 @@ from ..untrusted_data import MALFORMED
 from ..utc import now as utc_now
 from . import authorized_keys, status
 from .ranks import RankProcesses
-from .sockets import join
+from .sockets import join_gang
 from .spec import StartSpec
 from .verdict import Report, read_cancel
 from .watchdog import Watchdog
@@ -47,7 +47,7 @@ class Supervisor:
         self._container = None if spec.container is None else RankContainer(spec.container)
         watchdog = Watchdog(os.urandom(16).hex(), self._container, spec)
         self._ranks = RankProcesses(spec, watchdog, self._container)
-        self._gang = join(spec, self._selector)
+        self._gang = join_gang(spec, self._selector)
         if self._container is not None:
             _create(self._container, watchdog, spec.run_dir)
         authorized_keys.authorize(spec)
@@ -57,7 +57,7 @@ class Supervisor:
         self._cancel: dict[str, Any] | None = None
         self._saved = ""
         self._beat_at = 0.0
-        self._identity = proc.identity(os.getpid())
+        self._identity = proc.process_identity(os.getpid())
         self._created_utc = utc_now()
         self._ended_utc: str | None = None
         self._catch_signals()
@@ -135,13 +135,13 @@ class Supervisor:
             self._save()
         elif now - self._beat_at >= self._spec.limits.heartbeat_s:
             self._beat_at = now
-            _touch(status.path(self._spec.run_dir))
+            _touch(status.status_path(self._spec.run_dir))
 
     def _save(self) -> bool:
         """Write the status. If the disk is full, free the reserved space and return False: the caller retries."""
         current = self._status()
         try:
-            files.write_json(status.path(self._spec.run_dir), current)
+            files.write_json(status.status_path(self._spec.run_dir), current)
         except OSError as error:
             if not self._saved or error.errno not in (errno.ENOSPC, errno.EDQUOT):
                 raise

@@ -9,7 +9,7 @@ from __future__ import annotations
 import signal
 from typing import Any, Dict
 
-from ..untrusted_data import number, text, whole
+from ..untrusted_data import require_integer, require_number, text
 from .spec import Limits
 
 Report = Dict[str, Any]
@@ -19,7 +19,9 @@ GangVerdict = Dict[str, Any]
 """`{"state": "succeeded|failed|cancelled", "first_failure": None | {...}, "signal": name, "grace_s": seconds}`"""
 
 
-def failure(node_index: int, reason: str, *, rank: int | None = None, exit_code: int | None = None) -> dict[str, Any]:
+def failure_record(
+    node_index: int, reason: str, *, rank: int | None = None, exit_code: int | None = None
+) -> dict[str, Any]:
     """Return the first failure as shown in every status. A negative exit code is the number of the fatal signal."""
     return {"rank": rank, "exit_code": exit_code, "node_index": node_index, "reason": reason}
 
@@ -33,7 +35,7 @@ def read_report(message: dict[str, Any]) -> Report:
     reported_failure, cancel_request = message["failure"], message["cancel"]
     report: Report = {"done": bool(message["done"]), "failure": None, "cancel": None, "ended": bool(message["ended"])}
     if reported_failure is not None:
-        report["failure"] = {**_read_failure(reported_failure), "age_s": number(reported_failure["age_s"])}
+        report["failure"] = {**_read_failure(reported_failure), "age_s": require_number(reported_failure["age_s"])}
     if cancel_request is not None:
         report["cancel"] = read_cancel(cancel_request)
     return report
@@ -60,8 +62,13 @@ def _read_failure(reported: dict[str, Any]) -> dict[str, Any]:
     rank, exit_code = reported["rank"], reported["exit_code"]
     if exit_code is not None and (isinstance(exit_code, bool) or not isinstance(exit_code, int)):
         raise ValueError("not an exit code")
-    known = {"rank": None if rank is None else whole(rank), "exit_code": exit_code}
-    return {**reported, **known, "node_index": whole(reported["node_index"]), "reason": text(reported["reason"])}
+    known = {"rank": None if rank is None else require_integer(rank), "exit_code": exit_code}
+    return {
+        **reported,
+        **known,
+        "node_index": require_integer(reported["node_index"]),
+        "reason": text(reported["reason"]),
+    }
 
 
 def read_cancel(request: dict[str, Any]) -> dict[str, Any]:
@@ -72,7 +79,7 @@ def read_cancel(request: dict[str, Any]) -> dict[str, Any]:
     """
     if request["signal"] not in signal.Signals.__members__:
         raise ValueError("unknown signal")
-    return {"signal": request["signal"], "grace_s": number(request["grace_s"])}
+    return {"signal": request["signal"], "grace_s": require_number(request["grace_s"])}
 
 
 class HeadCore:
@@ -145,16 +152,16 @@ class HeadCore:
         if missing and now - self._began > waited:
             named = ", ".join(str(node) for node in missing)
             nodes = f"node {named}" if len(missing) == 1 else f"nodes {named}"
-            self._suspect(now, failure(missing[0], f"{nodes} did not join within {waited:.0f} s"), now)
+            self._suspect(now, failure_record(missing[0], f"{nodes} did not join within {waited:.0f} s"), now)
 
     def _look_for_lost(self, now: float) -> None:
         for node in range(1, self._nodes):
             disconnected_s = now - self._closed.get(node, now)
             if disconnected_s > self._limits.reconnect_s:
-                self._suspect(now, failure(node, f"lost contact with node {node}: its agent disconnected"), now)
+                self._suspect(now, failure_record(node, f"lost contact with node {node}: its agent disconnected"), now)
             elif self._silence(node, now) > self._limits.lost_s:
                 reason = f"lost contact with node {node}: silent for {self._limits.lost_s:.0f} s"
-                self._suspect(now, failure(node, reason), now)
+                self._suspect(now, failure_record(node, reason), now)
 
     def _silence(self, node: int, now: float) -> float:
         return now - self._heard.get(node, self._began)
@@ -225,7 +232,7 @@ class WorkerCore:
         grace_s = self._limits.grace_s
         self.verdict = {
             "state": "failed",
-            "first_failure": failure(0, reason),
+            "first_failure": failure_record(0, reason),
             "signal": "SIGTERM",
             "grace_s": grace_s,
         }

@@ -33,7 +33,7 @@ class Watchdog:
         """
         self._send(b"hold\n" if exists else b"free\n")
 
-    def kill_hidden(self) -> None:
+    def kill_marked_processes(self) -> None:
         """Kill every process that carries the run's mark. The watchdog does not carry the mark."""
         proc.kill_marked(self.mark)
 

@@ -34,7 +34,7 @@ def verb(spec: dict[str, Any], emit: Emit) -> None:
         found = _matching_clusters(str(spec.get("cluster")), str(spec.get("owner")))
     left, gpus = [], []
     for token, home in found:
-        lease = store.own(token)
+        lease = store.find_own_lease(token)
         gpus += list(lease.gpus) if lease is not None else []
         # If this login's home directory differs from the home directory in the lease, clear both.
         homes = dict.fromkeys([home] if lease is None or not lease.home else [home, _checked_home(lease.home)])
@@ -46,22 +46,25 @@ def _end_cluster(token: str, homes: list[str], *, grace_s: float, keep_cache: bo
     """Stop processes, unmount, delete files, and remove the lease last: no other cluster may get GPUs still in use."""
     left = [remainder for home in homes for remainder in _clear(home, grace_s=grace_s, keep_cache=keep_cache)]
     if not left and os.path.lexists(store.FOLDER):
-        with store.held():
-            store.remove(token)
+        with store.lease_lock():
+            store.remove_lease(token)
     return left
 
 
 def _clear(home: str, *, grace_s: float, keep_cache: bool) -> list[str]:
     """Stop and remove everything in one directory of a cluster. Return descriptions of what remains."""
-    left = [f"process {pid}" for pid in (*termination.end_all(home, grace_s=grace_s), *termination.end_leftovers(home))]
-    left += [f"container {name}" for name in termination.end_containers(home)]
-    left += [f"mount {path}" for path in mount.leave_all(os.path.join(home, ".cloudgpu", "mounts"))]
+    left = [
+        f"process {pid}"
+        for pid in (*termination.stop_runs(home, grace_s=grace_s), *termination.kill_leftover_processes(home))
+    ]
+    left += [f"container {name}" for name in termination.remove_containers(home)]
+    left += [f"mount {path}" for path in mount.unmount_all(os.path.join(home, ".cloudgpu", "mounts"))]
     left += [f"mount {path}" for path in _unmounted(home)]
     if left:
         return left
     if not keep_cache:
         dataset_index.forget_all(os.path.join(home, ".cloudgpu", "data"))
-    daemon.stop(home)
+    daemon.stop_daemon(home)
     _remove(home)
     _remove_base(home, keep_cache=keep_cache)
     return [home] if os.path.lexists(home) else []
@@ -92,7 +95,7 @@ def _matching_clusters(cluster: str, owner: str) -> list[tuple[str, str]]:
     # This login may have a different home directory than the login that took the lease.
     clusters += [
         (lease.token, _checked_home(lease.home))
-        for lease in store.active()
+        for lease in store.active_leases()
         if lease.home and lease.user == store.current_user() and (lease.cluster, lease.owner) == (cluster, owner)
     ]
     return list(dict(clusters).items())

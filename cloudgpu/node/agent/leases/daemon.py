@@ -19,7 +19,7 @@ _POLL_S = 5.0
 _LOCK = "warden.lock"
 
 
-def ensure_running(token: str, home: str) -> None:
+def ensure_daemon_running(token: str, home: str) -> None:
     """Make sure that a lease daemon watches this lease. Returns immediately."""
     os.makedirs(home, mode=0o700, exist_ok=True)
     sys.stdout.flush()
@@ -32,13 +32,13 @@ def ensure_running(token: str, home: str) -> None:
     os.waitpid(child, 0)
 
 
-def stop(home: str) -> None:
+def stop_daemon(home: str) -> None:
     """Stop the lease daemon of a cluster that the caller is about to clean up."""
     try:
         daemon_process = files.read_json(os.path.join(home, termination.DAEMON_FILE))
     except ValueError:
         return
-    if daemon_process is not None and proc.alive(daemon_process) and int(daemon_process["pid"]) != os.getpid():
+    if daemon_process is not None and proc.is_alive(daemon_process) and int(daemon_process["pid"]) != os.getpid():
         with suppress(ProcessLookupError, PermissionError):
             os.kill(int(daemon_process["pid"]), signal.SIGKILL)
 
@@ -48,7 +48,7 @@ def _run_daemon(token: str, home: str) -> None:
     try:
         lock = os.open(os.path.join(home, _LOCK), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        files.write_json(os.path.join(home, termination.DAEMON_FILE), proc.identity(os.getpid()))
+        files.write_json(os.path.join(home, termination.DAEMON_FILE), proc.process_identity(os.getpid()))
         _detach(home)
         _watch(token, home)
     except BlockingIOError:
@@ -61,7 +61,7 @@ def _run_daemon(token: str, home: str) -> None:
 
 def _watch(token: str, home: str) -> None:
     while True:
-        lease = store.own(token)
+        lease = store.find_own_lease(token)
         if lease is None:
             return
         left_s = lease.expires_epoch_s - time.time()
@@ -69,12 +69,12 @@ def _watch(token: str, home: str) -> None:
             break
         time.sleep(min(left_s, _POLL_S))
     print("the lease has expired: stopping the cluster's processes", flush=True)  # noqa: T201 - goes to the log
-    termination.end_all(home, grace_s=10.0)
-    termination.end_containers(home)
-    with store.held():
-        current = store.own(token)
+    termination.stop_runs(home, grace_s=10.0)
+    termination.remove_containers(home)
+    with store.lease_lock():
+        current = store.find_own_lease(token)
         if current is not None and current.expired:
-            store.remove(token)
+            store.remove_lease(token)
 
 
 def _detach(home: str) -> None:

@@ -38,8 +38,8 @@ def _take(spec: dict[str, Any]) -> dict[str, Any]:
         _text(spec, "token"), _text(spec, "cluster"), _text(spec, "owner"), (), _number(spec, "expires_epoch_s"),
         home=home,
     )  # fmt: skip
-    with store.held():
-        existing = store.own(lease.token)
+    with store.lease_lock():
+        existing = store.find_own_lease(lease.token)
         ids = gpu_use.gpu_ids()
         gpus = (
             existing.gpus
@@ -47,18 +47,18 @@ def _take(spec: dict[str, Any]) -> dict[str, Any]:
             else _free(requested, ids, lease.token)
         )
         taken = replace(lease, gpus=gpus)
-        store.write(taken)
+        store.write_lease(taken)
     os.makedirs(home, mode=0o700, exist_ok=True)
     # Files outlive a lease. With this record, a user without any local record can still find and remove them.
     files.write_json(os.path.join(home, MARK), {"cluster": taken.cluster, "owner": taken.owner, "token": taken.token})
-    daemon.ensure_running(taken.token, home)
+    daemon.ensure_daemon_running(taken.token, home)
     return {"devices": list(gpus), "of": len(ids)}
 
 
 def _free(requested: int, ids: dict[str, int], token: str) -> tuple[int, ...]:
-    others = [lease for lease in store.active() if lease.token != token]
+    others = [lease for lease in store.active_leases() if lease.token != token]
     leased = {gpu for lease in others for gpu in lease.gpus}
-    unleased = [process for process in gpu_use.processes(ids) if process.gpu not in leased]
+    unleased = [process for process in gpu_use.gpu_processes(ids) if process.gpu not in leased]
     free = sorted(set(ids.values()) - leased - {process.gpu for process in unleased})
     if len(ids) < requested:
         raise AgentError(f"this host has {len(ids)} GPUs, but {requested} are requested", code="no-gpu")
@@ -75,11 +75,11 @@ def _free(requested: int, ids: dict[str, int], token: str) -> tuple[int, ...]:
 def _show(spec: dict[str, Any]) -> dict[str, Any]:
     """Return all leases and GPU processes. A host without a driver has no GPUs and reports why."""
     token = str(spec.get("token", ""))
-    leases = store.active()
+    leases = store.active_leases()
     problem, ids, busy = "", {}, []
     try:
         ids = gpu_use.gpu_ids()
-        busy = gpu_use.processes(ids)
+        busy = gpu_use.gpu_processes(ids)
     except AgentError as error:
         problem = error.message
     return {
@@ -99,13 +99,13 @@ def _show(spec: dict[str, Any]) -> dict[str, Any]:
 
 
 def _extend(spec: dict[str, Any]) -> dict[str, Any]:
-    with store.held():
-        current = store.own(_text(spec, "token"))
+    with store.lease_lock():
+        current = store.find_own_lease(_text(spec, "token"))
         if current is None or current.expired:
             raise AgentError("the lease has expired", code="no-lease", hint="run `cloudgpu down`, then start again")
         until = _number(spec, "expires_epoch_s")
-        store.write(replace(current, expires_epoch_s=until))
-    daemon.ensure_running(current.token, current.home or _text(spec, "home"))
+        store.write_lease(replace(current, expires_epoch_s=until))
+    daemon.ensure_daemon_running(current.token, current.home or _text(spec, "home"))
     return {"devices": list(current.gpus), "told": gpu_names(current.gpus)}
 
 

@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass
 from typing import Iterator
 
 from ..errors import AgentError
-from ..untrusted_data import MALFORMED, parsed_object, text, whole
+from ..untrusted_data import MALFORMED, parse_json_object, require_integer, text
 
 FOLDER = "/var/tmp/cloudgpu"  # noqa: S108 - all login users share it, and it survives a reboot
 _LOCK_WAIT_S = 20.0
@@ -67,7 +67,7 @@ def gpu_names(gpus: tuple[int, ...]) -> str:
 
 
 @contextmanager
-def held() -> Iterator[None]:
+def lease_lock() -> Iterator[None]:
     """Hold the directory's lock, creating the directory if necessary.
 
     Raises:
@@ -81,19 +81,19 @@ def held() -> Iterator[None]:
         os.close(handle)
 
 
-def active() -> list[Lease]:
+def active_leases() -> list[Lease]:
     """Return every lease that has not expired. Without the lock, the result may be out of date."""
     found = [_read(name) for name in _names()]
     return sorted((lease for lease in found if lease is not None and not lease.expired), key=lambda lease: lease.gpus)
 
 
-def own(token: str) -> Lease | None:
+def find_own_lease(token: str) -> Lease | None:
     """Return this user's lease with this token, even if it has expired, or None."""
     lease = _read(_name(token))
     return lease if lease is not None and lease.user == current_user() else None
 
 
-def write(lease: Lease) -> None:
+def write_lease(lease: Lease) -> None:
     """Write a lease atomically.
 
     Raises:
@@ -113,7 +113,7 @@ def write(lease: Lease) -> None:
         ) from error
 
 
-def remove(token: str) -> None:
+def remove_lease(token: str) -> None:
     """Remove a lease of this user. Idempotent."""
     try:
         os.unlink(os.path.join(FOLDER, _name(token)))
@@ -153,9 +153,9 @@ def _read(name: str) -> Lease | None:
         handle = os.open(os.path.join(FOLDER, name), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         with os.fdopen(handle, "rb") as stream:
             owner = user_name(os.fstat(stream.fileno()).st_uid)
-            fields = parsed_object(stream.read(65536))
-        gpus = tuple(sorted({whole(index, _MOST_GPUS) for index in fields["gpus"]}))
-        expires = whole(fields["expires_epoch_s"], _LATEST_S)
+            fields = parse_json_object(stream.read(65536))
+        gpus = tuple(sorted({require_integer(index, _MOST_GPUS) for index in fields["gpus"]}))
+        expires = require_integer(fields["expires_epoch_s"], _LATEST_S)
         return Lease(
             text(fields["token"]),
             text(fields["cluster"]),

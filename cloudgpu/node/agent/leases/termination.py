@@ -29,7 +29,7 @@ def run_dirs(home: str) -> list[str]:
     return sorted(str(path) for path in Path(home, ".cloudgpu", "runs").glob("*") if path.is_dir())
 
 
-def end_all(home: str, *, grace_s: float) -> list[int]:
+def stop_runs(home: str, *, grace_s: float) -> list[int]:
     """Ask every run to stop, wait for the grace period, then kill. Return the remaining processes, normally none."""
     asked = [folder for folder in run_dirs(home) if _request_stop(folder, grace_s)]
     deadline = time.monotonic() + grace_s + _EXTRA_S
@@ -45,7 +45,7 @@ def end_all(home: str, *, grace_s: float) -> list[int]:
     return list(_processes(home))
 
 
-def end_leftovers(home: str) -> list[int]:
+def kill_leftover_processes(home: str) -> list[int]:
     """Kill the verbs and transfers that lost connections left in a cluster's directory. Return those that remain.
 
     The processes may be suspended, or wait for input that never arrives. A process that is about to exit, such as
@@ -104,12 +104,12 @@ def _daemon_pid(home: str) -> int:
     """Return the process ID of the lease daemon, which is stopped last."""
     try:
         daemon_process = files.read_json(os.path.join(home, DAEMON_FILE))
-        return int(daemon_process["pid"]) if daemon_process is not None and proc.alive(daemon_process) else 0
+        return int(daemon_process["pid"]) if daemon_process is not None and proc.is_alive(daemon_process) else 0
     except (ValueError, KeyError, TypeError):
         return 0
 
 
-def end_containers(home: str) -> list[str]:
+def remove_containers(home: str) -> list[str]:
     """Remove the containers of a cluster's runs, which are not child processes. Return those that remain."""
     docker = shutil.which("docker")
     if docker is None:
@@ -142,7 +142,7 @@ def _docker(argv: list[str]) -> list[str]:
 
 def _request_stop(folder: str, grace_s: float) -> bool:
     known = _status(folder)
-    if known is None or known["state"] in status.FINAL or not proc.alive(known["agent"]):
+    if known is None or known["state"] in status.FINAL or not proc.is_alive(known["agent"]):
         return False
     files.write_json(os.path.join(folder, REQUEST), {"signal": "SIGTERM", "grace_s": grace_s})
     os.kill(int(known["agent"]["pid"]), signal.SIGTERM)
@@ -152,12 +152,12 @@ def _request_stop(folder: str, grace_s: float) -> bool:
 
 def _running(folder: str) -> bool:
     known = _status(folder)
-    return known is not None and proc.alive(known["agent"])
+    return known is not None and proc.is_alive(known["agent"])
 
 
 def _status(folder: str) -> dict | None:  # type: ignore[type-arg]  # Python 3.8
     try:
-        return status.read_if_any(folder)
+        return status.read_status_if_any(folder)
     except AgentError:
         return None
 

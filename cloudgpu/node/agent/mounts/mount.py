@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import Any, Callable, Dict, Iterator
 
 from .. import files, superuser
-from ..agent_home import own_folder
+from ..agent_home import agent_folder
 from ..errors import AgentError
 
 _SYSTEM = frozenset(
@@ -32,7 +32,7 @@ def verb(spec: dict[str, Any], emit: Emit) -> None:
     run = _text(spec, "run")
     done: list[str] = []
     reused: list[str] = []
-    with superuser.orphans_adopted():
+    with superuser.adopt_orphans():
         for mount in spec.get("mounts") or []:
             try:
                 (done if _mount(mount, run, emit) else reused).append(_text(mount, "name"))
@@ -89,7 +89,7 @@ def _mount_source(mount: dict[str, Any], target: str, emit: Emit) -> None:
     before = superuser.descendants()
     failure = _try_mount(what, str(mount.get("program") or argv[0]), argv, target, seconds)
     if failure is not None:
-        superuser.end(before)
+        superuser.kill_new_descendants(before)
         _unmount_target(target)
         raise failure
 
@@ -104,7 +104,7 @@ def _try_mount(what: str, program: str, argv: list[str], target: str, seconds: f
         output = f": {answer.text}" if answer.text else ""
         message = f"{what} could not be mounted at {target} ({program} exited with code {answer.code}{output})"
         return AgentError(
-            message, hint="check that the nodes may read the source and are in the same network", code="mount"
+            message, hint="check that the nodes have permission to read the source and are on its network", code="mount"
         )
     # Some file systems mount immediately but never respond.
     limit = min(seconds, _CHECK_S)
@@ -121,7 +121,7 @@ def _try_mount(what: str, program: str, argv: list[str], target: str, seconds: f
 def _install(mount: dict[str, Any], what: str, emit: Emit) -> None:
     """Install the mount client, if the caller allows it, as on nodes that are deleted with their cluster."""
     program, package = str(mount.get("program") or ""), str(mount.get("package") or "")
-    if not program or superuser.has(program):
+    if not program or superuser.has_program(program):
         return
     install = str(mount.get("install") or "")
     if not install:
@@ -133,7 +133,7 @@ def _install(mount: dict[str, Any], what: str, emit: Emit) -> None:
         raise AgentError(f"{what}: {package} could not be installed: {answer.text}", code="no-client")
 
 
-def leave_all(folder: str) -> list[str]:
+def unmount_all(folder: str) -> list[str]:
     """Unmount the datasets of all records in a folder. Return those that are still mounted."""
     return _release(None, folder)[1]
 
@@ -141,7 +141,7 @@ def leave_all(folder: str) -> list[str]:
 def _release(run: str | None, folder: str = "") -> tuple[list[str], list[str]]:
     """Release the mounts of a run, or of all if `run` is None. Return the unmounted targets and those still mounted."""
     unmounted, remaining = [], []
-    folder = folder or own_folder("mounts")
+    folder = folder or agent_folder("mounts")
     for name in sorted(os.listdir(folder)) if os.path.isdir(folder) else []:
         record = files.read_json(os.path.join(folder, name)) if name.endswith(".json") else None
         if record is None:
@@ -213,7 +213,7 @@ def _make_directory(target: str, what: str) -> None:
 @contextmanager
 def _record(target: str, folder: str = "") -> Iterator[tuple[str, dict[str, Any] | None]]:
     """Yield the record of a mount point under a lock, so that concurrent runs take turns."""
-    folder = folder or own_folder("mounts")
+    folder = folder or agent_folder("mounts")
     os.makedirs(folder, mode=0o700, exist_ok=True)
     path = os.path.join(folder, hashlib.sha256(target.encode()).hexdigest()[:16] + ".json")
     with files.locked(path[: -len("json")] + "lock"):

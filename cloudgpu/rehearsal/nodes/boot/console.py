@@ -1,4 +1,4 @@
-"""The console output of a node, stored on the machine so that it survives the node and its host."""
+"""The console output of a node, stored outside the node so that it survives the node and its host process."""
 
 import os
 from dataclasses import dataclass

@@ -79,7 +79,7 @@ class NodeMounts:
 
     Attributes:
         mountable: Mount source -> folder that represents the source.
-        root: Path prefix of the node on the machine; empty for a node with its own root.
+        root: Path prefix of the node on this machine; empty for a node with its own root.
         formatted: Folders of volumes that contain a file system.
     """
 

@@ -1,4 +1,4 @@
-"""`extend`: every place that knows the expiry moves, in an order in which a crash leaves no node without an end."""
+"""`extend_command`: every place that knows the expiry moves, in an order in which a crash leaves no node without an end."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -9,7 +9,7 @@ import pytest
 from cloudgpu.app.clusters.extend import ClusterExtender
 from cloudgpu.engine.base import PreviewStep
 from cloudgpu.errors import BudgetError, CloudError, StateError, UsageError
-from cloudgpu.node.expiry import EXTENDABLE, armed, extend
+from cloudgpu.node.expiry import EXTENDABLE, confirmed_expiry, extend_command
 from cloudgpu.plan.reservations import Reservation, ReservationLookup
 from cloudgpu.ssh.fake import ScriptedResult
 
@@ -187,9 +187,12 @@ def test_only_a_whole_cluster_that_is_up_is_extended(workspace, gang, make, up, 
 
 
 def test_the_command_quotes_nothing_but_a_number(up):
-    assert extend(up.expires_at)[-1] == str(int(up.expires_at.timestamp()))
-    assert armed("Welcome!\ncloudgpu: this node ends itself at 1795237200\n").isoformat() == "2026-11-21T05:00:00+00:00"
-    assert armed("cloudgpu: this node ends itself at soon") is None
+    assert extend_command(up.expires_at)[-1] == str(int(up.expires_at.timestamp()))
+    assert (
+        confirmed_expiry("Welcome!\ncloudgpu: this node ends itself at 1795237200\n").isoformat()
+        == "2026-11-21T05:00:00+00:00"
+    )
+    assert confirmed_expiry("cloudgpu: this node ends itself at soon") is None
 
 
 def test_the_bound_is_the_one_in_the_user_data():

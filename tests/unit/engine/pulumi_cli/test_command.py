@@ -13,9 +13,9 @@ import pytest
 from pulumi.automation import CommandError
 
 from cloudgpu.clock import SystemClock
-from cloudgpu.engine.plugin.server import ENDS_WITH
+from cloudgpu.engine.plugin.server import PARENT_COMMAND_VARIABLE
 from cloudgpu.engine.processes import process_start
-from cloudgpu.engine.pulumi_cli.command import PulumiCommand, abandoned, end_abandoned
+from cloudgpu.engine.pulumi_cli.command import PulumiCommand, stop_abandoned_cli, was_command_killed
 from cloudgpu.errors import CloudError, UsageError
 
 STAND_IN = """#!{python}
@@ -71,7 +71,7 @@ def test_it_gets_exactly_what_it_is_given(command, tmp_path, monkeypatch):
     assert seen["session"] != os.getsid(0)  # Ctrl-C of the terminal must not reach it beside ours
     assert {"GIVEN", "MORE"} <= seen["env"].keys()
     assert "PULUMI_ACCESS_TOKEN" not in seen["env"]
-    assert seen["env"][ENDS_WITH] == f"{os.getpid()}:{process_start(os.getpid())}"
+    assert seen["env"][PARENT_COMMAND_VARIABLE] == f"{os.getpid()}:{process_start(os.getpid())}"
     assert lines == [done.stdout]
     assert done.stderr == "trouble"
 
@@ -87,10 +87,10 @@ def test_the_process_is_noted_while_it_runs_and_no_longer(command, tmp_path):
     noted = json.loads(seen["note"])
     assert noted["pid"] > 0
     assert noted["start"]
-    assert not abandoned(tmp_path / "running")
+    assert not was_command_killed(tmp_path / "running")
     with pytest.raises(CommandError, match="trouble"):
         command.run(["fail"], str(tmp_path), {})
-    assert not abandoned(tmp_path / "running")
+    assert not was_command_killed(tmp_path / "running")
 
 
 @pytest.mark.parametrize("version", ["v2.9.0", "v3.199.9", "what"])
@@ -110,7 +110,7 @@ def test_ctrl_c_is_handed_on_once_and_waited_for(command, tmp_path):
     with pytest.raises(KeyboardInterrupt):
         command.run(["wait"], str(tmp_path), {}, interrupt)
     assert lines == ["ready", "recorded what was under way"]
-    assert not abandoned(tmp_path / "running")
+    assert not was_command_killed(tmp_path / "running")
 
 
 def test_a_cli_that_was_killed_leaves_its_note(command, tmp_path):
@@ -119,9 +119,9 @@ def test_a_cli_that_was_killed_leaves_its_note(command, tmp_path):
 
     with pytest.raises(CommandError):
         command.run(["wait"], str(tmp_path), {}, kill)
-    assert abandoned(tmp_path / "running")
+    assert was_command_killed(tmp_path / "running")
     waited = []
-    end_abandoned(tmp_path / "running", SystemClock(), waited.append)
+    stop_abandoned_cli(tmp_path / "running", SystemClock(), waited.append)
     assert waited == []
 
 
@@ -134,7 +134,7 @@ def test_a_cli_whose_command_was_killed_is_ended(stand_in, tmp_path):
         reaper = threading.Thread(target=process.wait)
         reaper.start()
         waited = []
-        end_abandoned(note, SystemClock(), waited.append)
+        stop_abandoned_cli(note, SystemClock(), waited.append)
         reaper.join()
     assert waited == [process.pid]
     assert process.returncode == 3
@@ -145,8 +145,8 @@ def test_another_process_of_the_same_number_is_left_alone(tmp_path):
     with subprocess.Popen(["sleep", "60"]) as process:
         for text in (json.dumps({"pid": process.pid, "start": "1"}), "{", json.dumps({"pid": "x"})):
             note.write_text(text)
-            end_abandoned(note, SystemClock(), lambda pid: pytest.fail(str(pid)))
-            assert abandoned(note)
+            stop_abandoned_cli(note, SystemClock(), lambda pid: pytest.fail(str(pid)))
+            assert was_command_killed(note)
         assert process.poll() is None
         process.kill()
 
@@ -182,7 +182,7 @@ def test_the_note_is_there_before_the_cli_is(stand_in, tmp_path):
         time.sleep(0.02)
     noted = json.loads(note.read_text())
     assert process_start(noted["pid"]) == noted["start"] != ""
-    end_abandoned(note, SystemClock(), lambda _: None)
+    stop_abandoned_cli(note, SystemClock(), lambda _: None)
     assert process_start(noted["pid"]) == ""
 
 
@@ -194,7 +194,7 @@ def test_a_torn_note_does_not_hide_the_cli(stand_in, tmp_path):
     assert process.stdout.readline() == "ready\n"
     note.write_text('{"pid": ')
     waited = []
-    end_abandoned(note, SystemClock(), waited.append)
+    stop_abandoned_cli(note, SystemClock(), waited.append)
     assert process.wait(10) == 3
     process.stdout.close()
     assert waited == [process.pid]
@@ -230,12 +230,12 @@ def test_the_note_of_a_killed_cli_outlives_the_next_one(dying, tmp_path):
     command, note = dying
     with pytest.raises(CommandError):
         command.run(["destroy", "die"], str(tmp_path), {})
-    assert abandoned(note)
+    assert was_command_killed(note)
     command.run(["stack", "export"], str(tmp_path), {})
-    assert abandoned(note)
+    assert was_command_killed(note)
     note.unlink()
     command.run(["stack", "export"], str(tmp_path), {})
-    assert not abandoned(note)
+    assert not was_command_killed(note)
 
 
 def ends(pid: int) -> bool:
@@ -260,7 +260,7 @@ def test_what_an_abandoned_cli_started_ends_with_the_next_command(dying, tmp_pat
     command, note = dying
     process = subprocess.Popen(
         [command.command, "up", "die", "wait"],
-        env={"HOST": str(tmp_path / "host"), ENDS_WITH: "1:1"},
+        env={"HOST": str(tmp_path / "host"), PARENT_COMMAND_VARIABLE: "1:1"},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         start_new_session=True,
@@ -270,5 +270,5 @@ def test_what_an_abandoned_cli_started_ends_with_the_next_command(dying, tmp_pat
     process.communicate()
     host = int((tmp_path / "host").read_text())
     assert process_start(host)
-    end_abandoned(note, SystemClock(), lambda _: None)
+    stop_abandoned_cli(note, SystemClock(), lambda _: None)
     assert ends(host)

@@ -4,9 +4,9 @@ import pytest
 from pulumi.automation import CommandResult
 from pulumi.automation.errors import create_command_error
 
-from cloudgpu.engine.direct.deployment import is_definite
-from cloudgpu.engine.error_text import fault_text, read_fault
-from cloudgpu.engine.pulumi_cli.errors import failed_run
+from cloudgpu.engine.direct.deployment import is_definite_failure
+from cloudgpu.engine.error_text import decode_error, encode_error
+from cloudgpu.engine.pulumi_cli.errors import error_of_failed_run
 from cloudgpu.errors import (
     AuthError,
     BadRequestError,
@@ -42,15 +42,15 @@ SDK = (
     ],
 )
 def test_ours_come_back_as_they_were(err):
-    for text in (fault_text(err), f"rpc error: {fault_text(err)}"):
-        found = read_fault(text)
+    for text in (encode_error(err), f"rpc error: {encode_error(err)}"):
+        found = decode_error(text)
         assert type(found) is type(err)
         assert found.message.endswith(err.message)
         assert getattr(found, "code", "") == getattr(err, "code", "")
 
 
 def test_the_hint_of_a_code_comes_with_it():
-    assert "L-417A185B" in read_fault(fault_text(QuotaError("16 vCPUs", code="VcpuLimitExceeded"))).hint
+    assert "L-417A185B" in decode_error(encode_error(QuotaError("16 vCPUs", code="VcpuLimitExceeded"))).hint
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_the_hint_of_a_code_comes_with_it():
     ],
 )
 def test_those_of_pulumis_own_plugin_by_the_table(status, code, kind):
-    found = read_fault(SDK.format(status=status, code=code, message="You asked for too much."), "fleet 'demo'")
+    found = decode_error(SDK.format(status=status, code=code, message="You asked for too much."), "fleet 'demo'")
     assert type(found) is kind
     assert found.code == code
     assert found.message.startswith("fleet 'demo': You asked for too much")
@@ -75,11 +75,11 @@ def test_those_of_pulumis_own_plugin_by_the_table(status, code, kind):
 
 
 def test_what_never_got_an_answer_and_what_tells_nothing():
-    lost = read_fault('Post "https://ec2.us-east-1.amazonaws.com/": dial tcp: lookup ec2: no such host', "fleet")
+    lost = decode_error('Post "https://ec2.us-east-1.amazonaws.com/": dial tcp: lookup ec2: no such host', "fleet")
     assert (type(lost), lost.code) == (CloudError, "Unreachable")
-    assert type(read_fault("No valid credential sources found")) is AuthError
-    assert read_fault("Duplicate resource URN") is None
-    assert type(read_fault("oh [SystemExitError] no")) is CloudError
+    assert type(decode_error("No valid credential sources found")) is AuthError
+    assert decode_error("Duplicate resource URN") is None
+    assert type(decode_error("oh [SystemExitError] no")) is CloudError
 
 
 def ended(stderr="", stdout=""):
@@ -92,14 +92,14 @@ def test_of_several_failures_the_one_that_decides():
         (STACK, "something of the program"),
         (FLEET, SDK.format(status=400, code="VcpuLimitExceeded", message="16 vCPUs.")),
     ]
-    assert type(failed_run(errors, ended(), "pulumi up of demo")) is QuotaError
-    assert type(failed_run(errors[:2], ended(), "pulumi up of demo")) is CapacityError
-    assert "Fleet 'demo'" in failed_run(errors[:1], ended(), "pulumi up of demo").message
+    assert type(error_of_failed_run(errors, ended(), "pulumi up of demo")) is QuotaError
+    assert type(error_of_failed_run(errors[:2], ended(), "pulumi up of demo")) is CapacityError
+    assert "Fleet 'demo'" in error_of_failed_run(errors[:1], ended(), "pulumi up of demo").message
 
 
 def test_a_program_that_failed_is_told_by_its_own_last_lines():
     traceback = "x" * 2000 + "\nRunError: cloudgpu:zone is 'here'"
-    found = failed_run([(STACK, traceback)], ended(), "pulumi up of demo")
+    found = error_of_failed_run([(STACK, traceback)], ended(), "pulumi up of demo")
     assert (type(found), found.code) == (BadRequestError, "ProgramError")
     assert found.message.startswith("pulumi up of demo: ... x")
     assert found.message.endswith("cloudgpu:zone is 'here'")
@@ -110,9 +110,9 @@ def test_a_program_that_failed_is_told_by_its_own_last_lines():
     "told", ["rpc error: code = Unavailable desc = error reading from server: EOF", "something nobody foresaw"]
 )
 def test_what_is_not_known_as_a_refusal_may_have_had_its_effect(told):
-    found = failed_run([(FLEET, told)], ended(), "pulumi up of demo")
+    found = error_of_failed_run([(FLEET, told)], ended(), "pulumi up of demo")
     assert type(found) is CloudError
-    assert not is_definite(found)
+    assert not is_definite_failure(found)
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ def test_what_is_not_known_as_a_refusal_may_have_had_its_effect(told):
     ],
 )
 def test_what_the_cli_itself_says(stderr, kind):
-    found = failed_run((), ended(stderr), "pulumi up of demo")
+    found = error_of_failed_run((), ended(stderr), "pulumi up of demo")
     assert type(found) is kind
     assert found.hint
     if "last" in stderr:

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from cloudgpu.engine.direct.protobuf_values import UNKNOWN
-from cloudgpu.engine.plugin.configuration import configuration, loopback_endpoint
+from cloudgpu.engine.plugin.configuration import loopback_endpoint, read_configuration
 from cloudgpu.engine.plugin.tokens import Tokens
 from cloudgpu.errors import AuthError, BadRequestError
 
@@ -27,7 +27,7 @@ def test_every_other_endpoint_is_refused(url):
     with pytest.raises(BadRequestError, match="this plugin only works with the rehearsal cloud"):
         loopback_endpoint({**KEYS, "AWS_ENDPOINT_URL": url})
     with pytest.raises(BadRequestError, match="this plugin only works with the rehearsal cloud"):
-        configuration({"region": "us-east-1"}, {**KEYS, "AWS_ENDPOINT_URL": url})
+        read_configuration({"region": "us-east-1"}, {**KEYS, "AWS_ENDPOINT_URL": url})
 
 
 def test_without_a_key_nothing_is_asked():
@@ -36,13 +36,13 @@ def test_without_a_key_nothing_is_asked():
 
 
 def test_region_and_tags():
-    assert configuration({"region": "eu-west-1"}, {**HERE, "AWS_REGION": "us-east-1"}).region == "eu-west-1"
-    assert configuration({}, {**HERE, "AWS_REGION": "us-east-1"}).region == "us-east-1"
+    assert read_configuration({"region": "eu-west-1"}, {**HERE, "AWS_REGION": "us-east-1"}).region == "eu-west-1"
+    assert read_configuration({}, {**HERE, "AWS_REGION": "us-east-1"}).region == "us-east-1"
     tags = json.dumps({"tags": {"cloudgpu:cluster": "demo"}})
-    assert configuration({"region": "r", "defaultTags": tags}, HERE).tags == {"cloudgpu:cluster": "demo"}
+    assert read_configuration({"region": "r", "defaultTags": tags}, HERE).tags == {"cloudgpu:cluster": "demo"}
     for region in ({}, {"region": UNKNOWN}):
         with pytest.raises(BadRequestError, match="no AWS region"):
-            configuration(region, HERE)
+            read_configuration(region, HERE)
 
 
 def test_tokens_are_the_same_in_the_next_process_and_differ_where_the_thing_differs(tmp_path):

@@ -9,8 +9,8 @@ import pytest
 from google.protobuf import empty_pb2
 from pulumi.runtime.proto import provider_pb2, provider_pb2_grpc
 
-from cloudgpu.engine.direct.protobuf_values import UNKNOWN, plain, struct
-from cloudgpu.engine.error_text import read_fault
+from cloudgpu.engine.direct.protobuf_values import UNKNOWN, struct, to_plain
+from cloudgpu.engine.error_text import decode_error
 from cloudgpu.engine.plugin.provider import Provider
 from cloudgpu.engine.plugin.server import serve
 from cloudgpu.engine.plugin.tokens import Tokens
@@ -62,7 +62,7 @@ def asked(workspace, tmp_path) -> Iterator[Asked]:
 
 
 def fault(caught: Any) -> Any:
-    return read_fault(caught.value.details())
+    return decode_error(caught.value.details())
 
 
 def test_what_it_says_of_itself(asked):
@@ -88,7 +88,7 @@ def test_settings_that_would_be_ignored_are_refused(asked):
 
 def test_check_fills_in_defaults_and_refuses_what_is_not_known(asked):
     checked = asked.stub.Check(provider_pb2.CheckRequest(urn=URN, news=struct({"name": "a", "zone": UNKNOWN})))
-    assert plain(checked.inputs).values == {"name": "a", "size": 1, "zone": UNKNOWN, "region": "us-east-1"}
+    assert to_plain(checked.inputs).values == {"name": "a", "size": 1, "zone": UNKNOWN, "region": "us-east-1"}
     with pytest.raises(grpc.RpcError) as caught:
         asked.stub.Check(provider_pb2.CheckRequest(urn=URN, news=struct({"unheardOf": 1})))
     assert isinstance(fault(caught), UnsupportedError)
@@ -121,18 +121,18 @@ def test_a_preview_makes_and_changes_nothing(asked):
 
 def test_from_nothing_to_nothing(asked):
     created = asked.create(name="a", region="eu-west-1")
-    assert plain(created.properties).values["arn"] == f"arn:{created.id}"
+    assert to_plain(created.properties).values["arn"] == f"arn:{created.id}"
     assert asked.cloud.things[created.id].region == "eu-west-1"
 
     read = asked.stub.Read(provider_pb2.ReadRequest(
         urn=URN, id=created.id, properties=struct({"kept": 1}), inputs=struct({"name": "a", "region": "eu-west-1"})
     ))  # fmt: skip
-    assert plain(read.properties).values["kept"] == 1
-    assert plain(read.inputs).values == {"name": "a", "region": "eu-west-1"}
+    assert to_plain(read.properties).values["kept"] == 1
+    assert to_plain(read.inputs).values == {"name": "a", "region": "eu-west-1"}
 
     old, new = struct({"name": "a", "size": 1}), struct({"name": "a", "size": 3})
     updated = asked.stub.Update(provider_pb2.UpdateRequest(urn=URN, id=created.id, old_inputs=old, news=new))
-    assert plain(updated.properties).values["size"] == 3
+    assert to_plain(updated.properties).values["size"] == 3
 
     asked.stub.Delete(provider_pb2.DeleteRequest(urn=URN, id=created.id, properties=updated.properties))
     assert asked.cloud.things == {}
@@ -144,19 +144,19 @@ def test_what_is_made_of_a_secret_is_a_secret(asked):
     asked.cloud.made["hush-hush"] = 0
     given = struct({"name": "hush-hush", "size": 2}, frozenset({"name"}))
     checked = asked.stub.Check(provider_pb2.CheckRequest(urn=URN, news=given)).inputs
-    assert plain(checked).secret_paths == {("name",)}
+    assert to_plain(checked).secret_paths == {("name",)}
     created = asked.stub.Create(provider_pb2.CreateRequest(urn=URN, properties=checked))
     secret = {("name",), ("arn",), ("password",)}
-    assert plain(created.properties).secret_paths == secret
-    assert plain(created.properties).values["name"] == "hush-hush"
+    assert to_plain(created.properties).secret_paths == secret
+    assert to_plain(created.properties).values["name"] == "hush-hush"
     read = asked.stub.Read(
         provider_pb2.ReadRequest(urn=URN, id=created.id, properties=created.properties, inputs=checked)
     )
-    assert (plain(read.properties).secret_paths, plain(read.inputs).secret_paths) == (secret, {("name",)})
+    assert (to_plain(read.properties).secret_paths, to_plain(read.inputs).secret_paths) == (secret, {("name",)})
     updated = asked.stub.Update(
         provider_pb2.UpdateRequest(urn=URN, id=created.id, olds=created.properties, old_inputs=checked, news=checked)
     )
-    assert plain(updated.properties).secret_paths == secret
+    assert to_plain(updated.properties).secret_paths == secret
 
 
 def test_the_same_call_again_makes_no_second_one_and_after_its_end_another(asked):
@@ -227,9 +227,13 @@ def test_a_call_without_effect_and_answer_stays_under_its_token(asked):
 
 def test_invokes_go_to_their_region(asked):
     answer = asked.stub.Invoke(provider_pb2.InvokeRequest(tok="fake:getVpc", args=struct({"default": True})))
-    assert plain(getattr(answer, "return")).values == {"id": "vpc-1", "echo": {"default": True}, "region": "us-east-1"}
+    assert to_plain(getattr(answer, "return")).values == {
+        "id": "vpc-1",
+        "echo": {"default": True},
+        "region": "us-east-1",
+    }
     answer = asked.stub.Invoke(provider_pb2.InvokeRequest(tok="fake:getVpc", args=struct({"region": "eu-west-1"})))
-    assert plain(getattr(answer, "return")).values == {"id": "vpc-1", "echo": {}, "region": "eu-west-1"}
+    assert to_plain(getattr(answer, "return")).values == {"id": "vpc-1", "echo": {}, "region": "eu-west-1"}
 
 
 def test_cancel_lets_what_is_under_way_end(asked):

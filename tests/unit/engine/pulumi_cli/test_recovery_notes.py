@@ -14,7 +14,7 @@ def test_a_torn_note_of_doubt_is_doubt(tmp_path):
     notes = notes_in(tmp_path)
     before = datetime.now(UTC)
     notes.unsettled.write_text("2026-11-2")
-    until = notes.doubt_until()
+    until = notes.incomplete_until()
     assert until is not None
     assert until > before + timedelta(minutes=1)
 
@@ -22,11 +22,11 @@ def test_a_torn_note_of_doubt_is_doubt(tmp_path):
 def test_a_note_of_doubt_is_written_whole_or_not_at_all(tmp_path):
     notes = notes_in(tmp_path)
     until = datetime(2026, 11, 22, tzinfo=UTC)
-    notes.doubt(until)
+    notes.mark_incomplete(until)
     (tmp_path / "link").hardlink_to(notes.unsettled)
-    notes.doubt(until + timedelta(hours=1))
+    notes.mark_incomplete(until + timedelta(hours=1))
     assert (tmp_path / "link").read_text() == until.isoformat()
-    assert notes.doubt_until() == until + timedelta(hours=1)
+    assert notes.incomplete_until() == until + timedelta(hours=1)
 
 
 def test_two_first_commands_of_a_home_agree_on_the_passphrase(tmp_path, monkeypatch):

@@ -15,7 +15,7 @@ from cloudgpu.engine.base import Stack
 from cloudgpu.engine.processes import process_start
 from cloudgpu.engine.pulumi_cli import installation
 from cloudgpu.engine.pulumi_cli.factory import cli_environment
-from cloudgpu.engine.pulumi_cli.installation import find, install
+from cloudgpu.engine.pulumi_cli.installation import find_pulumi_cli, install
 from cloudgpu.engine.pulumi_cli.layout import Layout, stack_name
 from cloudgpu.errors import ConnectError, StateError, UsageError
 from cloudgpu.paths import bundled
@@ -150,14 +150,14 @@ def test_the_named_cli_then_the_one_on_the_path_then_the_homes_own(tmp_path):
     there = distribution(tmp_path / "usr")
     named = distribution(tmp_path / "opt")
     environ = {"PATH": str(there.parent)}
-    assert find(named, tmp_path / "root", environ) == named
-    assert find(None, tmp_path / "root", environ) == there
-    assert find(None, tmp_path / "root", {"PATH": "/nowhere"}) == own
+    assert find_pulumi_cli(named, tmp_path / "root", environ) == named
+    assert find_pulumi_cli(None, tmp_path / "root", environ) == there
+    assert find_pulumi_cli(None, tmp_path / "root", {"PATH": "/nowhere"}) == own
 
 
 def test_without_a_cli_nothing_is_fetched_unless_that_was_agreed_to(tmp_path):
     with pytest.raises(UsageError, match="needs the Pulumi CLI") as caught:
-        find(None, tmp_path, {"PATH": "/nowhere"})
+        find_pulumi_cli(None, tmp_path, {"PATH": "/nowhere"})
     assert "--install-pulumi" in caught.value.hint
     fetched = []
 
@@ -165,17 +165,17 @@ def test_without_a_cli_nothing_is_fetched_unless_that_was_agreed_to(tmp_path):
         fetched.append(root)
         distribution(root / "bin")
 
-    assert find(None, tmp_path, {"PATH": "/nowhere"}, fetch) == tmp_path / "bin" / "pulumi"
-    assert find(None, tmp_path, {"PATH": "/nowhere"}, fetch) == tmp_path / "bin" / "pulumi"
+    assert find_pulumi_cli(None, tmp_path, {"PATH": "/nowhere"}, fetch) == tmp_path / "bin" / "pulumi"
+    assert find_pulumi_cli(None, tmp_path, {"PATH": "/nowhere"}, fetch) == tmp_path / "bin" / "pulumi"
     assert fetched == [tmp_path]
 
 
 def test_a_wrong_name_and_half_a_distribution_are_said(tmp_path):
     with pytest.raises(UsageError, match="which is not an executable file"):
-        find(tmp_path / "gone", tmp_path, {"PATH": "/nowhere"})
+        find_pulumi_cli(tmp_path / "gone", tmp_path, {"PATH": "/nowhere"})
     lonely = program(tmp_path / "bin" / "pulumi")
     with pytest.raises(UsageError, match="lacks pulumi-language-python"):
-        find(lonely, tmp_path, {"PATH": "/nowhere"})
+        find_pulumi_cli(lonely, tmp_path, {"PATH": "/nowhere"})
 
 
 def test_how_it_is_installed_and_what_may_go_wrong(tmp_path, monkeypatch):

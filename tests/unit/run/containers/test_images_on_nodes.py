@@ -10,7 +10,7 @@ import pytest
 from cloudgpu.app.runs.registry_logins import RegistryLogins, none_fetched
 from cloudgpu.clock import ManualClock
 from cloudgpu.errors import CloudError, RemoteCommandError, UsageError
-from cloudgpu.launch.image_name import image_name
+from cloudgpu.launch.image_name import parse_image_name
 from cloudgpu.launch.inventory import Node
 from cloudgpu.recipe.container_flags import flag_problems, hides_the_system
 from cloudgpu.recipe.environment import Container, Environment
@@ -139,7 +139,7 @@ def test_an_ecr_login_is_fetched_once_and_again_before_it_ends():
     ],
 )
 def test_a_name_is_taken_apart_as_docker_does(written, registry, path, tag, digest):
-    name = image_name(written)
+    name = parse_image_name(written)
     assert (name.registry, name.path, name.tag, name.digest) == (registry, path, tag, digest)
     assert Container(image=written).image == written
 

@@ -66,12 +66,12 @@ def test_an_error_in_the_stream_ends_the_pull():
     ],
 )
 def test_what_a_refusal_means(said, code):
-    error = pull.fault("x:9", DockerApiError(500, said))
+    error = pull.pull_error("x:9", DockerApiError(500, said))
     assert (error.code, bool(error.hint), said in error.message) == (code, True, True)
 
 
 def test_silence_is_not_a_refusal():
-    assert pull.fault("x", TimeoutError("timed out"), 300.0).message == "cannot pull x: no data for 300 s"
+    assert pull.pull_error("x", TimeoutError("timed out"), 300.0).message == "cannot pull x: no data for 300 s"
 
 
 def start(**more):

@@ -11,7 +11,7 @@ from cloudgpu.launch.inventory import Inventory, Node
 from cloudgpu.launch.ranks import NodeFile, NodeLaunch, RankLaunch
 from cloudgpu.node.containers.mounts import BindMount
 from cloudgpu.recipe.schema import Recipe
-from cloudgpu.run.containers import NodeImage, NodeRunPaths, contained
+from cloudgpu.run.containers import NodeImage, NodeRunPaths, container_start_fields
 from cloudgpu.run.job import Job
 
 IMAGE = NodeImage(
@@ -76,7 +76,7 @@ def order(where, image=IMAGE, **container):
         }
     )
     job = Job("plain-abc", recipe, Inventory("demo", (where, where)), "token")
-    return contained(job, recipe.environment.container, where, image, PLACE, LAUNCH)
+    return container_start_fields(job, recipe.environment.container, where, image, PLACE, LAUNCH)
 
 
 def line(*args, **more):
